@@ -14,9 +14,10 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.comparison.decide import SUMS, deciding_pairs, is_judged
+from pipeline.comparison.decide import SUMS, Opened, deciding_pairs, is_judged
+from pipeline.comparison.pool import pair_keys
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float64, Int64, JsonObject, Ranking
+from pipeline.core.records import Float64, Int64, JsonObject, Ranking
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.metrics.measures import gains
 from pipeline.metrics.names import Measure, parse_measure
@@ -130,16 +131,17 @@ def compare_rankings(
         collection = find_collection(after) or find_collection(before)
         if collection is None:
             return None
-        rankings = [scored_ranking(each, collection) for each in (before, after)]
+        results = dict(zip(names, (before, after), strict=True))
+        opened = Opened(results, collection, [scored_ranking(each, collection) for each in (before, after)])
     except (InputError, OSError):
         return None
     judged = np.unique(collection.qrels.queries)
-    tops = [_top(ranking, depth)[judged] for ranking in rankings]
+    tops = [_top(ranking, depth)[judged] for ranking in opened.rankings]
     shared = _shared(*tops)
     sizes_of = np.maximum(*(np.count_nonzero(top >= 0, axis=1) for top in tops))
     overlap = shared[:, -1] / np.maximum(sizes_of, 1)
     known = not parsed.condensed and parsed.name != "judged" and bool(parsed.cutoff)
-    low, high, pairs = _bounds(rankings, collection, parsed) if known else (None, None, None)
+    low, high, pairs = _bounds(opened, parsed) if known else (None, None, None)
     tokens = sum(
         row.encoding.tokens
         for row in after.record.all_stages
@@ -199,21 +201,18 @@ def _rank_biased_overlap(shared: Int64) -> Float64:
     return whole
 
 
-def _bounds(
-    rankings: Sequence[Ranking], collection: Collection, measure: Measure
-) -> tuple[float | None, float | None, int]:
+def _bounds(opened: Opened, measure: Measure) -> tuple[float | None, float | None, int]:
     """The lowest and highest mean difference, second minus first, and the unjudged pairs that it depends on.
 
     Where none is unjudged, both are the difference.
     """
-    qrels = collection.qrels
-    pairs = deciding_pairs(rankings, measure, len(collection.passages) + len(collection.missing_ids))
+    collection = opened.collection
+    qrels, pairs = collection.qrels, deciding_pairs(opened, measure)
     judged = np.unique(qrels.queries)
     unjudged = ~is_judged(pairs, qrels, collection) & np.isin(pairs.queries, judged)
     if measure.name not in SUMS:
         return None, None, int(unjudged.sum())
-    stride = len(collection.passages) + len(collection.missing_ids)
-    keys, graded = pairs.queries * stride + pairs.passages, qrels.queries * stride + qrels.passages
+    keys, graded = (pair_keys(each.queries, each.passages, collection) for each in (pairs, qrels))
     grades = np.zeros(len(keys), dtype=np.int64)
     if len(graded):
         place = np.minimum(np.searchsorted(graded, keys), len(graded) - 1)

@@ -2,7 +2,7 @@
 
 drawn = pool_to_decide(folders, "precision@10", queries=40, seed=1)
 write_pool(drawn.rows, Path("pool.tsv"))  # people fill in the grades, in the file's order
-labels = read_labels(folders, Path("pool.tsv"))
+labels = read_labels(open_rankings(folders, "--labels"), Path("pool.tsv"))
 labels.queries, labels.values  # int64 [n], rows of the collection; float64 [n, results]
 
 Queries are drawn at random, so that n of them speak for all N: queries are sorted by the SHA-256 of the seed
@@ -27,6 +27,8 @@ from pipeline.comparison.inputs import Given, draw_order
 from pipeline.comparison.pool import (
     PoolRow,
     open_results,
+    pair_keys,
+    pairs_of,
     read_grades,
     rows_of_pairs,
     with_grades,
@@ -45,6 +47,21 @@ NO_DIFFERENCE = 1e-12
 _DRAW = re.compile(
     r"(?P<place>[0-9]{1,9})/(?P<queries>[0-9]{1,9}) seed (?P<seed>[0-9]{1,9}) (?P<measure>\S+)"
 )
+
+
+class Opened(NamedTuple):
+    """Results of one collection by name, the collection, and the ranking of each as it was scored."""
+
+    results: dict[str, SavedResult]
+    collection: Collection
+    rankings: list[Ranking]
+
+    def values(self, qrels: Qrels, measure: Measure) -> Float64:
+        """float64 [queries, results]: the measure of each query by some judgments."""
+        n_queries = len(self.collection.queries)
+        each = [compute_measures(ranking, qrels, n_queries, [measure])[:, 0] for ranking in self.rankings]
+        values: Float64 = np.stack(each, axis=1)
+        return values
 
 
 class Pairs(NamedTuple):
@@ -131,14 +148,14 @@ def note_of(measure: Measure) -> str:
     )
 
 
-def deciding_pairs(rankings: Sequence[Ranking], measure: Measure, n_passages: int) -> Pairs:
-    """All pairs whose grades can change a difference between rankings, sorted by query.
+def deciding_pairs(opened: Opened, measure: Measure) -> Pairs:
+    """All pairs whose grades can change a difference between results, sorted by query.
 
     Args:
-        rankings: Of the same queries.
+        opened: The results.
         measure: With a cutoff.
-        n_passages: Above every passage's row.
     """
+    rankings = opened.rankings
     depth = measure.cutoff or 0
     ranks = np.arange(1, depth + 1)
     if measure.name == "rbp":
@@ -152,18 +169,18 @@ def deciding_pairs(rankings: Sequence[Ranking], measure: Measure, n_passages: in
         worth = 1 / ranks
     else:
         worth = np.full(depth, 1 / depth)
-    stride, keys, worths = n_passages, [], []
+    keys, worths = [], []
     for ranking in rankings:
         top = ranking.passages[:, :depth]
         found = top >= 0
-        keys.append((np.arange(len(top))[:, None] * stride + top)[found])
+        keys.append(pair_keys(np.arange(len(top))[:, None], top, opened.collection)[found])
         worths.append(np.broadcast_to(worth[: top.shape[1]], top.shape)[found])
     pairs = np.unique(np.concatenate(keys))
     added = np.zeros((len(rankings), len(pairs)))
     for row, key, of_rank in zip(added, keys, worths, strict=True):
         row[np.searchsorted(pairs, key)] = of_rank
     importance = np.ptp(added, axis=0)
-    queries, passages = np.divmod(pairs, stride)
+    queries, passages = pairs_of(pairs, opened.collection)
     if measure.name in SUMS:
         kept = importance > NO_DIFFERENCE
     else:  # shared passages count, but not of a query with equal rankings
@@ -176,6 +193,21 @@ def deciding_pairs(rankings: Sequence[Ranking], measure: Measure, n_passages: in
     return Pairs(queries[order], passages[order], importance[order], gained[order])
 
 
+def open_rankings(folders: Sequence[Given], what: str) -> Opened:
+    """Two or more results of one collection; `what` asks for them, for a message.
+
+    Raises:
+        InputError: There is one result, they are of different collections, or the collection is no longer in
+            the cache.
+    """
+    results, collection = open_results(folders)
+    if len(results) < 2:
+        raise InputError(
+            f"{what} with {len(results)} result", allowed="two or more, to decide between", fix="name another"
+        )
+    return Opened(results, collection, [scored_ranking(result, collection) for result in results.values()])
+
+
 def pool_to_decide(
     folders: Sequence[Given], decide: str, queries: int = QUERIES, seed: int = SEED
 ) -> DrawnPool:
@@ -186,12 +218,13 @@ def pool_to_decide(
             cache, or the measure cannot be decided so.
     """
     measure = decidable(decide)
-    _, collection, rankings = _open(folders)
+    opened = open_rankings(folders, "--decide")
+    collection = opened.collection
     ids = collection.queries.ids.to_pylist()
     drawn = draw_order(ids, seed)[:queries]
     place = np.zeros(len(ids), dtype=np.int64)  # 0 of those that were not drawn
     place[drawn] = np.arange(1, len(drawn) + 1)
-    pairs = deciding_pairs(rankings, measure, _stride(collection))
+    pairs = deciding_pairs(opened, measure)
     listed = np.flatnonzero((place[pairs.queries] > 0) & ~is_judged(pairs, collection.qrels, collection))
     listed = listed[np.argsort(place[pairs.queries[listed]], kind="stable")]
     rows = [
@@ -205,18 +238,18 @@ def pool_to_decide(
     return DrawnPool(rows, measure, len(drawn), len(ids))
 
 
-def read_labels(folders: Sequence[Given], path: Path) -> Labels:
+def read_labels(opened: Opened, path: Path) -> Labels:
     """Read a file of `pool_to_decide` in which people have filled in grades, all or the first ones.
 
     Args:
-        folders: The results that the file was made of, in any order.
+        opened: The results that the file was made of, in any order.
         path: The file.
 
     Raises:
         InputError: It cannot be read, has grades of queries that were not drawn, no query is finished, or a
             grade contradicts the collection's judgments.
     """
-    results, collection, rankings = _open(folders)
+    collection = opened.collection
     grades = read_grades(path)
     ids = collection.queries.ids.to_pylist()
     row_of = {query: row for row, query in enumerate(ids)}
@@ -237,7 +270,7 @@ def read_labels(folders: Sequence[Given], path: Path) -> Labels:
             )
     assert measure is not None
     qrels, _ = with_grades(collection, grades)
-    pairs = deciding_pairs(rankings, measure, _stride(collection))
+    pairs = deciding_pairs(opened, measure)
     known = is_judged(pairs, qrels, collection)
     finished = ~np.isin(order, pairs.queries[~known])
     first = len(order) if finished.all() else int(np.argmin(finished))
@@ -248,32 +281,13 @@ def read_labels(folders: Sequence[Given], path: Path) -> Labels:
             fix="judge the queries in the order of the file",
         )
     labelled = order[:first]
-    values = [compute_measures(ranking, qrels, len(ids), [measure])[labelled, 0] for ranking in rankings]
+    values = opened.values(qrels, measure)[labelled]
     after = int(finished[first:].sum())
-    return Labels(
-        measure, list(results), labelled, np.stack(values, axis=1), len(ids), len(order), after, qrels
-    )
-
-
-def _open(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Collection, list[Ranking]]:
-    results, collection = open_results(folders)
-    if len(results) < 2:
-        raise InputError(
-            f"--decide with {len(results)} result",
-            allowed="two or more, to decide between",
-            fix="name another",
-        )
-    return results, collection, [scored_ranking(result, collection) for result in results.values()]
-
-
-def _stride(collection: Collection) -> int:
-    return len(collection.passages) + len(collection.missing_ids)
+    return Labels(measure, list(opened.results), labelled, values, len(ids), len(order), after, qrels)
 
 
 def is_judged(pairs: Pairs, qrels: Qrels, collection: Collection) -> BoolArray:
     """Bool [pairs]: whether each has a grade."""
-    stride = _stride(collection)
-    known: BoolArray = np.isin(
-        pairs.queries * stride + pairs.passages, qrels.queries * stride + qrels.passages
-    )
+    keys = pair_keys(pairs.queries, pairs.passages, collection)
+    known: BoolArray = np.isin(keys, pair_keys(qrels.queries, qrels.passages, collection))
     return known

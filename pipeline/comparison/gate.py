@@ -354,13 +354,12 @@ def _by_sequence(sample: Sample, scales: Float64, order: Int64) -> tuple[Tested,
 
     They decide where one measure is shown to be worse, or all are shown not to be, by the best p so far.
     """
-    strata, weights, most_lost, margin, alpha = sample
-    ranges = most_lost * scales[0]
-    bets = [BetsInOrder(strata[0][order, i], -most, most) for i, most in enumerate(ranges.tolist())]
+    ranges, margin, alpha = sample.most_lost * scales[0], sample.margin, sample.alpha
+    bets = [BetsInOrder(sample.strata[0][order, i], -most, most) for i, most in enumerate(ranges.tolist())]
     paths = [np.stack([each.p_values(-margin, above) for each in bets], axis=1) for above in (True, False)]
     not_worse, is_worse = (np.array([holm(row) for row in path]) for path in paths)
     decided = np.flatnonzero((not_worse < alpha).all(axis=1) | (is_worse < alpha).any(axis=1))
-    whole = _by_bets(Sample(strata, weights, most_lost, margin, alpha), scales)
+    whole = _by_bets(sample, scales)
     ends = [each.interval(2 * alpha) for each in bets]
     tested = whole._replace(ends=ends, p_not_worse=not_worse[-1], p_worse=is_worse[-1])
     return tested, int(decided[0]) + 1 if len(decided) else None

@@ -21,29 +21,28 @@ import numpy as np
 
 from pipeline.comparison.decide import (
     Labels,
+    Opened,
     Pairs,
     decidable,
     deciding_pairs,
     note_of,
+    open_rankings,
     read_labels,
 )
 from pipeline.comparison.inputs import Given
-from pipeline.comparison.pool import open_results, rows_of_pairs
+from pipeline.comparison.pool import pair_keys, rows_of_pairs
 from pipeline.config import Config
 from pipeline.config.judge import JudgeSettings
 from pipeline.core.display import Progress, counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels, Ranking
+from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
 from pipeline.encoders.http.grading import GradeLog, ask, tokens_of_pairs
 from pipeline.metrics.agreement import Agreement, agreement
 from pipeline.metrics.betting import BetsInOrder
 from pipeline.metrics.names import Measure
-from pipeline.metrics.prediction_powered import Sharpened, sharpen
-from pipeline.metrics.scoring import compute_measures
+from pipeline.metrics.prediction_powered import Sharpened, sharpen, t_reach
 from pipeline.metrics.statistics import CONFIDENCE
-from pipeline.results.cached import scored_ranking
-from pipeline.results.folder import SavedResult
 
 UNBOUNDED = ("cg", "dcg")  # measures that may exceed 1
 FAMILIES = {
@@ -65,7 +64,7 @@ class Asked:
     """What a judge is asked, and what people said.
 
     Attributes:
-        results, collection, rankings: What is compared.
+        opened: What is compared.
         measure: By what.
         labels: People's; None if none are given.
         pairs: Those that can change a difference, of all queries.
@@ -76,9 +75,7 @@ class Asked:
 
     settings: JudgeSettings
     cache: Path
-    results: dict[str, SavedResult]
-    collection: Collection
-    rankings: list[Ranking]
+    opened: Opened
     measure: Measure
     labels: Labels | None
     pairs: Pairs
@@ -95,7 +92,7 @@ class Asked:
         """The document that `judge --plan --json` prints."""
         return {
             "measure": str(self.measure),
-            "queries": len(self.collection.queries),
+            "queries": len(self.opened.collection.queries),
             "pairs": len(self.texts),
             "stored": len(self.texts) - self.missing,
             "tokens": self.tokens,
@@ -107,7 +104,7 @@ class Asked:
         price = "" if self.price is None else f", price about {self.price:,.2f}"
         return (
             f"{self.settings.model} grades {counted(len(self.texts), 'pair')} of "
-            f"{counted(len(self.collection.queries), 'query', 'queries')} for {self.measure}: "
+            f"{counted(len(self.opened.collection.queries), 'query', 'queries')} for {self.measure}: "
             f"{stored:,} stored, {self.missing:,} to ask, about {self.tokens:,} tokens{price}"
         )
 
@@ -173,7 +170,7 @@ class Judged(Displayed):
                     "measure": str(self.asked.measure),
                     "a": each.a,
                     "b": each.b,
-                    "queries": len(self.asked.collection.queries),
+                    "queries": len(self.asked.opened.collection.queries),
                     "labelled": by_both.labelled if by_both else 0,
                     "lambda": by_both.weight if by_both else None,
                     "difference": by_both.difference if by_both else None,
@@ -219,16 +216,15 @@ class Judged(Displayed):
             rows.append((pair, "judge's alone", each.judged, None, None, None, "decides nothing"))
             if made is None:
                 continue
-            mean, *ends = made.without_judge
-            rows.append((pair, "people's alone", mean, (ends[0], ends[1]), None, made.labelled, ""))
-            ends = [made.ci_low, made.ci_high]
+            mean, low, high = made.without_judge
+            rows.append((pair, "people's alone", mean, (low, high), None, made.labelled, ""))
             better = {"a": f"{each.a} is better", "b": f"{each.b} is better"}.get(each.verdict, each.verdict)
             rows.append(
                 (
                     pair,
                     "people's and judge's",
                     made.difference,
-                    (ends[0], ends[1]),
+                    (made.ci_low, made.ci_high),
                     made.weight,
                     made.effective_labels,
                     better,
@@ -243,7 +239,7 @@ class Judged(Displayed):
             (Column("worth labels", "right", "never", form=",.0f"), [row[5] for row in rows]),
             (Column("verdict", wrap="words"), [row[6] for row in rows]),
         ]
-        labels, total = self.asked.labels, len(self.asked.collection.queries)
+        labels, total = self.asked.labels, len(self.asked.opened.collection.queries)
         known = f"{len(labels.queries):,} labelled by people" if labels else "none labelled by people"
         title = f"{self.asked.measure}: {counted(total, 'query', 'queries')}, {known}"
         return table_of(title, columns, self._notes())
@@ -303,12 +299,8 @@ def prepare(
             allowed="judge: {backend: http, url: ADDRESS, model: NAME}",
             fix="add it to the config; see docs/judge.md",
         )
-    results, collection = open_results(folders)
-    if len(results) < 2:
-        raise InputError(
-            f"judge with {len(results)} result", allowed="two or more, to decide between", fix="name another"
-        )
-    said = read_labels(folders, labels) if labels else None
+    opened = open_rankings(folders, "judge")
+    said = read_labels(opened, labels) if labels else None
     if said and len(said.queries) < 2:
         raise InputError(
             f"{labels}: {counted(len(said.queries), 'finished query', 'finished queries')}",
@@ -322,22 +314,20 @@ def prepare(
             allowed=str(said.measure),
             fix="leave --measure out",
         )
-    rankings = [scored_ranking(result, collection) for result in results.values()]
-    pairs = deciding_pairs(rankings, chosen, len(collection.passages) + len(collection.missing_ids))
+    pairs = deciding_pairs(opened, chosen)
     if not len(pairs.queries):
         raise InputError(
-            f"{chosen} of {' and '.join(results)} is the same whatever the grades",
+            f"{chosen} of {' and '.join(opened.results)} is the same whatever the grades",
             allowed="results that differ in their first ranks",
             fix="compare others, or a measure with a higher cutoff",
         )
-    texts = [(row.query, row.passage) for row in rows_of_pairs(collection, pairs.queries, pairs.passages)]
+    texts = [
+        (row.query, row.passage) for row in rows_of_pairs(opened.collection, pairs.queries, pairs.passages)
+    ]
     log = GradeLog(Path(config.cache), config.judge, write=False)
     missing = list(dict.fromkeys(pair for pair in texts if pair not in log))
     tokens = tokens_of_pairs(config.judge, missing)
-    return Asked(
-        config.judge, Path(config.cache), results, collection, rankings, chosen, said, pairs, texts,
-        len(missing), tokens,
-    )  # fmt: skip
+    return Asked(config.judge, Path(config.cache), opened, chosen, said, pairs, texts, len(missing), tokens)
 
 
 def decide(asked: Asked, progress: Progress) -> Judged:
@@ -348,28 +338,26 @@ def decide(asked: Asked, progress: Progress) -> Judged:
     """
     with GradeLog(asked.cache, asked.settings) as log, progress("judge", asked.missing, "pair") as bar:
         grades = ask(asked.settings, log, asked.texts, bar)
-    pairs, n_queries = asked.pairs, len(asked.collection.queries)
+    pairs = asked.pairs
     order = np.lexsort((pairs.passages, pairs.queries))
     # refused ones count as 0, drawn or not
     given = np.array([0 if grade is None else grade for grade in grades], dtype=np.int64)
     qrels = Qrels(pairs.queries[order], pairs.passages[order], given[order])
-    judged = np.stack(
-        [compute_measures(each, qrels, n_queries, [asked.measure])[:, 0] for each in asked.rankings], axis=1
-    )
+    judged = asked.opened.values(qrels, asked.measure)
     answered = np.array([grade is not None for grade in grades])
-    labels, names = asked.labels, list(asked.results)
+    labels, names = asked.labels, list(asked.opened.results)
     decisions = [_decision(asked, judged, a, b) for a, b in itertools.combinations(range(len(names)), 2)]
     agreed, bias = None, {}
     if labels:
         told = Pairs(*(column[answered] for column in pairs))
-        agreed = _agreement(told, given[answered], labels.qrels)
+        agreed = _agreement(told, given[answered], labels.qrels, asked.opened.collection)
         favour = judged[labels.queries] - labels.values
         favour = favour - favour.mean(axis=1, keepdims=True)
         bias = {name: _bias(column) for name, column in zip(names, favour.T, strict=True)}
     family = _family(asked.settings.model)
     related = {
         name: family
-        for name, result in asked.results.items()
+        for name, result in asked.opened.results.items()
         if family and family in {_family(model) for model in _models(result.manifest.config)}
     }
     return Judged(asked, int((~answered).sum()), decisions, agreed, bias, related)
@@ -385,7 +373,7 @@ def _first_decidable(config: Config) -> Measure:
 
 
 def _decision(asked: Asked, judged: Float64, a: int, b: int) -> PairDecision:
-    apart, labels, names = judged[:, a] - judged[:, b], asked.labels, list(asked.results)
+    apart, labels, names = judged[:, a] - judged[:, b], asked.labels, list(asked.opened.results)
     if labels is None:
         return PairDecision(names[a], names[b], float(apart.mean()), None, None)
     human = labels.values[:, a] - labels.values[:, b]
@@ -403,9 +391,8 @@ def _stopped(decision: PairDecision) -> JsonObject | None:
     return {"after": after or None, "verdict": {1: "a", -1: "b"}.get(side, "undecided")}
 
 
-def _agreement(told: Pairs, grades: Int64, human: Qrels) -> Agreement | None:
-    stride = int(max(told.passages.max(initial=0), human.passages.max(initial=0))) + 1
-    keys, known = told.queries * stride + told.passages, human.queries * stride + human.passages
+def _agreement(told: Pairs, grades: Int64, human: Qrels, collection: Collection) -> Agreement | None:
+    keys, known = (pair_keys(each.queries, each.passages, collection) for each in (told, human))
     _, mine, theirs = np.intersect1d(keys, known, assume_unique=True, return_indices=True)
     if not len(mine):
         return None
@@ -433,11 +420,8 @@ def _agreement_table(found: Agreement) -> Table:
 
 def _bias(favour: Float64) -> Bias:
     """The mean over labelled queries, float64 [n], with Student's t interval."""
-    from scipy.special import stdtrit
-
-    n, mean = len(favour), float(favour.mean())
-    reach = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * favour.std(ddof=1) / np.sqrt(n))
-    return Bias(mean, mean - reach, mean + reach)
+    mean, half = float(favour.mean()), t_reach(favour, len(favour) - 1, CONFIDENCE)
+    return Bias(mean, mean - half, mean + half)
 
 
 def _family(name: str) -> str:

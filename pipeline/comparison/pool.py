@@ -158,19 +158,27 @@ def pool(folders: Sequence[Given], depth: int) -> Pool:
         InputError: The results are of different collections, or it is no longer in the cache.
     """
     results, collection = open_results(folders)
-    stride = len(collection.passages) + len(collection.missing_ids) + 1
     tops = [scored_ranking(result, collection).passages[:, :depth] for result in results.values()]
-    keys = [
-        (np.arange(len(top))[:, None] * stride + top)[top >= 0] for top in tops
-    ]  # a query and a passage as one number
+    keys = [pair_keys(np.arange(len(top))[:, None], top, collection)[top >= 0] for top in tops]
     seen = np.unique(np.concatenate(keys))
-    judged = collection.qrels.queries * stride + collection.qrels.passages
-    queries, passages = np.divmod(np.setdiff1d(seen, judged), stride)
+    judged = pair_keys(collection.qrels.queries, collection.qrels.passages, collection)
+    queries, passages = pairs_of(np.setdiff1d(seen, judged), collection)
     generator = np.random.default_rng(SEED)
     shown = generator.permutation(len(collection.queries))  # the place of each query
     order = np.lexsort((generator.random(len(queries)), shown[queries]))
     rows = rows_of_pairs(collection, queries[order], passages[order])
     return Pool(rows, len(np.unique(queries)), depth, len(seen))
+
+
+def pair_keys(queries: Int64, passages: Int64, collection: Collection) -> Int64:
+    """int64: one number for each pair of a query and a passage, rows of a collection, in their order."""
+    keys: Int64 = queries * (len(collection.passages) + len(collection.missing_ids)) + passages
+    return keys
+
+
+def pairs_of(keys: Int64, collection: Collection) -> tuple[Int64, Int64]:
+    """The queries and the passages of `pair_keys`."""
+    return np.divmod(keys, len(collection.passages) + len(collection.missing_ids))
 
 
 def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> list[PoolRow]:
@@ -249,8 +257,8 @@ def with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
     queries = _rows("query", [row.query_id for row in grades.rows], collection.queries.ids, grades)
     passages = _rows("passage", [row.passage_id for row in grades.rows], ids, grades)
     given = np.array([row.grade for row in grades.rows], dtype=np.int64)
-    own, stride = collection.qrels, len(ids) + 1
-    keys, new = own.queries * stride + own.passages, queries * stride + passages
+    own, new = collection.qrels, pair_keys(queries, passages, collection)
+    keys = pair_keys(own.queries, own.passages, collection)
     place = np.minimum(np.searchsorted(keys, new), len(keys) - 1)
     known = keys[place] == new
     for number in np.flatnonzero(known & (own.grades[place] != given)):

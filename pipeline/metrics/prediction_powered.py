@@ -85,9 +85,8 @@ def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = C
         raise ValueError(f"{n} labelled queries of {total}: at least 2, each once, finite values")
     left = sqrt(max(1 - n / total, 0))  # the root of the correction for a finite population
     mean, farthest = float(human.mean()), float(np.ptp(human))
-    alone = left * _reach(
-        human, n - 1, confidence, _others(human) < RULE_OF_THREE, farthest * sqrt(HALF_A_VALUE)
-    )
+    unseen = farthest * sqrt(HALF_A_VALUE) if _others(human) < RULE_OF_THREE else 0.0
+    alone = left * t_reach(human, n - 1, confidence, unseen)
     weight, shift, reach, below, above = 0.0, 0.0, alone, alone, alone
     of_drawn = judged[drawn]
     spread = float(judged.var())
@@ -99,7 +98,7 @@ def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = C
         estimates = rest[0] / (n - 1) + slopes * (of_all - rest[1] / (n - 1))
         residuals = (n - 1) * (estimates.mean() - estimates)
         hidden = min(_others(residuals), _others(human - of_drawn)) < MANY_OTHERS
-        wide = left * _reach(residuals, n - 2, confidence, hidden, farthest)
+        wide = left * t_reach(residuals, n - 2, confidence, farthest if hidden else 0.0)
         tail = left * _tail(residuals, confidence)
         if 2 * wide + abs(tail) < 2 * alone:
             weight, shift = fitted, fitted * (of_all - float(of_drawn.mean()))
@@ -143,15 +142,15 @@ def _others(values: Float64) -> int:
     return int(len(values) - times.max())
 
 
-def _reach(values: Float64, freedom: int, confidence: float, hidden: bool, farthest: float) -> float:
+def t_reach(values: Float64, freedom: int, confidence: float, unseen: float = 0.0) -> float:
     """Half the width of the t interval of a mean.
 
-    Where ties may hide spread, one more value is counted that is `farthest` away.
+    Where ties may hide spread, one more value is counted that is `unseen` away.
     """
     from scipy.special import stdtrit
 
     n = len(values)
-    error = np.hypot(values.std(ddof=1) / sqrt(n), farthest / n if hidden else 0.0)
+    error = np.hypot(values.std(ddof=1) / sqrt(n), unseen / n)
     return float(stdtrit(freedom, (1 + confidence) / 2) * error)
 
 

@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.comparison.decide import read_labels
+from pipeline.comparison.decide import open_rankings, read_labels
 from pipeline.core.errors import InputError
 from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import evaluate_files
@@ -84,7 +84,7 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
         place = order.index(row["query_id"])
         if place < 5 or place == 6:
             grades[row["query_id"], row["passage_id"]] = row["grade"] = str(number % 2)
-    labels = read_labels(results, write(tmp_path / "filled.tsv", rows))
+    labels = read_labels(open_rankings(results, "--labels"), write(tmp_path / "filled.tsv", rows))
     assert (labels.drawn, labels.after >= 1, str(labels.measure)) == (12, True, "precision@4")
     assert 5 <= len(labels.queries) < 12 - labels.after
     merged = tmp_path / "merged.trec"
@@ -103,7 +103,7 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
         grade = grades.get((record["query_id"], record["passage_id"]))
         record["grade"] = None if grade is None else int(grade)
     lines.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    assert read_labels(results, lines).values.tolist() == labels.values.tolist()
+    assert read_labels(open_rankings(results, "--labels"), lines).values.tolist() == labels.values.tolist()
 
 
 def json_ids(folder: Path) -> list[str]:
@@ -130,10 +130,10 @@ def test_grades_of_queries_that_were_not_drawn_are_refused(results: list[Path], 
     ):
         bad = write(tmp_path / "bad.tsv", [*rows, *change] if len(change) == 1 else change)
         with pytest.raises(InputError, match="which was not drawn"):
-            read_labels(results, bad)
+            read_labels(open_rankings(results, "--labels"), bad)
     unfinished = [row | {"grade": ""} if row["query_id"] == rows[0]["query_id"] else row for row in rows]
     with pytest.raises(InputError, match="rows without a grade"):
-        read_labels(results, write(tmp_path / "late.tsv", unfinished))
+        read_labels(open_rankings(results, "--labels"), write(tmp_path / "late.tsv", unfinished))
 
 
 def test_what_cannot_be_decided_is_refused_and_nothing_written(results: list[Path], tmp_path: Path) -> None:

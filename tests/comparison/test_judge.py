@@ -22,7 +22,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.comparison.decide import read_labels
+from pipeline.comparison.decide import open_rankings, read_labels
 from pipeline.encoders.http.grading import read_grade
 from pipeline.metrics.agreement import agreement
 from pipeline.metrics.prediction_powered import sharpen
@@ -163,7 +163,7 @@ def test_people_and_judge_decide_together(
         writer.writeheader()
         writer.writerows(row | {"grade": truth[row["query"], row["passage"]]} for row in rows)
     made = document(judge(arguments, "--labels", file, "--json"))
-    labels = read_labels(results, file)
+    labels = read_labels(open_rankings(results, "--labels"), file)
     human = labels.values[:, 0] - labels.values[:, 1]
     assert (made["labelled"], made["queries"]) == (len(human), labels.total)
     assert made["without_judge"]["difference"] == pytest.approx(human.mean())
