@@ -704,31 +704,32 @@ def simulate_judge(samples: int) -> None:
         sources[name] = {measure: _found(qrels, runs, discounts) for measure, discounts in DISCOUNTS.items()}
     print("| passages | judge | " + " | ".join(f"{n} labelled" for n in LABELLED) + " |")
     print("|---|---|" + "---:|" * len(LABELLED))
-    for name, source in sources.items():
-        pairs = [pair for each in source.values() for pair in each]
-        for judge in JUDGES:
-            cells = []
-            for n in LABELLED:
-                made = [_interval(pair, judge, n) for pair in pairs for _ in range(-(-samples // len(pairs)))]
-                held, alone, width, without = np.array(made).T
-                cells.append(f"{_percent(held)} ({_percent(alone)}), {width.sum() / without.sum():.2f}")
-            print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
+    judged = [
+        (name, judge, [pair for pairs in source.values() for pair in pairs])
+        for name, source in sources.items()
+        for judge in JUDGES
+    ]
+    for name, judge, pairs in judged:
+        cells = []
+        for n in LABELLED:
+            made = [_interval(pair, judge, n) for pair in pairs for _ in range(-(-samples // len(pairs)))]
+            held, alone, width, without = np.array(made).T
+            cells.append(f"{_percent(held)} ({_percent(alone)}), {width.sum() / without.sum():.2f}")
+        print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
     print(
         "\n| passages | judge | false winners, A and B equal | decided | after, median | without judge "
         "| after |"
     )
     print("|---|---|---:|---:|---:|---:|---:|")
-    for name, source in sources.items():
-        pairs = [pair for each in source.values() for pair in each]
-        for judge in JUDGES:
-            times = -(-samples // 4 // len(pairs))
-            stopped = np.array([_stopped(pair, judge) for pair in pairs for _ in range(times)])
-            false, with_judge, alone = stopped.T
-            cells = [_percent(false > 0)]
-            for after in (with_judge, alone):
-                median = f"{np.median(after[after > 0]):.0f}" if (after > 0).any() else "–"
-                cells += [_percent(after > 0), median]
-            print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
+    for name, judge, pairs in judged:
+        times = -(-samples // 4 // len(pairs))
+        stopped = np.array([_stopped(pair, judge) for pair in pairs for _ in range(times)])
+        false, with_judge, alone = stopped.T
+        cells = [_percent(false > 0)]
+        for after in (with_judge, alone):
+            median = f"{np.median(after[after > 0]):.0f}" if (after > 0).any() else "–"
+            cells += [_percent(after > 0), median]
+        print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
     print(
         "\n| passages | measure | passages of a query | that can change the difference | saved "
         "| in random order, until certain | most important first | saved |"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from pipeline import load_config, run_benchmark
@@ -146,6 +147,19 @@ def test_a_pipe_in_place_of_a_manifest_is_not_read(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r" / "manifest.json").read_text(encoding="utf-8"))["created"]
 
 
+def ended_by(error: BaseException, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
+    """A command whose work raises an error."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    config = folder / "c.yaml"
+    config.write_text(BM25.format(folder=folder), encoding="utf-8")
+    for work in ("run_benchmark", "reproduce"):
+        monkeypatch.setattr(f"pipeline.api.{work}", fail)
+    return CliRunner().invoke(app, [name, str(config)])
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -158,13 +172,7 @@ def test_a_pipe_in_place_of_a_manifest_is_not_read(tmp_path: Path) -> None:
 def test_what_ends_a_command_is_one_plain_line(
     error: Exception, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    config = tmp_path / "c.yaml"
-    config.write_text(BM25.format(folder=tmp_path), encoding="utf-8")
-    monkeypatch.setattr("pipeline.api.run_benchmark", fail)
-    done = CliRunner().invoke(app, ["run", str(config)])
+    done = ended_by(error, "run", tmp_path, monkeypatch)
     assert done.exit_code == code
     assert ("memory ran out" in done.stderr) == (code == 1)
     assert "\x1b" not in done.output
@@ -175,14 +183,7 @@ def test_what_ends_a_command_is_one_plain_line(
 def test_only_a_command_that_keeps_what_it_finished_says_that_it_goes_on(
     name: str, resumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    config = tmp_path / "c.yaml"
-    config.write_text(BM25.format(folder=tmp_path), encoding="utf-8")
-    monkeypatch.setattr("pipeline.api.run_benchmark", interrupt)
-    monkeypatch.setattr("pipeline.api.reproduce", interrupt)
-    done = CliRunner().invoke(app, [name, str(config)])
+    done = ended_by(KeyboardInterrupt(), name, tmp_path, monkeypatch)
     assert (done.exit_code, "to go on" in done.stderr) == (130, resumed)
 
 

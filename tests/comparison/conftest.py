@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from pathlib import Path
 
@@ -9,11 +10,27 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def results(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The finished result, and one that has each query's first six passages in the opposite order."""
+def results(
+    finished: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> list[Path]:
+    """The finished result, and one that has each query's first passages in the opposite order.
+
+    As many as the module's TURNED, or six.
+    """
+    most = getattr(request.module, "TURNED", 6)
     first = finished / "results" / "t"
-    second = Path(shutil.copytree(first, tmp_path_factory.mktemp("decide") / "other"))
+    second = Path(shutil.copytree(first, tmp_path_factory.mktemp("turned") / "other"))
     lines = [line.split() for line in (first / "run.trec").read_text().splitlines()]
-    turned = [[q, q0, d, r, r if int(r) <= 6 else -int(r), tag] for q, q0, d, r, _, tag in lines]
+    turned = [[q, q0, d, r, r if int(r) <= most else -int(r), tag] for q, q0, d, r, _, tag in lines]
     (second / "run.trec").write_text("".join(" ".join(map(str, line)) + "\n" for line in turned))
     return [first, second]
+
+
+@pytest.fixture(scope="module")
+def qrels(finished: Path) -> dict[tuple[str, str], int]:
+    """The grade of each judged pair of a query and a passage."""
+    with open(finished / "data" / "qrels" / "test.tsv", newline="") as file:
+        return {
+            (row["query-id"], row["corpus-id"]): int(row["score"])
+            for row in csv.DictReader(file, delimiter="\t")
+        }

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,19 +14,7 @@ from pipeline.cli import app
 from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import evaluate_files
 
-K = 5
-
-
-@pytest.fixture(scope="module")
-def results(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The finished result, and one with the first 13 passages in the opposite order."""
-
-    first = finished / "results" / "t"
-    second = Path(shutil.copytree(first, tmp_path_factory.mktemp("churn") / "other"))
-    rows = [line.split() for line in (first / "run.trec").read_text().splitlines()]
-    turned = [[q, q0, d, r, r if int(r) <= 13 else -int(r), tag] for q, q0, d, r, _, tag in rows]
-    (second / "run.trec").write_text("".join(" ".join(map(str, row)) + "\n" for row in turned))
-    return [first, second]
+K, TURNED = 5, 13
 
 
 def tops(folder: Path) -> dict[str, list[str]]:
@@ -52,7 +38,7 @@ def rbo(one: list[str], other: list[str], p: float = 0.9) -> float:
 
 
 def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
-    finished: Path, results: list[Path], tmp_path: Path
+    results: list[Path], qrels: dict[tuple[str, str], int], tmp_path: Path
 ) -> None:
     churn = churn_of(*results, "--measure", "precision@5")
     one, other = map(tops, results)
@@ -61,11 +47,6 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
     overlaps = [len(set(one[query]) & set(other[query])) / K for query in one]
     assert churn["overlap"] == pytest.approx(np.mean(overlaps))
     assert churn["rbo"] == pytest.approx(np.mean([rbo(one[query], other[query]) for query in one]))
-    with open(finished / "data" / "qrels" / "test.tsv", newline="") as file:
-        qrels = {
-            (row["query-id"], row["corpus-id"]): int(row["score"])
-            for row in csv.DictReader(file, delimiter="\t")
-        }
     apart = {(q, p): p in other[q] for q in one for p in set(one[q]) ^ set(other[q]) if (q, p) not in qrels}
     assert churn["to_judge"] == len(apart) > 20
     for end in ("lowest", "highest"):

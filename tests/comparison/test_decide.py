@@ -20,15 +20,6 @@ from pipeline.metrics.evaluation import evaluate_files
 Rows = list[dict[str, str]]
 
 
-@pytest.fixture(scope="module")
-def qrels(finished: Path) -> dict[tuple[str, str], int]:
-    with open(finished / "data" / "qrels" / "test.tsv", newline="") as file:
-        return {
-            (row["query-id"], row["corpus-id"]): int(row["score"])
-            for row in csv.DictReader(file, delimiter="\t")
-        }
-
-
 def pool(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["pool", *map(str, arguments)])
 

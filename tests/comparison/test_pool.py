@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,26 +16,7 @@ from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import evaluate_files
 
 DEPTH = 4
-
-
-@pytest.fixture(scope="module")
-def results(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The finished result, and one that found the same passages in the opposite order."""
-    first = finished / "results" / "t"
-    second = Path(shutil.copytree(first, tmp_path_factory.mktemp("pool") / "other"))
-    lines = [line.split() for line in (first / "run.trec").read_text().splitlines()]
-    turned = [[q, q0, d, rank, rank, tag] for q, q0, d, rank, _, tag in lines]
-    (second / "run.trec").write_text("".join(" ".join(line) + "\n" for line in turned))
-    return [first, second]
-
-
-@pytest.fixture(scope="module")
-def qrels(finished: Path) -> dict[tuple[str, str], int]:
-    with open(finished / "data" / "qrels" / "test.tsv", newline="") as file:
-        return {
-            (row["query-id"], row["corpus-id"]): int(row["score"])
-            for row in csv.DictReader(file, delimiter="\t")
-        }
+TURNED = 10**6  # all ranks
 
 
 def pool(*arguments: object) -> Result:
