@@ -67,7 +67,7 @@ class Verification(Displayed):
         """The document that `verify --json` prints."""
         return {
             "cells": [
-                cell.model_dump(mode="json", exclude=None if cell.why is not None else {"why"})
+                cell.model_dump(mode="json", exclude=None if cell.why is not None else {"why", "not_tried"})
                 for cell in self.cells
             ],
             "verdict": self.verdict,
@@ -111,6 +111,8 @@ def _tried_table(cells: Sequence[Cell], named: bool) -> Table:
     notes = [f"{_explained(each, _explaining(each))}." for each in apart]
     if why[TRIED:]:
         notes.append(f"Tried as well, further away: {', '.join(each.change for each in why[TRIED:])}.")
+    if worst.not_tried:
+        notes.append(f"Not tried for lack of time: {', '.join(worst.not_tried)}.")
     place = f"{worst.model} on {worst.collection}, " if named else ""
     return table_of(place + _explained(worst, first), columns, notes)
 
@@ -162,10 +164,8 @@ def expected_of(
     return config.model_copy(update={"expected": tuple(scores)}), cells
 
 
-def cells_of_results(
-    folder: Path, published: Sequence[Published]
-) -> list[tuple[Config, SavedResult, list[Cell]]]:
-    """The verdicts on the scores of a result folder: for each collection its config, result and cells.
+def cells_of_results(folder: Path, published: Sequence[Published]) -> list[tuple[SavedResult, list[Cell]]]:
+    """The verdicts on the scores of a result folder: for each collection its result and cells.
 
     Raises:
         InputError: It is not a result folder, or nothing that is published is of it.
@@ -176,8 +176,8 @@ def cells_of_results(
         if name:
             config = config.model_copy(update={"name": name})
         cells = _cells_of_result(*expected_of(config, published, in_suite=bool(name)), result)
-        found.append((config, result, cells))
-    some([cell for _, _, cells in found for cell in cells], str(folder))
+        found.append((result, cells))
+    some([cell for _, cells in found for cell in cells], str(folder))
     return found
 
 

@@ -166,7 +166,10 @@ class Config(Section):
             )
         if self.model.in_memory and search.memory_mb is not None:
             raise ValueError(f"{what} holds its index in memory: leave out search.memory_mb")
-        check_chunks(self.data.chunks, self.model, index, search)
+        data = self.data.members.values() if isinstance(self.data, ManySettings) else [self.data]
+        cut = [each.chunks for each in data if each.chunks]
+        for chunks in cut or (None,):
+            check_chunks(chunks, self.model, index, search)
         if search.rescore is not None and not self.model.is_quantized:
             raise ValueError(
                 "search.rescore scores the hits of quantized vectors again: leave it out, or set "

@@ -42,6 +42,11 @@ class DataSettings(Section):
     title_separator: str | None = setting(
         " ", "put between a passage's title and its text; null leaves titles out", shapes="data passages"
     )
+    lowercase_queries: bool = setting(
+        False,
+        "put queries in lower case; no tokenizer without case tells the difference",
+        shapes="data queries",
+    )
     missing_passages: Literal["count", "drop"] = setting(
         "count",
         "judgments of passages that the corpus lacks: count them as not retrieved, as trec_eval does",

@@ -97,7 +97,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     """
     source = open_source(config)
     judgments = source.judgments()
-    queries = select_queries(source, judgments, config.queries)
+    queries = select_queries(source, judgments, config)
     of_kept_query = queries.kept[judgments.queries]
     if not queries.kept.any():
         raise _nothing_left(judgments, "query", judgments.query_ids[0].as_py())

@@ -88,16 +88,17 @@ class SelectedQueries:
     unjudged: int  # queries of the source without a judgment
 
 
-def select_queries(source: Source, judgments: Judgments, first: int | None) -> SelectedQueries:
-    """Read the queries and keep the `first` judged ones in their own order; None is all."""
+def select_queries(source: Source, judgments: Judgments, config: DataSettings) -> SelectedQueries:
+    """Read the queries and keep the first judged ones in their own order, as many as `config` says."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     seen = np.zeros(len(judgments.query_ids), dtype=np.bool_)
     kept = np.zeros_like(seen)
     tables = []
     numbers = []
     unjudged = 0
-    room = len(seen) if first is None else first
+    room = len(seen) if config.queries is None else config.queries
     number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
     for batch in checked(source.queries, "query"):
         number = _numbers_of(batch, number_of)
@@ -108,7 +109,9 @@ def select_queries(source: Source, judgments: Judgments, first: int | None) -> S
         room -= len(rows)
         kept[number[rows]] = True
         numbers.append(number[rows])
-        tables.append(pa.table({"id": batch.ids.take(rows), "text": batch.texts.take(rows)}))
+        texts = batch.texts.take(rows)
+        texts = pc.utf8_lower(texts) if config.lowercase_queries else texts
+        tables.append(pa.table({"id": batch.ids.take(rows), "text": texts}))
     return SelectedQueries(pa.concat_tables(tables), np.concatenate(numbers), kept, seen, unjudged)
 
 

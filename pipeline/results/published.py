@@ -57,6 +57,7 @@ class Cell(Record):
         tolerance: The largest difference that counts as reproduced, half a unit of the last digit included.
         reason: Why the two cannot be compared, or nothing was run.
         why: Changes that were tried, the nearest first; None where none was asked for.
+        not_tried: Changes that time was too short for.
     """
 
     model: str = ""
@@ -70,6 +71,7 @@ class Cell(Record):
     source: str = ""
     reason: str = ""
     why: tuple[Tried, ...] | None = Field(None)
+    not_tried: tuple[str, ...] = Field(())
 
 
 @dataclass(frozen=True)

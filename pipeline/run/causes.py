@@ -8,7 +8,6 @@ of some queries, and the best of them on the whole collection, where the cache h
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import logging
 import re
@@ -20,19 +19,20 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.config import Config
 from pipeline.config.files import make_config, put
 from pipeline.core.display import Bar, Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Collection, Facts
+from pipeline.core.records import BoolArray, Collection, Facts, Float64, Int32, Int64
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
 from pipeline.results.folder import RUN
-from pipeline.results.published import TOLERANCE, Cell, Tried
+from pipeline.results.published import Cell, Tried
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.storage.whole_files import temporary_folder
@@ -43,7 +43,10 @@ SAMPLE_QUERIES, SAMPLE_HITS = 60, 10
 """Of the sample: its queries, and the hits of each that are searched, beside what is judged."""
 NEAR = 0.003
 """An estimate no further away is measured on the whole collection at once: it may be the cause."""
-WHOLE = 2  # changes that are measured on the whole collection, at least
+EXACT = 0.0002
+"""A change ends the search if the mean distance of what it gives is no more: others are further away."""
+WHOLE = 3  # changes that are measured on the whole collection, at least
+PAIRED = 6  # changes, the nearest, of which pairs are tried if none of them explains the scores
 SEPARATOR = "\x1f"  # between a title and a text while a sample is cut
 PREFIXES = ("query: ", "passage: ", "search_query: ", "search_document: ")
 BGE_PREFIX = "Represent this sentence for searching relevant passages: "
@@ -59,6 +62,7 @@ class Evidence:
         queries: Over which the mean is taken: all that are judged, or those with hits, or those with a
             relevant passage.
         single: Whether scores are compared as float32.
+        copies: Of a passage whose text an earlier one has, that one's id; of those retrieved or judged.
     """
 
     run: Run
@@ -67,6 +71,7 @@ class Evidence:
     self_hits: bool = True
     queries: str = "judged"
     single: bool = False
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     def means(self, measures: Sequence[str]) -> dict[str, float]:
         """The mean of each measure."""
@@ -127,6 +132,53 @@ def _ties_ascending(given: Evidence) -> Evidence | None:
     return replace(given, run=replace(run, scores=scores))
 
 
+def _without_copies(judgments: bool) -> Callable[[Evidence], Evidence | None]:
+    """The first passage of each text alone is retrieved; with `judgments` by their highest grade."""
+
+    def first(ids: Sequence[str], given: Evidence) -> tuple[pa.Array, Int64]:
+        named = pa.array([given.copies.get(name, name) for name in ids], pa.string()).dictionary_encode()
+        return named.dictionary, named.indices.to_numpy().astype(np.int64)
+
+    def change(given: Evidence) -> Evidence | None:
+        if not given.copies:
+            return None
+        run, qrels = given.run, given.qrels
+        listed = run.documents.combine_chunks().dictionary_encode()
+        names, row = first(listed.dictionary.to_pylist(), given)
+        documents = row[listed.indices.to_numpy()]
+        kept = _highest(run.queries, documents, run.scores)
+        made = replace(
+            run,
+            queries=run.queries[kept],
+            documents=pa.chunked_array([names.take(pa.array(documents[kept]))]),
+            scores=run.scores[kept],
+        )
+        if judgments:
+            names, row = first(qrels.passage_ids.to_pylist(), given)
+            passages = row[qrels.passages]
+            kept = _highest(qrels.queries, passages, qrels.grades)
+            qrels = replace(
+                qrels,
+                queries=qrels.queries[kept],
+                passage_ids=names,
+                passages=passages[kept].astype(np.int32),
+                grades=qrels.grades[kept],
+                numbers=qrels.numbers[kept],
+            )
+        return replace(given, run=made, qrels=qrels)
+
+    return change
+
+
+def _highest(queries: Int32, passages: Int64, values: Int64 | Float64) -> Int64:
+    """The rows of each pair's highest value, ascending."""
+    order = np.lexsort((-values, passages, queries))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (np.diff(queries[order]) != 0) | (np.diff(passages[order]) != 0)
+    kept: Int64 = np.sort(order[begins])
+    return kept
+
+
 def _param(name: str, value: int | bool | str, *measures: str) -> Callable[[Evidence], Evidence | None]:
     """A parameter of some measures, as a change."""
 
@@ -142,11 +194,13 @@ def _param(name: str, value: int | bool | str, *measures: str) -> Callable[[Evid
     return change
 
 
-def _without_cutoff(given: Evidence) -> Evidence:
-    def measured(measure: Measure) -> Measure:
-        return replace(measure, cutoff=None) if measure.name in ("map", "mrr", "ndcg") else measure
+def _cutoff(name: str, k: int | None) -> Callable[[Evidence], Evidence | None]:
+    """Another cutoff of a measure, or none."""
 
-    return replace(given, measured=measured)
+    def measured(measure: Measure) -> Measure:
+        return replace(measure, cutoff=k) if measure.name == name else measure
+
+    return lambda given: replace(given, measured=measured)
 
 
 BINARY = ("map", "mrr", "precision", "recall", "success")
@@ -163,7 +217,13 @@ EVALUATION: dict[str, Callable[[Evidence], Evidence | None]] = {
     "grades from 3 count as relevant": _param("rel", 3, *BINARY),
     "recall over at most k": _param("cap", True, "recall"),
     "average precision over the relevant passages retrieved": _param("norm", "retrieved", "map"),
-    "no cutoff": _without_cutoff,
+    **{
+        f"{name} with {f'cutoff {k}' if k else 'no cutoff'}": _cutoff(name, k)
+        for name in ("map", "mrr", "ndcg")
+        for k in (None, 10, 100, 1000)
+    },
+    "passages with an earlier one's text removed": _without_copies(judgments=False),
+    "passages with an earlier one's text removed, judged as that one": _without_copies(judgments=True),
     "ties in ascending order of ids": _ties_ascending,
     "scores compared as float32": lambda given: replace(given, single=True),
 }
@@ -189,11 +249,11 @@ def explain(
     explained: dict[int, Cell] = {}
     for number, scores in enumerate(sets):
         until = time.monotonic() + (deadline - time.monotonic()) / (len(sets) - number)
-        found, order = _tried(scores, evidence, config, until, progress)
+        found, order, late = _tried(scores, evidence, config, until, progress)
         for cell in scores:
             if cell.verdict == "not reproduced":
                 why = tuple(_outcome(name, found[name][cell.measure], cell) for name in order)
-                explained[id(cell)] = cell.model_copy(update={"why": why})
+                explained[id(cell)] = cell.model_copy(update={"why": why, "not_tried": tuple(late)})
     return [explained.get(id(cell), cell) for cell in cells]
 
 
@@ -212,8 +272,8 @@ def _outcome(change: str, got: float, cell: Cell) -> Tried:
 
 def _tried(
     scores: Sequence[Cell], evidence: Evidence, config: Config | None, deadline: float, progress: Progress
-) -> tuple[dict[str, Means], list[str]]:
-    """What each change makes of the measures of some scores, and the names of changes, the nearest first."""
+) -> tuple[dict[str, Means], list[str], list[str]]:
+    """What changes make of the measures of scores, their names, the nearest first, and those left out."""
     names = [*dict.fromkeys(cell.measure for cell in scores)]
     base = evidence.means(names)
     measured: dict[str, Means] = {}
@@ -222,16 +282,14 @@ def _tried(
         if changed and (means := changed.means(names)) != base:
             measured[change] = means
     estimated: dict[str, Means] = {}
+    late: list[str] = []
     if config and not _explains(measured, scores):
-        if time.monotonic() < deadline:
-            with temporary_folder() as place, progress("causes", None, "change") as bar:
-                trials = _Trials(config, evidence, scores, base, deadline, bar, Path(place))
-                trials.run(measured, estimated)
-        else:
-            log.warning("%s: no time left to try changes of settings", config.name)
+        with temporary_folder() as place, progress("causes", None, "change") as bar:
+            trials = _Trials(config, evidence, scores, base, deadline, bar, Path(place), measured, estimated)
+            late = trials.run()
     renamed = {name: f"{name} (estimated on a sample)" for name in estimated}
     order = [*_nearest(measured, scores), *(renamed[name] for name in _nearest(estimated, scores))]
-    return measured | {renamed[name]: means for name, means in estimated.items()}, order
+    return measured | {renamed[name]: means for name, means in estimated.items()}, order, late
 
 
 def _explains(found: Mapping[str, Means], scores: Sequence[Cell]) -> bool:
@@ -253,49 +311,55 @@ def _distance(means: Means, scores: Sequence[Cell]) -> float:
 
 
 def settings_to_try(config: Config) -> dict[str, Facts]:
-    """Changes of settings by what they are called: of queries first, then of passages."""
+    """Changes of settings by what they are called, the cheapest first: of queries, then of passages."""
     model, raw = config.model, config.model_dump(mode="json")
     if model is None:
         return {}
     fields = type(model).model_fields
-    values: list[tuple[str, Sequence[object]]] = []
+    changes: dict[str, Facts] = {}
+
+    def add(path: str, values: Sequence[object]) -> None:
+        """A change for each value of a setting."""
+        changes.update({f"{path} {json.dumps(each, ensure_ascii=False)}": {path: each} for each in values})
+
+    prompts = (None, "", *PREFIXES, BGE_PREFIX)
+    lengths = (None, 128, 256, 384, 512)
+    vectors = "pooling" in fields and getattr(model, "output", "") == "dense"
     if model.backend == "bm25":
         pairs = [(0.9, 0.4), (1.2, 0.75), (1.5, 0.75), (0.82, 0.68)]
-        changes: dict[str, Facts] = {f"k1 {k1}, b {b}": {"model.k1": k1, "model.b": b} for k1, b in pairs}
-        values = [("model.stemmer", (None, "english", "porter")), ("model.stop_words", (None, "english"))]
-    else:
-        changes = {}
-        prompts = (None, "", *PREFIXES, BGE_PREFIX)
-        if "query_instruction" in fields:
-            values += [
-                ("model.query_instruction", prompts),
-                ("model.query_max_length", (None, 32, 64, 128, 256, 512)),
-            ]
-    values.append(("data.title_separator", (" ", "\n", ". ", "", None)))
+        changes = {f"k1 {k1}, b {b}": {"model.k1": k1, "model.b": b} for k1, b in pairs}
+        add("model.stemmer", (None, "english", "porter"))
+        add("model.stop_words", (None, "english"))
+    if "query_instruction" in fields:
+        add("model.query_instruction", prompts)
+        add("model.query_max_length", (None, 32, 64, 128, 256, 512))
+        add("data.lowercase_queries", (True, False))
     if "passage_instruction" in fields:
-        lengths = (None, 128, 256, 384, 512)
-        for length in lengths:
-            name = f"length {length or 'of the model'}"
-            changes[name] = {"model.query_max_length": length, "model.passage_max_length": length}
-        values += [("model.passage_max_length", lengths), ("model.passage_instruction", prompts)]
-        if "pooling" in fields and getattr(model, "output", "") == "dense":
-            values += [("model.pooling", ("cls", "mean")), ("model.normalize", (True, False))]
-            changes["queries and passages the other way round"] = {
-                "model.query_instruction": getattr(model, "passage_instruction", None) or "",
-                "model.passage_instruction": getattr(model, "query_instruction", None) or "",
-            }
-    for path, options in values:
-        section, name = path.split(".")
-        for value in options:
-            if raw[section].get(name) != value:
-                changes[f"{path} {json.dumps(value, ensure_ascii=False)}"] = {path: value}
-    if "pooling" in fields and getattr(model, "output", "") == "dense":  # last: another form of the model
-        for precision in ("bf16", "int8"):
+        for each in lengths:
+            both = dict.fromkeys(("model.query_max_length", "model.passage_max_length"), each)
+            changes[f"length {each or 'of the model'}"] = both
+        add("model.passage_max_length", lengths)
+    add("data.title_separator", (" ", "\n", ". ", "", None))
+    if "passage_instruction" in fields:
+        add("model.passage_instruction", prompts)
+    if vectors:
+        changes["queries and passages the other way round"] = {
+            "model.query_instruction": getattr(model, "passage_instruction", None) or "",
+            "model.passage_instruction": getattr(model, "query_instruction", None) or "",
+        }
+        add("model.pooling", ("cls", "mean"))
+        add("model.normalize", (True, False))
+        for precision in ("bf16", "int8"):  # last: another form of the model
             changes[f"precision {precision}"] = {"model.backend": "openvino", "model.precision": precision}
+
+    def differs(path: str, value: object) -> bool:
+        section, name = path.split(".")
+        return bool(raw[section].get(name) != value)
+
     return {
         name: change
         for name, change in changes.items()
-        if any(raw[path.split(".")[0]].get(path.split(".")[1]) != value for path, value in change.items())
+        if any(differs(path, value) for path, value in change.items())
     }
 
 
@@ -322,11 +386,15 @@ def _quiet() -> Iterator[None]:
 class _Trials:
     """Trials of settings for some scores of a config, on a sample and on the whole collection.
 
+    The order and the sample depend on the config and its ranking alone; time decides where the search ends.
+
     Attributes:
         base: The means of the finished ranking.
         deadline: By the monotonic clock.
         place: A folder for what the trials write.
-        late: Changes that time was too short for.
+        measured: What changes make of the measures; filled.
+        estimated: The same on the sample, of changes that are not measured; filled.
+        tried: Names of changes, also of those that cannot be made.
     """
 
     config: Config
@@ -336,83 +404,103 @@ class _Trials:
     deadline: float
     bar: Bar
     place: Path
-    late: list[str] = field(default_factory=list)
+    measured: dict[str, Means]
+    estimated: dict[str, Means]
+    changes: dict[str, Facts] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
 
-    @property
-    def names(self) -> list[str]:
-        """The measures."""
-        return [*self.base]
+    def run(self) -> list[str]:
+        """Try settings on a sample, then the best on the whole collection.
 
-    def run(self, measured: dict[str, Means], estimated: dict[str, Means]) -> None:
-        """Try settings on a sample, then the best on the whole collection; fills both arguments."""
+        Returns the names of changes that time was too short for; none once one explains the scores.
+        """
         started = time.monotonic()
-        evaluate = {
-            "measures": self.names, "ignore_identical_ids": self.config.evaluate.ignore_identical_ids,
-        }  # fmt: skip
-        with _quiet():
-            _write_sample(self.config, self.evidence, self.place)
-        settings = self.config.data
-        data: Facts = {"source": "beir", "path": str(self.place), "split": "test"}
-        data |= {"title_separator": settings.title_separator, "ignored": settings.ignored}
-        sample: Facts = {"data": data, "cache": str(self.place / "cache"), "output": str(self.place)}
-        sample["evaluate"] = evaluate
-        changes = settings_to_try(self.config)
-        before = self._means("no change", {}, sample, self.deadline)
+        self.changes = settings_to_try(self.config)
+        if started < self.deadline:
+            with _quiet():
+                _write_sample(self.config, self.evidence, self.place)
+            self._search(started)
+        explained = _explains(self.measured, self.scores)
+        return [] if explained else [name for name in self.changes if name not in self.tried]
+
+    def _search(self, started: float) -> None:
+        before = self._means({}, self._sample())
         if before is None:
             return
-
-        def whole(count: int) -> bool:
-            order = [name for name in _nearest(estimated, self.scores) if name not in measured][:count]
-            sections: Facts = {"output": str(self.place / "whole"), "evaluate": evaluate}
-            for name in order:
-                if means := self._means(name, changes[name], sections, self.deadline):
-                    measured[name] = means
-                    estimated.pop(name)
-                    if _distance(means, self.scores) <= TOLERANCE:
-                        return True
-            return False
-
-        def estimate(chosen: Mapping[str, Facts], until: float) -> bool:
-            for name, change in chosen.items():
-                means = self._means(name, change, sample, until)
-                if means and means != before:
-                    estimated[name] = {each: self.base[each] + means[each] - before[each] for each in means}
-                    if _distance(estimated[name], self.scores) <= NEAR and whole(1):
-                        return True
-            return False
-
-        if not estimate(changes, started + 0.6 * (self.deadline - started)) and not whole(WHOLE):
-            best = _nearest(estimated | measured, self.scores)
-            best = [name for name in best if name in changes][:3]
-            pairs = {
-                f"{one} and {other}": changes[one] | changes[other]
-                for one, other in itertools.combinations(best, 2)
-                if not changes[one].keys() & changes[other].keys()
+        share = started + 0.6 * (self.deadline - started)
+        for until in (share, self.deadline):  # what is left of the time goes to changes that are left
+            if self._estimate(before, until) or self._whole():
+                return
+        if not _explains(self.measured, self.scores):
+            nearest = _nearest(self.estimated | self.measured, self.scores)
+            best = [name for name in nearest if name in self.changes][:PAIRED]
+            self.changes |= {
+                f"{best[one]} and {best[other]}": self.changes[best[one]] | self.changes[best[other]]
+                for other in range(len(best))
+                for one in range(other)
+                if not self.changes[best[one]].keys() & self.changes[best[other]].keys()
             }
-            changes |= pairs
-            if not estimate(pairs, self.deadline):
-                whole(WHOLE)
-        if self.late:
-            log.warning("not tried for lack of time: %s", ", ".join(dict.fromkeys(self.late)))
+            now = time.monotonic()
+            if not self._estimate(before, now + 0.6 * (self.deadline - now)):
+                self._whole()
 
-    def _means(self, name: str, change: Facts, sections: Facts, until: float) -> Means | None:
-        """The means with a change of settings; None where it cannot be made, or time is up."""
-        if time.monotonic() > until:
-            self.late.append(name)
-            return None
+    def _estimate(self, before: Means, until: float) -> bool:
+        """Try each change on the sample, and at once on the whole collection if it may be the cause.
+
+        Returns whether one gives the scores.
+        """
+        near = min(NEAR, _distance(self.base, self.scores) / 4)
+        for name, change in self.changes.items():
+            if name in self.tried:
+                continue
+            if time.monotonic() > until:
+                break
+            self.tried.add(name)
+            means = self._means(change, self._sample())
+            if means and means != before:
+                guess = {each: self.base[each] + means[each] - before[each] for each in means}
+                self.estimated[name] = guess
+                if _distance(guess, self.scores) <= near and self._whole(1):
+                    return True
+        return False
+
+    def _whole(self, count: int = WHOLE) -> bool:
+        """Measure the nearest on the whole collection; returns whether one gives the scores."""
+        for name in _nearest(self.estimated, self.scores)[:count]:
+            if time.monotonic() > self.deadline:
+                break
+            means = self._means(self.changes[name], {"output": str(self.place / "whole")})
+            if means:
+                self.measured[name] = means
+                self.estimated.pop(name)
+                if _distance(means, self.scores) <= EXACT:
+                    return True
+        return False
+
+    def _sample(self) -> Facts:
+        """The sections of a config that runs on the sample."""
+        names = {"title_separator", "lowercase_queries", "missing_passages", "ignored", "chunks"}
+        data = self.config.data.model_dump(mode="json", include=names)
+        data |= {"source": "beir", "path": str(self.place), "split": "test"}
+        return {"data": data, "cache": str(self.place / "cache"), "output": str(self.place)}
+
+    def _means(self, change: Facts, sections: Facts) -> Means | None:
+        """The means with a change of settings; None where it cannot be made."""
+        ignored = self.config.evaluate.ignore_identical_ids
+        evaluate = {"measures": [*self.base], "ignore_identical_ids": ignored}
         try:
             with _quiet(), Session() as session:
-                config = _changed(self.config, change, **sections)
+                config = _changed(self.config, change, **sections, evaluate=evaluate)
                 (outcome,) = run_each(prepare([config], None, silent, session), silent, session)
             error = outcome.error
         except InputError as refused:
             error = refused
         self.bar.update()
         if error or not outcome.result:
-            log.info("%s cannot be tried: %s", name, error)
+            log.info("%s cannot be tried: %s", change, error)
             return None
         found = outcome.result.metrics["metrics"]
-        return {each: found[each] for each in self.names}
+        return {each: found[each] for each in self.base}
 
 
 def _write_sample(config: Config, evidence: Evidence, place: Path) -> None:
@@ -422,7 +510,7 @@ def _write_sample(config: Config, evidence: Evidence, place: Path) -> None:
     their best hits, or is judged.
     """
     with Session() as session:
-        apart = _changed(config, {"data.title_separator": SEPARATOR})
+        apart = _changed(config, {"data.title_separator": SEPARATOR, "data.lowercase_queries": False})
         collection: Collection = session.benchmark(apart).collection
         joined = join_run_and_qrels(evidence.run, evidence.qrels)
         rows = np.linspace(0, len(joined.query_ids) - 1, SAMPLE_QUERIES).astype(int)
@@ -482,4 +570,19 @@ def evidence_of(config: Config, folder: Path) -> Evidence:
             np.arange(len(qrels.grades)),
         )
         dropped = config.evaluate.ignore_identical_ids or config.data.ignored == "identical_ids"
-        return Evidence(read_run(folder / RUN), judged, self_hits=not dropped)
+        run = read_run(folder / RUN)
+        return Evidence(run, judged, self_hits=not dropped, copies=_copies(collection, run))
+
+
+def _copies(collection: Collection, run: Run) -> dict[str, str]:
+    """Of each passage retrieved or judged whose text an earlier such passage has, that one's id."""
+    ids = collection.passages.ids.cast(pa.string())
+    wanted = np.isin(np.arange(len(ids)), collection.qrels.passages)
+    wanted |= pc.is_in(ids, run.documents.unique()).to_numpy()
+    first: dict[str, str] = {}
+    pairs = zip(
+        *(column.filter(pa.array(wanted)).to_pylist() for column in (ids, collection.passages.texts)),
+        strict=True,
+    )
+    found = {name: first.setdefault(text, name) for name, text in pairs}
+    return {name: other for name, other in found.items() if name != other}

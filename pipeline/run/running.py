@@ -282,7 +282,7 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
     metrics |= {key: value for key, value in scores.items() if key not in REPORTED}
     metrics |= benchmark.retriever.report(artifacts, scores, rows)
     if cells := cells_of(benchmark.config, metrics["metrics"]):
-        metrics["expected"] = [cell.model_dump(mode="json") for cell in cells]
+        metrics["expected"] = [cell.model_dump(mode="json", exclude={"not_tried"}) for cell in cells]
     recipes = benchmark.recipes.items()
     manifest = {
         "config": settings,

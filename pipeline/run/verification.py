@@ -42,6 +42,13 @@ def verify(
     progress: Progress,
 ) -> Verification:
     """The verdicts on published scores; arguments as of `pipeline.api.verify`."""
+    results = [each for each in targets if any((each / name).is_file() for name in (METRICS, SUITE_FILE))]
+    if overrides and (run or (not minutes and len(results) == len(targets))):
+        raise InputError(
+            "--set, and nothing is run with settings",
+            allowed="--set with a config, or with a result and --why",
+            fix="leave --set out",
+        )
     published = [each for file in files for each in read_published(file)]
     if run:
         if not published:
@@ -53,8 +60,9 @@ def verify(
         return made
     found: list[Measured] = []
     for target in targets:
-        if any((target / name).is_file() for name in (METRICS, SUITE_FILE)):
-            for config, result, cells in cells_of_results(target, published):
+        if target in results:
+            for result, cells in cells_of_results(target, published):
+                config = None
                 if minutes:  # its settings are run
                     settings, manifest = deepcopy(result.manifest.config), result.folder / MANIFEST
                     refuse_unasked(settings, overrides, manifest)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,44 @@ def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
         verify([config], expected=expected)
 
 
+def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path) -> None:
+    folder = run_benchmark(config_of(tmp_path, [{"measure": "ndcg@10", "value": 0.5}])).folder
+    with pytest.raises(InputError, match="nothing is run"):
+        verify([folder], overrides=["search.top_k=50"])
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["config"]["engine"] = {"kind": "ray", "address": "elsewhere:6379"}
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    assert verify([folder]).verdict == "not reproduced"  # runs nothing
+    with pytest.raises(InputError, match="send data and code to the cluster elsewhere:6379"):
+        verify([folder], why=True)
+    (cell,) = verify([folder], why=True, overrides=["engine={kind: local}"]).cells
+    assert cell.why
+
+
+def test_repeated_passages_are_named(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "qrels").mkdir(parents=True)
+    texts = {"a": "a red apple", "b": "an apple tree", "c": "a red car", "d": "a boat"}
+    lines = [json.dumps({"_id": name, "text": text}) for name, text in texts.items()]
+    (theirs / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    queries = [{"_id": "1", "text": "apple tree"}, {"_id": "2", "text": "red car"}]
+    (theirs / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)), encoding="utf-8")
+    (theirs / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n2\ta\t1\n", "utf-8")
+    mine = tmp_path / "mine"
+    shutil.copytree(theirs, mine)
+    lines += [json.dumps({"_id": f"{name}-again", "text": text}) for name, text in texts.items()]
+    (mine / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    data = {"source": "beir", "path": str(theirs), "split": "test"}
+    value = run_benchmark(config_of(tmp_path, []) | {"data": data, "name": "theirs"}).metrics["metrics"]
+    expected = [{"measure": "ndcg@10", "value": value["ndcg@10"]}]
+    folder = run_benchmark(config_of(tmp_path, expected) | {"data": data | {"path": str(mine)}}).folder
+    (cell,) = verify([folder], why=True).cells
+    assert cell.verdict == "not reproduced"
+    assert cell.why
+    assert cell.why[0].change == "passages with an earlier one's text removed"
+
+
 def test_minutes_are_those_of_all_targets(
     tmp_path: Path, suite: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,6 +411,11 @@ def test_minutes_are_those_of_all_targets(
     found = verify([run_benchmark(suite).folder], why=True, minutes=10)
     assert clock.trials == 1  # of the first collection; the second has the evaluation alone
     assert all(cell.why for cell in found.cells)
+    for cell in found.cells:  # all that can be tried of BM25, in order
+        assert cell.not_tried[0] == "k1 1.2, b 0.75"
+        assert cell.not_tried[-1] == "data.title_separator null"
+    notes = [note for table in found.tables()[1:] for note in table.notes]
+    assert sum(note.startswith("Not tried for lack of time: k1 1.2, b 0.75, ") for note in notes) == 2
 
 
 def test_several_scores_of_one_measure_are_each_explained(tmp_path: Path) -> None:

@@ -137,5 +137,5 @@ def test_a_message_names_the_kind_s_own_settings(tmp_path: Path) -> None:
         load_config(path)
     message = str(refused.value)
     assert "unknown key 'data.spilt'" in message
-    assert "Allowed: source, queries, corpus, title_separator, missing_passages, ignored, " in message
+    assert "Allowed: source, queries, corpus, title_separator, lowercase_queries, " in message
     assert "chunks, split. Did" in message

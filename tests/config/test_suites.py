@@ -62,6 +62,17 @@ def test_settings_beside_collections_hold_for_those_that_do_not_set_them(config:
     assert [each.data.chunks and each.data.chunks.tokens for each in (one, own)] == [50, 50]
 
 
+def test_chunks_of_one_collection_must_fit_the_index_and_the_search(config: Path) -> None:
+    chunks = "chunks: {tokens: 50, overlap: 0}"
+    given = f"data={{collections: {{cut: {{source: sample, {chunks}}}, whole: {{source: sample}}}}}}"
+    cut, whole = load_config(config, [given, "search.aggregate=mean"]).members.values()
+    assert cut.data.chunks
+    assert whole.data.chunks is None
+    dense = "model={backend: native, name: all-minilm-l6-v2}"
+    with pytest.raises(InputError, match="searched in one index"):
+        load_config(config, [given, dense, "index.shards=2"])
+
+
 def test_a_file_lists_collections_and_what_each_is_run_with(config: Path) -> None:
     suite = load_config(config, ["data={suite: ./tasks.yaml, queries: 2}", TASKS])
     facts, other = suite.members.values()

@@ -54,6 +54,17 @@ def test_titles_are_joined_by_the_separator_of_the_config(tmp_path, plain, loade
     assert ours.queries == theirs.queries
 
 
+def test_queries_in_lower_case_leave_the_passages_as_they_are(tmp_path, plain, loaded):
+    plain.queries[1] = ("q1", "What IS Ärger?")
+    usual = beir(tmp_path / "collection", plain)
+    config = usual.model_copy(update={"lowercase_queries": True})
+    assert loaded(config).queries["q1"] == "what is ärger?"
+    assert loaded(usual).queries["q1"] == "What IS Ärger?"
+    ours, theirs = identify(config), identify(usual)
+    assert ours.passages == theirs.passages
+    assert ours.queries != theirs.queries
+
+
 @pytest.fixture(scope="session")
 def dl19_plain(dl19):
     """The real slice as Python values, in the fixtures' form."""
