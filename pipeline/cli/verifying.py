@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.terminal import Json, Sets, print_json, progress, show
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output, write_whole
+
+if TYPE_CHECKING:
+    from pipeline.comparison.verify import Verification
+    from pipeline.results.lint import Lint
 
 
 def verify(
@@ -48,7 +52,7 @@ def verify(
     if as_json and as_markdown:
         raise InputError("--json and --markdown", allowed="one of them", fix="leave one out")
     if lint:
-        _lint(targets or [], as_json=as_json, others=[expected, run, qrels, why, settings, as_markdown, html])
+        _lint(targets or [], as_json, as_markdown, others=[expected, run, qrels, why, settings, html])
         return
     if (run is None) != (qrels is None) or (run is None) == (not targets):
         raise InputError(
@@ -60,7 +64,6 @@ def verify(
         check_output(html, "--html", [*(targets or ()), *(expected or ())])
     from pipeline import api
     from pipeline.comparison.verify import EXIT_CODES
-    from pipeline.report.renderings import markdown
 
     made = api.verify(
         targets or (),
@@ -72,12 +75,7 @@ def verify(
         overrides=settings or (),
         progress=progress,
     )
-    if as_json:
-        print_json(made.json())
-    elif as_markdown:
-        print(markdown(made.tables()), end="")
-    else:
-        show(*made.tables())
+    _print(made, as_json, as_markdown)
     if html:
         write_whole(html, made.page().encode())
         print(f"page written to {html}", file=sys.stderr)
@@ -86,21 +84,30 @@ def verify(
         raise typer.Exit(code)
 
 
-def _lint(files: list[Path], *, as_json: bool, others: list[object]) -> None:
+def _print(made: Verification | Lint, as_json: bool, as_markdown: bool) -> None:
+    """Print JSON, Markdown or tables."""
+    from pipeline.report.renderings import markdown
+
+    if as_json:
+        print_json(made.json())
+    elif as_markdown:
+        print(markdown(made.tables()), end="")
+    else:
+        show(*made.tables())
+
+
+def _lint(files: list[Path], as_json: bool, as_markdown: bool, others: list[object]) -> None:
     """Print what contradicts itself in result files; exits with 3 if anything does."""
     if not files or any(others):
         raise InputError(
             "--lint " + ("with options of other checks" if files else "without a file"),
-            allowed="verify --lint FILE... [--json]",
+            allowed="verify --lint FILE... [--json] [--markdown]",
             fix="name files or folders, and leave other options out",
         )
     from pipeline.results.lint import lint
 
     found = lint(files)
-    if as_json:
-        print_json(found.json())
-    else:
-        show(*found.tables())
+    _print(found, as_json, as_markdown)
     if found.found:
         sys.stdout.flush()
         raise typer.Exit(3)

@@ -27,13 +27,12 @@ from pipeline.core.json_record import SUITE_FILE
 from pipeline.core.records import Facts, JsonObject
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
 from pipeline.metrics.names import parse_measure
-from pipeline.results.exchange import META, NAMES
+from pipeline.results.exchange import META
 from pipeline.results.folder import METRICS
+from pipeline.results.published import MtebFile, known_measure
 from pipeline.results.suite_folder import read_suite_result
 from pipeline.storage.artifacts import MANIFEST
 
-MTEB = {theirs: ours for ours, theirs in NAMES.items()} | {"R_cap": "recall(cap=true)"}
-"""Our names of measures by MTEB's."""
 EQUAL_AT_1 = (("mrr", "precision"), ("success", "precision"), ("map", "recall"))
 AT_MOST = (
     ("map", "recall"), ("recall", "recall(cap=true)"), ("recall", "success"), ("mrr", "success"),
@@ -390,24 +389,17 @@ def _our_scores(path: Path) -> Iterator[Scores]:
 
 
 def _mteb_scores(path: Path, content: Facts) -> Iterator[Scores]:
-    """Those of a task of MTEB, in its present layout or that before version 1.11."""
-    task = str(content.get("task_name") or content.get("mteb_dataset_name") or "")
-    version = str(content.get("mteb_version") or "")
-    splits = content.get("scores")
-    if not isinstance(splits, dict):
-        splits = {name: _old_subsets(value) for name, value in content.items() if isinstance(value, dict)}
-    model = path.parts[-3] if len(path.parts) > 2 else ""
-    for split, subsets in splits.items():
-        for entry in subsets if isinstance(subsets, list) else ():
-            if not isinstance(entry, dict) or not (values := _by_measure(entry)):
-                continue
+    """Those of a task of MTEB."""
+    file = MtebFile(path, content)
+    for split, subset, entry in file.entries():
+        if values := _by_measure(entry):
             main = entry.get("main_score")
             others = [
                 value
                 for name, value in entry.items()
                 if name != "main_score" and isinstance(value, int | float)
             ]
-            place = model, task, split, str(entry.get("hf_subset") or "default"), version
+            place = file.folder, file.task, split, subset, file.version
             finite = main if isinstance(main, int | float) and math.isfinite(main) else None
             yield Scores(str(path), *place, values, _rounding(values), finite, others)
 
@@ -417,13 +409,6 @@ def _rounding(values: dict[str, dict[int, float]]) -> float:
     texts = (repr(value) for name in ("ndcg", "recall", "map") for value in values.get(name, {}).values())
     digits = max((len(text.partition(".")[2]) for text in texts), default=MTEB_DIGITS)
     return float(0.5 * 10.0 ** -min(max(digits, 2), MTEB_DIGITS))
-
-
-def _old_subsets(split: Facts) -> list[Facts]:
-    """The subsets of a split in the earlier layout: one whose measures stand in it, or several by name."""
-    if _by_measure(split):
-        return [split]
-    return [{**value, "hf_subset": name} for name, value in split.items() if isinstance(value, dict)]
 
 
 def _by_measure(entry: Facts) -> dict[str, dict[int, float]]:
@@ -439,11 +424,8 @@ def _by_measure(entry: Facts) -> dict[str, dict[int, float]]:
 @functools.cache
 def _measure(name: str) -> tuple[str, int] | None:
     """The name and cutoff of a measure of retrieval, here or in MTEB; None for other names."""
-    theirs = re.fullmatch(r"(\w+)_at_(\d+)", name)
-    if theirs:
-        return (MTEB[theirs[1]], int(theirs[2])) if theirs[1] in MTEB else None
     try:
-        measure = parse_measure(name)
+        measure = parse_measure((known_measure(name) or "none") if "_at_" in name else name)
     except InputError:
         return None
     if measure.cutoff is None or measure.name in UNBOUNDED:

@@ -9,6 +9,7 @@ measured mean is one of implementation, and not of chance: no test of significan
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from pipeline.config import Config
 from pipeline.config.stages import ExpectedScore
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Record
+from pipeline.core.records import Facts
 from pipeline.metrics.names import Measure, parse_measure
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "not run"]
@@ -193,6 +195,7 @@ def read_published(path: Path) -> list[Published]:
     return found
 
 
+@functools.cache
 def known_measure(name: str) -> str | None:
     """The name here of a measure as MTEB or sentence-transformers writes it; None for other values."""
     lowered = SIMILARITIES.sub("", name.strip().lower())
@@ -209,17 +212,55 @@ def known_measure(name: str) -> str | None:
 def _mteb(path: Path, text: str) -> Iterator[Published]:
     """A task of MTEB. Its nDCG, MAP, recall and precision are pytrec_eval's, rounded to 5 places."""
     content = json.loads(text, parse_float=Decimal, parse_int=Decimal)
-    model = path.parts[-3].replace("__", "/") if len(path.parts) > 2 and "__" in path.parts[-3] else ""
-    task, version = str(content["task_name"]), content.get("mteb_version")
-    source = f"MTEB {version}" if version else "MTEB"
-    for split, subsets in content["scores"].items():
-        for entry in subsets:
-            subset = str(entry.get("hf_subset") or "default")
-            name = task if subset == "default" else f"{task}/{subset}"
-            for key, value in entry.items():
-                measure = known_measure(key)
-                if measure and isinstance(value, Decimal):
-                    yield Published(model, name, split, score(measure, str(value), source))
+    file = MtebFile(path, content)
+    model = file.folder.replace("__", "/") if "__" in file.folder else ""
+    source = f"MTEB {file.version}" if file.version else "MTEB"
+    for split, subset, entry in file.entries():
+        name = file.task if subset == "default" else f"{file.task}/{subset}"
+        for key, value in entry.items():
+            measure = known_measure(key)
+            if measure and isinstance(value, Decimal):
+                yield Published(model, name, split, score(measure, str(value), source))
+
+
+@dataclass(frozen=True)
+class MtebFile:
+    """A task's file of MTEB, in its present layout or that before version 1.11."""
+
+    path: Path
+    content: Facts
+
+    @property
+    def task(self) -> str:
+        """The task's name; "" in other files."""
+        return str(self.content.get("task_name") or self.content.get("mteb_dataset_name") or "")
+
+    @property
+    def version(self) -> str:
+        """That of the library; "" where it is not known."""
+        return str(self.content.get("mteb_version") or "")
+
+    @property
+    def folder(self) -> str:
+        """The folder of the model, two above the file."""
+        return self.path.parts[-3] if len(self.path.parts) > 2 else ""
+
+    def entries(self) -> Iterator[tuple[str, str, Facts]]:
+        """Split, subset, and what stands there of measures of retrieval and else."""
+        splits = self.content.get("scores")
+        if not isinstance(splits, dict):
+            splits = {name: _old_subsets(value) for name, value in self.content.items()}
+        for split, subsets in splits.items():
+            for entry in subsets if isinstance(subsets, list) else ():
+                if isinstance(entry, dict):
+                    yield split, str(entry.get("hf_subset") or "default"), entry
+
+
+def _old_subsets(split: object) -> list[Facts]:
+    """The subsets of a split in the earlier layout: one whose measures stand in it, or several by name."""
+    if not isinstance(split, dict) or any(known_measure(name) for name in split):
+        return [split] if isinstance(split, dict) else []
+    return [{**value, "hf_subset": name} for name, value in split.items() if isinstance(value, dict)]
 
 
 def _model_index(path: Path, text: str) -> Iterator[Published]:

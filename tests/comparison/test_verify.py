@@ -113,6 +113,11 @@ MTEB = """\
             ],
         ),
         (
+            "before-1.11.json",
+            '{"mteb_dataset_name": "SciFact", "test": {"ndcg_at_10": 0.50, "evaluation_time": 1}}',
+            [("", "SciFact", "test", "ndcg@10", 0.5, 2)],
+        ),
+        (
             "mine.csv",
             "model,collection,measure,value\nm,c,P_10,0.120\n",
             [("m", "c", "", "precision@10", 0.12, 3)],

@@ -123,6 +123,9 @@ def test_our_own_results_hold_and_an_altered_one_does_not(
     wrong = runner.invoke(app, ["verify", "--lint", "mteb"])
     assert wrong.exit_code == 3
     assert "mrr@1 = precision@1" in wrong.stdout
+    page = runner.invoke(app, ["verify", "--lint", "mteb", "--markdown"])
+    assert page.exit_code == 3
+    assert "| identity | cause | scores | files | models |" in page.stdout.splitlines()
 
 
 @pytest.mark.parametrize("arguments", [["--lint"], ["--lint", "missing.json"], ["--lint", ".", "--why"]])
