@@ -44,8 +44,9 @@ def block_size(tokens: int, planes: Any) -> int:
 
     `planes` are those of the weights, or None.
     """
-    blocks = max(-(-tokens // (SMALL_BLOCK if planes is None else BLOCK)), 1)
-    return -(-tokens // (blocks * TALL)) * TALL
+    most, multiple = (SMALL_BLOCK, TALL) if planes is None else (BLOCK, TILE_ROWS)
+    blocks = max(-(-tokens // most), 1)
+    return -(-tokens // (blocks * multiple)) * multiple
 
 
 class Linear(NamedTuple):
@@ -170,20 +171,21 @@ def _scaled_products(
     n, m = out.shape
     if planes is None:
         multiply_rows(space.sums, n, m, space.rows.view(np.int32), k // 2, pairs[layer])
-        for i in range(n):
-            scale_sums(space.sums[i * m : (i + 1) * m], space.factors[i], factors, bias, gelu, out[i])
+        _scale_sums(space, 0, n, factors, bias, 0, m, gelu, out)
     else:
         group = min(max(GROUP // (k * PANEL), 1) * PANEL, m)
+        # sums are scaled while they are in the first cache: the more chunks a row has, the more of them
+        # must wait for all chunks, so that each chunk is read once
+        wide = min(-(-k // CHUNK) * PANEL, group)
         for start in range(0, m, group):
-            end = min(start + group, m)
+            stop = min(start + group, m)
+            far = stop * k
             for first in range(0, n, PAIR):
-                _multiply_group(space.sums, first, n, space, planes, layer, start, end, k)
-                for row in range(first, min(first + PAIR, n)):
-                    at = (row - first) * (end - start)
-                    scale_sums(
-                        space.sums[at : at + end - start], space.factors[row], factors[start:end],
-                        bias[start:end], gelu, out[row, start:end],
-                    )  # fmt: skip
+                last = min(first + PAIR, n)
+                for left in range(start, stop, wide):
+                    right = min(left + wide, stop)
+                    far = _multiply_group(space.sums, first, n, space, planes, layer, left, right, k, far)
+                    _scale_sums(space, first, last, factors, bias, left, right, gelu, out)
 
 
 @merged
@@ -199,14 +201,17 @@ def _multiply_panel(
     if planes is None:
         multiply_rows(sums, n, PANEL, space.rows.view(np.int32), k // 2, pairs[0, panel * k // 2 :])
     else:
+        far = (panel + PANEL) * k
         for first in range(0, n, PAIR):
-            _multiply_group(sums[first * PANEL :], first, n, space, planes, 0, panel, panel + PANEL, k)
+            part, end = sums[first * PANEL :], panel + PANEL
+            far = _multiply_group(part, first, n, space, planes, 0, panel, end, k, far)
 
 
 @merged
 def _multiply_group(
-    sums: Int32, first: int, n: int, space: Workspace, planes: Any, layer: int, start: int, end: int, k: int
-) -> None:
+    sums: Int32, first: int, n: int, space: Workspace, planes: Any, layer: int, start: int, end: int, k: int,
+    far: int,
+) -> int:  # fmt: skip
     """Set sums int32 [32, end - start] to the products of 32 of n rows with weights [start, end).
 
     Reading tiles limits the product, not multiplying them. So CHUNK columns of 32 rows stay in the first
@@ -215,10 +220,6 @@ def _multiply_group(
     """
     memory, half = space.rows.view(np.uint8), len(space.rows)
     high, low, scratch = planes.high[layer], planes.low[layer], space.sums[-SCRATCH:]
-    far = (
-        end * k
-        + first // TILE_ROWS * (end - start) // TILE_ROWS * (k // TILE_BYTES) * amx.FETCHED * TILE_BYTES
-    )
     for column in range(0, k, CHUNK):
         steps = min(CHUNK, k - column) // TILE_BYTES
         for strip in range(start, end, TILE_ROWS):
@@ -231,20 +232,27 @@ def _multiply_group(
                     high, low, right, steps, column, scratch, near if row == first else -near, far,
                 )  # fmt: skip
                 far += steps * amx.FETCHED * TILE_BYTES
+    return far
 
 
 @merged
-def scale_sums(sums: Int32, factor: Any, factors: Float32, bias: Float32, gelu: bool, out: Float32) -> None:
-    """Set a row of a linear layer's outputs, float32 [m], to its integer sums times both factors, plus bias.
+def _scale_sums(
+    space: Workspace, first: int, last: int, factors: Float32, bias: Float32, left: int, right: int,
+    gelu: bool, out: Float32,
+) -> None:  # fmt: skip
+    """Set a part of `out` to the sums of these rows and columns times both factors, plus bias.
 
-    `factor` is that of the layer's input, and `factors` are those of the rows of weights.
+    The factors of `space` are those of the layer's input, and `factors` those of the rows of weights.
     """
-    scale = spread_panel(factor)
-    for j in range(0, len(out), PANEL):
-        numbers = load_sums_panel(sums, j) * (scale * load_panel(factors, j)) + load_panel(bias, j)
-        if gelu:
-            numbers = gelu_panel(numbers)
-        store(out, j, numbers)
+    width, m = right - left, out.shape[1]
+    for row in range(first, last):
+        scale, sums_at, out_at = spread_panel(space.factors[row]), (row - first) * width, row * m + left
+        for j in range(0, width, PANEL):
+            factor = scale * load_panel(factors, left + j)
+            numbers = load_sums_panel(space.sums, sums_at + j) * factor + load_panel(bias, left + j)
+            if gelu:
+                numbers = gelu_panel(numbers)
+            store(out, out_at + j, numbers)
 
 
 @merged
