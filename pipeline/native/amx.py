@@ -186,16 +186,15 @@ def int8_block(
 @intrinsic
 def int16_block(
     typing: Any, sums: Any, at: Any, row: Any, left_high: Any, left_low: Any, left_at: Any,
-    right_high: Any, right_low: Any, right_at: Any, steps: Any, more: Any, scratch: Any, near: Any, far: Any,
+    right_high: Any, right_low: Any, right_at: Any, steps: Any, more: Any, scratch: Any, far: Any,
 ) -> Any:  # fmt: skip
     """Set 16 by 16 int32 of `sums`, from `at` on in rows of length `row`, to products of int16.
 
     `left_at` and `right_at` are where the 16 rows and columns begin in their planes, `steps` is k / 64, and
     `scratch` is int32 [3 * 256]. If `more` is not 0, the products are added to the sums.
 
-    Meanwhile, weights that are needed later are fetched: into the first cache a tile a step, from the place
-    `near` of the high plane, or `-near` of the low one if it is negative; into the second cache FETCHED lines
-    a step, from the place `far` of both planes.
+    Meanwhile, weights that are needed later are fetched into the second cache: FETCHED lines a step, from the
+    place `far` of both planes.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -203,18 +202,13 @@ def int16_block(
             return _address(context, builder, signature.args[array], arguments[array], at)
 
         planes = [(address(array, arguments[5 if array < 5 else 8])) for array in (3, 4, 6, 7)]
-        later = [address(array, arguments[13]) for array in (6, 7)]
-        is_high = builder.icmp_signed(">=", arguments[12], _SIZE(0))
-        next_ = builder.select(is_high, address(6, arguments[12]), address(7, builder.neg(arguments[12])))
+        later = [address(array, arguments[12]) for array in (6, 7)]
         is_new = builder.icmp_signed("==", arguments[10], _SIZE(0))
         for tile in range(3):
             _call(builder, "tilezero", [_BYTE(tile)])
 
         def multiply(k: Any) -> None:
             place = builder.mul(k, _SIZE(TILE))
-            soon = builder.gep(next_, [place])
-            for line in range(TILE_ROWS):
-                fetch(builder, builder.gep(soon, [_SIZE(line * TILE_BYTES)]), 3)
             for plane in later:
                 ahead = builder.gep(plane, [builder.mul(k, _SIZE(FETCHED * TILE_BYTES))])
                 for line in range(FETCHED):
@@ -257,4 +251,4 @@ def int16_block(
 
     size = types.intp
     left, right = (left_high, left_low, size), (right_high, right_low, size)
-    return types.void(sums, size, size, *left, *right, size, size, scratch, size, size), generate
+    return types.void(sums, size, size, *left, *right, size, size, scratch, size), generate

@@ -56,6 +56,7 @@ def compiled(function: Callable[..., Any], *, strict: bool = False) -> Any:
 
 inlined = njit(inline="always", **OPTIONS)
 """Compiles a function of a few lines into the kernel that calls it, before anything else is done."""
-merged = njit(forceinline=True, **OPTIONS)
+merged = njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)
 """Compiles a function into the kernel that calls it, never as a call. A call would reach one compilation of
-it from fresh code and another from code loaded from disk, and the two may differ in last bits."""
+it from fresh code and another from code loaded from disk, and the two may differ in last bits. Python cannot
+call it: the entry points for that would take a sixth of the time that compiling a kernel takes."""

@@ -30,9 +30,8 @@ from pipeline.native.rounding import round_planes, round_rows
 from pipeline.native.tiles import INTEGER_WIDTH, TALL, fetching_int16_tile
 
 GELU, SILU = 0, 1  # activations
-PAIR = 32  # rows multiplied together by AMX: two tiles
-CHUNK = 384  # columns of them
-GROUP = 1 << 18  # numbers of weights that are multiplied with all rows before the next ones
+CHUNK = 384  # columns of a tile of rows that AMX multiplies with weights before the next ones
+GROUP = 1 << 17  # numbers of weights that are multiplied with all rows before the next ones
 SCRATCH = 3 * amx.SUMS  # int32 at the end of a workspace's sums that AMX writes its tiles to
 BLOCK = 192  # most tokens computed together in a layer: their activations fit into the processor's cache
 SMALL_BLOCK = 96  # the same for VNNI, which needs less of the next weights at a time
@@ -180,11 +179,11 @@ def _scaled_products(
         for start in range(0, m, group):
             stop = min(start + group, m)
             far = stop * k
-            for first in range(0, n, PAIR):
-                last = min(first + PAIR, n)
+            for first in range(0, n, TILE_ROWS):
+                last = min(first + TILE_ROWS, n)
                 for left in range(start, stop, wide):
                     right = min(left + wide, stop)
-                    far = _multiply_group(space.sums, first, n, space, planes, layer, left, right, k, far)
+                    far = _multiply_tile(space.sums, first, space, planes, layer, left, right, k, far)
                     _scale_sums(space, first, last, factors, bias, left, right, gelu, out)
 
 
@@ -202,36 +201,36 @@ def _multiply_panel(
         multiply_rows(sums, n, PANEL, space.rows.view(np.int32), k // 2, pairs[0, panel * k // 2 :])
     else:
         far = (panel + PANEL) * k
-        for first in range(0, n, PAIR):
+        for first in range(0, n, TILE_ROWS):
             part, end = sums[first * PANEL :], panel + PANEL
-            far = _multiply_group(part, first, n, space, planes, 0, panel, end, k, far)
+            far = _multiply_tile(part, first, space, planes, 0, panel, end, k, far)
 
 
 @merged
-def _multiply_group(
-    sums: Int32, first: int, n: int, space: Workspace, planes: Any, layer: int, start: int, end: int, k: int,
-    far: int,
-) -> int:  # fmt: skip
-    """Set sums int32 [32, end - start] to the products of 32 of n rows with weights [start, end).
+def _multiply_tile(
+    sums: Int32, first: int, space: Workspace, planes: Any, layer: int, start: int, end: int, k: int, far: int
+) -> int:
+    """Set sums int32 [16, end - start] to the products of 16 rows with weights [start, end).
 
-    Reading tiles limits the product, not multiplying them. So CHUNK columns of 32 rows stay in the first
-    cache, and the weights pass by, 16 rows at a time, each fetched there one turn before. The weights of a
-    group stay in the second cache until all rows are multiplied with them, while the next ones are fetched.
+    Reading tiles limits the product, not multiplying them. So CHUNK columns of the rows stay in the first
+    cache, and the weights pass by, 16 of them at a time. The weights of a group stay in the second cache
+    until all rows are multiplied with them, while the next ones are fetched.
+
+    Returns:
+        `far`, the place of what is fetched, moved on.
     """
     memory, half = space.rows.view(np.uint8), len(space.rows)
     high, low, scratch = planes.high[layer], planes.low[layer], space.sums[-SCRATCH:]
     for column in range(0, k, CHUNK):
         steps = min(CHUNK, k - column) // TILE_BYTES
+        left = first * k + column * TILE_ROWS
         for strip in range(start, end, TILE_ROWS):
             right = strip * k + column * TILE_ROWS
-            near = right + k * TILE_ROWS
-            for row in range(first, min(first + PAIR, n), TILE_ROWS):
-                amx.int16_block(
-                    sums, (row - first) * (end - start) + strip - start, end - start,
-                    memory[:half], memory[half:], row * k + column * TILE_ROWS,
-                    high, low, right, steps, column, scratch, near if row == first else -near, far,
-                )  # fmt: skip
-                far += steps * amx.FETCHED * TILE_BYTES
+            amx.int16_block(
+                sums, strip - start, end - start, memory[:half], memory[half:], left,
+                high, low, right, steps, column, scratch, far,
+            )  # fmt: skip
+            far += steps * amx.FETCHED * TILE_BYTES
     return far
 
 
