@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,9 @@ EXACT = 0.0002
 """A change ends the search if the mean distance of what it gives is no more: others are further away."""
 WHOLE = 3  # changes that are measured on the whole collection, at least
 PAIRED = 6  # changes, the nearest, of which pairs are tried if none of them explains the scores
+OF_QUERIES = {"model.query_instruction", "model.query_max_length", "data.lowercase_queries"}
+"""Settings whose changes need no sample: the cache has the passages, and up to `SMALL` are soon searched."""
+SMALL = 200_000
 SEPARATOR = "\x1f"  # between a title and a text while a sample is cut
 PREFIXES = ("query: ", "passage: ", "search_query: ", "search_document: ")
 BGE_PREFIX = "Represent this sentence for searching relevant passages: "
@@ -418,16 +422,23 @@ class _Trials:
         self.changes = settings_to_try(self.config)
         if started < self.deadline:
             with _quiet():
-                _write_sample(self.config, self.evidence, self.place)
-            self._search(started)
+                passages = _write_sample(self.config, self.evidence, self.place)
+            self._search(started, passages <= SMALL)
         explained = _explains(self.measured, self.scores)
         return [] if explained else [name for name in self.changes if name not in self.tried]
 
-    def _search(self, started: float) -> None:
+    def _search(self, started: float, small: bool) -> None:
+        share = started + 0.6 * (self.deadline - started)
+        of_queries = [name for name, change in self.changes.items() if small and change.keys() <= OF_QUERIES]
+        for name in of_queries:
+            if time.monotonic() > share:
+                break
+            self.tried.add(name)
+            if self._measure(name):
+                return
         before = self._means({}, self._sample())
         if before is None:
             return
-        share = started + 0.6 * (self.deadline - started)
         for until in (share, self.deadline):  # what is left of the time goes to changes that are left
             if self._estimate(before, until) or self._whole():
                 return
@@ -469,13 +480,18 @@ class _Trials:
         for name in _nearest(self.estimated, self.scores)[:count]:
             if time.monotonic() > self.deadline:
                 break
-            means = self._means(self.changes[name], {"output": str(self.place / "whole")})
-            if means:
-                self.measured[name] = means
-                self.estimated.pop(name)
-                if _distance(means, self.scores) <= EXACT:
-                    return True
+            if self._measure(name):
+                return True
         return False
+
+    def _measure(self, name: str) -> bool:
+        """Measure a change on the whole collection; returns whether it gives the scores."""
+        means = self._means(self.changes[name], {"output": str(self.place / "whole")})
+        self.estimated.pop(name, None)
+        if means is None or all(math.isclose(means[each], self.base[each], abs_tol=1e-9) for each in means):
+            return False
+        self.measured[name] = means
+        return _distance(means, self.scores) <= EXACT
 
     def _sample(self) -> Facts:
         """The sections of a config that runs on the sample."""
@@ -503,8 +519,10 @@ class _Trials:
         return {each: found[each] for each in self.base}
 
 
-def _write_sample(config: Config, evidence: Evidence, place: Path) -> None:
+def _write_sample(config: Config, evidence: Evidence, place: Path) -> int:
     """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
+
+    Returns the number of passages of the whole collection.
 
     A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly among
     their best hits, or is judged.
@@ -538,6 +556,7 @@ def _write_sample(config: Config, evidence: Evidence, place: Path) -> None:
         with open(place / "qrels" / "test.tsv", "w", encoding="utf-8") as file:
             file.write("query-id\tcorpus-id\tscore\n")
             file.writelines(f"{query}\t{passage}\t{grade}\n" for query, passage, grade in judged)
+        return len(collection.passages)
 
 
 def _judgments(qrels: Judgments, queries: set[str]) -> Iterator[tuple[str, str, int]]:
