@@ -240,7 +240,10 @@ def describe_data(
             alike[config.data, model].append(session.benchmark(config, progress))
         for group in alike.values():
             collection = group[0].collection
-            facts = describe(collection, _token_counter(group))
+            facts: Facts = describe(collection, _token_counter(group))
+            if pool := group[0].config.data.pool:
+                for name, chosen in zip(pool.names, facts["slice"]["pool"], strict=True):
+                    chosen["name"] = name
             if training_data:
                 found = [find_training_data(collection, file, progress=progress) for file in training_data]
                 facts["training_data"] = found

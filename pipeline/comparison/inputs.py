@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import scoring_notes
 from pipeline.core.records import Float64, Int64, JsonObject
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import RUN, SavedResult
@@ -262,10 +261,7 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
     found: dict[str, list[str]] = {}  # the collections, by note
     for collection, ours in first.results.items():
         results = [suite.results[collection] for suite in suites]
-        said = [
-            scoring_notes(each.record.short_rankings, None, each.record.missing, each.record.unjudged_queries)
-            for each in results
-        ]
+        said = [each.record.model_copy(update={"ties": None}).notes for each in results]
         notes = [note for note in said[0] if all(note in each for each in said)]
         for name, own in zip(names, said, strict=True):
             notes += [f"{name}: {note}" for note in own if note not in notes]

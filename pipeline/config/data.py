@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import field_validator, model_validator
+from pydantic import BaseModel, Discriminator, Field, Tag, field_validator, model_validator
 
 from pipeline.config.settings import Kinds, LocalPath, PathOrId, Section, setting
 
@@ -28,16 +30,63 @@ class ChunkSettings(Section):
         return self
 
 
+class PooledSlice(Section):
+    """A slice that retrievers choose: what is judged, what each ranks high, and random passages."""
+
+    top: int = setting(
+        ..., "keep the best N passages of each query in every ranking", shapes="data passages", ge=1
+    )
+    of: tuple[LocalPath, ...] = setting(
+        ..., "rankings of the whole corpus: result folders, TREC run files", names="data", min_length=1,
+        strict=False,
+    )  # fmt: skip
+    random: int = setting(0, "keep N passages more, drawn at random", shapes="data passages", ge=0)
+    seed: int = setting(0, "of the random passages", shapes="data passages", ge=0)
+
+    @property
+    def names(self) -> list[str]:
+        """A short name of each ranking: its folder, or its file without endings."""
+        paths = [PurePath(path.removesuffix("/run.trec")) for path in self.of]
+        return [path.name.removesuffix(".gz").removesuffix(".trec") for path in paths]
+
+
+class PositivesOf(Section):
+    """The corpus of FlagEmbedding's tutorial: the positives of the first N rows of the dataset."""
+
+    positives_of: int = setting(
+        ..., "rows whose positives make the corpus", shapes="data passages queries", ge=1
+    )
+
+
+def _kind_of_slice(value: object) -> str:
+    """The type that a value of `data.corpus` is meant to have, by its name."""
+    if isinstance(value, BaseModel):
+        return type(value).__name__
+    if isinstance(value, Mapping):
+        return PositivesOf.__name__ if "positives_of" in value else PooledSlice.__name__
+    return "int"
+
+
+Slice: TypeAlias = Annotated[
+    Annotated[int, Field(ge=1), Tag("int")]
+    | Annotated[PooledSlice, Tag("PooledSlice")]
+    | Annotated[PositivesOf, Tag("PositivesOf")],
+    Discriminator(_kind_of_slice),
+]
+
+
 class DataSettings(Section):
     """Where the collection comes from, and which part of it is used."""
 
+    lists_positives: ClassVar[bool] = False
+    """Whether the rows of the collection are queries with their positives."""
     source: str = setting(..., "layout of the collection", names="data")
     queries: int | None = setting(None, "keep the first N queries; null is all", shapes="data queries", ge=1)
-    corpus: int | None = setting(
+    corpus: Slice | None = setting(
         None,
-        "keep N passages (all judged ones stay); {positives_of: N} only with source 'hub'; null is all",
+        "keep N passages, or {top, of, random, seed} (all judged ones stay); {positives_of: N} only with "
+        "source 'hub'; null is all",
         shapes="data passages",
-        ge=1,
     )
     title_separator: str | None = setting(
         " ", "put between a passage's title and its text; null leaves titles out", shapes="data passages"
@@ -62,10 +111,24 @@ class DataSettings(Section):
         None, "cuts passages into chunks, which are searched; null keeps them whole", shapes="chunks"
     )
 
+    @field_validator("corpus")
+    @classmethod
+    def _has_positives(cls, value: object) -> object:
+        if isinstance(value, PositivesOf) and not cls.lists_positives:
+            raise ValueError(
+                "data.corpus: {positives_of: N} only with source 'hub': give a number, or {top: N, of: [...]}"
+            )
+        return value
+
     @property
     def passages_kept(self) -> int | None:
         """The number of passages in the slice of the corpus; None if it is not limited to a number."""
-        return self.corpus
+        return self.corpus if isinstance(self.corpus, int) else None
+
+    @property
+    def pool(self) -> PooledSlice | None:
+        """The rankings that choose the slice of the corpus; None if none do."""
+        return self.corpus if isinstance(self.corpus, PooledSlice) else None
 
 
 class LocatedSettings(DataSettings):
@@ -108,23 +171,13 @@ class FlagFolderSettings(LocatedSettings):
     path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
 
 
-class PositivesOf(Section):
-    """The corpus of FlagEmbedding's tutorial: the positives of the first N rows of the dataset."""
-
-    positives_of: int = setting(..., "rows whose positives make the corpus", names="data", ge=1)
-
-
 class HubSettings(LocatedSettings):
     """A dataset of queries with their relevant texts, and perhaps another that holds the corpus."""
 
+    lists_positives: ClassVar[bool] = True
     source: Literal["hub"] = DataSettings.narrowed("source", "hub")
     path: PathOrId = LocatedSettings.narrowed("path", doc="a dataset's id on the hub, or a folder")
     revision: str | None = setting(None, "branch, tag or commit of the dataset", names="data")
-    corpus: int | PositivesOf | None = setting(  # type: ignore[assignment]  # one value more than elsewhere
-        None,
-        "keep N passages (all judged ones stay), or {positives_of: N}; null is all",
-        shapes="data passages",
-    )
     query_column: str = setting("query", "the column of query texts", names="data")
     positives_column: str = setting("positive", "the column of lists of relevant texts", names="data")
     corpus_path: PathOrId | None = setting(
@@ -133,18 +186,6 @@ class HubSettings(LocatedSettings):
     corpus_revision: str | None = setting(None, "branch, tag or commit of that dataset", names="data")
     corpus_split: str = setting("train", "split of that dataset", names="data")
     corpus_column: str = setting("content", "its column of passage texts", names="data")
-
-    @property
-    def passages_kept(self) -> int | None:
-        """The number of passages kept; None for `{positives_of: N}`."""
-        return self.corpus if isinstance(self.corpus, int) else None
-
-    @field_validator("corpus")
-    @classmethod
-    def _positive(cls, value: object) -> object:
-        if isinstance(value, int) and value < 1:
-            raise ValueError("a positive number of passages, {positives_of: N} or null")
-        return value
 
     @model_validator(mode="after")
     def _slices_positives(self) -> Self:

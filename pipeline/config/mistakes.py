@@ -7,7 +7,7 @@ import re
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError, short_repr
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-_TYPE_OF_UNION = re.compile(r"(int|float|str|bool|PositivesOf)$|tuple\[|literal\[|function-")
+_TYPE_OF_UNION = re.compile(r"(int|float|str|bool)$|tuple\[|literal\[|function-")
 """The names that pydantic puts between the keys of a location for the types of a union."""
 
 _ALLOWED = {
@@ -173,6 +173,7 @@ def _place(
     keys: list[str | int] = []
     holder: _Inner = (root, None)
     inner = holder
+    options: dict[str, type[BaseModel]] = {}  # the sections that the last setting can hold, by name
     named: _Inner | None = None  # of a mapping from names to sections: what each of them is
     for part in location:
         if part == "[key]":  # pydantic's mark of a mapping's key that is wrong
@@ -185,12 +186,16 @@ def _place(
             holder, inner, named = (None, None), named, None
         elif kinds and kinds.base is section:
             inner = (kinds[part], kinds)  # pydantic names the kind after the section
+        elif part in options:
+            inner = options[part], None  # pydantic names one of several sections after its setting
         elif not _TYPE_OF_UNION.match(part):
             field = section.model_fields.get(part) if section else None
             keys.append(part)
             holder = inner
             named = _named_sections(field) if field else None
-            inner = (_section_in(field), kinds_of(field)) if field and not named else (None, None)
+            options = _sections_in(field) if field and not named else {}
+            first = next(iter(options.values()), None)
+            inner = (first, kinds_of(field)) if field and not named else (None, None)
     return keys, *holder, inner[1]
 
 
@@ -205,12 +210,14 @@ def _named_sections(field: FieldInfo) -> _Inner | None:
     return section, next((each for each in marks if isinstance(each, Kinds)), None)
 
 
-def _section_in(field: FieldInfo) -> type[BaseModel] | None:
-    """The section that a field always or sometimes holds, or a list of such."""
-    inner = field.annotation
-    is_several = isinstance(inner, types.UnionType) or get_origin(inner) is tuple
-    options = get_args(inner) if is_several else (inner,)
-    return next((each for each in options if isinstance(each, type) and issubclass(each, BaseModel)), None)
+def _sections_in(value: object) -> dict[str, type[BaseModel]]:
+    """By name the sections that a field, or a type of one, always or sometimes holds, or a list of such."""
+    inner = value.annotation if isinstance(value, FieldInfo) else value
+    if isinstance(inner, type) and issubclass(inner, BaseModel):
+        return {inner.__name__: inner}
+    if get_origin(inner) in (tuple, types.UnionType, Union, Annotated):
+        return {name: each for option in get_args(inner) for name, each in _sections_in(option).items()}
+    return {}
 
 
 _UNFIT = re.compile("[\0\ud800-\udfff]")  # not possible in a path or a UTF-8 file

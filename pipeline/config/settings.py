@@ -146,7 +146,7 @@ def keyed_settings(section: BaseModel, stage: str) -> Facts:
         mark = mark_of(field)
         if mark["by_value"] and stage in mark["shapes"] and (output is None or output in outputs_of(field)):
             value = getattr(section, name)
-            chosen[name] = value.model_dump() if isinstance(value, BaseModel) else value
+            chosen[name] = keyed_settings(value, stage) if isinstance(value, BaseModel) else value
     return chosen
 
 

@@ -74,6 +74,8 @@ class Collection:
         missing_ids: Arrow string column [m], ids of the judged passages that the corpus lacks.
         qrels: The judgments. Passage row `len(passages) + i` is that of `missing_ids[i]`.
         facts: What loading recorded: counts, titles, what was dropped and why.
+        pool: int32 [rankings, queries, k], where rankings chose the passages: those that each ranks highest,
+            best first; -1 for those that the corpus lacks, and for padding.
     """
 
     passages: Texts
@@ -81,6 +83,7 @@ class Collection:
     missing_ids: pa.ChunkedArray
     qrels: Qrels
     facts: JsonObject
+    pool: Int32 | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 `corpus.arrow`, `queries.arrow`, and `missing.arrow` with the judged passages that the corpus lacks, hold the
 columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [3, j]: query row,
-passage row, grade; the rows of missing passages follow those of the corpus. Arrow pads its buffers by how a
+passage row, grade; the rows of missing passages follow those of the corpus. `pool.npy` is only there where
+rankings chose the passages (`Collection.pool`). Arrow pads its buffers by how a
 batch was made, so equal collections have equal content hashes (`TextsHash`), but not always equal file bytes.
 """
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CORPUS, QUERIES, MISSING, QRELS = "corpus.arrow", "queries.arrow", "missing.arrow", "qrels.npy"
+POOL = "pool.npy"
 CHUNK_TEXTS, CHUNK_PLACES, CHUNK_BOUNDS = "chunks.arrow", "places.npy", "bounds.npy"
 
 
@@ -113,7 +115,8 @@ def open_collection(artifact: Artifact) -> Collection:
     passages, queries = open_texts(artifact.path(CORPUS)), open_texts(artifact.path(QUERIES))
     missing = open_texts(artifact.path(MISSING)).ids
     qrels = open_qrels(artifact, len(queries), len(passages) + len(missing))
-    return Collection(passages, queries, missing, qrels, artifact.facts)
+    pool = artifact.array(POOL) if POOL in artifact.files else None
+    return Collection(passages, queries, missing, qrels, artifact.facts, pool)
 
 
 def open_chunks(artifact: Artifact) -> Chunks:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Collection, Int64, JsonObject, Qrels, Texts, from_numpy
+from pipeline.data.pooling import describe_slice
 from pipeline.formats.texts import BATCH_ROWS, Block, parse_lines, read_blocks
 from pipeline.storage import whole_files
 
@@ -37,9 +38,13 @@ def describe(collection: Collection, count_tokens: TokenCounter | None = None) -
         collection: The collection, as `open_collection` returns it.
         count_tokens: Counts the tokens of texts, at most of a seeded sample of `TOKENIZED`; without it,
             `tokens` are left out.
+
+    Of a slice, `slice` is what `pipeline.data.pooling.describe_slice` says.
     """
+    sliced = describe_slice(collection)
     return {
         **collection.facts,
+        **({"slice": sliced} if sliced else {}),
         "judgments_per_query": _per_query(collection.qrels, len(collection.queries)),
         "lengths": {
             "passages": _lengths(collection.passages, count_tokens),

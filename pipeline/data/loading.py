@@ -3,7 +3,7 @@
 The rules, for every source:
 
 * Queries are those with at least one judgment, of whatever grade, in their own order; then the first N.
-* A slice of N passages keeps all that are judged for these queries; see `pipeline.data.selection`.
+* A slice of the corpus keeps all that are judged for these queries; see `pipeline.data.selection`.
 * Judgments of queries that the collection does not have are dropped and counted: without a text, a query
   cannot be run.
 * Judgments of passages that it does not have are counted, and kept by default, as trec_eval does: nothing can
@@ -29,8 +29,10 @@ from pipeline.data.collection_files import (
     QUERIES,
     TextsWriter,
     blank,
+    open_texts,
     write_qrels,
 )
+from pipeline.data.pooling import hash_rankings, read_pool, write_pool
 from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
 from pipeline.data.sources import open_source
 from pipeline.formats.judgments import Judgments
@@ -74,7 +76,10 @@ def identify(config: DataSettings) -> Identity:
         "settings": keyed_settings(config, "queries"),
     }
     corpus: JsonObject = {"schema": SCHEMA, "corpus": parts["corpus"]}
-    of_slice: JsonObject = {"judged": judged} if config.passages_kept else {}  # which keeps what is judged
+    if config.pool:
+        corpus["rankings"] = hash_rankings(config.pool)
+    sliced = config.passages_kept or config.pool
+    of_slice: JsonObject = {"judged": judged} if sliced else {}  # which keeps what is judged
     return Identity(
         passages=corpus | of_slice | {"settings": keyed_settings(config, "passages")},
         queries=judged,
@@ -101,8 +106,12 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     of_kept_query = queries.kept[judgments.queries]
     if not queries.kept.any():
         raise _nothing_left(judgments, "query", judgments.query_ids[0].as_py())
+    pool = read_pool(config.pool, queries.table.column("id")) if config.pool else []
+    pooled = {name for ranking in pool for name in ranking.passage_ids}
     with draft.file(CORPUS) as path:
-        corpus = write_corpus(source, judgments, of_kept_query, config, path, progress)
+        corpus = write_corpus(source, judgments, of_kept_query, config, pooled, path, progress)
+        if pool:
+            write_pool(draft, pool, open_texts(path).ids)
         lacking = of_kept_query & (corpus.rows[judgments.passages] < 0)
         if of_kept_query.any() and not (of_kept_query & ~lacking).any():
             raise _nothing_left(judgments, "passage", judgments.passage_ids[0].as_py())

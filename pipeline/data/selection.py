@@ -1,13 +1,14 @@
 """What a collection keeps of its source: checked ids, the judged queries, and the passages of a slice.
 
-A slice of a corpus keeps all judged passages, then those with the lowest seeded hash of their id. The hash
-depends on the id alone, so a larger slice contains the smaller one, on every machine and from every source.
+A slice of a corpus keeps all judged passages, and those that given rankings have among their first ones, if
+any are given; then those with the lowest seeded hash of their id. The hash depends on the id alone, so a
+larger slice contains the smaller one, on every machine and from every source.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -132,21 +133,23 @@ def write_corpus(
     judgments: Judgments,
     of_kept_query: BoolArray,
     config: DataSettings,
+    pooled: Collection[str],
     path: Path,
     progress: Progress,
 ) -> WrittenCorpus:
     """Write the passages of a slice, with their titles, as an Arrow stream.
 
     `of_kept_query`, bool [j], says whether a judgment's query is kept; the passages of such judgments are
-    always written.
+    always written, and so are those whose ids are in `pooled`.
     """
     corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
     rows = np.unique(judgments.passages[of_kept_query])
     wanted = dict(zip(judgments.passage_ids.take(rows).to_pylist(), rows.tolist(), strict=True))
-    keep, size = None, config.passages_kept
-    if size is not None:
+    keep, size, pool = None, config.passages_kept, config.pool
+    if size is not None or pool:
         whole = _with_bar(source, checked(source.passages, "passage"), progress, "drawing")
-        keep = sample(whole, wanted, size)
+        stays = wanted.keys() | set(pooled)
+        keep = sample(whole, stays, size or 0, pool.random if pool else 0, pool.seed if pool else 0)
     batches = checked(source.passages, "passage") if keep is None else source.passages()
     with TextsWriter(path) as writer:
         for batch in _with_bar(source, batches, progress, "reading"):
@@ -173,21 +176,26 @@ def _with_bar(source: Source, batches: Iterator[Batch], progress: Progress, doin
             bar.update(batch.advance)
 
 
-def draw(passage_id: str) -> int:
-    """The seeded hash of an id: the first 8 bytes of its BLAKE2b, keyed with `SEED`."""
-    digest = hashlib.blake2b(passage_id.encode(), digest_size=8, key=SEED).digest()
-    return int.from_bytes(digest, "big")
+def draw(passage_id: str, seed: int = 0) -> int:
+    """The seeded hash of an id: the first 8 bytes of its BLAKE2b, keyed with `SEED` and any other seed."""
+    key = SEED + (str(seed).encode() if seed else b"")
+    return int.from_bytes(hashlib.blake2b(passage_id.encode(), digest_size=8, key=key).digest(), "big")
 
 
-def sample(batches: Iterator[Batch], judged: Container[str], size: int) -> BoolArray:
-    """Which passages a slice of `size` keeps, bool [passages]: those in `judged`, and others by `draw`."""
+def sample(
+    batches: Iterator[Batch], chosen: Container[str], size: int, random: int = 0, seed: int = 0
+) -> BoolArray:
+    """Which passages a slice keeps, bool [passages]: those in `chosen`, and others by `draw`.
+
+    The others are `random` ones, and more if that is needed for `size` passages.
+    """
     drawn, stays = [], []
     for batch in batches:
         ids = batch.ids.to_pylist()
-        drawn.append(np.fromiter(map(draw, ids), np.uint64, len(ids)))
-        stays.append(np.fromiter((name in judged for name in ids), np.bool_, len(ids)))
+        drawn.append(np.fromiter((draw(name, seed) for name in ids), np.uint64, len(ids)))
+        stays.append(np.fromiter((name in chosen for name in ids), np.bool_, len(ids)))
     keep = np.concatenate(stays)
     rest = np.flatnonzero(~keep)
     order = np.argsort(np.concatenate(drawn)[rest], kind="stable")
-    keep[rest[order[: max(0, size - int(keep.sum()))]]] = True
+    keep[rest[order[: max(random, size - int(keep.sum()))]]] = True
     return keep

@@ -233,6 +233,13 @@ def _counts(name: str, description: Facts) -> Table:
         "judgments": "judgments",
     }
     rows = [(label, f"{description[key]:,}") for key, label in labels.items() if key in description]
+    if found := description.get("slice"):
+        rows.append(("slice: share of the corpus", f"{found['passages'] / found['of']:.2%}"))
+        share = f"{found['judged'] / max(found['judged_of'], 1):.2%}"
+        rows.append(("slice: share of the judged passages", share))
+        for number, ranking in enumerate(found.get("pool", ()), start=1):
+            label = f"slice: top {found['top']:,} of ranking {number}, {ranking.get('name', '')}"
+            rows.append((f"{label} (chosen by no other)", f"{ranking['passages']:,} ({ranking['alone']:,})"))
     missing = description["missing"]
     for key, label in MISSING.items():
         rows.append((label.format(**missing), f"{missing[key]:,}"))

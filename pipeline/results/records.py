@@ -16,10 +16,12 @@ from pipeline.core.json_record import (
     MissingTexts,
     Name,
     Record,
+    SearchedSlice,
     Section,
     ShortRankings,
     StageRow,
     Ties,
+    scoring_notes,
 )
 from pipeline.core.records import Facts
 from pipeline.results.published import Cell
@@ -66,6 +68,7 @@ class Metrics(Record):
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
         ties: Only where documents tie: the range of each mean over all their orders.
+        slice: Only where a slice of the corpus was searched.
         expected: Published scores that the config gave, each with its verdict.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
     """
@@ -82,6 +85,7 @@ class Metrics(Record):
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
     ties: Ties | None = None
+    slice: SearchedSlice | None = None
     expected: tuple[Cell, ...] = ()
 
     @model_validator(mode="after")
@@ -108,6 +112,11 @@ class Metrics(Record):
         """All that kinds of retrievers report, in the order of `SECTIONS`."""
         extra = self.model_extra or {}
         return [extra[key] for key in SECTIONS if key in extra]
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before trusting the measures; a sentence each without its full stop."""
+        return scoring_notes(self.short_rankings, self.ties, self.missing, self.unjudged_queries, self.slice)
 
     @property
     def all_stages(self) -> tuple[StageRow, ...]:

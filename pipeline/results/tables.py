@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pipeline.core.display import counted, figure
-from pipeline.core.json_record import StageRow, scoring_notes
+from pipeline.core.json_record import StageRow
 from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, table_of
 from pipeline.results.published import VERDICTS, decimals
@@ -35,8 +35,7 @@ def result_table(record: Metrics) -> Table:
         if cell.got is None
     ]
     own = [note for section in record.sections for note in section.notes()]
-    scored = scoring_notes(record.short_rankings, record.ties, record.missing, record.unjudged_queries)
-    notes = [*table.notes, *left, *own, *(f"{note}." for note in scored), *_taken([record])]
+    notes = [*table.notes, *left, *own, *(f"{note}." for note in record.notes), *_taken([record])]
     return replace(table, notes=notes)
 
 
@@ -144,7 +143,16 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
         (_whole("computed"), computed),
     ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
-    return table_of(title, columns, _taken(records), keep_empty=True)
+    return table_of(title, columns, [*slice_notes(records), *_taken(records)], keep_empty=True)
+
+
+def slice_notes(records: Sequence[Metrics]) -> list[str]:
+    """What slices of a corpus do to the measures of results, each with the names of those it holds for."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        if record.slice:
+            found.setdefault(record.slice.note, []).append(record.name)
+    return [f"{', '.join(names)}: {note}." for note, names in found.items()]
 
 
 def _whole(name: str, form: str = ".4f") -> Column:
@@ -208,6 +216,7 @@ def suite_table(
         else:
             rows.append([name, "failed", *[""] * (len(measures) + 1)])
     notes = [f"{name} failed: {why}" for name, why in document["failed"].items()]
+    notes += slice_notes(list(records.values()))
     if document["metrics"]:
         rows.append([MACRO, "", "", *(_mean(document["metrics"], measure) for measure in measures)])
         ends = {name: tuple(document["intervals"].get(name) or (None, None)) for name in measures}

@@ -12,6 +12,7 @@ from pipeline import data
 from pipeline.config import Config, keyed_settings
 from pipeline.core.records import Collection, Facts, Float64, Ranking
 from pipeline.data import Identity
+from pipeline.data.pooling import describe_slice, nearest_ranking
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, check_cutoff
 from pipeline.retrievers.stage import Context, Inputs, Keys, Plan, Stage
@@ -20,7 +21,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
 """Parts of the scores that are in every result."""
-SCHEMAS = {SCORES: 5}  # that of the data is in `pipeline.data.loading`
+SCHEMAS = {SCORES: 6}  # that of the data is in `pipeline.data.loading`
 
 
 def whole_plan(
@@ -151,6 +152,11 @@ def _evaluate(
         facts["short_rankings"] = short.model_dump()
     if ties := tie_ranges(scored, qrels, len(queries), measures, of_all, judged):
         facts["ties"] = ties.model_dump()
+    if found := describe_slice(collection):
+        facts["slice"] = {"passages": found["passages"], "of": found["of"]}
+        if collection.pool is not None:
+            number, shared = nearest_ranking(collection, inputs[ranking])
+            facts["slice"] |= {"top": found["top"], "nearest": number, "shared": shared}
     for assessment in assessments:
         facts |= assessment.assess(judge, [inputs[role] for role in assessment.rankings])
     return facts

@@ -280,6 +280,8 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
         "stages": [row for row in rows if "/" not in row["stage"]],
     }
     metrics |= {key: value for key, value in scores.items() if key not in REPORTED}
+    if pool := benchmark.config.data.pool:  # an artifact has the ranking's number: its name is the config's
+        metrics["slice"] = {**metrics["slice"], "nearest": pool.names[metrics["slice"]["nearest"]]}
     metrics |= benchmark.retriever.report(artifacts, scores, rows)
     if cells := cells_of(benchmark.config, metrics["metrics"]):
         metrics["expected"] = [cell.model_dump(mode="json", exclude={"not_tried"}) for cell in cells]

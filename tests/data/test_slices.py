@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from layouts import beir
 
+from pipeline import compare, evaluate_model
+from pipeline.api import describe_data
 from pipeline.config import SOURCES
+from pipeline.config.files import as_config
 from pipeline.data import identify
 from pipeline.data.selection import draw
+from pipeline.results.folder import read_result
 
 
 def ids(made):
@@ -78,3 +85,108 @@ def test_draw_is_a_function_of_the_id_alone(one, other):
     assert draw(one) == draw(one)
     assert 0 <= draw(one) < 2**64
     assert (draw(one) == draw(other)) == (one == other)
+
+
+class Hashing:
+    """A dense model: unit vectors drawn with a hash of the text and a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        drawn = [np.random.default_rng([self.seed, *text.encode()]).normal(size=16) for text in texts]
+        return np.array(drawn, np.float32)
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory):
+    """Two systems on 400 passages, by name; and how to run them on a slice."""
+    folder = tmp_path_factory.mktemp("pooled")
+    (folder / "c" / "qrels").mkdir(parents=True)
+    passages = [f'{{"_id": "p{n}", "text": "passage {n}"}}\n' for n in range(400)]
+    queries = [f'{{"_id": "q{n}", "text": "query {n}"}}\n' for n in range(30)]
+    judged = [f"q{n}\tp{7 * n + k}\t{k % 3}\n" for n in range(30) for k in range(6)]
+    (folder / "c" / "corpus.jsonl").write_text("".join(passages))
+    (folder / "c" / "queries.jsonl").write_text("".join(queries))
+    (folder / "c" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+
+    def run(name, seed, corpus=None):
+        data = {"source": "beir", "path": str(folder / "c"), "corpus": corpus}
+        config = {
+            "name": name, "data": data, "search": {"top_k": 30},
+            "evaluate": {"measures": ["ndcg@10", "map@30"]},
+            "cache": str(folder / "indexes"), "output": str(folder / "results"),
+        }  # fmt: skip
+        return evaluate_model(config, Hashing(seed))
+
+    return folder, run, {"a": run("a", 1), "b": run("b", 2)}
+
+
+def values(result):
+    return read_result(result.folder).values
+
+
+def test_a_pooled_slice_is_exact_for_the_systems_that_chose_it_and_flags_others(pooled):
+    _, run, whole = pooled
+    corpus = {"top": 10, "of": [str(whole["a"].folder)], "random": 5}
+    inside, outside = run("s-a", 1, corpus), run("s-b", 2, corpus)
+    assert 150 < inside.record.passages < 400
+    assert inside.record.slice.model_dump() == {
+        "passages": inside.record.passages, "of": 400, "top": 10, "nearest": "a", "shared": 1.0,
+    }  # fmt: skip
+    assert (values(inside)[:, 0] == values(whole["a"])[:, 0]).all()
+    # what is left out is not relevant, so nothing can fall
+    assert (values(inside) >= values(whole["a"])).all()
+    assert (values(outside) >= values(whole["b"])).all()
+    assert (values(outside) > values(whole["b"])).any()
+    assert not outside.record.slice.in_pool
+    comparison = compare([inside, outside])
+    notes = " ".join(comparison.notes)
+    assert "s-a: slice" in notes
+    assert "s-b: slice" in notes
+    assert "not chosen by this ranking" in outside.tables()[0].notes[-3]
+
+
+def test_description_says_what_a_slice_holds(pooled):
+    _, _, whole = pooled
+    folder = whole["a"].folder.parent.parent
+    data = {
+        "source": "beir",
+        "path": str(folder / "c"),
+        "corpus": {"top": 4, "of": [str(whole["a"].folder), str(whole["b"].folder / "run.trec")]},
+    }
+    config = as_config(
+        {"name": "s", "data": data, "model": {"backend": "bm25"}, "cache": str(folder / "indexes")}
+    )
+    (found,) = describe_data([config]).values()
+    tops = {}
+    for name, result in whole.items():
+        lines = [line.split() for line in (result.folder / "run.trec").read_text().splitlines()]
+        tops[name] = {line[2] for line in lines if int(line[3]) <= 4}
+    judged = {f"p{7 * n + k}" for n in range(30) for k in range(6)}
+    assert found["slice"] == {
+        "passages": len(judged | tops["a"] | tops["b"]),
+        "of": 400,
+        "judged": len(judged),
+        "judged_of": len(judged),
+        "top": 4,
+        "pool": [
+            {"passages": len(tops["a"]), "alone": len(tops["a"] - tops["b"] - judged), "name": "a"},
+            {"passages": len(tops["b"]), "alone": len(tops["b"] - tops["a"] - judged), "name": "b"},
+        ],
+    }
+
+
+def test_a_pooled_slice_is_keyed_by_the_rankings_and_not_their_paths(pooled, tmp_path):
+    folder, _, whole = pooled
+    run = whole["a"].folder / "run.trec"
+    shutil.copy(run, tmp_path / "copy.trec")
+    (tmp_path / "other.trec").write_text(run.read_text().replace(" 30 ", " 31 ", 1))
+
+    def of(**corpus):
+        given = {"top": 5, "of": [str(run)], **corpus}
+        return str(identify(SOURCES.make(source="beir", path=str(folder / "c"), corpus=given)))
+
+    assert of(of=[str(tmp_path / "copy.trec")]) == of() == of(of=[str(whole["a"].folder)])
+    others = [of(top=6), of(of=[str(tmp_path / "other.trec")]), of(random=1), of(random=1, seed=1)]
+    assert len({of(), *others}) == 5
