@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -21,6 +23,7 @@ from chat_server import ChatServer
 from click.testing import Result
 from typer.testing import CliRunner
 
+from pipeline import load_config, run_benchmark
 from pipeline.cli import app
 from pipeline.comparison.decide import open_rankings, read_labels
 from pipeline.encoders.http.grading import read_grade
@@ -189,6 +192,61 @@ def test_people_and_judge_decide_together(
     for text in ("judge's alone", "people's alone", "people's and judge's", "kappa 0.", "favoured by"):
         assert text in done.stdout
         assert text.replace("'", "&#x27;") in page.read_text(encoding="utf-8")
+
+
+def test_on_ms_marco_people_and_a_judge_that_errs_find_the_difference_of_all_judgments(
+    dl19: Path, server: ChatServer, tmp_path: Path
+) -> None:
+    """Some of the judgments are the people's, and a third of the judge's grades are drawn at random."""
+    texts = {
+        row["_id"]: " ".join(row["text"].split())
+        for name, opened in (("corpus.jsonl.gz", gzip.open), ("queries.jsonl", open))
+        for row in map(json.loads, opened(dl19 / name, "rt", encoding="utf-8"))
+    }
+    with open(dl19 / "qrels" / "test.tsv", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    qrels = {(row["query-id"], row["corpus-id"]): int(row["score"]) for row in rows}
+    grades = {(texts[query], texts[passage]): grade for (query, passage), grade in qrels.items()}
+
+    def say(query: str, passage: str) -> str:
+        passage = " ".join(passage.split())
+        drawn = random.Random(query + passage)
+        return str(drawn.randrange(4) if drawn.random() < 1 / 3 else grades.get((query, passage), 0))
+
+    server.say = say
+    results, means = [], []
+    for name, k1 in (("long", 0.1), ("usual", 0.9)):
+        config = {
+            "name": name,
+            "data": {"source": "beir", "path": str(dl19)},
+            "model": {"backend": "bm25", "k1": k1, "b": 0.9 - k1},
+            "search": {"top_k": 20},
+            "evaluate": {"measures": ["precision@10"]},
+            "judge": {"url": server.url, "model": "gpt-x"},
+            "cache": str(tmp_path / "cache"),
+            "output": str(tmp_path),
+        }
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(config), encoding="utf-8")
+        result = run_benchmark(load_config(tmp_path / f"{name}.yaml"))
+        results.append(result.folder)
+        means.append(result.record.metrics["precision@10"])
+    file, page = tmp_path / "pool.tsv", tmp_path / "page.html"
+    assert pool(*results, "--decide", "P@10", "--queries", 25, "--output", file).exit_code == 0
+    with open(file, newline="") as opened:
+        asked = list(csv.DictReader(opened, delimiter="\t"))
+    with open(file, "w", newline="") as opened:
+        writer = csv.DictWriter(opened, asked[0], delimiter="\t")
+        writer.writeheader()
+        writer.writerows(row | {"grade": qrels.get((row["query_id"], row["passage_id"]), 0)} for row in asked)
+    given = ["judge", str(tmp_path / "usual.yaml"), *map(str, results), "--labels", str(file)]
+    made = document(judge(given, "--json", "--html", page))
+    assert made["labelled"] == 25 < made["queries"] == 43
+    assert made["ci_low"] < means[0] - means[1] < made["ci_high"]
+    assert (
+        made["ci_high"] - made["ci_low"] < made["without_judge"]["ci_high"] - made["without_judge"]["ci_low"]
+    )
+    assert 0.3 < made["kappa"] < 0.8
+    assert "people&#x27;s and judge&#x27;s" in page.read_text(encoding="utf-8")
 
 
 def test_agreement_counts_pairs_by_grade_with_intervals_over_queries() -> None:
