@@ -124,6 +124,11 @@ data.revision=v1 on hub
 data.split=train on tables
 data.corpus={positives_of: 2} on tables
 data.corpus.positives_of=3 on tables with data.corpus={positives_of: 2}
+data.corpus={top: 2, of: [one.trec]}
+data.corpus.top=3 with data.corpus={top: 2, of: [one.trec]}
+data.corpus.of=[two.trec] with data.corpus={top: 2, of: [one.trec]}
+data.corpus.random=9 with data.corpus={top: 2, of: [one.trec]}
+data.corpus.seed=1 with data.corpus={top: 2, of: [one.trec]}
 data.ignored=none on bright
 data.domain=biology on bright
 data.subset=en on subsets
@@ -256,6 +261,8 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
         for kind in ("queries", "qrels"):  # the same folder in FlagEmbedding's layout
             shutil.copy(folder / name / "queries.jsonl", folder / name / f"test_{kind}.jsonl")
     append(folder / "other" / "corpus.jsonl", b'{"_id": "x2", "text": "more"}\n')
+    for name in ("one", "two"):
+        (folder / f"{name}.trec").write_text(f"q1 Q0 p1 1 1.0 {name}\n", encoding="utf-8")
     shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
     shutil.copytree(bge_folder, folder / "other-model")
     shutil.copytree(bge_folder, folder / "masked")
@@ -353,6 +360,17 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
     return {stage for stage in before if before[stage] != after[stage]}
 
 
+def options_of(annotation: Any) -> Iterator[Any]:
+    """The types of a union, without what annotates them."""
+    if isinstance(annotation, types.UnionType) or get_origin(annotation) is Union:
+        for option in get_args(annotation):
+            yield from options_of(option)
+    elif get_origin(annotation) is Annotated:
+        yield from options_of(get_args(annotation)[0])
+    else:
+        yield annotation
+
+
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every field of a model that holds a value, sections opened: all kinds, and those that are an option."""
     for name, field in model.model_fields.items():
@@ -365,8 +383,7 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
                     continue  # each of the collections is a benchmark, whose settings are those below
                 yield from walk(kinds[kind], f"{prefix}{name}.")
             continue
-        is_union = isinstance(field.annotation, types.UnionType)
-        options = get_args(field.annotation) if is_union else (field.annotation,)
+        options = list(options_of(field.annotation))
         sections = [each for each in options if isinstance(each, type) and issubclass(each, BaseModel)]
         if set(options) - {*sections, type(None)}:
             yield prefix + name, field
@@ -415,13 +432,6 @@ def another(field: FieldInfo, value: Any) -> str | None:
     if str in kinds:
         return "cpu" if str(field.metadata).count("cuda") else "'OTHER_1'"
     return None
-
-
-def options_of(annotation: Any) -> Iterator[Any]:
-    """The types of a union, without what annotates them."""
-    is_union = isinstance(annotation, types.UnionType) or get_origin(annotation) is Union
-    for option in get_args(annotation) if is_union else (annotation,):
-        yield get_args(option)[0] if get_origin(option) is Annotated else option
 
 
 def derived() -> Iterator[Change]:
