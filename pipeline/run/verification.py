@@ -19,7 +19,8 @@ from pipeline.formats.runs import read_run
 from pipeline.results.folder import METRICS
 from pipeline.results.published import Cell, Published, cells_of, judge, read_published
 from pipeline.run.benchmark import Session
-from pipeline.run.causes import Evidence, evidence_of, explain
+from pipeline.run.causes import explain
+from pipeline.run.evidence import Evidence, evidence_of
 from pipeline.run.running import prepare, run_each
 from pipeline.storage.artifacts import MANIFEST
 

@@ -394,6 +394,28 @@ def test_repeated_passages_are_named(tmp_path: Path) -> None:
     assert cell.why[0].change == "passages with an earlier one's text removed"
 
 
+def test_titles_are_left_out_of_passages_without_a_text_too(tmp_path: Path) -> None:
+    place = tmp_path / "titles"
+    (place / "qrels").mkdir(parents=True)
+    passages = [
+        ("a", "red apple", ""),
+        ("b", "", "an apple and a pear"),
+        ("c", "", "the red car of a friend"),
+    ]
+    lines = [json.dumps({"_id": name, "title": title, "text": text}) for name, title, text in passages]
+    (place / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    queries = [{"_id": "1", "text": "red apple"}, {"_id": "2", "text": "a friend's car"}]
+    (place / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)), encoding="utf-8")
+    (place / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n2\tc\t1\n", "utf-8")
+    data = {"source": "beir", "path": str(place), "split": "test"}
+    expected = [{"measure": "success@1", "value": 0.5, "digits": 4}]
+    folder = run_benchmark(config_of(tmp_path, expected) | {"data": data}).folder
+    (cell,) = verify([folder], why=True, minutes=60).cells
+    assert cell.why
+    assert cell.why[0].change == "data.title_separator null"
+    assert cell.why[0].got == 0.5
+
+
 def test_minutes_are_those_of_all_targets(
     tmp_path: Path, suite: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

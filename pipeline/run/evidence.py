@@ -1,0 +1,243 @@
+"""A finished ranking and how it is scored, with changes of the evaluation alone (`EVALUATION`).
+
+evidence_of(config, folder).means(["ndcg@10"])
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.config import Config
+from pipeline.core.records import BoolArray, Collection, Float64, Int32, Int64
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.runs import Run, read_run
+from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
+from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.scoring import compute_measures, drop_identical
+from pipeline.results.folder import RUN
+from pipeline.run.benchmark import Session
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A ranking, and how it is scored.
+
+    Attributes:
+        measured: The measure that is computed in place of one.
+        self_hits: Whether hits with the query's own id count.
+        queries: Over which the mean is taken: all that are judged, or those with hits, or those with a
+            relevant passage.
+        single: Whether scores are compared as float32.
+        copies: Of a passage whose text an earlier one has, that one's id; of those retrieved or judged.
+    """
+
+    run: Run
+    qrels: Judgments
+    measured: Callable[[Measure], Measure] = lambda measure: measure
+    self_hits: bool = True
+    queries: str = "judged"
+    single: bool = False
+    copies: Mapping[str, str] = field(default_factory=dict)
+
+    def means(self, measures: Sequence[str]) -> dict[str, float]:
+        """The mean of each measure."""
+        joined = join_run_and_qrels(self.run, self.qrels, self.single)
+        ranking, count = joined.ranking, len(joined.query_ids)
+        if not self.self_hits:
+            ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
+        changed = [self.measured(parse_measure(name)) for name in measures]
+        values = compute_measures(ranking, joined.qrels, count, changed)
+        kept: BoolArray = np.ones(count, np.bool_)
+        if self.queries == "returned":
+            kept = np.asarray((ranking.passages >= 0).any(axis=1))
+        elif self.queries == "relevant":
+            kept = np.isin(np.arange(count), joined.qrels.queries[joined.qrels.grades > 0])
+        means = values[kept].mean(axis=0) if kept.any() else np.zeros(len(measures))
+        return dict(zip(measures, means.tolist(), strict=True))
+
+
+def _unpadded(name: str) -> str:
+    """An id without leading zeros of its last number: CACM-46 for CACM-0046."""
+    return re.sub(r"(?<!\d)0+(?=\d+$)", "", name)
+
+
+def _renamed(qrels: Judgments, names: Mapping[str, str]) -> Judgments | None:
+    """The judgments with other ids of passages; None if none changes, or two become one."""
+    before = qrels.passage_ids.to_pylist()
+    after = [names.get(name, name) for name in before]
+    if after == before or len(set(after)) < len(after):
+        return None
+    return replace(qrels, passage_ids=pa.array(after, pa.string()))
+
+
+def _without_zeros(given: Evidence) -> Evidence | None:
+    ids = given.qrels.passage_ids.to_pylist()
+    renamed = _renamed(given.qrels, {name: _unpadded(name) for name in ids})
+    return replace(given, qrels=renamed) if renamed else None
+
+
+def _with_zeros(given: Evidence) -> Evidence | None:
+    documents = set(given.run.documents.unique().to_pylist())
+    padded = {_unpadded(name): name for name in documents}
+    absent = [name for name in given.qrels.passage_ids.to_pylist() if name not in documents]
+    renamed = _renamed(given.qrels, {name: padded[name] for name in absent if name in padded})
+    return replace(given, qrels=renamed) if renamed else None
+
+
+def _ties_ascending(given: Evidence) -> Evidence | None:
+    """Tied documents in ascending order of ids: their scores are replaced by descending ranks."""
+    run = given.run
+    order = np.lexsort(
+        (np.array(run.documents.to_pylist(), dtype=object).astype(str), -run.scores, run.queries)
+    )
+    tied = (np.diff(run.scores[order]) == 0) & (np.diff(run.queries[order]) == 0)
+    if not tied.any():
+        return None
+    scores = np.empty(len(order))
+    scores[order] = -np.arange(len(order), dtype=np.float64)
+    return replace(given, run=replace(run, scores=scores))
+
+
+def _without_copies(judgments: bool) -> Callable[[Evidence], Evidence | None]:
+    """The first passage of each text alone is retrieved; with `judgments` by their highest grade."""
+
+    def first(ids: Sequence[str], given: Evidence) -> tuple[pa.Array, Int64]:
+        named = pa.array([given.copies.get(name, name) for name in ids], pa.string()).dictionary_encode()
+        return named.dictionary, named.indices.to_numpy().astype(np.int64)
+
+    def change(given: Evidence) -> Evidence | None:
+        if not given.copies:
+            return None
+        run, qrels = given.run, given.qrels
+        listed = run.documents.combine_chunks().dictionary_encode()
+        names, row = first(listed.dictionary.to_pylist(), given)
+        documents = row[listed.indices.to_numpy()]
+        kept = _highest(run.queries, documents, run.scores)
+        made = replace(
+            run,
+            queries=run.queries[kept],
+            documents=pa.chunked_array([names.take(pa.array(documents[kept]))]),
+            scores=run.scores[kept],
+        )
+        if judgments:
+            names, row = first(qrels.passage_ids.to_pylist(), given)
+            passages = row[qrels.passages]
+            kept = _highest(qrels.queries, passages, qrels.grades)
+            qrels = replace(
+                qrels,
+                queries=qrels.queries[kept],
+                passage_ids=names,
+                passages=passages[kept].astype(np.int32),
+                grades=qrels.grades[kept],
+                numbers=qrels.numbers[kept],
+            )
+        return replace(given, run=made, qrels=qrels)
+
+    return change
+
+
+def _highest(queries: Int32, passages: Int64, values: Int64 | Float64) -> Int64:
+    """The rows of each pair's highest value, ascending."""
+    order = np.lexsort((-values, passages, queries))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (np.diff(queries[order]) != 0) | (np.diff(passages[order]) != 0)
+    kept: Int64 = np.sort(order[begins])
+    return kept
+
+
+def _param(name: str, value: int | bool | str, *measures: str) -> Callable[[Evidence], Evidence | None]:
+    """A parameter of some measures, as a change."""
+
+    def change(given: Evidence) -> Evidence:
+        def measured(measure: Measure) -> Measure:
+            if measure.name not in measures:
+                return measure
+            params = dict(measure.params) | {name: value}
+            return replace(measure, params=tuple(sorted(params.items())))
+
+        return replace(given, measured=measured)
+
+    return change
+
+
+def _cutoff(name: str, k: int | None) -> Callable[[Evidence], Evidence | None]:
+    """Another cutoff of a measure, or none."""
+
+    def measured(measure: Measure) -> Measure:
+        return replace(measure, cutoff=k) if measure.name == name else measure
+
+    return lambda given: replace(given, measured=measured)
+
+
+BINARY = ("map", "mrr", "precision", "recall", "success")
+EVALUATION: dict[str, Callable[[Evidence], Evidence | None]] = {
+    "ids of judgments without leading zeros (CACM-46 for CACM-0046), which match no passage": _without_zeros,
+    "ids of judgments with the leading zeros that the passages' ids have": _with_zeros,
+    "hits with the query's own id removed": lambda given: replace(given, self_hits=False),
+    "hits with the query's own id kept": lambda given: replace(given, self_hits=True),
+    "the mean over queries with hits": lambda given: replace(given, queries="returned"),
+    "the mean over queries with a relevant passage": lambda given: replace(given, queries="relevant"),
+    "gain 2^grade - 1": _param("gain", "exp", "ndcg", "dcg", "cg"),
+    "the ideal order of retrieved passages only": _param("ideal", "retrieved", "ndcg"),
+    "grades from 2 count as relevant": _param("rel", 2, *BINARY),
+    "grades from 3 count as relevant": _param("rel", 3, *BINARY),
+    "recall over at most k": _param("cap", True, "recall"),
+    "average precision over the relevant passages retrieved": _param("norm", "retrieved", "map"),
+    **{
+        f"{name} with {f'cutoff {k}' if k else 'no cutoff'}": _cutoff(name, k)
+        for name in ("map", "mrr", "ndcg")
+        for k in (None, 10, 100, 1000)
+    },
+    "passages with an earlier one's text removed": _without_copies(judgments=False),
+    "passages with an earlier one's text removed, judged as that one": _without_copies(judgments=True),
+    "ties in ascending order of ids": _ties_ascending,
+    "scores compared as float32": lambda given: replace(given, single=True),
+}
+"""Changes of the evaluation alone; None where a change does nothing to the files."""
+
+
+def evidence_of(config: Config, folder: Path) -> Evidence:
+    """The ranking of a result, and the judgments of its collection."""
+    with Session() as session:
+        collection = session.benchmark(config).collection
+        qrels = collection.qrels
+        ids = pa.concat_arrays(
+            [
+                *collection.passages.ids.cast(pa.string()).chunks,
+                *collection.missing_ids.cast(pa.string()).chunks,
+            ]
+        )
+        judged = Judgments(
+            collection.queries.ids.cast(pa.string()).combine_chunks(),
+            qrels.queries.astype(np.int32),
+            ids,
+            qrels.passages.astype(np.int32),
+            qrels.grades,
+            str(folder),
+            "judgment",
+            np.arange(len(qrels.grades)),
+        )
+        dropped = config.evaluate.ignore_identical_ids or config.data.ignored == "identical_ids"
+        run = read_run(folder / RUN)
+        return Evidence(run, judged, self_hits=not dropped, copies=_copies(collection, run))
+
+
+def _copies(collection: Collection, run: Run) -> dict[str, str]:
+    """Of each passage retrieved or judged whose text an earlier such passage has, that one's id."""
+    ids = collection.passages.ids.cast(pa.string())
+    wanted = np.isin(np.arange(len(ids)), collection.qrels.passages)
+    wanted |= pc.is_in(ids, run.documents.unique()).to_numpy()
+    first: dict[str, str] = {}
+    pairs = zip(
+        *(column.filter(pa.array(wanted)).to_pylist() for column in (ids, collection.passages.texts)),
+        strict=True,
+    )
+    found = {name: first.setdefault(text, name) for name, text in pairs}
+    return {name: other for name, other in found.items() if name != other}
