@@ -135,6 +135,9 @@ def compare(
         float | None, typer.Option(help="Test as well whether two differ by less than this.")
     ] = None,
     groups: Groups = None,
+    prompts: Annotated[
+        bool, typer.Option("--prompts", help="Compare models over the query instructions of a sweep.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compare results: intervals, paired tests, cost. The first result is `a` of its pairs."""
@@ -148,10 +151,19 @@ def compare(
             allowed="--groups with a table, markdown, latex or --json",
             fix="take another format",
         )
+    chosen: Sequence[str | None] = measures or [None]
+    if prompts:
+        if html or groups or baseline or margin or qrels or form is not Format.table:
+            raise InputError(
+                "--prompts with --html, --groups, --baseline, --margin, --qrels or --format",
+                allowed="--measure and --json",
+                fix="leave the others out; without --prompts, every result counts as one system",
+            )
+        _compare_prompts(folders, chosen, as_json)
+        return
     if html:
         check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
         _check_page(folders, measures)
-    chosen: Sequence[str | None] = measures or [None]
     made = [side_by_side.compare(folders, measure, baseline, correction, margin, qrels) for measure in chosen]
     compared = [_grouped(each, groups) for each in made] if groups or html else made
     if html:
@@ -175,6 +187,16 @@ def compare(
         print(write(tables) if write else renderings.csv_text(whole), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
+
+
+def _compare_prompts(folders: Sequence[Path], measures: Sequence[str | None], as_json: bool) -> None:
+    from pipeline.comparison.prompts import compare_prompts
+
+    compared = [compare_prompts(folders, measure) for measure in measures]
+    if as_json:
+        print_each([each.json() for each in compared])
+    else:
+        show(*(table for each in compared for table in each.tables()))
 
 
 def _check_page(results: Sequence[Path], measures: Sequence[str] | None) -> None:

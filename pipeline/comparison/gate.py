@@ -23,7 +23,7 @@ from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.power import queries_to_decide
 from pipeline.metrics.resampling import noninferiority
 from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata, estimate
-from pipeline.results.tables import NO_MACRO_INTERVAL
+from pipeline.results.tables import NO_MACRO_INTERVAL, slice_notes
 
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
@@ -73,6 +73,7 @@ class Gate(Displayed):
         same: Whether result and baseline are of the same settings and data, and have the same values.
         stopped_after: After how many queries, in a random order, `sequential` bounds decided; None where they
             did not, or were not asked for.
+        slices: What slices of a corpus do to the measures, a sentence each.
     """
 
     result: str
@@ -84,6 +85,7 @@ class Gate(Displayed):
     guarantee: bool = False
     same: bool = False
     stopped_after: int | None = None
+    slices: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -165,7 +167,7 @@ class Gate(Displayed):
         notes = [] if self.same else [BETTING if self.guarantee else LEGEND]
         if any(each.ci_low is None for each in measures) and not self.same:
             notes.append(NO_MACRO_INTERVAL if self.smallest[1] else NO_INTERVAL)
-        return [table_of(title, columns, [f"{self.message}.", *notes])]
+        return [table_of(title, columns, [f"{self.message}.", *notes, *self.slices])]
 
 
 LEGEND = (
@@ -277,6 +279,7 @@ def gate(
         guarantee or sequential,
         same,
         stopped_after,
+        tuple(slice_notes([each.record for suite in suites for each in suite.results.values()])),
     )
 
 

@@ -13,6 +13,7 @@ from layouts import beir
 
 from pipeline import compare, evaluate_model
 from pipeline.api import describe_data
+from pipeline.comparison.gate import gate
 from pipeline.config import SOURCES
 from pipeline.config.files import as_config
 from pipeline.data import identify
@@ -144,6 +145,7 @@ def test_a_pooled_slice_is_exact_for_the_systems_that_chose_it_and_flags_others(
     notes = " ".join(comparison.notes)
     assert "s-a: slice" in notes
     assert "s-b: slice" in notes
+    assert "s-b: slice" in " ".join(gate(outside, inside).tables()[0].notes)
     assert "not chosen by this ranking" in outside.tables()[0].notes[-3]
 
 
