@@ -17,14 +17,16 @@ from pipeline.cli.terminal import (
     Configs,
     Json,
     Sets,
+    Verbose,
     load,
     print_each,
     print_json,
     progress,
     report_failure,
     show,
+    show_verdict,
 )
-from pipeline.core.display import Progress, silent
+from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
@@ -48,6 +50,7 @@ def run(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show no progress on stderr, only warnings and errors.")
     ] = False,
+    verbose: Verbose = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print metrics.json on stdout; a list for several benchmarks.")
     ] = False,
@@ -62,31 +65,37 @@ def run(
         bars = silent
         logging.getLogger("pipeline").setLevel(logging.WARNING)
     if len(loaded) > 1:
-        done, codes = _run_all(loaded, output, fresh, bars, as_json)
+        done, codes = _run_all(loaded, output, fresh, bars, as_json, verbose)
     else:
         done = [run_benchmark(loaded[0], output=output, fresh=fresh, progress=bars)]
         codes = _report_failures(done[0])
         if as_json:
             print_json(done[0].metrics)
-        elif isinstance(done[0], SuiteResult):
-            show(*done[0].tables())
         else:
-            _show_result(done[0])
+            if said := done[0].verdict:
+                show_verdict(said)
+            if isinstance(done[0], SuiteResult):
+                show(*done[0].tables())
+            else:
+                _show_result(done[0], verbose)
     if done and not quiet and not as_json:
         print(next_step(done))
     if codes:
         raise typer.Exit(max(codes))
 
 
-def _show_result(result: Result) -> None:
-    """Show the measures and the stages of one result."""
+def _show_result(result: Result, verbose: bool) -> None:
+    """Show the measures of one result and its time; `verbose` with its stages and what its kind reports."""
     from pipeline.results.tables import result_table, section_tables, stage_table
 
     record = result.record
-    own = section_tables({record.name: record}, next(iter(record.metrics), ""))
-    show(result_table(record), stage_table(record), *_upright(chain(*own.values())))
-    if result.reused:
-        print(f"reused: {', '.join(result.reused)}; timings come from the original run")
+    show(result_table(record))
+    if verbose:
+        own = section_tables({record.name: record}, next(iter(record.metrics), ""))
+        show(stage_table(record), *_upright(chain(*own.values())))
+    seconds = sum(row.seconds or 0 for row in record.all_stages)
+    reused = f"; reused: {', '.join(result.reused)}, as timed in the original run" if result.reused else ""
+    print(f"{seconds:,.1f} s in {counted(len(record.all_stages), 'stage')} (each with -v){reused}")
     print(f"written to {result.folder}")
 
 
@@ -97,7 +106,7 @@ def _upright(tables: Iterable[Table]) -> Iterator[Table]:
 
 
 def _run_all(
-    configs: list[Config], output: Path | None, fresh: bool, bars: Progress, as_json: bool
+    configs: list[Config], output: Path | None, fresh: bool, bars: Progress, as_json: bool, verbose: bool
 ) -> tuple[list[Result], list[int]]:
     """Run several benchmarks and show a summary; the results, and an exit code for each failure."""
     from pipeline.api import run_benchmarks
@@ -112,22 +121,34 @@ def _run_all(
     if as_json:
         print_json([result.metrics for result in done])
     else:
-        _show_summary(done, len(configs))
+        _show_summary(done, len(configs), verbose)
     return done, codes
 
 
-def _show_summary(done: list[Result], count: int) -> None:
-    """Show the results that are done, of `count` benchmarks."""
+def _show_summary(done: list[Result], count: int, verbose: bool) -> None:
+    """Show the results that are done, of `count` benchmarks, after what their comparison says."""
     if done:
         from pipeline.results.tables import section_tables, summary_table
 
         records = [result.record for result in done]
         measure = next(iter(records[0].metrics), "")
-        own = section_tables({record.name: record for record in records}, measure)
-        of_several = [each for each in chain(*own.values()) if each.columns[0].name == "result"]
-        show(summary_table(records, count), *_upright(of_several))
+        _show_comparison(done)
+        show(summary_table(records, count))
+        own = section_tables({record.name: record for record in records}, measure) if verbose else {}
+        show(*_upright(each for each in chain(*own.values()) if each.columns[0].name == "result"))
     for result in done:
         print(f"written to {result.folder}")
+
+
+def _show_comparison(done: list[Result]) -> None:
+    """Show the verdict on several results; nothing where they do not compare: other queries, other kinds."""
+    from pipeline.comparison.side_by_side import compare
+
+    try:
+        compared = compare(done)
+    except InputError:
+        return
+    show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
 
 
 def _report_failures(result: Result) -> list[int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import Json, print_each, print_json, show
+from pipeline.cli.terminal import Json, Verbose, print_each, print_json, show, show_verdict
 from pipeline.comparison import Correction
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output
@@ -138,6 +138,7 @@ def compare(
     prompts: Annotated[
         bool, typer.Option("--prompts", help="Compare models over the query instructions of a sweep.")
     ] = False,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Compare results: intervals, paired tests, cost. The first result is `a` of its pairs."""
@@ -173,11 +174,20 @@ def compare(
     if as_json:
         print_each([each.json() for each in compared])
         return
-    tables = [table for each in compared for table in each.tables()]
+    short = form is Format.table and not verbose
+    tables = []
+    for each in compared:
+        tables += each.short_tables() if short else each.tables()
+        if short and groups and each.groups:
+            tables += each.groups.tables()
     if len(compared) > 1:
         tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(compared))])
     if form is Format.table:
+        for each in compared:
+            show_verdict(each.verdict, any(pair.shown for pair in each.pairs) or not each.pairs)
         show(*tables)
+        if short:
+            print("-v shows every test, cost and change of rankings; --html FILE writes a page")
     else:
         from pipeline.report import renderings
 

@@ -219,6 +219,13 @@ def show(*parts: Table | Text) -> None:
         console.print(*pieces, sep="\n")
 
 
+def show_verdict(sentence: str, decided: bool = True) -> None:
+    """Print the sentence that a command opens with: green, or yellow where nothing is decided."""
+    from rich.text import Text
+
+    show(Text(f"{sentence}.", style="bold green" if decided else "bold yellow"))
+
+
 def print_each(documents: list[Facts]) -> None:
     """Print one JSON document: the only one given, or a list of several."""
     print_json(documents[0] if len(documents) == 1 else documents)
@@ -237,6 +244,9 @@ Configs = Annotated[
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="key.path=value", help="Change a setting of the config."),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show every table, and not only the verdict and what it says.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

@@ -105,6 +105,13 @@ class Pair:
     collections: tuple[CollectionDifference, ...] = field(default=())
 
 
+def deciding_p(pair: Pair, correction: Correction) -> float:
+    """The corrected p that decides whether the difference is shown."""
+    if correction is Correction.both:
+        return max(pair.p_holm, pair.p_maxt)
+    return {Correction.holm: pair.p_holm, Correction.maxt: pair.p_maxt, Correction.bh: pair.p_bh}[correction]
+
+
 def compare_pairs(
     names: Sequence[str],
     collections: Mapping[str, Float64],

@@ -20,6 +20,7 @@ from pipeline.comparison.churn import Churn, compare_rankings
 from pipeline.comparison.inputs import Given, check, most_lost, notes_of, read_all, shared_values
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
+from pipeline.comparison.verdict import verdict
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Cost, Section
 from pipeline.core.records import Float64, JsonObject
@@ -94,6 +95,24 @@ class Comparison(Displayed):
         self.records = {name: each.record for name, each in zip(names, self.sources, strict=True)}
         self.query_ids, self.values = self.sources[0].query_ids, self.strata[0]
 
+    @property
+    def verdict(self) -> str:
+        """One sentence: which result is better and by how much, or how many queries would decide."""
+        return verdict(self.measure, self.results, self.pairs, self.baseline, self.correction, self.margin)
+
+    def short_tables(self) -> list[Table]:
+        """At most two tables for a terminal: the leaderboard, and the pairs where the verdict has not all."""
+        several = len(self.pairs) > 1 or self.margin is not None
+        board = tables.leaderboard(self.measure, self.results, self.suites[0].groups)
+        shown = [tables.in_short(board, keep_sections=self.of_suites and not several)]
+        if several:
+            best = max(self.results, key=lambda entry: entry.mean).name
+            pairs = [pair for pair in self.pairs if best in (pair.a, pair.b)]
+            few = self.baseline or len(self.pairs) <= tables.MOST_PAIRS
+            shown.append(tables.short_pairs(self.measure, self.pairs if few else pairs, self.correction))
+        notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
+        return [*shown[:-1], replace(shown[-1], notes=notes)]
+
     def tables(self) -> list[Table]:
         """The leaderboard, the pairs of several results, what kinds report of them, and groups of queries."""
         shown = [tables.leaderboard(self.measure, self.results, self.suites[0].groups)]
@@ -148,6 +167,7 @@ class Comparison(Displayed):
         suite = {"collections": list(self.collections), "groups": self.suites[0].groups}
         document: JsonObject = {
             "measure": self.measure,
+            "verdict": self.verdict,
             **(suite if self.of_suites else {}),
             "results": self._entries(),
             "pairs": pairs,

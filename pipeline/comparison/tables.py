@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pipeline.comparison import Correction
-from pipeline.comparison.pairs import Pair
+from pipeline.comparison.pairs import Pair, deciding_p
 from pipeline.core.display import counted, figure
 from pipeline.core.table import NO_INTERVAL, SOFT_HYPHEN, Cell, Column, FilledColumn, Table, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
@@ -64,8 +64,8 @@ COST = (
     ("seconds", "seconds", ",.1f", "time of all stages, each in the run that completed it"),
 )
 """Column, attribute of `Entry`, form, and what it is."""
-GROUPS = "Results that share a letter under 'group' were not shown to differ."
-RANKS = "'rank' is what a result may have among these, with 95% for all at once."
+GROUPS = "group: between results that share a letter the difference may be chance."
+RANKS = "rank: simultaneous 95% interval of each result's place."
 SUITE_RANKS = (
     "'rank' is by macro mean, and beside it the ranks that the tests of all pairs leave possible. 'best' "
     "counts the collections on which a result has the highest mean."
@@ -120,21 +120,19 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
 
 
 TESTS = (
-    f"The p-values are two-sided and paired: of the t-test, of {PERMUTATIONS:,} randomizations, and both "
-    "corrected for the number of pairs, the t-test's by Holm, the randomization's by MaxT. An interval "
-    "beside a difference is of that pair alone; '[95%, all pairs]' holds for all pairs at once."
+    f"p: two-sided and paired, of a t-test and of {PERMUTATIONS:,} randomizations; Holm and MaxT correct "
+    "them for the number of pairs."
 )
+TOGETHER = "First interval: of that pair alone. [95%, all pairs]: valid for all pairs together."
 EQUIVALENCE = "= marks a pair whose means are shown to differ by less than the margin."
-COUNTS = "w/t/l counts the queries where a wins, ties and loses."
-SUITE_COUNTS = (
-    "Randomizations change the values of single queries. w/t/l counts the collections where a wins, ties and "
-    "loses."
-)
+COUNTS = "w/t/l: queries where a wins, ties, loses."
+SUITE_COUNTS = "w/t/l: collections where a wins, ties, loses."
+OF_QUERIES = "Randomizations are of single queries."
 STARS = {
-    Correction.both: "* marks a difference shown at 5%, both by Holm's p and by MaxT's.",
-    Correction.holm: "* marks a difference shown at 5% by Holm's p.",
-    Correction.maxt: "* marks a difference shown at 5% by MaxT's p.",
-    Correction.bh: "* marks a difference shown by Benjamini and Hochberg's p: 5% of such are false.",
+    Correction.both: "* = significant at 5% after correction, by Holm and by MaxT.",
+    Correction.holm: "* = significant at 5% after Holm's correction.",
+    Correction.maxt: "* = significant at 5% after MaxT's correction.",
+    Correction.bh: "* = significant after Benjamini and Hochberg's correction: 5% of these are false.",
 }
 EACH = (
     "* marks a difference shown at 5% on that collection: by the larger p of t-test and randomization, by "
@@ -185,11 +183,74 @@ def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> T
     counts = [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs]
     columns += [(right("equivalence"), equivalent), (right("w/t/l"), counts)]
     over, counted_in = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
-    equivalences = f" {EQUIVALENCE}" if any(pair.p_equivalent is not None for pair in pairs) else ""
-    notes = [f"{TESTS} {STARS[correction]} {counted_in}{equivalences}"]
+    said = [
+        TESTS,
+        TOGETHER if any(together) else "",
+        STARS[correction] if any(pair.shown for pair in pairs) else "",
+        f"{OF_QUERIES} {counted_in}" if of_suites else counted_in,
+        EQUIVALENCE if any(pair.equivalent for pair in pairs) else "",
+    ]
+    notes = [" ".join(filter(None, said))]
     if any(pair.ci_low is None for pair in pairs):
         notes.append(NO_MACRO_INTERVAL if of_suites else NO_INTERVAL)
     return table_of(f"differences in {measure}, {over}", columns, notes)
+
+
+MOST_PAIRS = 6
+"""More pairs than these are shown in short only where they have the best result."""
+IN_SHORT = ("result", MACRO, "mean", "95% interval", "group", "best", "queries/s", "seconds")
+ROOMY = 100
+"""Characters of a terminal that shows the other columns of a leaderboard in short, too."""
+
+
+def in_short(board: Table, keep_sections: bool) -> Table:
+    """A leaderboard as one table, or with its sections: ranks and their explanation are left out."""
+    kept = [
+        (
+            replace(
+                column,
+                section=column.section if keep_sections else "",
+                from_width=0 if keep_sections or column.name in IN_SHORT else ROOMY,
+            ),
+            [row[number] for row in board.rows],
+        )
+        for number, column in enumerate(board.columns)
+        if column.name != "rank" and (len(board.rows) > 2 or column.name != "group")
+    ]
+    left_out = (RANKS, SUITE_RANKS, *([] if len(board.rows) > 2 else [GROUPS]))
+    return table_of(board.title, kept, [note for note in board.notes if note not in left_out])
+
+
+P_VALUES = ("t-test", "randomization", "Holm", "MaxT", "BH")
+
+
+def short_pairs(measure: str, pairs: Sequence[Pair], correction: Correction) -> Table:
+    """A pair a row: the difference, with the interval and the p that hold for all pairs."""
+    table = pair_table(measure, pairs, correction)
+    cells = {column.name: [row[i] for row in table.rows] for i, column in enumerate(table.columns)}
+    if "[95%, all pairs]" in cells:
+        cells["difference [95%]"] = [Cell(figure(pair.difference, "+.4f"), pair.difference) for pair in pairs]
+    decided = [(deciding_p(pair, correction), " *" * pair.shown) for pair in pairs]
+    columns = [
+        (
+            replace(
+                column,
+                name=column.name.removesuffix(" [95%]") if "[95%, all pairs]" in cells else column.name,
+            ),
+            cells[column.name],
+        )
+        for column in table.columns
+        if column.plain_name not in P_VALUES
+    ]
+    columns.insert(
+        -1, (Column("p", "right", "never"), [Cell(figure(p, "p") + mark, p) for p, mark in decided])
+    )
+    notes = [
+        STARS[correction] if any(mark for _, mark in decided) else "",
+        SUITE_COUNTS if pairs[0].collections else COUNTS,
+        EQUIVALENCE if any(pair.equivalent for pair in pairs) else "",
+    ]
+    return table_of(table.title, columns, [" ".join(filter(None, notes))])
 
 
 def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:

@@ -48,6 +48,11 @@ def figure(value: Number, form: str = ".4f", between: str = " to ") -> str:
     return text[1:] if form.startswith("+") and float(text) == 0 else text
 
 
+def bounds(low: float | None, high: float | None) -> str:
+    """An interval after its mean, with a space before it: " [0.1200, 0.2800]"; nothing without an end."""
+    return f" [{figure((low, high), between=', ')}]" if low is not None and high is not None else ""
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """A number with its noun: 1 query, 1,234 queries. Without `many`, the plural is `one` with an s."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

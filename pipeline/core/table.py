@@ -151,12 +151,9 @@ class Displayed:
 
 
 NO_INTERVAL = (
-    "No interval is shown for fewer than 25 queries, where fewer than 5 values differ from the most common "
-    "one, or where one query more, at the far end of the range, would carry over a third of the variance "
-    "(of differences, where two thirds are ties)."
+    "No interval: fewer than 25 queries, fewer than 5 values (of differences, a third) unlike the most "
+    "common one, or one query more could carry a third of the variance."
 )
-
-
 UNJUDGED = "judged: share of the top k that has a grade."
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -21,7 +21,7 @@ from pipeline.core.json_record import SUITE_FILE, Record
 from pipeline.core.records import Facts, Float64
 from pipeline.core.table import Displayed, Table
 from pipeline.results.records import Manifest, Metrics
-from pipeline.results.tables import result_table
+from pipeline.results.tables import mean_sentence, result_table
 from pipeline.storage.artifacts import MANIFEST
 
 METRICS, PER_QUERY, RUN = "metrics.json", "per_query.csv", "run.trec"
@@ -58,6 +58,17 @@ class Result(Displayed):
     def reused(self) -> list[str]:
         """The stages whose artifacts were in the cache."""
         return [row.stage for row in self.record.all_stages if row.reused]
+
+    of_suite: ClassVar[bool] = False
+
+    @property
+    def verdict(self) -> str:
+        """The first measure's mean with its interval, as a sentence without its full stop; "" without one."""
+        record = self.record
+        for measure, mean in record.metrics.items():
+            low, high = record.intervals.get(measure) or (None, None)
+            return mean_sentence(record.name, measure, mean, low, high, record.queries, self.of_suite)
+        return ""
 
     def tables(self) -> list[Table]:
         """The measures."""

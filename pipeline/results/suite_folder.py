@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -142,6 +142,7 @@ class SuiteResult(Result):
 
     results: Mapping[str, Result]
     errors: Mapping[str, Exception]
+    of_suite: ClassVar[bool] = True
 
     @cached_property
     def record(self) -> Metrics:

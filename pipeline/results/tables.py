@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pipeline.core.display import counted, figure
+from pipeline.core.display import bounds, counted, figure
 from pipeline.core.json_record import StageRow
 from pipeline.core.records import Facts
 from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, table_of
@@ -17,6 +17,14 @@ from pipeline.retrievers.sections import SECTIONS
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""
 PEAK = Column("peak MB", "right", from_width=WIDE, form=",.0f")
+
+
+def mean_sentence(
+    name: str, measure: str, mean: float, low: float | None, high: float | None, queries: int, of_suite: bool
+) -> str:
+    """The mean of a result with its interval, as a sentence without its full stop."""
+    what = f"The macro mean of {measure} of {name}" if of_suite else f"{measure} of {name}"
+    return f"{what} is {figure(mean)}{bounds(low, high)} over {counted(queries, 'query', 'queries')}"
 
 
 def result_table(record: Metrics) -> Table:
@@ -185,9 +193,8 @@ TIMES = (
 MACRO = "macro mean"
 GROUPED = "Collections of one group count as one in a macro mean: {}."
 NO_MACRO_INTERVAL = (
-    "No interval is shown where few queries decide a macro mean: fewer than 24 degrees of freedom, fewer "
-    "than 5 values that differ from the most common one of their collection, or one query more, at the far "
-    "end of the range, would carry over a third of the variance."
+    "No interval: few queries decide the macro mean (fewer than 24 degrees of freedom), fewer than 5 values "
+    "of a collection are unlike its most common one, or one query more could carry a third of the variance."
 )
 
 

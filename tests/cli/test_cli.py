@@ -85,7 +85,7 @@ def test_quickstart_runs_then_is_served_from_the_cache_without_heavy_imports(
     assert json.loads(printed.stdout)["metrics"] == metrics["metrics"]
     assert printed.stderr == ""
     again = subprocess.run(
-        [sys.executable, "-c", script, "run", str(root / "configs/quickstart.yaml")],
+        [sys.executable, "-c", script, "run", str(root / "configs/quickstart.yaml"), "-v"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

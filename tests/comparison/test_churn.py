@@ -59,7 +59,7 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
     # from the baseline to the other, and the same table for people
     turned = churn_of(results[0], "--baseline", results[1], "--measure", "precision@5")
     assert turned["highest"] == pytest.approx(-float(churn["lowest"] or 0))
-    assert "to judge" in CliRunner().invoke(app, ["compare", *map(str, results)]).stdout
+    assert "to judge" in CliRunner().invoke(app, ["compare", "-v", *map(str, results)]).stdout
     of_ndcg = churn_of(*results, "--measure", "ndcg@10")
     assert (of_ndcg["lowest"], of_ndcg["depth"]) == (None, 10)
 

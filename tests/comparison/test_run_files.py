@@ -42,7 +42,7 @@ def test_a_run_file_is_the_equal_of_the_result_it_is_of() -> None:
 def test_several_measures_have_a_table_each_and_a_warning() -> None:
     arguments = ["compare", "a.trec", "b.trec", "--qrels", str(QRELS)]
     measures = ["--measure", "ndcg@10", "--measure", "P@3"]
-    shown = CliRunner().invoke(app, [*arguments, *measures])
+    shown = CliRunner().invoke(app, [*arguments, *measures, "-v"])
     assert shown.exit_code == 0, shown.output
     text = " ".join(shown.stdout.split())
     assert "differences in ndcg@10" in text

@@ -299,7 +299,7 @@ def test_a_suite_is_compared_wherever_a_result_is(suites: Path, tmp_path: Path) 
     for shown in ("macro mean", "small", "large", "bm25 - plain", "What was run"):
         assert shown in text
     assert not re.search(r"(src|href)=\"(?!data:|#)", text)
-    for form, start in (("csv", "measure,name"), ("markdown", "ndcg@10 over 2"), ("latex", "% Results")):
+    for form, start in (("csv", "measure,name"), ("markdown", "ndcg@10 over 2"), ("latex", "% group:")):
         said = CliRunner().invoke(app, [*arguments[:3], "--format", form])
         assert said.exit_code == 0, said.stderr
         assert said.stdout.startswith(start)

@@ -47,7 +47,7 @@ def test_the_interval_is_scipy_s() -> None:
 def test_no_interval_without_enough_queries_or_values(values: list[float], shown: bool) -> None:
     (interval,) = estimate([np.array(values)[:, None]]).intervals
     assert (interval is not None) == shown
-    assert f"{MIN_QUERIES} queries, where fewer than {MIN_OTHERS} " in NO_INTERVAL
+    assert f"{MIN_QUERIES} queries, fewer than {MIN_OTHERS} " in NO_INTERVAL
 
 
 def test_no_interval_where_one_query_more_would_decide() -> None:

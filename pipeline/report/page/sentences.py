@@ -6,66 +6,18 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.display import as_text, counted, figure
+from pipeline.comparison.verdict import enumerated
+from pipeline.core.display import as_text
 from pipeline.core.records import JsonObject
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, relevance_level
 from pipeline.run.reproduction import compared_settings
 
 
 def summary(comparison: Comparison) -> str:
-    """The best result, or the baseline, and which others it is shown to differ from in the table of pairs."""
-    best, *others = sorted(comparison.results, key=lambda entry: -entry.mean)
-    if comparison.baseline:
-        best = next(entry for entry in comparison.results if entry.name == comparison.baseline)
-    mean, kind = figure(best.mean), "macro mean of" if comparison.of_suites else "mean"
-    if best.ci_low is not None:
-        mean += f", 95% interval {figure((best.ci_low, best.ci_high))}"
-    if not others:
-        over = counted(best.queries, "query", "queries")
-        return f"{kind.capitalize()} {comparison.measure} over {over} is {mean}."
-    if comparison.baseline:
-        return " ".join(
-            [f"{best.name} is the baseline: {kind} {comparison.measure} {mean}.", *_against(comparison)]
-        ).rstrip()
-    shown = {name: pair.shown for pair in comparison.pairs for name in _other(pair, best.name)}
-    worse = [entry.name for entry in others if shown[entry.name]]
-    alike = [entry.name for entry in others if not shown[entry.name]]
-    sentences = [f"{best.name} has the highest {kind} {comparison.measure}: {mean}."]
-    if worse:
-        sentences.append(f"It is shown to be better than {_enumerated(worse)}.")
-    if alike:
-        sentences.append(f"It is not shown to differ from {_enumerated(alike)}.")
-    return " ".join([*sentences, _scope(comparison)]).rstrip()
-
-
-def _against(comparison: Comparison) -> list[str]:
-    """Which results are shown to be better or worse than the baseline, which is b of every pair."""
-    found = {
-        "Shown to be better": [pair.a for pair in comparison.pairs if pair.shown and pair.difference > 0],
-        "Shown to be worse": [pair.a for pair in comparison.pairs if pair.shown and pair.difference < 0],
-        "Not shown to differ": [pair.a for pair in comparison.pairs if not pair.shown],
-    }
-    return [f"{what}: {_enumerated(names)}." for what, names in found.items() if names] + [_scope(comparison)]
-
-
-def _scope(comparison: Comparison) -> str:
-    """What the verdicts are corrected for; the interval of a pair alone may say otherwise."""
+    """The verdict as a sentence, and for how many pairs it is corrected: one pair's interval may differ."""
     pairs = len(comparison.pairs)
-    return f"These verdicts are corrected for {pairs} pairs." if pairs > 1 else ""
-
-
-def _other(pair: Pair, name: str) -> list[str]:
-    """The other result of a pair that has this one; nothing of other pairs."""
-    return [one for one in (pair.a, pair.b) if one != name] if name in (pair.a, pair.b) else []
-
-
-def _enumerated(names: list[str]) -> str:
-    """Names joined by commas and "and", or their number if there are many."""
-    if len(names) > 6:
-        return f"{len(names)} others"
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{comparison.verdict}." + (f" Corrected for {pairs} pairs." if pairs > 1 else "")
 
 
 def facts(comparison: Comparison) -> list[tuple[str, str]]:
@@ -104,7 +56,7 @@ def _model_settings(comparison: Comparison) -> dict[str, str]:
                     results.append(source.record.name)
     return {
         name: "; ".join(
-            value if len(results) == len(comparison.sources) else f"{_enumerated(results)}: {value}"
+            value if len(results) == len(comparison.sources) else f"{enumerated(results)}: {value}"
             for value, results in values.items()
         )
         for name, values in found.items()
