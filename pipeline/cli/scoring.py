@@ -14,6 +14,7 @@ import typer
 
 from pipeline.cli.terminal import Json, Verbose, print_each, print_json, show, show_verdict
 from pipeline.comparison import Correction
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output
 
@@ -64,8 +65,16 @@ def _grouped(compared: Comparison, wanted: bool | None) -> Comparison:
 
 
 def evaluate(
-    qrels: Annotated[Path, typer.Option(help="TREC or BEIR judgments; .gz is accepted.")],
-    runs: Annotated[list[Path], typer.Option("--run", help="TREC run; .gz is accepted. May be repeated.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RUN... QRELS]", help="Runs, and last their judgments, instead of options."),
+    ] = None,
+    qrels: Annotated[
+        Path | None, typer.Option(help="TREC or BEIR judgments; .gz is accepted.", show_default=False)
+    ] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Option("--run", help="TREC run; .gz is accepted. May be repeated.")
+    ] = None,
     measures: Annotated[
         str | None,
         typer.Option(help="Measures, separated by commas; by default those of a config."),
@@ -84,6 +93,15 @@ def evaluate(
     from pipeline.config import MEASURES
     from pipeline.metrics.evaluation import runs_table, write_per_query
 
+    runs, files = [*(runs or [])], [*(files or [])]
+    if qrels is None and files:
+        qrels = files.pop()
+    runs += files
+    if qrels is None or not runs:
+        raise InputError(
+            f"{counted(len(runs), 'run')} and {'no' if qrels is None else 'their'} judgments",
+            allowed="evaluate RUN... QRELS, or --run RUN --qrels QRELS",
+        )
     if per_query:
         check_output(per_query, "--per-query", [qrels, *runs])
     if per_query and len(runs) > 1:

@@ -82,7 +82,7 @@ def _too_few(undecided: Sequence[Pair], queries: int) -> str:
 
 def _p(value: float) -> str:
     text = figure(value, "p")
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
+    return f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -78,6 +78,11 @@ class EvaluateConfig(Section):
         False, "drop passages whose id is the query's own", shapes="evaluate"
     )
 
+    @field_validator("measures", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
 
 class ExpectedScore(Section):
     """A published score, which a run compares with its own."""

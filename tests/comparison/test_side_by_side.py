@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -302,6 +303,30 @@ def test_other_processors_are_told_by_the_machine_of_each_stage(
 def benchmarco(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Result:
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_one_sentence_says_what_is_shown(make: Callable[..., SavedResult]) -> None:
+    low, high, like = make("low", 1), make("high", 1), make("like", 1)
+    high.values[:] = np.minimum(low.values + np.random.default_rng(2).uniform(0, 0.2, low.values.shape), 1)
+    like.values[:] = high.values[::-1]
+    for each in (high, like):
+        each.record.metrics.update(zip(each.measures, each.values.mean(axis=0).tolist(), strict=True))
+    pair = compare_results([low, high])
+    (shown,) = pair.pairs
+    assert pair.verdict == (
+        f"high is better than low in ndcg@10 by {-shown.difference:.4f} "
+        f"[{-shown.ci_high:.4f}, {-shown.ci_low:.4f}] (p < 0.0001)"
+    )
+    assert len(pair.short_tables()) == 1
+    assert compare_results([high, like]).verdict.startswith("No difference shown between ")
+    both = compare_results([low, high, like])
+    assert re.match(r"(high|like) has the highest ndcg@10, 0\.\d{4}; ", both.verdict)
+    assert "no difference shown from " in both.verdict
+    assert len(both.short_tables()) == 2
+    against = compare_results([low, high, like], baseline="low").verdict
+    assert against.startswith("Against low in ndcg@10; better: high")
+    alone = compare_results([low]).verdict
+    assert re.fullmatch(r"ndcg@10 of low is 0\.\d{4} \[0\.\d{4}, 0\.\d{4}\] over \d+ queries", alone)
 
 
 def test_the_command_prints_each_form(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,7 @@ def test_set_changes_settings_of_any_kind(tmp_path: Path) -> None:
     config = load_config(path, sets)
     assert config.search.top_k == 7
     assert config.evaluate.measures == ("map", "mrr@5")
+    assert load_config(path, ["evaluate.measures=map"]).evaluate.measures == ("map",)
     assert config.model.query_instruction == "q: "
     assert config.name == "x"
 

@@ -73,6 +73,10 @@ def test_repeated_judgments_are_merged_and_said(paths: tuple[Path, Path]) -> Non
     titles = [each.tables()[0].title for each in (before, evaluation)]
     assert titles[1] == titles[0] + ", 1 repeated judgment merged"
     done = CliRunner().invoke(app, ["evaluate", "--qrels", str(paths[0]), "--run", str(paths[1]), "--json"])
+    assert CliRunner().invoke(app, ["evaluate", str(paths[1]), str(paths[0]), "--json"]).stdout == done.stdout
+    for few in ([str(paths[0])], ["--run", str(paths[1])], []):
+        refused = CliRunner().invoke(app, ["evaluate", *few])
+        assert (refused.exit_code, "evaluate RUN... QRELS" in refused.stderr) == (2, True)
     assert json.loads(done.stdout)["repeated_judgments"] == 1
 
 
