@@ -61,6 +61,7 @@ def _forward(
         float32 [tokens, columns], or [texts, columns].
     """
     amx.begin(weights.query.planes)
+    plain = bool(0)  # no literal: Numba would compile `linear` a second time for it
     tokens, width, epsilon = len(ids), layout.width, layout.epsilon
     heads, size = layout.heads, layout.size
     layers, columns = weights.down.bias.shape
@@ -100,7 +101,7 @@ def _forward(
         for start in range(0, tokens, together):
             end = min(start + together, tokens)
             both_rows = key_value[start:end]
-            linear(given[start:end], weights.key_value, layer, False, space, both_rows)
+            linear(given[start:end], weights.key_value, layer, plain, space, both_rows)
             if parts is not None and len(parts.turns):
                 turns = parts.turns[parts.tables[layer]]
                 rotate(key_value[start:end], places[start:end], turns, heads, size)
@@ -117,7 +118,7 @@ def _forward(
         for start in range(0, queries, together):
             end = min(start + together, queries)
             query_rows = query[start:end]
-            linear(given[start:end], weights.query, layer, False, space, query_rows)
+            linear(given[start:end], weights.query, layer, plain, space, query_rows)
             if parts is not None and len(parts.turns):
                 turns = parts.turns[parts.tables[layer]]
                 rotate(query[start:end], places[start:end], turns, heads, size)
@@ -133,7 +134,7 @@ def _forward(
             end = min(start + together, queries)
             n = end - start
             rows, up, down = x[start:end], up_rows[:n], added_rows[:n]
-            linear(attended[start:end], weights.mixed, layer, False, space, down)
+            linear(attended[start:end], weights.mixed, layer, plain, space, down)
             seen = rows
             if parts is None or not parts.before:
                 add_and_normalize(rows, down, norm, bias, width, epsilon)
@@ -141,11 +142,11 @@ def _forward(
                 add(rows, down)
                 seen = normal[start:end]
                 normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
-            linear(seen, weights.up, layer, parts is None or parts.gate < 0, space, up)
+            linear(seen, weights.up, layer, bool(parts is None or parts.gate < 0), space, up)
             if parts is not None and parts.gate >= 0:
                 left, up = up, gated_rows[:n]
                 gate(left, parts.gate, up)
-            linear(up, weights.down, layer, False, space, down)
+            linear(up, weights.down, layer, plain, space, down)
             if parts is None or not parts.before:
                 add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
             else:
@@ -210,7 +211,7 @@ def _largest_logits(
         rows = made[:n]
         linear(hidden[start : start + n], transform, 0, True, space, rows)
         normalize(rows, norm.weight[0], norm.bias[0], width, epsilon, rows)
-        round_for(decoder.planes, rows, space)
+        round_for(decoder, rows, space)
         for panel in range(0, words, PANEL):
             # 64 words of the block's tokens; of the products only the largest of each text is kept
             multiply_panel(space.sums, n, decoder, space, panel, columns)

@@ -51,7 +51,7 @@ def block_size(tokens: int, planes: Any) -> int:
 class Linear(NamedTuple):
     """One kind of linear layer with n outputs and k inputs, of all layers of a network; see `pack_rows`."""
 
-    pairs: Any  # int32 [layers, n * k / 2]; of no columns where there are planes
+    pairs: Any  # int32 [layers, n * k / 2]; None where there are planes
     factors: Any  # float32 [layers, n]
     bias: Any  # float32 [layers, n]
     planes: Any = None  # `amx.Planes` of uint8 [layers, n * k] where AMX computes the products
@@ -59,7 +59,7 @@ class Linear(NamedTuple):
     def on_tiles(self) -> Linear:
         """The same layers for AMX."""
         inputs = self.pairs.shape[1] * 2 // self.factors.shape[1]
-        return self._replace(pairs=self.pairs[:, :0].copy(), planes=amx.panels_to_planes(self.pairs, inputs))
+        return self._replace(pairs=None, planes=amx.panels_to_planes(self.pairs, inputs))
 
 
 class LayerNorm(NamedTuple):
@@ -133,7 +133,7 @@ def multiply_rows(sums: Any, n: int, m: int, rows: Any, pairs: int, weights: Any
 @merged
 def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32) -> None:
     """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most BLOCK."""
-    round_for(layers.planes, x, space)
+    round_for(layers, x, space)
     factors, bias = layers.factors[layer], layers.bias[layer]
     _scaled_products(layers.planes, layers.pairs, x.shape[1], layer, factors, bias, gelu, space, out)
 
@@ -152,12 +152,18 @@ def workspace(inputs: int, outputs: int) -> Workspace:
 
 
 @merged
-def round_for(planes: Any, x: Float32, space: Workspace) -> None:
+def round_for(layers: Linear, x: Float32, space: Workspace) -> None:
     """Round x [n, k] as the product with weights in planes, or in pairs, reads it."""
-    # Numba leaves out the branch that the type of `planes` makes unreachable, here and below.
-    if planes is None:
+    _round_for(layers.pairs, layers.planes, x, space)
+
+
+@merged
+def _round_for(pairs: Any, planes: Any, x: Float32, space: Workspace) -> None:
+    # Of an argument that is None, Numba does not compile what stands below "is not None", here and below: so
+    # neither VNNI's code where AMX is used nor the other way round.
+    if pairs is not None:
         round_rows(x, space)
-    else:
+    if planes is not None:
         memory, half = space.rows.view(np.uint8), len(space.rows)
         round_planes(x, space, memory[:half], memory[half:])
 
@@ -168,10 +174,10 @@ def _scaled_products(
     space: Workspace, out: Float32,
 ) -> None:  # fmt: skip
     n, m = out.shape
-    if planes is None:
+    if pairs is not None:
         multiply_rows(space.sums, n, m, space.rows.view(np.int32), k // 2, pairs[layer])
         _scale_sums(space, 0, n, factors, bias, 0, m, gelu, out)
-    else:
+    if planes is not None:
         group = min(max(GROUP // (k * PANEL), 1) * PANEL, m)
         # sums are scaled while they are in the first cache: the more chunks a row has, the more of them
         # must wait for all chunks, so that each chunk is read once
@@ -197,9 +203,9 @@ def multiply_panel(sums: Int32, n: int, layers: Linear, space: Workspace, panel:
 def _multiply_panel(
     planes: Any, pairs: Int32, sums: Int32, n: int, space: Workspace, panel: int, k: int
 ) -> None:
-    if planes is None:
+    if pairs is not None:
         multiply_rows(sums, n, PANEL, space.rows.view(np.int32), k // 2, pairs[0, panel * k // 2 :])
-    else:
+    if planes is not None:
         far = (panel + PANEL) * k
         for first in range(0, n, TILE_ROWS):
             part, end = sums[first * PANEL :], panel + PANEL

@@ -67,7 +67,8 @@ def make(
         context: Of the stage.
     """
     collection: Collection = inputs["data"]
-    rows = {"passages": sampled_passages(collection), "queries": _spread(len(collection.queries), "queries")}
+    queries = spread(len(collection.queries), SAMPLE["queries"])
+    rows = {"passages": sampled_passages(collection), "queries": queries}
     served = {
         "passages": vector_shards.gather_rows(inputs["passages"], rows["passages"]),
         "queries": np.asarray(inputs["queries"][rows["queries"]], np.float32),
@@ -136,8 +137,9 @@ def sampled_passages(collection: Collection) -> Int64:
     return np.union1d(relevant, chosen).astype(np.int64)
 
 
-def _spread(count: int, role: Role) -> Int64:
-    return np.unique(np.linspace(0, count - 1, min(count, SAMPLE[role])).astype(np.int64))
+def spread(count: int, sample: int) -> Int64:
+    """Rows of at most `sample` of `count` things, spread evenly."""
+    return np.unique(np.linspace(0, count - 1, min(count, sample)).astype(np.int64))
 
 
 def _encode(

@@ -23,7 +23,7 @@ from pipeline.metrics.names import parse_measure
 from pipeline.metrics.scoring import compute_measures
 from pipeline.models.model import Role
 from pipeline.retrievers.dense import Dense
-from pipeline.retrievers.parity import sampled_passages
+from pipeline.retrievers.parity import sampled_passages, spread
 from pipeline.run.benchmark import Session
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_forms
@@ -98,8 +98,8 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
         form = source.form(retriever.settings)
         passages = sampled_passages(collection)
         judged = np.unique(collection.qrels.queries)
-        queries = judged[_spread(len(judged), SAMPLE_QUERIES)]
-        chosen = _spread(len(passages), TEXTS)
+        queries = judged[spread(len(judged), SAMPLE_QUERIES)]
+        chosen = spread(len(passages), TEXTS)
         texts = collection.passages.texts.take(pa.array(passages)).to_pylist()
         asked = collection.queries.texts.take(pa.array(queries)).to_pylist()
         with contextlib.ExitStack() as stack:
@@ -133,11 +133,6 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
             queries=len(queries),
             passages=len(passages),
         )
-
-
-def _spread(count: int, sample: int) -> Int64:
-    """Rows of at most `sample` of `count` things, spread evenly."""
-    return np.unique(np.linspace(0, count - 1, min(count, sample)).astype(np.int64))
 
 
 def _formed(whole: Float32, form: VectorForm, metric: Metric) -> Float32:
