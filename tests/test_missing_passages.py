@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,9 +127,39 @@ def test_queries_without_judgments_are_left_out_and_said(configured: Callable[..
     Path("data/qrels/test.tsv").write_text("".join(line for line in lines if line.split()[0] != "q2"))
     result = api.run_benchmark(configured())
     assert (result.record.queries, result.record.unjudged_queries) == (5, 1)
-    said = "1 query without judgments is left out"
+    said = "1 query without judgments is not scored"
     assert said in str(result)
     assert compare([result.folder]).notes[-1] == said
+
+
+def test_queries_without_judgments_are_searched_if_asked_for(configured: Callable[..., Config]) -> None:
+    lines = Path("data/qrels/test.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("data/qrels/test.tsv").write_text("".join(line for line in lines if line.split()[0] != "q2"))
+    dropped = api.run_benchmark(configured())
+    kept = api.run_benchmark(configured("name=kept", "data.unjudged_queries=keep"))
+    assert (kept.record.queries, kept.record.unjudged_queries) == (5, 1)
+    assert kept.record.metrics == dropped.record.metrics
+    assert per_query(kept.folder) == per_query(dropped.folder)
+    searched = {line.split()[0] for line in (kept.folder / "run.trec").read_text().splitlines()}
+    assert searched == {"q0", "q1", "q2", "q3", "q4", "q5"}
+    assert compare([dropped.folder, kept.folder]).pairs[0].difference == 0
+    assert api.reproduce(kept.folder)[0].unchanged
+
+
+def test_a_collection_without_judgments_is_searched_and_not_scored(configured: Callable[..., Config]) -> None:
+    shutil.rmtree("data/qrels")
+    with pytest.raises(InputError, match=r"no file qrels/test.tsv .*data.unjudged_queries: keep"):
+        api.run_benchmark(configured())
+    result = api.run_benchmark(configured("data.unjudged_queries=keep"))
+    assert (result.record.metrics, result.record.queries, result.record.unjudged_queries) == ({}, 0, 6)
+    assert "6 queries without judgments are not scored" in str(result)
+    with pytest.raises(InputError, match=r"nothing is judged in the collection of t.*benchmarco judge"):
+        compare([result.folder])
+    Path("data/qrels").mkdir()
+    Path("data/qrels/test.tsv").write_text("q1 0 d2 1\n", encoding="utf-8")
+    scored = api.run_benchmark(configured("data.unjudged_queries=keep"))
+    assert (scored.record.queries, scored.record.unjudged_queries) == (1, 5)
+    assert {"passages", "queries", "index", "search"} <= set(scored.reused)
 
 
 def test_judged_queries_without_a_text_are_left_out_and_said(configured: Callable[..., Config]) -> None:

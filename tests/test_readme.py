@@ -89,7 +89,6 @@ def test_systems_without_judgments_are_compared_as_shown(
     page = root / "docs" / "judge.md"
     monkeypatch.chdir(tmp_path)
     shutil.copytree(copy / "pipeline" / "data" / "sample", "my-data", ignore=shutil.ignore_patterns("qrels"))
-    exec(blocks(page, "python")[0], {})
     with contextlib.closing(ChatServer(lambda query, passage: str(len(query.split()) % 3))) as server:
         config = blocks(page, "yaml")[0].replace("http://localhost:8000/v1", server.url)
         Path("a.yaml").write_text(config, encoding="utf-8")

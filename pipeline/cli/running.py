@@ -240,8 +240,12 @@ def _program() -> str:
 
 
 def next_step(results: Sequence[Result]) -> str:
-    """A line with the command that suits what was run: a comparison, or a report."""
+    """A line with the command that suits what was run: a comparison, a report, or what to judge."""
     folders = [result.folder for result in results]
+    if not results[0].record.metrics:  # the collection has no judgments
+        others = [] if len(folders) > 1 else ["OTHER"]
+        draw = command_line("pool", *folders, *others, "--decide", "precision@10", "--output", "pool.tsv")
+        return f"to decide between results, let people judge some queries: {draw}"
     if len(folders) > 1:
         return f"side by side: {command_line('compare', *folders)}"
     return f"HTML report: {command_line('report', folders[0], '--html', f'{folders[0].name}.html')}"

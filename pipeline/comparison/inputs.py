@@ -219,6 +219,12 @@ def shared_values(
         shared = [name for name in shared if name != MAIN]
     chosen = list(dict.fromkeys(map(canonical_measure, wanted))) or shared[:1]
     absent = [measure for measure in chosen if measure not in shared]
+    if unjudged := [suite.name for suite in suites if not suite.measures]:
+        raise InputError(
+            f"nothing is judged in the collection of {', '.join(unjudged)}, so there is no measure",
+            allowed="results with measures",
+            fix="let people and a model grade what decides: benchmarco pool --decide, then benchmarco judge",
+        )
     if absent or not chosen:
         lacking = [suite.name for suite in suites if {*absent} - {*suite.measures}]
         lacking = lacking or [suite.name for suite in suites]

@@ -41,8 +41,8 @@ from pipeline.encoders.http.grading import GradeLog, ask, tokens_of_pairs
 from pipeline.metrics.agreement import Agreement, agreement
 from pipeline.metrics.betting import BetsInOrder
 from pipeline.metrics.names import Measure
-from pipeline.metrics.prediction_powered import Sharpened, sharpen, t_reach
-from pipeline.metrics.statistics import CONFIDENCE
+from pipeline.metrics.prediction_powered import MIN_LABELLED, Sharpened, sharpen, t_reach
+from pipeline.metrics.statistics import CONFIDENCE, ROUNDING
 
 UNBOUNDED = ("cg", "dcg")  # measures that may exceed 1
 FAMILIES = {
@@ -110,11 +110,14 @@ class Asked:
 
 
 class Bias(NamedTuple):
-    """How much a judge favours a result, against the mean of all, by the measure; with its 95% interval."""
+    """How much a judge favours a result, against the mean of all, by the measure; with its 95% interval.
+
+    Its ends are None where labelled queries are too few, or all have the same value.
+    """
 
     mean: float
-    ci_low: float
-    ci_high: float
+    ci_low: float | None
+    ci_high: float | None
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,8 @@ class PairDecision:
         made = self.sharpened
         if made is None:
             return "no labels"
+        if made.unshown:
+            return "undecided"
         return "a" if made.ci_low > 0 else "b" if made.ci_high < 0 else "undecided"
 
 
@@ -164,7 +169,10 @@ class Judged(Displayed):
         made = []
         for each in self.decisions:
             by_both = each.sharpened
-            alone = by_both.without_judge._asdict() if by_both else None
+            shown = by_both if by_both and not by_both.unshown else None
+            alone: Facts | None = by_both.without_judge._asdict() if by_both else None
+            if alone and not shown:
+                alone |= {"ci_low": None, "ci_high": None}
             made.append(
                 {
                     "measure": str(self.asked.measure),
@@ -174,8 +182,8 @@ class Judged(Displayed):
                     "labelled": by_both.labelled if by_both else 0,
                     "lambda": by_both.weight if by_both else None,
                     "difference": by_both.difference if by_both else None,
-                    "ci_low": by_both.ci_low if by_both else None,
-                    "ci_high": by_both.ci_high if by_both else None,
+                    "ci_low": shown.ci_low if shown else None,
+                    "ci_high": shown.ci_high if shown else None,
                     "without_judge": alone,
                     "judge_alone": each.judged,
                     "kappa": self.agreement.kappa if self.agreement else None,
@@ -217,14 +225,15 @@ class Judged(Displayed):
             if made is None:
                 continue
             mean, low, high = made.without_judge
-            rows.append((pair, "people's alone", mean, (low, high), None, made.labelled, ""))
+            alone, both = (None, None) if made.unshown else ((low, high), (made.ci_low, made.ci_high))
+            rows.append((pair, "people's alone", mean, alone, None, made.labelled, ""))
             better = {"a": f"{each.a} is better", "b": f"{each.b} is better"}.get(each.verdict, each.verdict)
             rows.append(
                 (
                     pair,
                     "people's and judge's",
                     made.difference,
-                    (made.ci_low, made.ci_high),
+                    both,
                     made.weight,
                     made.effective_labels,
                     better,
@@ -264,6 +273,8 @@ class Judged(Displayed):
                 late = counted(labels.after, "labelled query", "labelled queries")
                 notes.append(f"{late} not used: one before is unfinished.")
             for each in self.decisions:
+                if each.sharpened and each.sharpened.unshown:
+                    notes.append(f"{each.a} - {each.b}: no interval: {each.sharpened.unshown}.")
                 if each.decided and each.decided[0]:
                     better = each.a if each.decided[1] > 0 else each.b
                     notes.append(
@@ -421,7 +432,8 @@ def _agreement_table(found: Agreement) -> Table:
 def _bias(favour: Float64) -> Bias:
     """The mean over labelled queries, float64 [n], with Student's t interval."""
     mean, half = float(favour.mean()), t_reach(favour, len(favour) - 1, CONFIDENCE)
-    return Bias(mean, mean - half, mean + half)
+    shown = len(favour) >= MIN_LABELLED and half > ROUNDING
+    return Bias(mean, mean - half, mean + half) if shown else Bias(mean, None, None)
 
 
 def _family(name: str) -> str:

@@ -259,13 +259,16 @@ def with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
     given = np.array([row.grade for row in grades.rows], dtype=np.int64)
     own, new = collection.qrels, pair_keys(queries, passages, collection)
     keys = pair_keys(own.queries, own.passages, collection)
-    place = np.minimum(np.searchsorted(keys, new), len(keys) - 1)
-    known = keys[place] == new
-    for number in np.flatnonzero(known & (own.grades[place] != given)):
+    known = np.isin(new, keys)
+    rows = np.flatnonzero(known)
+    stored = own.grades[np.searchsorted(keys, new[rows])]
+    for number, grade in zip(rows, stored, strict=True):
         row = grades.rows[number]
+        if row.grade == grade:
+            continue
         raise InputError(
             f"{grades.path} gives passage {row.passage_id} of query {row.query_id} the grade {row.grade}; "
-            f"the collection's own judgments give it {own.grades[place[number]]}",
+            f"the collection's own judgments give it {grade}",
             allowed="grades of passages that were not judged",
             fix="leave the row out, or correct the collection's judgments and run again",
         )

@@ -96,6 +96,12 @@ class DataSettings(Section):
         "put queries in lower case; no tokenizer without case tells the difference",
         shapes="data queries",
     )
+    unjudged_queries: Literal["drop", "keep"] = setting(
+        "drop",
+        "queries without a judgment: keep searches them and does not score them; a local folder then needs "
+        "no judgments",
+        shapes="data queries",
+    )
     missing_passages: Literal["count", "drop"] = setting(
         "count",
         "judgments of passages that the corpus lacks: count them as not retrieved, as trec_eval does",

@@ -274,7 +274,7 @@ def scoring_notes(
         notes.append(f"{queries} without a text {verb} left out; trec_eval -c gives them a 0")
     if unjudged_queries:
         queries = counted(unjudged_queries, "query", "queries")
-        notes.append(f"{queries} without judgments {'is' if unjudged_queries == 1 else 'are'} left out")
+        notes.append(f"{queries} without judgments {'is' if unjudged_queries == 1 else 'are'} not scored")
     return notes
 
 

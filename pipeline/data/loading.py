@@ -3,6 +3,7 @@
 The rules, for every source:
 
 * Queries are those with at least one judgment, of whatever grade, in their own order; then the first N.
+  With `data.unjudged_queries: keep` they are all.
 * A slice of the corpus keeps all that are judged for these queries; see `pipeline.data.selection`.
 * Judgments of queries that the collection does not have are dropped and counted: without a text, a query
   cannot be run.
@@ -50,7 +51,7 @@ JUDGED_SCHEMA = 2  # of choosing queries and storing judgments; raise it when pa
 class Identity:
     """For each part of a collection, JSON without paths that changes whenever the part's content can.
 
-    That of the queries includes the judgments, because only judged queries are kept. That of the judgments
+    That of the queries includes the judgments where only judged queries are kept. That of the judgments
     includes everything, as they are stored by row number.
     """
 
@@ -75,6 +76,8 @@ def identify(config: DataSettings) -> Identity:
         "qrels": parts["qrels"],
         "settings": keyed_settings(config, "queries"),
     }
+    # all queries of a source are the same whatever is judged
+    asked = judged | {"qrels": None} if config.unjudged_queries == "keep" else judged
     corpus: JsonObject = {"schema": SCHEMA, "corpus": parts["corpus"]}
     if config.pool:
         corpus["rankings"] = hash_rankings(config.pool)
@@ -82,7 +85,7 @@ def identify(config: DataSettings) -> Identity:
     of_slice: JsonObject = {"judged": judged} if sliced else {}  # which keeps what is judged
     return Identity(
         passages=corpus | of_slice | {"settings": keyed_settings(config, "passages")},
-        queries=judged,
+        queries=asked,
         qrels=corpus | judged | {"settings": keyed_settings(config, "data")},
     )
 
@@ -104,7 +107,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     judgments = source.judgments()
     queries = select_queries(source, judgments, config)
     of_kept_query = queries.kept[judgments.queries]
-    if not queries.kept.any():
+    if len(queries.seen) and not queries.seen.any():
         raise _nothing_left(judgments, "query", judgments.query_ids[0].as_py())
     pool = read_pool(config.pool, queries.table.column("id")) if config.pool else []
     pooled = {name for ranking in pool for name in ranking.passage_ids}
@@ -134,7 +137,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
             "queries": int((~queries.seen).sum()),
         },
         "dropped": {
-            "queries_without_judgments": queries.unjudged,
+            "queries_without_judgments": queries.unjudged if config.unjudged_queries == "drop" else 0,
             "queries_without_judged_passages": len(np.unique(judgments.queries[of_kept_query]))
             - len(np.unique(qrels.queries)),
             "judgments_of_unknown_queries": int((~queries.seen[judgments.queries]).sum()),
@@ -170,7 +173,8 @@ def _resolve(
 ) -> Qrels:
     """The judgments that `kept`, bool [j], chooses, by row number, sorted."""
     row_of = np.full(len(judgments.query_ids), -1, np.int64)
-    row_of[selected.numbers] = np.arange(len(selected.numbers))
+    judged = np.flatnonzero(selected.numbers >= 0)
+    row_of[selected.numbers[judged]] = judged
     queries, passages = row_of[judgments.queries[kept]], corpus.rows[judgments.passages[kept]]
     order = np.lexsort((passages, queries))
     return Qrels(queries[order], passages[order], judgments.grades[kept][order])

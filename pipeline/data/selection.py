@@ -8,6 +8,7 @@ larger slice contains the smaller one, on every machine and from every source.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass
 from itertools import repeat
@@ -80,17 +81,17 @@ def _numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:
 
 @dataclass(frozen=True)
 class SelectedQueries:
-    """The judged queries of a slice, and their relation to the source and the judgments."""
+    """The queries of a slice, and their relation to the source and the judgments."""
 
     table: pa.Table  # of `id` and `text`, [q]
-    numbers: Int64  # [q], each query's row in the judgments' `query_ids`
+    numbers: Int64  # [q], each query's row in the judgments' `query_ids`; -1 without judgments
     kept: BoolArray  # [judged queries], whether each of `query_ids` is in the table
     seen: BoolArray  # [judged queries], whether each is in the source
     unjudged: int  # queries of the source without a judgment
 
 
 def select_queries(source: Source, judgments: Judgments, config: DataSettings) -> SelectedQueries:
-    """Read the queries and keep the first judged ones in their own order, as many as `config` says."""
+    """Read the queries and keep the first ones in their own order, as many as `config` says."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -99,16 +100,17 @@ def select_queries(source: Source, judgments: Judgments, config: DataSettings) -
     tables = []
     numbers = []
     unjudged = 0
-    room = len(seen) if config.queries is None else config.queries
+    keep_all = config.unjudged_queries == "keep"
+    room = sys.maxsize if config.queries is None else config.queries
     number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
     for batch in checked(source.queries, "query"):
         number = _numbers_of(batch, number_of)
-        rows = np.flatnonzero(number >= 0)
-        unjudged += len(number) - len(rows)
-        seen[number[rows]] = True
-        rows = rows[:room]
+        judged = number >= 0
+        unjudged += int((~judged).sum())
+        seen[number[judged]] = True
+        rows = np.flatnonzero(judged | keep_all)[:room]
         room -= len(rows)
-        kept[number[rows]] = True
+        kept[number[rows[judged[rows]]]] = True
         numbers.append(number[rows])
         texts = batch.texts.take(rows)
         texts = pc.utf8_lower(texts) if config.lowercase_queries else texts

@@ -73,6 +73,15 @@ class Judgments(Located):
     outside: int = 0
 
 
+def no_judgments() -> Judgments:
+    """Those of a collection in which nothing is judged."""
+    import pyarrow as pa
+
+    ids, rows = pa.array([], pa.string()), np.array([], np.int32)
+    none = rows.astype(np.int64)
+    return Judgments(ids, rows, ids, rows, none, "", "line", none)
+
+
 def make_judgments(
     queries: pa.Array, passages: pa.Array, grades: Array, origin: str, unit: str, numbers: Int64
 ) -> Judgments:

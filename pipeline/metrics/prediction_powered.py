@@ -38,6 +38,9 @@ import numpy as np
 from pipeline.core.records import Float64, Int64
 from pipeline.metrics.statistics import CONFIDENCE, HALF_A_VALUE, MANY_OTHERS, ROUNDING, RULE_OF_THREE
 
+MIN_LABELLED = 20
+"""With fewer labelled queries no interval is to be shown: from so many on, simulations show that it holds."""
+
 
 class Interval(NamedTuple):
     """A mean difference with the ends of its interval."""
@@ -55,7 +58,7 @@ class Sharpened:
         difference, ci_low, ci_high: With the judge's labels.
         weight: λ, what the judge counts for, from 0 to 1.
         without_judge: The same from human labels alone.
-        labelled: n.
+        labelled, total: n and N.
         effective_labels: How many human labels alone would give an interval as narrow; N at most.
     """
 
@@ -65,7 +68,19 @@ class Sharpened:
     weight: float
     without_judge: Interval
     labelled: int
+    total: int
     effective_labels: float
+
+    @property
+    def unshown(self) -> str:
+        """Why the intervals are not to be shown; "" if they are."""
+        if self.labelled == self.total:
+            return ""
+        if self.labelled < MIN_LABELLED:
+            return f"only {self.labelled} labelled queries ({MIN_LABELLED} needed)"
+        alone = self.without_judge
+        same = alone.ci_high - alone.ci_low <= ROUNDING
+        return "by people's grades the difference is the same in every labelled query" if same else ""
 
 
 def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = CONFIDENCE) -> Sharpened:
@@ -113,6 +128,7 @@ def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = C
         weight=weight,
         without_judge=Interval(mean, mean - alone, mean + alone),
         labelled=n,
+        total=total,
         effective_labels=effective,
     )
 

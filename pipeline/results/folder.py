@@ -122,9 +122,9 @@ def read_result(folder: PathLike[str] | str) -> SavedResult:
     try:
         with open(folder / PER_QUERY, encoding="utf-8", newline="") as file:
             header, *lines = list(csv.reader(file))
-        if not lines or any(len(line) != len(header) for line in lines):
+        if (not lines and header[1:]) or any(len(line) != len(header) for line in lines):
             raise ValueError("the file is cut short")
-        values = np.array([line[1:] for line in lines], dtype=np.float64)
+        values = np.array([line[1:] for line in lines], np.float64).reshape(len(lines), len(header) - 1)
     except (ValueError, csv.Error) as error:
         raise _unusable(folder, f"is damaged: {PER_QUERY}: {error}") from None
     query_ids = [line[0] for line in lines]
@@ -132,7 +132,7 @@ def read_result(folder: PathLike[str] | str) -> SavedResult:
     if not record.queries == len(lines) == distinct:
         counts = f"counts {record.queries} queries, {PER_QUERY} has {distinct} in {len(lines)} rows"
         raise _unusable(folder, f"is damaged: {METRICS} {counts}")
-    means = dict(zip(header[1:], values.mean(axis=0).tolist(), strict=True))
+    means = dict(zip(header[1:], values.mean(axis=0).tolist() if lines else (), strict=True))
     if means.keys() != record.metrics.keys():
         raise _unusable(folder, f"is damaged: {METRICS} and {PER_QUERY} have other measures")
     for name, mean in means.items():

@@ -64,7 +64,7 @@ class Metrics(Record):
         passages: How many were searched.
         models: What ran each model, rerankers included; empty in results of earlier versions.
         missing: What was judged and is not in the collection; None in results of earlier versions.
-        unjudged_queries: How many queries of the collection have no judgment and are left out.
+        unjudged_queries: How many queries of the collection have no judgment and are not scored.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
         ties: Only where documents tie: the range of each mean over all their orders.

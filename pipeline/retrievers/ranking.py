@@ -76,7 +76,8 @@ class Judge:
 
     def means(self, values: Float64) -> dict[str, float]:
         """The mean of each measure over the queries."""
-        return dict(zip(map(str, self.measures), values.mean(axis=0).tolist(), strict=True))
+        means = values.mean(axis=0).tolist() if self.measures else []
+        return dict(zip(map(str, self.measures), means, strict=True))
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,7 @@ def _evaluate(
     from pipeline.metrics.ties import tie_ranges
 
     collection: Collection = inputs[COLLECTION]
+    measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
     judge = _judge(config, collection, measures)
     queries, judged, scored = collection.queries, judge.queries, judge.counted(inputs[ranking])
     qrels = collection.qrels
@@ -136,17 +137,19 @@ def _evaluate(
         path.write_bytes(table.getvalue().encode())
     context.meter.count(len(judged))
     names = [str(measure) for measure in measures]
-    made = statistics.estimate([values], low=0, high=[measure.highest for measure in measures])
+    highest = [measure.highest for measure in measures]
+    intervals = statistics.estimate([values], low=0, high=highest).intervals if measures else []
     facts: Facts = {
         "queries": len(judged),
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],
         "metrics": judge.means(values),
-        "intervals": dict(zip(names, made.intervals, strict=True)),
+        "intervals": dict(zip(names, intervals, strict=True)),
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
     }
     loaded: Facts = collection.facts
-    if unjudged := loaded["dropped"]["queries_without_judgments"]:
+    kept = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
+    if unjudged := loaded["dropped"]["queries_without_judgments"] + kept:
         facts["unjudged_queries"] = unjudged
     if short := scoring.short_rankings(inputs[ranking], measures, len(collection.passages)):
         facts["short_rankings"] = short.model_dump()

@@ -136,7 +136,7 @@ def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduc
         InputError: They have no measure in common.
     """
     measures = [name for name in original.measures if name in again.measures]
-    if not measures:
+    if not measures and (original.measures or again.measures):
         raise InputError(
             f"{original.folder} and {again.folder} have no measure in common",
             allowed="a result and one of the same benchmark",
@@ -153,12 +153,13 @@ def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduc
 
 
 def _by_query(result: SavedResult, measures: Sequence[str]) -> dict[str, tuple[list[float], int]]:
-    """For each query its values and a hash of its ranking."""
+    """For each query its values, none if it is not scored, and a hash of its ranking."""
     with open(result.folder / RUN, encoding="utf-8") as file:
         hits = groupby((line.split() for line in file), lambda line: line[0])
         rankings = {query: hash(tuple(line[2] for line in lines)) for query, lines in hits}
-    values = result.values[:, [result.measures.index(name) for name in measures]].tolist()
-    return {query: (row, rankings.get(query, 0)) for query, row in zip(result.query_ids, values, strict=True)}
+    chosen = result.values[:, [result.measures.index(name) for name in measures]].tolist()
+    values: dict[str, list[float]] = dict(zip(result.query_ids, chosen, strict=True))
+    return {query: (values.get(query, []), rankings.get(query, 0)) for query in values | rankings}
 
 
 def _differences(original: SavedResult, again: SavedResult) -> Iterator[Difference]:

@@ -188,6 +188,20 @@ def test_people_and_judge_decide_together(
         [0, alone.difference, alone.ci_low, alone.ci_high]
     )
 
+    # of the first three queries alone there is an estimate, and no interval
+    few = tmp_path / "few.tsv"
+    drawn = list(dict.fromkeys(row["query"] for row in rows))[:3]
+    with open(few, "w", newline="") as opened:
+        writer = csv.DictWriter(opened, rows[0], delimiter="\t")
+        writer.writeheader()
+        writer.writerows(
+            row | {"grade": truth[row["query"], row["passage"]] if row["query"] in drawn else ""}
+            for row in rows
+        )
+    early = document(judge(arguments, "--labels", few, "--json"))
+    assert (early["ci_low"], early["without_judge"]["ci_high"], early["verdict"]) == (None, None, "undecided")
+    assert "labelled queries (20 needed)" in judge(arguments, "--labels", few).stdout
+
     done = judge(arguments, "--labels", file, "--html", page)
     for text in ("judge's alone", "people's alone", "people's and judge's", "kappa 0.", "favoured by"):
         assert text in done.stdout

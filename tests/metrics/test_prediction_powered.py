@@ -75,3 +75,11 @@ def test_labels_that_cannot_be_are_refused() -> None:
     for human, drawn in (([0.1], [0]), ([0.1, 0.2], [3, 3]), ([0.1, np.nan], [0, 1])):
         with pytest.raises(ValueError, match="labelled queries"):
             sharpen(np.array(human), np.zeros(10), np.array(drawn))
+
+
+def test_no_interval_is_shown_where_none_can_hold() -> None:
+    human, judged = np.resize([0.1, -0.2, 0.0], 20), np.zeros(200)
+    assert sharpen(human, judged, np.arange(20)).unshown == ""
+    assert sharpen(human[:19], judged, np.arange(19)).unshown == "only 19 labelled queries (20 needed)"
+    assert "the same in every labelled query" in sharpen(np.zeros(20), judged, np.arange(20)).unshown
+    assert sharpen(human[:5], judged[:5], np.arange(5)).unshown == ""  # all queries are labelled

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from pipeline.config.data import LocatedSettings, SampleSettings
+from pipeline.config.data import DataSettings, LocatedSettings, SampleSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.formats import tables
-from pipeline.formats.judgments import Judgments, read_qrels
+from pipeline.formats.judgments import Judgments, no_judgments, read_qrels
 from pipeline.formats.texts import Batch, read_jsonl, read_tsv
 from pipeline.storage.hashing import hash_user_file
 
@@ -82,7 +82,7 @@ class FolderSource:
     name: str  # of the layout, part of the files' identity
     corpus_file: Path
     queries_file: Path
-    qrels_file: Path
+    qrels_file: Path | None  # None without judgments
 
     @property
     def layout(self) -> FolderLayout:
@@ -95,7 +95,7 @@ class FolderSource:
         return {
             "corpus": {**texts, **hashed(self.corpus_file)},
             "queries": {**texts, **hashed(self.queries_file)},
-            "qrels": {"layout": self.name, **hashed(self.qrels_file)},
+            "qrels": {"layout": self.name, **hashed(*filter(None, [self.qrels_file]))},
         }
 
     def size(self) -> tuple[int | None, str]:
@@ -112,27 +112,31 @@ class FolderSource:
 
     def judgments(self) -> Judgments:
         """The judgments."""
-        return self.layout.read_qrels(self.qrels_file)
+        return self.layout.read_qrels(self.qrels_file) if self.qrels_file else no_judgments()
 
 
 def open_sample(settings: SampleSettings) -> FolderSource:
     """Open the sample that comes with this package."""
-    return _find("beir", SAMPLE, settings.split)
+    return _find("beir", SAMPLE, settings.split, settings)
 
 
 def open_folder(settings: LocatedSettings) -> FolderSource:
     """Open the folder that settings name; refused if it or one of its files is missing."""
-    return _find(settings.source, Path(settings.path), settings.split)
+    return _find(settings.source, Path(settings.path), settings.split, settings)
 
 
-def _find(name: str, folder: Path, split: str) -> FolderSource:
+def _find(name: str, folder: Path, split: str, settings: DataSettings) -> FolderSource:
     layout = LAYOUTS[name]
     if not folder.is_dir():
         what = "is a file" if folder.is_file() else "no such folder"
         allowed = f"a folder with {layout.expected}"
         raise InputError(f"data.path {folder}: {what}", allowed=allowed, fix="check the path")
-    names = (layout.corpus, layout.queries, layout.qrels)
-    return FolderSource(name, *(_file(layout, folder, each.format(split=split)) for each in names))
+    corpus, queries = (
+        _file(layout, folder, each.format(split=split)) for each in (layout.corpus, layout.queries)
+    )
+    unjudged = settings.unjudged_queries == "keep" and not _splits(layout, folder)
+    qrels = None if unjudged else _file(layout, folder, layout.qrels.format(split=split))
+    return FolderSource(name, corpus, queries, qrels)
 
 
 def _file(layout: FolderLayout, folder: Path, name: str) -> Path:
@@ -145,7 +149,7 @@ def _file(layout: FolderLayout, folder: Path, name: str) -> Path:
         f"{folder}: no file {name} (plain or .gz)"
         + (f"; its judgments are of split {' and '.join(splits)}" if splits else ""),
         allowed=layout.expected,
-        fix="add the file, or check data.path and data.split",
+        fix="add the file, or check data.path and data.split; data.unjudged_queries: keep needs no judgments",
     )
 
 
