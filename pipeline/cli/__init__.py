@@ -16,8 +16,8 @@ from pipeline.core import removed
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
 OVERVIEW = """\
 Try a model, on the built-in sample or on your own data:
-  benchmarco example > mine.yaml
-  benchmarco run mine.yaml
+  benchmarco run --model all-minilm-l6-v2 --data sample
+  benchmarco example > mine.yaml      # then: benchmarco run mine.yaml
 Compare two results, with significance tests:
   benchmarco compare results/A results/B
 Score the run of any system:
@@ -46,7 +46,7 @@ class Command(TyperCommand):
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
-    "run": (running.run, "mine.yaml; 'benchmarco example > mine.yaml' writes one"),
+    "run": (running.run, "--model all-minilm-l6-v2 --data sample"),
     "plan": (running.plan, "mine.yaml"),
     "data": (running.data, "mine.yaml"),
     "suites": (about.suites, ""),

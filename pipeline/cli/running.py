@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.cli import line
 from pipeline.cli.terminal import (
     Configs,
     Json,
@@ -39,8 +40,11 @@ WIDE = 12  # columns of a table that a terminal shows as it is
 
 
 def run(
-    configs: Configs,
+    configs: line.Configs = None,
+    model: line.Models = None,
+    data: line.Data = None,
     settings: Sets = None,
+    save: line.Save = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of result folders, instead of the config's.")
     ] = None,
@@ -59,7 +63,9 @@ def run(
     from pipeline.api import run_benchmark
     from pipeline.results.suite_folder import SuiteResult
 
-    loaded = load(configs, settings)
+    loaded, text = line.load_line(configs, model, data, settings)
+    if save:
+        line.refuse_save(save, text)
     bars = progress
     if quiet:
         bars = silent
@@ -78,6 +84,9 @@ def run(
                 show(*done[0].tables())
             else:
                 _show_result(done[0], verbose)
+    if save:
+        save.write_text(text, encoding="utf-8")
+        print(f"config written to {save}", file=sys.stderr)
     if done and not quiet and not as_json:
         print(next_step(done))
     if codes:
@@ -160,14 +169,20 @@ def _report_failures(result: Result) -> list[int]:
     return [report_failure(f"{result.folder.name}, {name}", error) for name, error in result.errors.items()]
 
 
-def plan(configs: Configs, settings: Sets = None, as_json: Json = False) -> None:
+def plan(
+    configs: line.Configs = None,
+    model: line.Models = None,
+    data: line.Data = None,
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
     """Show what is cached, and what a run would compute.
 
     That is what must be fetched and encoded, and how long it takes; nothing is computed.
     """
     from pipeline.api import forecast
 
-    loaded = load(configs, settings)
+    loaded, _ = line.load_line(configs, model, data, settings)
     forecasts = forecast(loaded)
     unseen = [each for each in forecasts if not each.stages]
     if unseen and not any(config.suite for config in loaded):  # a suite lists what its collections lack

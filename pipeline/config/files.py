@@ -215,7 +215,9 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
         InputError: As `load_config`; a sweep is malformed; or two benchmarks have the same name.
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    loaded = [(path, made) for path in files for made in _expand(path, overrides)]
+    loaded = [
+        (path, made) for path in files for made in expand(read_config(path, overrides), path, overrides)
+    ]
     refuse_namesakes((f"config {path}", made.name) for path, made in loaded)
     return [made for _, made in loaded]
 
@@ -252,8 +254,8 @@ def file_schema() -> dict[str, object]:
     return schema
 
 
-def _expand(path: Path, overrides: Sequence[str]) -> Iterator[Config]:
-    raw = read_config(path, overrides)
+def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iterator[Config]:
+    """The benchmarks of a file's plain values, to which the overrides are applied already."""
     sweep = raw.pop(SWEEP, None)
     if sweep is None:
         yield make_config(raw, path)

@@ -31,6 +31,17 @@ def open_catalogue(settings: CatalogueSettings) -> CatalogueDataset:
         ) from None
 
 
+def is_listed(name: str) -> bool:
+    """Whether the catalogue has an id; False where the package is not installed."""
+    try:
+        import ir_datasets
+
+        ir_datasets.load(name)
+    except (ImportError, KeyError):
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class CatalogueDataset:
     """A dataset of the catalogue: its id, and the version of the package."""

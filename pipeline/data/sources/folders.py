@@ -115,6 +115,14 @@ class FolderSource:
         return self.layout.read_qrels(self.qrels_file) if self.qrels_file else no_judgments()
 
 
+def layout_of(folder: Path) -> str | None:
+    """The layout of a folder, by its corpus and judgments; BEIR's also where its parts are tables."""
+    for name, layout in LAYOUTS.items():
+        if _splits(layout, folder) and any(folder.glob(f"{layout.corpus}*")):
+            return name
+    return "beir" if any(folder.glob("corpus/*")) or any(folder.glob("corpus*.parquet")) else None
+
+
 def open_sample(settings: SampleSettings) -> FolderSource:
     """Open the sample that comes with this package."""
     return _find("beir", SAMPLE, settings.split, settings)

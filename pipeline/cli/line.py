@@ -1,0 +1,141 @@
+"""A benchmark without a file: the config that `--model` and `--data` stand for."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.terminal import load
+from pipeline.core.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+    from pipeline.core.records import Facts
+
+NAMED = ("beir", "nanobeir")  # the suites whose collections --data knows by name
+Configs = Annotated[list[Path] | None, typer.Argument(metavar="[CONFIG]...", help="A benchmark's YAML file.")]
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="NAME", help="Without CONFIG: folder, hub id, alias, or bm25."),
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="NAME", help="Without CONFIG: folder, sample, suite, nfcorpus, or id."),
+]
+Save = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the config that --model and --data stand for.")
+]
+
+
+def load_line(
+    configs: list[Path] | None, models: list[str] | None, data: list[str] | None, settings: list[str] | None
+) -> tuple[list[Config], str]:
+    """The benchmarks of config files; or those that `--model` and `--data` name, and their YAML."""
+    import yaml
+
+    from pipeline.config.files import expand, refuse_namesakes, with_overrides
+
+    if configs and not (models or data):
+        return load(configs, settings), ""
+    if configs or not (models and data):
+        named = {"a CONFIG": configs, "--model": models, "--data": data}
+        raise InputError(
+            f"{' and '.join(name for name, value in named.items() if value) or 'nothing to run'} given",
+            allowed="a CONFIG, or --model and --data",
+            fix="with a CONFIG, change its model by --set model.name=NAME" if configs
+            else "for example --model all-minilm-l6-v2 --data sample, or benchmarco example > mine.yaml",
+        )  # fmt: skip
+    raw = with_overrides(_config(models, data), settings or ())
+    text = yaml.safe_dump(json.loads(json.dumps(raw, default=str)), sort_keys=False, allow_unicode=True)
+    made = list(expand(raw, Path("of --model and --data"), settings or ()))
+    refuse_namesakes(("--model", config.name) for config in made)
+    return made, text
+
+
+def refuse_save(file: Path, text: str) -> None:
+    """Refuse a `--save` that would overwrite another file, or whose relative paths would lead elsewhere."""
+    if not text:
+        found, allowed = "given with a CONFIG", "--save with --model and --data"
+    elif file.resolve().parent != Path.cwd().resolve():
+        found, allowed = "not in this folder, where relative paths start", f"a file in {Path.cwd()}"
+    elif file.exists() and not (file.is_file() and file.read_bytes() == text.encode()):
+        found, allowed = "exists, and is another config", "a new file"
+    else:
+        return
+    raise InputError(f"--save {file}: {found}", allowed=allowed)
+
+
+def _config(models: list[str], data: list[str]) -> Facts:
+    """The config of the models on the collections, as in a file."""
+    collections = {_label(name): _data(name) for name in data}
+    if len(collections) < len(data) or (
+        len(data) > 1 and any("suite" in each for each in collections.values())
+    ):
+        raise InputError(
+            f"--data {' --data '.join(data)}: a suite among them, or two of one name",
+            allowed="one suite, or collections with different names",
+            fix="list them in a config, under data.collections",
+        )
+    on = "-".join(collections)
+    entries = [
+        {
+            "name": f"{_label(model)}-{on}",
+            "model": {"backend": "bm25"} if model == "bm25" else {"name": model},
+        }
+        for model in models
+    ]
+    section = {"collections": collections} if len(data) > 1 else next(iter(collections.values()))
+    return {"data": section, **(entries[0] if len(entries) == 1 else {"sweep": entries})}
+
+
+def _data(name: str) -> Facts:
+    """The section `data` that a name stands for; what exists as a path is not looked up."""
+    from pipeline.config.suites import read_suite, suite_names
+    from pipeline.data.sources import catalogue, folders
+
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml") or (name in suite_names() and not path.exists()):
+        return {"suite": name}
+    if path.exists():
+        if source := folders.layout_of(path):
+            return {"source": source, "path": name}
+        held = (
+            ", ".join(sorted(each.name for each in path.iterdir())[:8]) if path.is_dir() else "is no folder"
+        )
+        expected = "; or ".join(layout.expected for layout in folders.LAYOUTS.values())
+        raise InputError(
+            f"--data {name}: {held or 'is empty'}",
+            allowed=f"a folder with {expected}",
+            fix="add what is missing, or write a config: docs/data.md lists the other sources",
+        )
+    if name == "sample":
+        return {"source": "sample"}
+    listed = (pair for suite in NAMED for pair in read_suite(suite).collections.items())
+    known = {collection.lower(): each.data for collection, each in listed}
+    if found := known.get(name.lower()):
+        return found.model_dump(exclude_unset=True)
+    if catalogue.is_listed(name):
+        return {"source": "ir_datasets", "path": name}
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return {"source": "beir", "path": name}
+    near = difflib.get_close_matches(name.lower(), [*known, *suite_names(), "sample"], 1)
+    raise InputError(
+        f"--data {name}: no folder {path.absolute()}, and nothing of that name",
+        allowed="a folder; sample; a suite (see 'benchmarco suites'); a collection of BEIR such as nfcorpus; "
+        "an id of ir_datasets or of the hub",
+        fix=f"did you mean '{near[0]}'" if near else "check the spelling",
+    )
+
+
+def _label(name: str) -> str:
+    """The part of a result's name that a model or a collection gives: the end of a path or of an id."""
+    path = Path(name).expanduser()
+    if path.exists():
+        name = path.resolve().name.removesuffix(".yaml")
+    last = name if name.count("/") > 1 else name.rpartition("/")[2]  # ids of ir_datasets end in /test
+    return re.sub(r"[^A-Za-z0-9._]+", "-", last).strip("-.") or "unnamed"

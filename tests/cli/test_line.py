@@ -1,0 +1,116 @@
+"""A benchmark without a file: `--model` and `--data` stand for a config, which `--save` writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+
+FLAG = {
+    "corpus.jsonl": '{"id": "d1", "text": "the cat sat"}\n',
+    "dev_queries.jsonl": '{"id": "q1", "text": "cat"}\n',
+    "dev_qrels.jsonl": '{"qid": "q1", "docid": "d1", "relevance": 1}\n',
+}
+MSMARCO = {
+    "collection.tsv": "d1\tthe cat sat\nd2\ta dog ran\n",
+    "queries.dev.tsv": "q1\tcat\n",
+    "qrels.dev.tsv": "q1\t0\td1\t1\n",
+}
+
+
+def said(*arguments: str) -> str:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def keys(*arguments: str) -> list[tuple[str, list[str]]]:
+    """The name of each planned benchmark, and the keys of its stages."""
+    planned: Any = json.loads(said("plan", *arguments, "--json"))
+    listed = planned if isinstance(planned, list) else [planned]
+    return [(each["name"], [stage["key"] for stage in each["stages"]]) for each in listed]
+
+
+@pytest.fixture
+def place(three_collections: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with collections in three layouts; that in BEIR's is gzip."""
+    for folder, files in (("flag", FLAG), ("ms", MSMARCO)):
+        (tmp_path / folder).mkdir()
+        for name, text in files.items():
+            (tmp_path / folder / name).write_text(text, encoding="utf-8")
+    for name in ("small", "middle"):
+        (tmp_path / name).symlink_to(three_collections / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_saved_config_is_what_was_run(place: Path) -> None:
+    line = (
+        "--model",
+        "bm25",
+        "--data",
+        "small",
+        "--set",
+        "search.top_k=7",
+        "--set",
+        "evaluate.measures=ndcg@5",
+    )
+    said("run", *line, "--save", "mine.yaml")
+    assert yaml.safe_load((place / "mine.yaml").read_text(encoding="utf-8")) == {
+        "name": "bm25-small",
+        "data": {"source": "beir", "path": "small"},
+        "model": {"backend": "bm25"},
+        "search": {"top_k": 7},
+        "evaluate": {"measures": "ndcg@5"},
+    }
+    assert keys("mine.yaml") == keys(*line)
+    assert json.loads(said("run", "mine.yaml", "--json"))["metrics"].keys() == {"ndcg@5"}
+    assert (place / "results" / "bm25-small" / "metrics.json").is_file()
+    said("run", *line, "--save", "mine.yaml")  # the same config once more
+
+
+def test_several_of_each_are_a_sweep_over_a_suite(place: Path, minilm_folder: Path) -> None:
+    (place / "models").mkdir()
+    (place / "models" / "tuned").symlink_to(minilm_folder)
+    data = ("--data", "small/", "--data", "middle")
+    out = said("run", "--model", "bm25", "--model", "models/tuned", *data, "--save", "both.yaml")
+    for name in ("bm25-small-middle", f"{minilm_folder.name}-small-middle"):
+        assert name in out
+        suite = json.loads((place / "results" / name / "suite.json").read_text(encoding="utf-8"))
+        assert suite["collections"] == ["small", "middle"]
+    assert keys("both.yaml") == keys("--model", "bm25", "--model", "models/tuned", *data)
+
+
+@pytest.mark.parametrize(
+    ("data", "section", "settings"),
+    [
+        ("flag", "source: flag, path: flag", ["data.split=dev"]),
+        ("ms", "source: msmarco, path: ms", ["data.split=dev"]),
+        ("sample", "source: sample", ["data.queries=20"]),
+        ("beir/nfcorpus/test", "source: ir_datasets, path: beir/nfcorpus/test", []),
+        ("cranfield", "source: ir_datasets, path: cranfield", []),
+    ],
+)
+def test_what_data_may_name(place: Path, data: str, section: str, settings: list[str]) -> None:
+    sets = [word for each in settings for word in ("--set", each)]
+    ((name, planned),) = keys("--model", "bm25", "--data", data, *sets)
+    assert name == f"bm25-{data.replace('/', '-')}"
+    (place / "c.yaml").write_text(
+        f"name: c\ndata: {{{section}}}\nmodel: {{backend: bm25}}\n", encoding="utf-8"
+    )
+    assert planned == keys("c.yaml", *sets)[0][1]
+
+
+def test_a_suite_by_name_and_by_file(place: Path) -> None:
+    listed = {"collections": {"one": {"data": {"source": "beir", "path": "small"}}}}
+    (place / "own.yaml").write_text(yaml.safe_dump(listed), encoding="utf-8")
+    said("run", "--model", "bm25", "--data", "own.yaml")
+    assert (place / "results" / "bm25-own" / "one" / "metrics.json").is_file()
+    done = CliRunner().invoke(app, ["run", "--model", "bm25", "--data", "nanobeir"])
+    assert "NanoArguAna" in done.stderr
