@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick_conversion")
 SCRIPTS = {"scripts/quickstart", "scripts/test"}
 BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|results/dl19")
 """What commands in docs/ name that a reader has, that is too large for a test, or needs another PyTorch."""
-OTHERS = ("how-do-i", "judge", "releasing")
+OTHERS = ("first-decision", "how-do-i", "judge", "releasing")
 """Pages with a test of their own, or of commands that nobody tries."""
 SLOW = ("reproduce",)
 """Commands that compute everything anew; `tests/test_how_do_i.py` runs them with a small model."""
@@ -81,6 +81,27 @@ def test_commands_of_other_pages_run_as_shown(root: Path) -> None:
     assert len(ours) >= 20
     for words in dict.fromkeys(map(tuple, ours)):
         run(list(words))
+
+
+def test_the_first_decision_is_made_as_shown(
+    root: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = root / "docs" / "first-decision.md"
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(copy / "pipeline" / "data" / "sample", "my-data")
+    for config in blocks(page, "yaml"):
+        Path(config.split()[1]).write_text(config, encoding="utf-8")
+    said = " ".join(" ".join(run(words[1:]).split()) for words in commands(page))
+    files, *printed = blocks(page, "text")
+    assert all(Path(line.split()[0]).is_file() for line in files.splitlines())
+    shown = [each for block in printed for each in block.split("\n\n")]
+    assert [each for each in shown if " ".join(each.split()) not in said] == []
+    assert "--margin 0.01" in page.read_text(encoding="utf-8")
+    stricter = [*commands(page)[-1][1:-1], "0.01"]
+    undecided = CliRunner().invoke(app, stricter)
+    assert undecided.exit_code == 4
+    assert "about 300 would decide" in " ".join(undecided.stdout.split())
+    assert Path("decision.html").is_file()
 
 
 def test_systems_without_judgments_are_compared_as_shown(
