@@ -103,7 +103,7 @@ def _show_result(result: Result, verbose: bool) -> None:
         own = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*own.values())))
     seconds = sum(row.seconds or 0 for row in record.all_stages)
-    reused = f"; reused: {', '.join(result.reused)}, as timed in the original run" if result.reused else ""
+    reused = f"; reused, with their first run's times: {', '.join(result.reused)}" if result.reused else ""
     print(f"{seconds:,.1f} s in {counted(len(record.all_stages), 'stage')} (each with -v){reused}")
     print(f"written to {result.folder}")
 
