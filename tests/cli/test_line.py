@@ -114,3 +114,16 @@ def test_a_suite_by_name_and_by_file(place: Path) -> None:
     assert (place / "results" / "bm25-own" / "one" / "metrics.json").is_file()
     done = CliRunner().invoke(app, ["run", "--model", "bm25", "--data", "nanobeir"])
     assert "NanoArguAna" in done.stderr
+
+
+def test_a_folder_without_judgments(place: Path) -> None:
+    (place / "mine").mkdir()
+    (place / "mine" / "corpus.jsonl").write_text('{"_id": "d1", "text": "the cat sat"}\n', encoding="utf-8")
+    (place / "mine" / "queries.jsonl").write_text('{"_id": "q1", "text": "cat"}\n', encoding="utf-8")
+    line = ["run", "--model", "bm25", "--data", "mine"]
+    refused = CliRunner().invoke(app, line)
+    assert refused.exit_code == 2
+    assert "data.unjudged_queries: keep needs no judgments" in " ".join(refused.stderr.split())
+    out = said(*line, "--set", "data.unjudged_queries=keep")
+    assert "1 query without judgments is not scored" in out
+    assert "benchmarco pool" in out or "pipeline pool" in out

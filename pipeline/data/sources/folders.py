@@ -116,11 +116,12 @@ class FolderSource:
 
 
 def layout_of(folder: Path) -> str | None:
-    """The layout of a folder, by its corpus and judgments; BEIR's also where its parts are tables."""
+    """The layout of a folder, by its corpus and judgments; BEIR's also without any or as tables."""
     for name, layout in LAYOUTS.items():
         if _splits(layout, folder) and any(folder.glob(f"{layout.corpus}*")):
             return name
-    return "beir" if any(folder.glob("corpus/*")) or any(folder.glob("corpus*.parquet")) else None
+    texts = any(folder.glob("corpus.jsonl*")) and any(folder.glob("queries.jsonl*"))
+    return "beir" if texts or any(folder.glob("corpus/*")) or any(folder.glob("corpus*.parquet")) else None
 
 
 def open_sample(settings: SampleSettings) -> FolderSource:
