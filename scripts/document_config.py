@@ -8,34 +8,69 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from pipeline.config import Config
-from pipeline.config.settings import Kinds, kinds_of
+from pipeline.config.settings import kinds_of
+from pipeline.config.stages import EncodingServerSettings
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
 
-One YAML file is one benchmark; `benchmarco schema` prints the same as JSON Schema, for editors. Unknown keys
-are refused. Relative paths are taken from the config file's folder, `cache` and `output` from the working
-directory. Any key can be set for one run: `--set search.top_k=100`.
+One YAML file is one benchmark. Any setting can be changed for one run: `--set search.top_k=100`. Unknown
+settings are refused. Relative paths start at the config file's folder (in `--set` where you stand), `cache`
+and `output` at the working directory. `benchmarco schema` prints all this as JSON Schema, for editors.
 
-`data`, `model` and `rerank` have kinds, chosen by `data.source`, `model.backend` and `rerank.backend`: a kind
-has the settings of the first table and of those under its name. A setting of another kind, or of another
-`model.output`, is refused, except with its default value. `data.collections` and `data.suite` name several
-collections, and need no `data.source`: see [suites](suites.md). Retrievers in `fuse.of` are numbered from 1:
-`--set fuse.of.2.model.precision=bf16`.
+Some settings are for some sources or backends only. Elsewhere only their default is accepted. Retrievers in
+`fuse.of` are numbered from 1: `--set fuse.of.2.model.precision=bf16`.
 
-*Recomputes* names the stages whose output the setting changes directly. Stages that depend on those are
-recomputed too; everything else is reused. If `data` changes but not its passages, their vectors are reused.
-A setting with nothing in that column is recorded and changes no result.
+*Recomputes* names the stages that a change makes anew, with all that depend on them; where it is empty, no
+result changes. If `data` changes but not its passages, their vectors are reused.
 
-This page is made by `scripts/document_config.py`.
+Made by `scripts/document_config.py`.
 """
+GROUPS = {
+    "data": {
+        "Where it is": "source path split revision subset collections suite",
+        "Which part of it": "queries corpus chunks title_separator lowercase_queries",
+        "Judgments": "unjudged_queries missing_passages ignored",
+        "Pairs of queries and texts": (
+            "query_column positives_column corpus_path corpus_revision corpus_split corpus_column"
+        ),
+        "AIR-Bench, Belebele, BRIGHT": "dataset language corpus_language domain documents",
+    },
+    "model": {
+        "Which model": "backend name revision output trust_remote_code",
+        "What it reads": (
+            "query_instruction passage_instruction query_max_length passage_max_length max_characters"
+        ),
+        "What it computes": "precision pooling",
+        "Its vectors": "normalize truncate_dim vector_precision token_precision score",
+        "How it runs": "device batch_size shard_rows",
+        "On a server": "url dimensions same_as",
+        "Vectors from files": "passages queries passage_ids query_ids",
+        "BM25": "k1 b stop_words stemmer",
+    },
+    "rerank": {
+        "Which model": "backend name revision depth trust_remote_code",
+        "What it reads": (
+            "max_length query_max_length query_instruction passage_instruction prompt max_characters"
+        ),
+        "How it runs": "precision device batch_size",
+        "Layerwise and lightweight models": "cutoff_layers compress_layers compress_ratio",
+        "On a server": "url form",
+    },
+}
+"""The tables of a section that has kinds, each with its settings; a setting in none is in the first."""
+SERVERS = dict(EncodingServerSettings.model_fields)
+"""Settings of all servers, which have a table of their own."""
+MANY = 15
+"""So many values are not listed."""
 
 
 def main() -> None:
@@ -44,58 +79,102 @@ def main() -> None:
 
 def page() -> str:
     top = {key: field for key, field in Config.model_fields.items() if not section(field.annotation)}
-    parts = [table("", top)]
+    parts = ["\n## Top level\n", table({key: row(key, {"": field}) for key, field in top.items()})]
     for name, field in Config.model_fields.items():
         if model := section(field.annotation):
             kinds = kinds_of(field)
-            parts += [f"\n## `{name}`: {first_line(model)}\n", table(name, model.model_fields, kinds)]
-            parts += inner_tables(name, model)
-            parts += kind_tables(name, kinds) if kinds else []
-    return HEAD + "\n## Top level\n" + "".join(parts)
+            classes = {kind: kinds[kind] for kind in kinds} if kinds else {"": model}
+            parts += [f"\n## `{name}`\n{first_line(model)}\n", *tables(name, classes, kinds)]
+    parts += ["\n## Servers\nFor `model` and `rerank` with backend `http`; the first five for `judge` too.\n"]
+    return HEAD + "".join(parts) + "\n" + table({key: row(key, {"": SERVERS[key]}) for key in SERVERS})
 
 
-def inner_tables(name: str, model: type[BaseModel]) -> list[str]:
-    """A table for each section inside a section, but for those that are written out in its table."""
-    return [
-        f"\n### `{name}.{key}`\n{first_line(inner)}\n\n{table(f'{name}.{key}', inner.model_fields)}"
-        for key, field in model.model_fields.items()
-        if (inner := section(field.annotation)) and len(inner.model_fields) > 1
-    ]
+def tables(name: str, classes: Mapping[str, Any], kinds: Any) -> Iterable[str]:
+    """The tables of a section: one, or those of its groups."""
+    known: dict[str, dict[str, Any]] = {}
+    for kind, model in classes.items():
+        for key, field in model.model_fields.items():
+            if key not in SERVERS:
+                known.setdefault(key, {})[kind] = field
+    groups = {title: keys.split() for title, keys in GROUPS.get(name, {"": ""}).items()}
+    grouped = {key for keys in groups.values() for key in keys}
+    next(iter(groups.values())).extend(key for key in known if key not in grouped)
+    for title, keys in groups.items():
+        having = {tuple(known[key]) for key in keys}
+        alone = having.pop() if len(having) == 1 else tuple(classes)
+        rows = {}
+        for key in keys:
+            only = "" if tuple(known[key]) == alone else among(known[key], classes)
+            rows[f"{name}.{key}"] = row(key, known[key], only, kinds)
+            inner = section(next(iter(known[key].values())).annotation)
+            if inner and key == "chunks":
+                rows |= {f"{name}.{key}.{each}": row(each, {"": f}) for each, f in inner.model_fields.items()}
+        whose = "" if alone == tuple(classes) else f"For {among(alone, classes)}. "
+        below = (whose + table(rows)).replace(". \n", ".\n")
+        yield f"\n### {title}\n{below.lstrip()}" if title else below.removeprefix("\n")
 
 
-def kind_tables(name: str, kinds: Kinds[Any]) -> list[str]:
-    """A table for each class of a section's kinds, with the settings that it adds or narrows.
-
-    Classes that several kinds derive from come first, under the names of these kinds.
-    """
-    users: dict[type[BaseModel], list[str]] = {}
-    for kind in kinds:
-        classes = kinds[kind].__mro__
-        for model in reversed(classes[: classes.index(kinds.base)]):
-            users.setdefault(model, []).append(kind)
-    parts = []
-    for model, named in sorted(users.items(), key=lambda item: -len(item[1])):
-        own = {key: model.model_fields[key] for key in settings_of(model) if key != kinds.field}
-        others = [settings_of(kinds[kind]) for kind in named if kinds[kind] is not model]
-        if others:  # a setting that each of the kinds declares again is in their tables
-            own = {key: own[key] for key in own if not all(key in each for each in others)}
-        names = ", ".join(f"`{kind}`" for kind in named)
-        text = f"\n### `{name}.{kinds.field}`: {names}\n{first_line(model)}"
-        parts.append(f"{text}\n\n{table(name, own)}" if own else f"{text} No settings of its own.\n")
-    return parts
+def among(some: Iterable[str], every: Iterable[str]) -> str:
+    """Which of all kinds, by the shorter list."""
+    having, others = list(some), [each for each in every if each not in some]
+    return listed(having) if len(having) <= len(others) else f"all but {listed(others)}"
 
 
-def settings_of(model: type[BaseModel]) -> list[str]:
-    """The settings that a class declares itself, in order."""
-    return [key for key in model.__annotations__ if key in model.model_fields]
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{each}`" for each in names)
+
+
+def table(rows: Mapping[str, tuple[str, str, str]]) -> str:
+    """A table of settings; what all of them recompute stands above it once."""
+    shapes = {shape for _, _, shape in rows.values()}
+    if len(shapes) > 1:
+        head = "\n\n| setting | default | what it is | recomputes |\n|---|---|---|---|\n"
+        return head + "".join(line(f"`{key}`", *cells) for key, cells in rows.items())
+    what = f"Recomputes {shapes.pop() or 'nothing'}.\n\n"
+    head = what + "| setting | default | what it is |\n|---|---|---|\n"
+    return head + "".join(line(f"`{key}`", *cells[:2]) for key, cells in rows.items())
+
+
+def line(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def row(key: str, fields: Mapping[str, Any], only: str = "", kinds: Any = None) -> tuple[str, str, str]:
+    """Default, text and stages of a setting. Where kinds differ, the default kind's come first, or most."""
+    field = next(iter(fields.values()))
+    if kinds and key == kinds.field:
+        start = f"`{kinds.default}`" if kinds.default else "required"
+        return start, f"{listed(kinds)}: {field.description}", stages(field)
+    forms = {kind: (values(each), each.description, default(each)) for kind, each in fields.items()}
+    usual = forms.get(kinds and kinds.default) or Counter(forms.values()).most_common(1)[0][0]
+    outputs = field.json_schema_extra["outputs"]
+    notes = [f"{', '.join(outputs)} only"] if outputs else []
+    notes += [only] if only else []
+    text = ": ".join(each for each in usual[:2] if each) + (f" ({'; '.join(notes)})" if notes else "")
+    for other in dict.fromkeys(form for form in forms.values() if form != usual):
+        changed = [new for new, old in zip(other[:2], usual[:2], strict=True) if new not in ("", old)][:1]
+        if other[2] not in (usual[2], *changed):
+            changed.append(other[2] if other[2] == "required" else f"default {other[2]}")
+        text += f"; {listed(kind for kind, form in forms.items() if form == other)}: {', '.join(changed)}"
+    return usual[2], text, stages(field)
+
+
+def stages(field: Any) -> str:
+    return ", ".join(field.json_schema_extra["shapes"])
+
+
+def values(field: Any) -> str:
+    """The values that a setting lists; "" where it lists none."""
+    found = allowed(field.annotation)
+    return listed(found) if len(found) < MANY else f"one of {len(found)}"
+
+
+def default(field: Any) -> str:
+    return "required" if field.is_required() else f"`{plain(field.default)}`"
 
 
 def first_line(model: type[BaseModel]) -> str:
     return (model.__doc__ or "").splitlines()[0]
-
-
-def fields(model: type[BaseModel]) -> list[tuple[str, Any]]:
-    return list(model.model_fields.items())
 
 
 def section(annotation: Any) -> type[BaseModel] | None:
@@ -103,28 +182,6 @@ def section(annotation: Any) -> type[BaseModel] | None:
     options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
     found = (each for each in options if isinstance(each, type) and issubclass(each, BaseModel))
     return next(found, None)
-
-
-def table(name: str, settings: Mapping[str, Any], kinds: Kinds[Any] | None = None) -> str:
-    rows = []
-    for key, field in settings.items():
-        if kinds and key == kinds.field:
-            names, default = ", ".join(f"`{kind}`" for kind in kinds), kinds.default
-            rows.append(row(name, key, field, f"`{default}`" if default else "required", names))
-        else:
-            default = "required" if field.is_required() else f"`{plain(field.default)}`"
-            rows.append(row(name, key, field, default, allowed(field.annotation)))
-    head = "| key | default | allowed | what it is | recomputes |\n|---|---|---|---|---|\n"
-    return head + "".join(rows)
-
-
-def row(name: str, key: str, field: Any, default: str, values: str) -> str:
-    shapes = " ".join(field.json_schema_extra["shapes"])
-    outputs = field.json_schema_extra["outputs"]
-    doc = f"{field.description} (output {', '.join(outputs)})" if outputs else field.description
-    dotted = f"{name}.{key}" if name else key
-    cells = (f"`{dotted}`", default, values, doc, shapes)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
 def plain(value: Any) -> str:
@@ -135,28 +192,13 @@ def plain(value: Any) -> str:
     return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
-def allowed(annotation: Any) -> str:
-    """A type as a reader of YAML would say it."""
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Literal:
-        return ", ".join(f"`{value}`" for value in inner)
-    if origin in (types.UnionType, typing.Union):
-        return ", ".join(allowed(option) for option in inner)
-    if origin in (tuple, list):
-        return f"list of {allowed(inner[0])}"
-    if origin is typing.Annotated:
-        kinds = next((each for each in inner if isinstance(each, Kinds)), None)
-        return f"a section with `{kinds.field}`" if kinds else allowed(inner[0])
-    if origin is dict:
-        return f"mapping to {allowed(inner[1])}"
-    if section(annotation):
-        inside = (
-            f"{key}: …" if section(field.annotation) else f"{key}: {allowed(field.annotation)}"
-            for key, field in fields(annotation)
-        )
-        return "`{" + ", ".join(inside).replace("`", "") + "}`"
-    names = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null"}
-    return names.get(annotation, "any")
+def allowed(annotation: Any) -> list[str]:
+    """The values that a type lists; none if it lists none."""
+    if typing.get_origin(annotation) is Literal:
+        return [str(value) for value in typing.get_args(annotation)]
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return [value for option in typing.get_args(annotation) for value in allowed(option)]
+    return []
 
 
 if __name__ == "__main__":

@@ -64,25 +64,23 @@ class PartConfig(Section):
 class FuseConfig(Section):
     """Retrievers, and how their rankings are joined into one."""
 
-    method: MethodName = setting(
-        "rrf", "how ranks or scores are joined; see docs/rerank-and-fuse.md", shapes="fuse"
-    )
+    method: MethodName = setting("rrf", "how rankings are joined; see docs/rerank-and-fuse.md", shapes="fuse")
     of: tuple[PartConfig, ...] = setting(
         ..., "the retrievers, two or more", names="fuse", min_length=2, strict=False
     )
     k: int = setting(60, "rrf only: added to every rank", shapes="fuse", ge=1)
     normalize: NormalizationName | None = setting(
-        None, "what is made of scores; null is min_max, and none for interpolation", shapes="fuse"
+        None, "how scores are scaled; null: min_max, for interpolation none", shapes="fuse"
     )
     weights: tuple[float, ...] | None = setting(
-        None, "one for each retriever; of interpolation that of the first", shapes="fuse", strict=False
+        None, "one for each retriever; interpolation: of the first", shapes="fuse", strict=False
     )
     tune: str | None = setting(
         None,
-        "a measure: weights are tuned for it by cross-validation over queries",
+        "a measure: tune the weights for it by cross-validation over queries",
         names="fuse",
     )
-    folds: int = setting(5, "parts of the queries for the cross-validation of `tune`", shapes="fuse", ge=2)
+    folds: int = setting(5, "parts of this cross-validation", shapes="fuse", ge=2)
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:
@@ -106,13 +104,16 @@ class Config(Section):
     engine: EngineConfig = setting(EngineConfig(), "where the work runs", shapes="")
     evaluate: EvaluateConfig = setting(EvaluateConfig(), "the measures", shapes="")
     expected: tuple[ExpectedScore, ...] = setting(
-        (), "published scores to compare with; see docs/verify.md", shapes="", strict=False
+        (),
+        "published scores, each {measure, value, source, tolerance, digits}; see docs/verify.md",
+        shapes="",
+        strict=False,
     )
     judge: JudgeSettings | None = setting(
         None, "a model that grades passages for benchmarco judge; null is none", shapes=""
     )
-    cache: HomePath = setting("indexes", "folder of artifacts, relative to the working directory", shapes="")
-    output: HomePath = setting("results", "folder of results, relative to the working directory", shapes="")
+    cache: HomePath = setting("indexes", "folder of artifacts", shapes="")
+    output: HomePath = setting("results", "folder of results", shapes="")
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

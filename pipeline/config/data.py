@@ -15,9 +15,9 @@ class ChunkSettings(Section):
     """Parts of passages that are encoded and searched in their place."""
 
     tokens: int = setting(256, "most tokens of a chunk, without special tokens", shapes="chunks", ge=1)
-    overlap: int = setting(32, "most tokens that a chunk repeats of the one before", shapes="chunks", ge=0)
+    overlap: int = setting(32, "most tokens repeated from the chunk before", shapes="chunks", ge=0)
     boundary: Literal["sentence", "token"] = setting(
-        "sentence", "where a passage is cut if it can be: between sentences, or words", shapes="chunks"
+        "sentence", "cut between sentences where possible, or between words", shapes="chunks"
     )
 
     @model_validator(mode="after")
@@ -81,11 +81,11 @@ class DataSettings(Section):
     lists_positives: ClassVar[bool] = False
     """Whether the rows of the collection are queries with their positives."""
     source: str = setting(..., "layout of the collection", names="data")
-    queries: int | None = setting(None, "keep the first N queries; null is all", shapes="data queries", ge=1)
+    queries: int | None = setting(None, "keep the first N queries; null: all", shapes="data queries", ge=1)
     corpus: Slice | None = setting(
         None,
-        "keep N passages, or {top, of, random, seed} (all judged ones stay); {positives_of: N} only with "
-        "source 'hub'; null is all",
+        "keep N passages, or {top, of, random, seed}, and all judged ones; {positives_of: N} with source "
+        "'hub'; null: all",
         shapes="data passages",
     )
     title_separator: str | None = setting(
@@ -93,28 +93,26 @@ class DataSettings(Section):
     )
     lowercase_queries: bool = setting(
         False,
-        "put queries in lower case; no tokenizer without case tells the difference",
+        "put queries in lower case; changes nothing for an uncased model",
         shapes="data queries",
     )
     unjudged_queries: Literal["drop", "keep"] = setting(
         "drop",
-        "queries without a judgment: keep searches them and does not score them; a local folder then needs "
-        "no judgments",
+        "queries without a judgment: keep searches them unscored; a folder then needs no judgments",
         shapes="data queries",
     )
     missing_passages: Literal["count", "drop"] = setting(
         "count",
-        "judgments of passages that the corpus lacks: count them as not retrieved, as trec_eval does",
+        "judged passages that the corpus lacks: count them as not retrieved, as trec_eval does, or drop them",
         shapes="data evaluate",
     )
     ignored: Literal["none", "identical_ids", "negative_grades"] = setting(
         "none",
-        "passages that are removed from a ranking before it is scored: those with the query's own id, or "
-        "those judged below 0 for it",
+        "passages removed before scoring: those with the query's own id, or judged below 0",
         shapes="evaluate",
     )
     chunks: ChunkSettings | None = setting(
-        None, "cuts passages into chunks, which are searched; null keeps them whole", shapes="chunks"
+        None, "cut passages into chunks and search these; null keeps passages whole", shapes="chunks"
     )
 
     @field_validator("corpus")
@@ -155,10 +153,10 @@ class BeirSettings(LocatedSettings):
     """BEIR's layout: its own files, or tables as on the hub."""
 
     source: Literal["beir"] = DataSettings.narrowed("source", "beir")
-    revision: str | None = setting(None, "on the hub: branch, tag or commit of the dataset", names="data")
+    revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
     subset: str | None = setting(
         None,
-        "on the hub: the prefix of the tables' names, as in 'sw-corpus'; a language, for example",
+        "on the hub: prefix of the tables' names, such as sw of 'sw-corpus'",
         names="data",
     )
 
@@ -182,15 +180,14 @@ class HubSettings(LocatedSettings):
 
     lists_positives: ClassVar[bool] = True
     source: Literal["hub"] = DataSettings.narrowed("source", "hub")
-    path: PathOrId = LocatedSettings.narrowed("path", doc="a dataset's id on the hub, or a folder")
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", names="data")
-    query_column: str = setting("query", "the column of query texts", names="data")
-    positives_column: str = setting("positive", "the column of lists of relevant texts", names="data")
+    revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
+    query_column: str = setting("query", "column of query texts", names="data")
+    positives_column: str = setting("positive", "column of lists of relevant texts", names="data")
     corpus_path: PathOrId | None = setting(
-        None, "a dataset that holds the whole corpus; null takes the positives", names="data"
+        None, "dataset of the whole corpus; null: the positives", names="data"
     )
-    corpus_revision: str | None = setting(None, "branch, tag or commit of that dataset", names="data")
-    corpus_split: str = setting("train", "split of that dataset", names="data")
+    corpus_revision: str | None = setting(None, "its branch, tag or commit", names="data")
+    corpus_split: str = setting("train", "its split", names="data")
     corpus_column: str = setting("content", "its column of passage texts", names="data")
 
     @model_validator(mode="after")
@@ -211,9 +208,9 @@ class AirBenchSettings(LocatedSettings):
     """One dataset of AIR-Bench."""
 
     source: Literal["air-bench"] = DataSettings.narrowed("source", "air-bench")
-    split: str = LocatedSettings.narrowed("split", doc="which judgments: dev, or test where one has them")
-    revision: str | None = setting(None, "branch, tag or commit of the texts", names="data")
-    dataset: str = setting("default", "a name of AIR-Bench's task table", names="data")
+    split: str = LocatedSettings.narrowed("split", doc="dev, or test where it exists")
+    revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
+    dataset: str = setting("default", "name in AIR-Bench's task table", names="data")
 
 
 class BelebeleSettings(LocatedSettings):
@@ -221,10 +218,10 @@ class BelebeleSettings(LocatedSettings):
 
     source: Literal["belebele"] = DataSettings.narrowed("source", "belebele")
     path: PathOrId = LocatedSettings.narrowed("path", "mteb/belebele")
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", names="data")
-    language: str = setting(..., "of the questions, such as swh_Latn", names="data")
+    revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
+    language: str = setting(..., "language of the questions, such as swh_Latn", names="data")
     corpus_language: str | None = setting(
-        None, "of the passages; null is that of the questions", names="data"
+        None, "language of the passages; null: the questions'", names="data"
     )
 
 
@@ -234,9 +231,9 @@ class BrightSettings(LocatedSettings):
     source: Literal["bright"] = DataSettings.narrowed("source", "bright")
     path: PathOrId = LocatedSettings.narrowed("path", "xlangai/BRIGHT")
     split: str = LocatedSettings.narrowed(
-        "split", "examples", "the table of questions: examples, or rewritten ones such as gpt4_reason"
+        "split", "examples", "table of questions: examples, or rewritten ones such as gpt4_reason"
     )
-    revision: str | None = setting(None, "branch, tag or commit of the dataset", names="data")
+    revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
     domain: str = setting(..., "such as biology", names="data")
     documents: Literal["short", "long"] = setting(
         "short", "search passages, or whole documents", names="data"

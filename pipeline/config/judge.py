@@ -18,19 +18,17 @@ class JudgeSettings(ServerSettings):
     """A model that is asked for a grade by `benchmarco judge`, over OpenAI's chat interface."""
 
     backend: Literal["http"] = setting("http", "a server with /chat/completions", shapes="")
-    url: ServerUrl = setting(
-        ..., "the server's address, up to and without /chat/completions", shapes="", repr=False
-    )
+    url: ServerUrl = setting(..., "the server's address, without /chat/completions", shapes="", repr=False)
     model: str = setting(..., "the model, as the server knows it", shapes="", min_length=1)
     prompt: str | None = setting(
-        None, "the question, with {query} and {passage}; null is the one in docs/judge.md", shapes=""
+        None, "the question, with {query} and {passage}; null: that of docs/judge.md", shapes=""
     )
     grades: tuple[int, ...] = setting(
-        (0, 1, 2, 3), "the grades it may give, ascending from 0", shapes="", min_length=2, strict=False
+        (0, 1, 2, 3), "grades it may give, ascending from 0", shapes="", min_length=2, strict=False
     )
-    repeats: int = setting(1, "times that each pair is asked; the median counts", shapes="", ge=1, le=99)
+    repeats: int = setting(1, "times to ask each pair; the median counts", shapes="", ge=1, le=99)
     price: float | None = setting(
-        None, "price of 1,000,000 tokens, in any currency, for the estimate", shapes="", ge=0, strict=False
+        None, "price of 1,000,000 tokens, in any currency", shapes="", ge=0, strict=False
     )
 
     @field_validator("prompt")

@@ -45,17 +45,13 @@ class ModelSettings(Section):
     """The package that the backend needs; "" if none."""
 
     backend: str = setting(..., "what runs the model", shapes="passages queries")
-    name: PathOrId = setting("", "hub id, local folder, or a bundled alias", names="passages queries")
-    revision: str | None = setting(
-        None, "on the hub: branch, tag or commit of the model", names="passages queries"
-    )
-    batch_size: int | None = setting(
-        None, "texts per batch; null lets the encoder choose by tokens", shapes="", ge=1
-    )
+    name: PathOrId = setting("", "hub id, folder, or bundled alias", names="passages queries")
+    revision: str | None = setting(None, "branch, tag or commit on the hub", names="passages queries")
+    batch_size: int | None = setting(None, "texts per batch; null: chosen by tokens", shapes="", ge=1)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     shard_rows: int = setting(
         16384,
-        "maximum rows per shard (2048 for output multivector)",
+        "most texts of a shard (2048 for output multivector)",
         shapes="",
         ge=1,
     )
@@ -94,27 +90,27 @@ class RowSettings(ModelSettings):
     A setting of one output is refused with another; its default value is accepted and ignored.
     """
 
-    output: Output = setting("dense", "which representation of the model is used", names="passages queries")
+    output: Output = setting("dense", "representation of a text", names="passages queries")
     normalize: bool = setting(True, "scale every vector to length 1", shapes="index", outputs="dense")
     truncate_dim: int | None = setting(
         None,
-        "dimensions kept of each vector (Matryoshka); null takes what the model itself declares",
+        "dimensions kept of each vector (Matryoshka); null: the model's own",
         names="index",
         outputs="dense",
         ge=1,
     )
     vector_precision: Literal["fp32", "fp16", "int8", "binary"] = setting(
-        "fp32", "number format in which the passages' vectors are searched", shapes="index", outputs="dense"
+        "fp32", "number format of searched vectors", shapes="index", outputs="dense"
     )
     token_precision: Literal["fp32", "fp16"] = setting(
         "fp32",
-        "number format in which the passages' vectors are stored",
+        "number format of stored token vectors",
         shapes="passages",
         outputs="multivector",
     )
     score: Literal["sum", "mean"] | None = setting(
         None,
-        "how token scores are combined; null takes what the model itself declares, or sum",
+        "how token scores are combined; null: the model's own, or sum",
         names="search",
         outputs="multivector",
     )
@@ -180,32 +176,32 @@ class EncoderSettings(RowSettings, RunsModel):
 
     precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = setting(
         "fp32",
-        "number format the model computes in; fp16 is fp32 on a CPU",
+        "number format of the computation; on a CPU fp16 is fp32, and auto may take int16 for fp32",
         names="passages queries",
     )
     query_instruction: str | None = setting(
         None,
-        "put before each query; null takes the model's own, '' is none; {task} is a suite's",
+        "put before each query; null: the model's own; '': none; {task}: the suite's",
         names="queries",
     )
     passage_instruction: str | None = setting(
-        None, "put before each passage; null takes the model's own", names="passages"
+        None, "put before each passage; null: the model's own; '': none", names="passages"
     )
     query_max_length: int | None = setting(
         None,
-        "tokens kept of a query; null takes what the model itself declares, or 512",
+        "tokens kept of a query; null: the model's own, or 512",
         names="queries",
         ge=3,
     )
     passage_max_length: int | None = setting(
-        None, "tokens kept of a passage; null is as for queries", names="passages", ge=3
+        None, "tokens kept of a passage; null: the model's own, or 512", names="passages", ge=3
     )
     trust_remote_code: bool = setting(
-        False, "run the Python files that come with the model", shapes="passages queries"
+        False, "run Python files that come with the model", shapes="passages queries"
     )
     pooling: Literal["cls", "mean", "last_token"] | None = setting(
         None,
-        "null takes what the model itself declares",
+        "how token vectors become one; null: the model's own",
         names="passages queries",
         outputs="dense",
     )
@@ -255,9 +251,7 @@ class NativeSettings(EncoderSettings):
     package = "numba"
 
     backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
-    precision: Literal["int16"] = EncoderSettings.narrowed(
-        "precision", "int16", doc="number format the model computes in: int16 alone"
-    )
+    precision: Literal["int16"] = EncoderSettings.narrowed("precision", "int16")
     device: Literal["auto", "cpu"] = ModelSettings.narrowed(
         "device", "auto", doc="auto or cpu: it computes nowhere else"
     )
@@ -281,9 +275,7 @@ class AutoSettings(EncoderSettings):
 
     backend: Literal["auto"] = ModelSettings.narrowed("backend", "auto")
     precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = EncoderSettings.narrowed(
-        "precision",
-        "fp32",
-        doc="number format the model computes in; fp16 is fp32 on a CPU, and int16 may be taken for fp32",
+        "precision", "fp32"
     )
 
     @field_validator("precision")
@@ -316,17 +308,15 @@ class PrecomputedSettings(RowSettings):
 
     backend: Literal["precomputed"] = ModelSettings.narrowed("backend", "precomputed")
     passages: LocalPath | None = setting(
-        None, "a file with a row for each passage, in corpus order", names="passages"
+        None, "file with a row for each passage, in corpus order", names="passages"
     )
     queries: LocalPath | None = setting(
-        None, "a file with a row for each query, in query order", names="queries"
+        None, "file with a row for each query, in query order", names="queries"
     )
     passage_ids: LocalPath | None = setting(
-        None, "text file of the ids of the rows of passages, one a line", names="passages"
+        None, "text file with the id of each row, one a line", names="passages"
     )
-    query_ids: LocalPath | None = setting(
-        None, "text file of the ids of the rows of queries, one a line", names="queries"
-    )
+    query_ids: LocalPath | None = setting(None, "the same for queries", names="queries")
 
 
 RUN_HERE = Kinds(
@@ -353,33 +343,33 @@ class HttpSettings(EncodingServerSettings, RowSettings):
     name: str = setting(..., "the model, as the server knows it", names="passages queries", min_length=1)
     revision: str | None = setting(
         None,
-        "any text; change it when the model behind the address changes",
+        "any text: change it when the served model changes",
         names="passages queries",
     )
     url: ServerUrl = setting(
         OPENAI,
-        "the server's address, up to and without /embeddings",
+        "the server's address, without /embeddings",
         names="passages queries",
         repr=False,
     )
     dimensions: int | None = setting(
         None,
-        "dimensions that the server is asked for; null asks for none",
+        "dimensions asked of the server; null: the model's own",
         names="passages queries",
         ge=1,
     )
-    query_instruction: str | None = setting(None, "put before each query; null is none", names="queries")
-    passage_instruction: str | None = setting(None, "put before each passage; null is none", names="passages")
+    query_instruction: str | None = setting(None, "put before each query; null: none", names="queries")
+    passage_instruction: str | None = setting(None, "put before each passage; null: none", names="passages")
     same_as: Annotated[ModelSettings | None, RUN_HERE] = setting(
         None,
-        "a section `model` that runs here, which the served vectors of a sample are compared with",
+        "a section `model` run here; the served vectors of a sample are compared with its own",
         names="evaluate",
     )
     max_characters: int | None = setting(
-        None, "characters kept of a text; null is all", names="passages queries", ge=1
+        None, "characters kept of a text; null: all", names="passages queries", ge=1
     )
     batch_size: int | None = ModelSettings.narrowed(
-        "batch_size", None, f"most texts of a request; null is {TEXTS}", ge=1
+        "batch_size", None, f"most texts of a request; null: {TEXTS}", ge=1
     )
 
     @field_validator("same_as")
@@ -415,11 +405,11 @@ class Bm25Settings(ModelSettings):
     b: float = setting(0.4, "length normalization: 0 is none, 1 is full", shapes="index", ge=0, le=1)
     stop_words: StopWords | None = setting(
         "english",
-        "language of the stop words to leave out; null keeps all",
+        "stop words to leave out; null: none",
         names="passages queries",
     )
     stemmer: SnowballStemmer | None = setting(
-        "english", "a Snowball stemmer; null is none", names="passages queries"
+        "english", "Snowball stemmer; null: none", names="passages queries"
     )
 
     @property

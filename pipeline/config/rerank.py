@@ -14,10 +14,10 @@ class ScorerSettings(Section):
     """A model that scores the best passages of each query again."""
 
     backend: str = setting(..., "what runs the model", shapes="scores")
-    name: str = setting(..., "hub id or local folder", names="scores")
-    revision: str | None = setting(None, "on the hub: branch, tag or commit of the model", names="scores")
-    depth: int = setting(100, "best passages of each query that are scored", shapes="rerank", ge=1)
-    batch_size: int | None = setting(None, "pairs per batch; null lets the backend choose", shapes="", ge=1)
+    name: str = setting(..., "hub id or folder", names="scores")
+    revision: str | None = setting(None, "branch, tag or commit on the hub", names="scores")
+    depth: int = setting(100, "best passages of each query to score", shapes="rerank", ge=1)
+    batch_size: int | None = setting(None, "pairs per batch; null: the backend chooses", shapes="", ge=1)
 
     @property
     def made_by(self) -> str:
@@ -37,12 +37,12 @@ class RerankSettings(ScorerSettings, RunsModel):
     name: PathOrId = ScorerSettings.narrowed("name")
     precision: Literal["fp32", "fp16", "bf16"] = setting(
         "fp32",
-        "number format the model computes in; fp16 is fp32 on a CPU",
+        "number format of the computation; fp16 is fp32 on a CPU",
         names="scores",
     )
     max_length: int = setting(512, "tokens kept of a query and a passage together", names="scores", ge=32)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    trust_remote_code: bool = setting(False, "run the Python files that come with the model", shapes="scores")
+    trust_remote_code: bool = setting(False, "run Python files that come with the model", shapes="scores")
 
 
 class FlagRerankSettings(RerankSettings):
@@ -50,15 +50,15 @@ class FlagRerankSettings(RerankSettings):
 
     query_max_length: int | None = setting(
         None,
-        "tokens kept of a query; null is three quarters of max_length",
+        "tokens kept of a query; null: three quarters of max_length",
         names="scores",
         ge=3,
     )
     query_instruction: str | None = setting(
-        None, "put before each query; null takes the model's own, '' is none", shapes="scores"
+        None, "put before each query; null: the model's own; '': none", shapes="scores"
     )
     passage_instruction: str | None = setting(
-        None, "put before each passage; null takes the model's own", shapes="scores"
+        None, "put before each passage; null: the model's own; '': none", shapes="scores"
     )
 
     @model_validator(mode="after")
@@ -86,13 +86,13 @@ class FlagAutoRerankSettings(FlagRerankSettings):
     backend: Literal["flag"] = RerankSettings.narrowed("backend", "flag")
     prompt: str | None = setting(
         None,
-        "decoders only: the question after the passage; null takes FlagEmbedding's own",
+        "decoders only: question after the passage; null: FlagEmbedding's own",
         shapes="scores",
         min_length=1,
     )
     cutoff_layers: tuple[int, ...] | None = setting(
         None,
-        "layerwise and lightweight models only: the layer whose score counts, as [28]; null is the last",
+        "the layer whose score counts, such as [28]; null: the last",
         shapes="scores",
         min_length=1,
         max_length=1,
@@ -100,14 +100,14 @@ class FlagAutoRerankSettings(FlagRerankSettings):
     )
     compress_layers: tuple[int, ...] | None = setting(
         None,
-        "lightweight models only: the layers from which on passages are shortened; null is [8]",
+        "lightweight models only: layers from which passages are shortened; null: [8]",
         shapes="scores",
         min_length=1,
         strict=False,
     )
     compress_ratio: Literal[1, 2, 4, 8] | None = setting(
         None,
-        "lightweight models only: the tokens of a passage that become one; null is 1, which keeps all",
+        "lightweight models only: tokens of a passage that become one; null: 1",
         shapes="scores",
     )
 
@@ -137,21 +137,19 @@ class HttpRerankSettings(EncodingServerSettings, ScorerSettings):
     backend: Literal["http"] = ScorerSettings.narrowed("backend", "http")
     name: str = ScorerSettings.narrowed("name", doc="the model, as the server knows it", min_length=1)
     revision: str | None = ScorerSettings.narrowed(
-        "revision", None, doc="any text; change it when the model behind the address changes"
+        "revision", None, doc="any text: change it when the served model changes"
     )
-    url: ServerUrl = setting(
-        ..., "the server's address, up to and without /rerank", names="scores", repr=False
-    )
+    url: ServerUrl = setting(..., "the server's address, without /rerank", names="scores", repr=False)
     form: Literal["cohere", "tei"] = setting(
         "cohere",
-        "form of requests: that of Cohere, Jina, vLLM and Infinity, or TEI's",
+        "form of requests: cohere for Cohere, Jina, vLLM and Infinity; tei for TEI",
         names="scores",
     )
     max_characters: int | None = setting(
-        None, "characters kept of a query and of a passage; null is all", names="scores", ge=1
+        None, "characters kept of a query and of a passage; null: all", names="scores", ge=1
     )
     batch_size: int | None = ScorerSettings.narrowed(
-        "batch_size", None, doc=f"most passages of a request; null is {TEXTS}", ge=1
+        "batch_size", None, doc=f"most passages of a request; null: {TEXTS}", ge=1
     )
 
 

@@ -20,47 +20,45 @@ FLAT = "Flat"  # the factory whose search is exact
 class IndexConfig(Section):
     """How the passages' vectors are indexed."""
 
-    factory: str = setting("Flat", "a faiss index_factory string", shapes="index")
+    factory: str = setting("Flat", "Faiss factory string", shapes="index")
     metric: Literal["inner_product", "cosine", "l2"] = setting(
-        "inner_product", "what a score is; for l2 the negated squared distance", shapes="index"
+        "inner_product", "what a score is; l2 is minus the squared distance", shapes="index"
     )
     train_rows: int | None = setting(
-        None, "vectors to train the index on; null is 64 per list, at least 65,536", shapes="index", ge=1
+        None, "vectors to train on; null: 64 a list, at least 65,536", shapes="index", ge=1
     )
-    seed: int = setting(0, "seed for drawing the vectors of `train_rows`", shapes="index", ge=0)
-    shards: int = setting(
-        1, "parts that the passages are cut into, each with an index of its own", shapes="index", ge=1
-    )
+    seed: int = setting(0, "seed for drawing these vectors", shapes="index", ge=0)
+    shards: int = setting(1, "number of indexes, each of a part of the passages", shapes="index", ge=1)
 
 
 class SearchConfig(Section):
     """How the index is searched."""
 
     top_k: int = setting(1000, "passages kept for each query", shapes="search fuse", ge=1)
-    batch_size: int = setting(256, "queries searched at once, by an approximate index", shapes="", ge=1)
+    batch_size: int = setting(256, "queries searched at once in an approximate index", shapes="", ge=1)
     memory_mb: int | None = setting(
         None,
-        "factory Flat only: search the stored vectors within this many MB; null holds the index in memory",
+        "factory Flat only: MB for searching stored vectors; null: the index is held in memory",
         shapes="",
         ge=64,
     )
     rescore: int | None = setting(
         None,
-        "int8 and binary vectors only: score the best N x top_k again by the query's floats",
+        "int8 and binary vectors only: rescore the best N x top_k exactly",
         shapes="search",
         ge=1,
     )
     parameters: dict[str, int | float] = setting(
-        {}, "parameters of the index, such as {nprobe: 16} or {efSearch: 64}", shapes="search"
+        {}, "index parameters, such as {nprobe: 16} or {efSearch: 64}", shapes="search"
     )
     against_exact: bool = setting(
         True,
-        "any factory but Flat: also measure speed, and what is lost to exact search",
+        "approximate indexes: measure speed, and the loss against exact search",
         names="search evaluate",
     )
     aggregate: Literal["max", "mean", "first"] = setting(
         "max",
-        "data.chunks only: the score of a document, made of those of its chunks",
+        "data.chunks only: a document's score, from its chunks'",
         names="chunks search",
     )
 
@@ -72,7 +70,7 @@ class EvaluateConfig(Section):
     """How the ranking is scored."""
 
     measures: tuple[str, ...] = setting(
-        MEASURES, "names as in docs/measures.md", names="evaluate", min_length=1, strict=False
+        MEASURES, "see docs/measures.md", names="evaluate", min_length=1, strict=False
     )
     ignore_identical_ids: bool = setting(
         False, "drop passages whose id is the query's own", shapes="evaluate"
@@ -105,11 +103,9 @@ class EngineConfig(Section):
     """Where shards of the work run."""
 
     kind: Literal["local", "ray"] = setting("local", "this process, or workers on a Ray cluster", shapes="")
-    address: str | None = setting(
-        None, "ray only: a cluster's address; null starts one on this machine", shapes=""
-    )
+    address: str | None = setting(None, "ray only: HOST:PORT of a cluster; null starts one here", shapes="")
     workers: int | None = setting(
-        None, "ray only: how many; null is one per GPU, or one per machine without GPUs", shapes="", ge=1
+        None, "ray only: number of workers; null: one per GPU, or per machine without GPUs", shapes="", ge=1
     )
 
     @field_validator("address")
@@ -171,12 +167,12 @@ class ServerSettings(Section):
 
     api_key_env: VariableName | None = setting(
         None,
-        "name of the environment variable that holds the key; null is OPENAI_API_KEY for OpenAI, else none",
+        "environment variable with the key; null: OPENAI_API_KEY for OpenAI, else none",
         shapes="",
         repr=False,
     )
-    concurrency: int = setting(8, "requests under way at once", shapes="", ge=1, le=1024)
-    timeout: float = setting(60.0, "seconds to wait for a whole answer", shapes="", gt=0, strict=False)
+    concurrency: int = setting(8, "requests at once", shapes="", ge=1, le=1024)
+    timeout: float = setting(60.0, "seconds to wait for an answer", shapes="", gt=0, strict=False)
     requests_per_minute: float | None = setting(None, "most requests a minute", shapes="", gt=0, strict=False)
     tokens_per_minute: float | None = setting(None, "most tokens a minute", shapes="", gt=0, strict=False)
 
@@ -184,10 +180,10 @@ class ServerSettings(Section):
 class EncodingServerSettings(ServerSettings):
     """How a server of vectors or scores may be asked."""
 
-    batch_tokens: int = setting(8192, "tokens of a request, estimated from the texts' bytes", shapes="", ge=1)
+    batch_tokens: int = setting(8192, "most tokens of a request, estimated from bytes", shapes="", ge=1)
     changed: Literal["stop", "warn", "ignore"] = setting(
-        "stop", "if the server no longer answers what is stored; ignore does not ask", shapes=""
+        "stop", "if the server no longer answers what is stored; ignore: do not ask", shapes=""
     )
     price_per_million_tokens: float | None = setting(
-        None, "price of 1,000,000 tokens, in any currency, for results", shapes="", ge=0, strict=False
+        None, "price of 1,000,000 tokens, in any currency", shapes="", ge=0, strict=False
     )
