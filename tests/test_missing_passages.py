@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import pytrec_eval
+import yaml
 
 from pipeline import api
 from pipeline.comparison.side_by_side import compare
@@ -155,11 +156,55 @@ def test_a_collection_without_judgments_is_searched_and_not_scored(configured: C
     assert "6 queries without judgments are not scored" in str(result)
     with pytest.raises(InputError, match=r"nothing is judged in the collection of t.*benchmarco judge"):
         compare([result.folder])
+    Path("data/queries.jsonl").rename("queries.jsonl")
+    with pytest.raises(InputError, match=r"no file queries.jsonl") as refused:
+        api.run_benchmark(configured())
+    assert "unjudged_queries" not in str(refused.value)  # of no help for other files
+    Path("queries.jsonl").rename("data/queries.jsonl")
     Path("data/qrels").mkdir()
     Path("data/qrels/test.tsv").write_text("q1 0 d2 1\n", encoding="utf-8")
     scored = api.run_benchmark(configured("data.unjudged_queries=keep"))
     assert (scored.record.queries, scored.record.unjudged_queries) == (1, 5)
     assert {"passages", "queries", "index", "search"} <= set(scored.reused)
+
+
+def test_approximate_and_fused_rankings_of_a_collection_without_judgments(
+    configured: Callable[..., Config],
+) -> None:
+    shutil.rmtree("data/qrels")
+    np.save("passages.npy", np.eye(30, 8, dtype=np.float32) + 0.1)
+    np.save("queries.npy", np.eye(6, 8, dtype=np.float32))
+    vectors = {
+        "backend": "precomputed",
+        "passages": "passages.npy",
+        "queries": "queries.npy",
+        "normalize": False,
+    }
+
+    data = {"source": "beir", "path": "data", "unjudged_queries": "keep"}
+
+    def config(name: str, **sections: Any) -> Config:
+        given = {"name": name, "data": data} | sections
+        given["evaluate"] = {"measures": list(MEASURES)}
+        Path(f"{name}.yaml").write_text(yaml.safe_dump(given), encoding="utf-8")
+        return load_config(f"{name}.yaml")
+
+    approximate = api.run_benchmark(config("ivf", model=vectors, index={"factory": "IVF2,Flat"}))
+    assert approximate.metrics["against_exact"]["change"] == {}
+    assert approximate.metrics["against_exact"]["overlap"]
+    fused = {"method": "weighted", "of": [{"model": {"backend": "bm25"}}, {"model": vectors}]}
+    assert [
+        each["metrics"]
+        for each in api.run_benchmark(config("f", fuse=fused | {"weights": [1, 1]})).metrics["of"]
+    ] == [{}, {}]
+    judged = {"source": "sample", "queries": 3}
+    suite = config("s", model={"backend": "bm25"}, data={"collections": {"x": data, "judged": judged}})
+    result = api.run_benchmark(suite)
+    assert "No macro mean: nothing is judged in x." in " ".join(str(result).split())
+    with pytest.raises(InputError, match=r"nothing is judged in the collection of s"):
+        compare([result.folder])
+    with pytest.raises(InputError, match=r"fuse.tune: ndcg@5, and nothing is judged"):
+        api.run_benchmark(config("tuned", fuse=fused | {"tune": "ndcg@5"}))
 
 
 def test_judged_queries_without_a_text_are_left_out_and_said(configured: Callable[..., Config]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,11 +20,17 @@ NAMED = ("beir", "nanobeir")  # the suites whose collections --data knows by nam
 Configs = Annotated[list[Path] | None, typer.Argument(metavar="[CONFIG]...", help="A benchmark's YAML file.")]
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="NAME", help="Without CONFIG: folder, hub id, alias, or bm25."),
+    typer.Option(
+        "--model", metavar="NAME", help="Model, in place of a CONFIG: folder, hub id, alias or bm25."
+    ),
 ]
 Data = Annotated[
     list[str] | None,
-    typer.Option("--data", metavar="NAME", help="Without CONFIG: folder, sample, suite, nfcorpus, or id."),
+    typer.Option(
+        "--data",
+        metavar="NAME",
+        help="Collection, in place of a CONFIG: folder, suite, or a name such as nfcorpus.",
+    ),
 ]
 Save = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the config that --model and --data stand for.")
@@ -134,8 +139,10 @@ def _data(name: str) -> Facts:
 
 def _label(name: str) -> str:
     """The part of a result's name that a model or a collection gives: the end of a path or of an id."""
+    from pipeline.config.files import plain_name
+
     path = Path(name).expanduser()
     if path.exists():
         name = path.resolve().name.removesuffix(".yaml")
     last = name if name.count("/") > 1 else name.rpartition("/")[2]  # ids of ir_datasets end in /test
-    return re.sub(r"[^A-Za-z0-9._]+", "-", last).strip("-.") or "unnamed"
+    return plain_name(last) or "unnamed"

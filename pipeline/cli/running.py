@@ -103,7 +103,7 @@ def _show_result(result: Result, verbose: bool) -> None:
         own = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*own.values())))
     seconds = sum(row.seconds or 0 for row in record.all_stages)
-    reused = f"; reused, with their first run's times: {', '.join(result.reused)}" if result.reused else ""
+    reused = f"; reused, timed when first computed: {', '.join(result.reused)}" if result.reused else ""
     print(f"{seconds:,.1f} s in {counted(len(record.all_stages), 'stage')} (each with -v){reused}")
     print(f"written to {result.folder}")
 
@@ -257,7 +257,7 @@ def _program() -> str:
 def next_step(results: Sequence[Result]) -> str:
     """A line with the command that suits what was run: a comparison, a report, or what to judge."""
     folders = [result.folder for result in results]
-    if not results[0].record.metrics:  # the collection has no judgments
+    if not (results[0].of_suite or results[0].record.metrics):  # the collection has no judgments
         others = [] if len(folders) > 1 else ["OTHER"]
         draw = command_line("pool", *folders, *others, "--decide", "precision@10", "--output", "pool.tsv")
         return f"to decide between results, let people judge some queries: {draw}"

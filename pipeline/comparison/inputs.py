@@ -213,18 +213,20 @@ def shared_values(
     Raises:
         InputError: A measure is not in all results; of a suite, on every collection.
     """
+    if unjudged := [
+        suite.name for suite in suites if not all(each.measures for each in suite.results.values())
+    ]:
+        raise InputError(
+            f"nothing is judged in the collection of {', '.join(unjudged)}, so there is no measure",
+            allowed="results with measures",
+            fix="let people and a model grade what decides: benchmarco pool --decide, then benchmarco judge",
+        )
     first = suites[0]
     shared = [name for name in first.measures if all(name in suite.measures for suite in suites)]
     if any(suite.main_measures != first.main_measures for suite in suites):
         shared = [name for name in shared if name != MAIN]
     chosen = list(dict.fromkeys(map(canonical_measure, wanted))) or shared[:1]
     absent = [measure for measure in chosen if measure not in shared]
-    if unjudged := [suite.name for suite in suites if not suite.measures]:
-        raise InputError(
-            f"nothing is judged in the collection of {', '.join(unjudged)}, so there is no measure",
-            allowed="results with measures",
-            fix="let people and a model grade what decides: benchmarco pool --decide, then benchmarco judge",
-        )
     if absent or not chosen:
         lacking = [suite.name for suite in suites if {*absent} - {*suite.measures}]
         lacking = lacking or [suite.name for suite in suites]

@@ -41,8 +41,8 @@ from pipeline.encoders.http.grading import GradeLog, ask, tokens_of_pairs
 from pipeline.metrics.agreement import Agreement, agreement
 from pipeline.metrics.betting import BetsInOrder
 from pipeline.metrics.names import Measure
-from pipeline.metrics.prediction_powered import MIN_LABELLED, Sharpened, sharpen, t_reach
-from pipeline.metrics.statistics import CONFIDENCE, ROUNDING
+from pipeline.metrics.prediction_powered import Sharpened, no_interval, sharpen, t_reach
+from pipeline.metrics.statistics import CONFIDENCE
 
 UNBOUNDED = ("cg", "dcg")  # measures that may exceed 1
 FAMILIES = {
@@ -432,8 +432,9 @@ def _agreement_table(found: Agreement) -> Table:
 def _bias(favour: Float64) -> Bias:
     """The mean over labelled queries, float64 [n], with Student's t interval."""
     mean, half = float(favour.mean()), t_reach(favour, len(favour) - 1, CONFIDENCE)
-    shown = len(favour) >= MIN_LABELLED and half > ROUNDING
-    return Bias(mean, mean - half, mean + half) if shown else Bias(mean, None, None)
+    if no_interval(len(favour), half):
+        return Bias(mean, None, None)
+    return Bias(mean, mean - half, mean + half)
 
 
 def _family(name: str) -> str:

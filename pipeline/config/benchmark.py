@@ -73,14 +73,14 @@ class FuseConfig(Section):
         None, "how scores are scaled; null: min_max, for interpolation none", shapes="fuse"
     )
     weights: tuple[float, ...] | None = setting(
-        None, "one for each retriever; interpolation: of the first", shapes="fuse", strict=False
+        None, "one for each retriever; for interpolation only that of the first", shapes="fuse", strict=False
     )
     tune: str | None = setting(
         None,
         "a measure: tune the weights for it by cross-validation over queries",
         names="fuse",
     )
-    folds: int = setting(5, "parts of this cross-validation", shapes="fuse", ge=2)
+    folds: int = setting(5, "parts of the cross-validation of tune", shapes="fuse", ge=2)
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:

@@ -98,7 +98,8 @@ class DataSettings(Section):
     )
     unjudged_queries: Literal["drop", "keep"] = setting(
         "drop",
-        "queries without a judgment: keep searches them unscored; a folder then needs no judgments",
+        "queries without judgments: leave them out, or search but do not score them; then a local "
+        "folder needs no judgments",
         shapes="data queries",
     )
     missing_passages: Literal["count", "drop"] = setting(
@@ -186,9 +187,9 @@ class HubSettings(LocatedSettings):
     corpus_path: PathOrId | None = setting(
         None, "dataset of the whole corpus; null: the positives", names="data"
     )
-    corpus_revision: str | None = setting(None, "its branch, tag or commit", names="data")
-    corpus_split: str = setting("train", "its split", names="data")
-    corpus_column: str = setting("content", "its column of passage texts", names="data")
+    corpus_revision: str | None = setting(None, "branch, tag or commit of corpus_path", names="data")
+    corpus_split: str = setting("train", "split of corpus_path", names="data")
+    corpus_column: str = setting("content", "column of passage texts in corpus_path", names="data")
 
     @model_validator(mode="after")
     def _slices_positives(self) -> Self:

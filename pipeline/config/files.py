@@ -351,5 +351,9 @@ def _label(key: str, value: object) -> str:
         text = value.rstrip("/").rpartition("/")[2]
     else:
         text = f"{key}-{'null' if value is None else str(value).lower()}"
-    plain = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:LABEL_LENGTH].strip("-.")
-    return plain or f"{key}-empty"
+    return plain_name(text)[:LABEL_LENGTH].strip("-.") or f"{key}-empty"
+
+
+def plain_name(text: str) -> str:
+    """A text with '-' for what the name of a result cannot have; "" if nothing is left."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")

@@ -21,7 +21,7 @@ class JudgeSettings(ServerSettings):
     url: ServerUrl = setting(..., "the server's address, without /chat/completions", shapes="", repr=False)
     model: str = setting(..., "the model, as the server knows it", shapes="", min_length=1)
     prompt: str | None = setting(
-        None, "the question, with {query} and {passage}; null: that of docs/judge.md", shapes=""
+        None, "the question, with {query} and {passage}; null: the one in docs/judge.md", shapes=""
     )
     grades: tuple[int, ...] = setting(
         (0, 1, 2, 3), "grades it may give, ascending from 0", shapes="", min_length=2, strict=False

@@ -316,7 +316,9 @@ class PrecomputedSettings(RowSettings):
     passage_ids: LocalPath | None = setting(
         None, "text file with the id of each row, one a line", names="passages"
     )
-    query_ids: LocalPath | None = setting(None, "the same for queries", names="queries")
+    query_ids: LocalPath | None = setting(
+        None, "text file with the id of each row of queries", names="queries"
+    )
 
 
 RUN_HERE = Kinds(

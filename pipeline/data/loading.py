@@ -137,7 +137,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
             "queries": int((~queries.seen).sum()),
         },
         "dropped": {
-            "queries_without_judgments": queries.unjudged if config.unjudged_queries == "drop" else 0,
+            "queries_without_judgments": queries.dropped,
             "queries_without_judged_passages": len(np.unique(judgments.queries[of_kept_query]))
             - len(np.unique(qrels.queries)),
             "judgments_of_unknown_queries": int((~queries.seen[judgments.queries]).sum()),

@@ -87,7 +87,7 @@ class SelectedQueries:
     numbers: Int64  # [q], each query's row in the judgments' `query_ids`; -1 without judgments
     kept: BoolArray  # [judged queries], whether each of `query_ids` is in the table
     seen: BoolArray  # [judged queries], whether each is in the source
-    unjudged: int  # queries of the source without a judgment
+    dropped: int  # queries of the source that are left out because they have no judgment
 
 
 def select_queries(source: Source, judgments: Judgments, config: DataSettings) -> SelectedQueries:
@@ -99,23 +99,24 @@ def select_queries(source: Source, judgments: Judgments, config: DataSettings) -
     kept = np.zeros_like(seen)
     tables = []
     numbers = []
-    unjudged = 0
+    dropped = 0
     keep_all = config.unjudged_queries == "keep"
     room = sys.maxsize if config.queries is None else config.queries
     number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
     for batch in checked(source.queries, "query"):
         number = _numbers_of(batch, number_of)
         judged = number >= 0
-        unjudged += int((~judged).sum())
         seen[number[judged]] = True
-        rows = np.flatnonzero(judged | keep_all)[:room]
+        wanted = judged | keep_all
+        dropped += int((~wanted).sum())
+        rows = np.flatnonzero(wanted)[:room]
         room -= len(rows)
         kept[number[rows[judged[rows]]]] = True
         numbers.append(number[rows])
         texts = batch.texts.take(rows)
         texts = pc.utf8_lower(texts) if config.lowercase_queries else texts
         tables.append(pa.table({"id": batch.ids.take(rows), "text": texts}))
-    return SelectedQueries(pa.concat_tables(tables), np.concatenate(numbers), kept, seen, unjudged)
+    return SelectedQueries(pa.concat_tables(tables), np.concatenate(numbers), kept, seen, dropped)
 
 
 @dataclass

@@ -31,6 +31,8 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
     `before` is the mean, `difference` that of after minus before; `p_holm` is `p_ttest` corrected for the
     number of measures; `wins`, `ties` and `losses` are queries that rose, stayed and fell.
     """
+    if not measures:  # nothing is judged
+        return {}
     differences = paired_differences(after, before)
     highest = np.array([measure.highest for measure in measures])
     made = estimate([differences], low=-highest, high=highest)

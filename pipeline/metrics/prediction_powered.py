@@ -39,7 +39,15 @@ from pipeline.core.records import Float64, Int64
 from pipeline.metrics.statistics import CONFIDENCE, HALF_A_VALUE, MANY_OTHERS, ROUNDING, RULE_OF_THREE
 
 MIN_LABELLED = 20
-"""With fewer labelled queries no interval is to be shown: from so many on, simulations show that it holds."""
+"""The fewest labelled queries for which simulations show that the intervals hold."""
+
+
+def no_interval(labelled: int, reach: float) -> str:
+    """Why an interval that reaches so far from its mean is not to be shown; "" if it is."""
+    if labelled < MIN_LABELLED:
+        return f"only {labelled} labelled queries ({MIN_LABELLED} needed)"
+    same = "by people's grades the difference is the same in every labelled query"
+    return same if reach <= ROUNDING else ""
 
 
 class Interval(NamedTuple):
@@ -74,13 +82,9 @@ class Sharpened:
     @property
     def unshown(self) -> str:
         """Why the intervals are not to be shown; "" if they are."""
-        if self.labelled == self.total:
+        if self.labelled == self.total:  # nothing is estimated
             return ""
-        if self.labelled < MIN_LABELLED:
-            return f"only {self.labelled} labelled queries ({MIN_LABELLED} needed)"
-        alone = self.without_judge
-        same = alone.ci_high - alone.ci_low <= ROUNDING
-        return "by people's grades the difference is the same in every labelled query" if same else ""
+        return no_interval(self.labelled, self.without_judge.ci_high - self.without_judge.difference)
 
 
 def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = CONFIDENCE) -> Sharpened:

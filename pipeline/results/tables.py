@@ -232,7 +232,11 @@ def suite_table(
         rows.append(["95% interval", "", "", *(figure(ends[name]) for name in measures)])
     else:
         whole = counted(len(document["collections"]), "collection")
-        notes.append(f"No macro mean: {len(document['failed']):,} of {whole} failed.")
+        unjudged = [name for name, record in records.items() if not record.metrics]
+        why = f"{len(document['failed']):,} of {whole} failed"
+        if unjudged:
+            why = f"nothing is judged in {', '.join(unjudged)}"
+        notes.append(f"No macro mean: {why}.")
     if groups := sorted(set(document["groups"].values())):
         notes.append(GROUPED.format(", ".join(groups)))
     title = f"{document['name']}: {counted(len(document['collections']), 'collection')}"
@@ -276,8 +280,9 @@ def section_tables(results: Mapping[str, Metrics], measure: str) -> dict[str, li
     tables: dict[str, list[Table]] = {}
     held = {key for record in results.values() for key in record.model_extra or {}}
     for kind in (SECTIONS[key] for key in SECTIONS if key in held):
-        tables.setdefault(kind.heading, []).extend(kind.tables(results, measure))
+        found = (table for table in kind.tables(results, measure) if table.rows)  # none without a measure
+        tables.setdefault(kind.heading, []).extend(found)
     asked = [requests_table(name, record) for name, record in results.items()]
-    if found := [table for table in asked if table]:
-        tables["Served models"] = [*found, *tables.get("Served models", [])]
+    if served := [table for table in asked if table]:
+        tables["Served models"] = [*served, *tables.get("Served models", [])]
     return {heading: each for heading, each in tables.items() if each}

@@ -9,8 +9,9 @@ from typing import cast
 from typing_extensions import override
 
 from pipeline.config import FuseConfig, keyed_settings
+from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Ranking
+from pipeline.core.records import Collection, Ranking
 from pipeline.engines import Engine
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.ranking import (
@@ -78,6 +79,17 @@ class Fused(Composed[FuseConfig]):
 
         needs = (COLLECTION, *self._rankings)
         return {**plan, FUSE: Stage(FUSE, SCHEMAS[FUSE], needs, ingredients, self._fuse, open_ranking)}
+
+    @override
+    def check_collection(self, collection: Collection) -> None:
+        """Weights are tuned by judgments."""
+        if self._tuned_for and not len(collection.qrels.grades):
+            raise InputError(
+                f"fuse.tune: {self._tuned_for}, and nothing is judged in the collection",
+                allowed="tune: null, or a collection with judgments",
+                fix="give fuse.weights, or leave out fuse.tune",
+            )
+        super().check_collection(collection)
 
     @override
     def assessments(self) -> list[Assessment]:

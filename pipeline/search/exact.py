@@ -142,6 +142,9 @@ def compare_with_exact(
         query; None where none is shown.
     """
     cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
+    overlaps = {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs}
+    if not measures:  # nothing is judged
+        return {"overlap": overlaps, "change": {}}
     differences = values - exact_values
     highest = np.array([measure.highest for measure in measures])
     made = estimate([differences], low=-highest, high=highest)
@@ -152,6 +155,6 @@ def compare_with_exact(
         for mean, change, ends in zip(means, changes, made.ends, strict=True)
     )
     return {
-        "overlap": {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs},
+        "overlap": overlaps,
         "change": dict(zip(map(str, measures), rows, strict=True)),
     }

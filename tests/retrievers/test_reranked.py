@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from pipeline.api import run_benchmark
 from pipeline.config.files import load_config
 from pipeline.core.errors import InputError
 from pipeline.formats.runs import read_run
+from pipeline.results.tables import section_tables
 from pipeline.retrievers import pair_scores
 
 
@@ -52,6 +54,18 @@ def test_a_greater_depth_and_another_first_stage_score_new_pairs_alone(run: Call
     assert 0 < other.row.pairs.scored == len(other.scored) < other.row.items / 5
     smaller = run("data.queries=20", "data.corpus=300", "model.b=0.9", depth=10)
     assert len(smaller.scored) < smaller.row.items / 2
+
+
+def test_a_collection_without_judgments_is_reranked_and_not_scored(
+    run: Callable[..., Any], root: Path, tmp_path: Path
+) -> None:
+    sample = root / "pipeline" / "data" / "sample"
+    shutil.copytree(sample, tmp_path / "mine", ignore=shutil.ignore_patterns("qrels"))
+    made = run(f"data={{source: beir, path: {tmp_path}/mine, unjudged_queries: keep, queries: 5}}")
+    assert len(made.scored) == made.row.items > 0
+    assert made.result.metrics["first_stage"] == {"metrics": {}, "change": {}}
+    shown = section_tables({"run": made.result.record}, "")
+    assert all(table.rows for tables in shown.values() for table in tables)
 
 
 def test_scores_from_the_cache_make_the_same_ranking(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from pipeline.config.data import DataSettings, LocatedSettings, SampleSettings
+from pipeline.config.data import LocatedSettings, SampleSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.formats import tables
@@ -116,49 +116,52 @@ class FolderSource:
 
 
 def layout_of(folder: Path) -> str | None:
-    """The layout of a folder, by its corpus and judgments; BEIR's also without any or as tables."""
+    """The layout of a folder, by its corpus and judgments; BEIR's also without judgments, and as tables."""
     for name, layout in LAYOUTS.items():
         if _splits(layout, folder) and any(folder.glob(f"{layout.corpus}*")):
             return name
-    texts = any(folder.glob("corpus.jsonl*")) and any(folder.glob("queries.jsonl*"))
-    return "beir" if texts or any(folder.glob("corpus/*")) or any(folder.glob("corpus*.parquet")) else None
+    has_texts = any(folder.glob("corpus.jsonl*")) and any(folder.glob("queries.jsonl*"))
+    has_tables = any(folder.glob("corpus/*")) or any(folder.glob("corpus*.parquet"))
+    return "beir" if has_texts or has_tables else None
 
 
 def open_sample(settings: SampleSettings) -> FolderSource:
     """Open the sample that comes with this package."""
-    return _find("beir", SAMPLE, settings.split, settings)
+    return _find("beir", SAMPLE, settings)
 
 
 def open_folder(settings: LocatedSettings) -> FolderSource:
     """Open the folder that settings name; refused if it or one of its files is missing."""
-    return _find(settings.source, Path(settings.path), settings.split, settings)
+    return _find(settings.source, Path(settings.path), settings)
 
 
-def _find(name: str, folder: Path, split: str, settings: DataSettings) -> FolderSource:
+def _find(name: str, folder: Path, settings: LocatedSettings | SampleSettings) -> FolderSource:
     layout = LAYOUTS[name]
     if not folder.is_dir():
         what = "is a file" if folder.is_file() else "no such folder"
         allowed = f"a folder with {layout.expected}"
         raise InputError(f"data.path {folder}: {what}", allowed=allowed, fix="check the path")
-    corpus, queries = (
-        _file(layout, folder, each.format(split=split)) for each in (layout.corpus, layout.queries)
-    )
-    unjudged = settings.unjudged_queries == "keep" and not _splits(layout, folder)
-    qrels = None if unjudged else _file(layout, folder, layout.qrels.format(split=split))
-    return FolderSource(name, corpus, queries, qrels)
+    needs_judgments = settings.unjudged_queries == "drop" or bool(_splits(layout, folder))
+    parts = [layout.corpus, layout.queries, *([layout.qrels] if needs_judgments else [])]
+    corpus, queries, *qrels = (_file(layout, folder, part, settings.split) for part in parts)
+    return FolderSource(name, corpus, queries, qrels[0] if qrels else None)
 
 
-def _file(layout: FolderLayout, folder: Path, name: str) -> Path:
-    """A file of the layout, plain or with `.gz`."""
+def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
+    """The file of a part of the layout, plain or with `.gz`."""
+    name = part.format(split=split)
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
     splits = _splits(layout, folder)
+    fix = "add the file, or check data.path and data.split"
+    if part == layout.qrels and not splits:
+        fix += "; data.unjudged_queries: keep needs no judgments"
     raise InputError(
         f"{folder}: no file {name} (plain or .gz)"
         + (f"; its judgments are of split {' and '.join(splits)}" if splits else ""),
         allowed=layout.expected,
-        fix="add the file, or check data.path and data.split; data.unjudged_queries: keep needs no judgments",
+        fix=fix,
     )
 
 
