@@ -22,9 +22,10 @@ from pipeline.config.stages import EncodingServerSettings
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
 
-One YAML file is one benchmark. Any setting can be changed for one run: `--set search.top_k=100`. Unknown
-settings are refused. Relative paths start at the config file's folder (in `--set` where you stand), `cache`
-and `output` at the working directory. `benchmarco schema` prints all this as JSON Schema, for editors.
+One YAML file is one benchmark, or several by [`sweep` or `model.prompts`](compare.md). Any setting can be
+changed for one run: `--set search.top_k=100`. Unknown settings are refused. Relative paths start at the
+config file's folder (in `--set` where you stand), `cache` and `output` at the working directory.
+`benchmarco schema` prints all this as JSON Schema, for editors.
 
 Some settings are for some sources or backends only. Elsewhere only their default is accepted. Retrievers in
 `fuse.of` are numbered from 1: `--set fuse.of.2.model.precision=bf16`.

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from pipeline.cli import app
 from pipeline.config import Config
-from pipeline.config.files import load_configs
+from pipeline.config.files import PROMPTS, load_configs
 from pipeline.config.settings import kinds_of
 from pipeline.metrics.measures import MEASURES
 from pipeline.metrics.names import parse_measure
@@ -32,7 +32,7 @@ def names(page: Path) -> str:
 
 def settings() -> set[str]:
     """Every `section.key` of the config."""
-    known = set()
+    known = {".".join(PROMPTS)}
     for name, field in Config.model_fields.items():
         kinds = kinds_of(field)
         for section in [kinds[kind] for kind in kinds] if kinds else [section_of(field)]:

@@ -141,8 +141,10 @@ def _show_summary(done: list[Result], count: int, verbose: bool) -> None:
 
         records = [result.record for result in done]
         measure = next(iter(records[0].metrics), "")
-        _show_comparison(done)
-        show(summary_table(records, count))
+        over_prompts = _over_prompts(done)
+        if not over_prompts:
+            _show_comparison(done)
+        show(summary_table(records, count), *over_prompts)
         own = section_tables({record.name: record for record in records}, measure) if verbose else {}
         show(*_upright(each for each in chain(*own.values()) if each.columns[0].name == "result"))
     for result in done:
@@ -158,6 +160,16 @@ def _show_comparison(done: list[Result]) -> None:
     except InputError:
         return
     show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
+
+
+def _over_prompts(done: list[Result]) -> list[Table]:
+    """Models over prompts, where each was run with several and nothing else differs."""
+    from pipeline.comparison.prompts import compare_prompts
+
+    try:
+        return compare_prompts(done).tables()
+    except InputError:
+        return []
 
 
 def _report_failures(result: Result) -> list[int]:

@@ -11,6 +11,8 @@ A mapping there has a list of values for each setting, and every combination is 
     sweep:
       model.precision: [fp32, bf16]
       index.factory: [Flat, SQ8]
+
+`model.prompts: ['', 'query: ']` is short for a sweep over `model.query_instruction`.
 """
 
 from __future__ import annotations
@@ -57,14 +59,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
             manifest would do what `overrides` do not give again, see `refuse_unasked`.
     """
     path = Path(path)
-    raw = read_config(path, overrides)
-    if raw.get(SWEEP) is not None:
-        raise InputError(
-            f"config {path} holds several benchmarks, by its '{SWEEP}'",
-            allowed="a config of one benchmark",
-            fix="call load_configs, or remove the sweep",
-        )
-    return make_config(raw, path)
+    return make_config(read_config(path, overrides), path)
 
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
@@ -159,7 +154,13 @@ def make_config(raw: Mapping[str, object], path: Path, part: str = "") -> Config
         part: The part of the file that is read, for messages; "" is the whole file.
     """
     settings = without_removed(raw, f"config {path}{part}")
-    settings.pop(SWEEP, None)
+    several = SWEEP if settings.pop(SWEEP, None) is not None else _prompts(raw, path) and ".".join(PROMPTS)
+    if several:
+        raise InputError(
+            f"config {path} holds several benchmarks, by its '{several}'",
+            allowed="a config of one benchmark",
+            fix=f"write it to a file for load_configs, or remove '{several}'",
+        )
     try:
         return Config.model_validate(settings, context={FOLDER: path.resolve().parent})
     except ValidationError as error:
@@ -201,6 +202,9 @@ def _place_in(holder: dict[str, object] | list[object], key: str, keys: Sequence
 
 Change = dict[tuple[str, ...], object]  # values by the path of their setting
 
+INSTRUCTION = ("model", "query_instruction")
+PROMPTS = ("model", "prompts")  # several of them, each a benchmark
+
 LABEL_LENGTH = 32  # characters of a value that a result's name keeps
 
 
@@ -236,8 +240,17 @@ def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
 
 
 def file_schema() -> dict[str, object]:
-    """A config file as JSON Schema: the settings of a benchmark, and `sweep`."""
+    """A config file as JSON Schema: the settings of a benchmark, `model.prompts` and `sweep`."""
     schema = json_schema()
+    prompts = {
+        "description": "several query instructions, each a benchmark",
+        "type": "array", "items": {"type": ["string", "null"]}, "minItems": 2, "uniqueItems": True,
+    }  # fmt: skip
+    whole: Any = schema
+    for reference in whole["properties"]["model"]["anyOf"][0]["oneOf"]:
+        own = whole["$defs"][reference["$ref"].rpartition("/")[2]]["properties"]
+        if INSTRUCTION[1] in own:
+            own[PROMPTS[1]] = prompts
     keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
     values = {"type": ["array", "object"]}
     properties = schema["properties"]
@@ -256,9 +269,18 @@ def file_schema() -> dict[str, object]:
 
 def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iterator[Config]:
     """The benchmarks of a file's plain values, to which the overrides are applied already."""
+    return _expand(raw, path, overrides, "")
+
+
+def _expand(raw: dict[str, object], path: Path, overrides: Sequence[str], within: str) -> Iterator[Config]:
+    """The benchmarks of plain values; `within` names the entry of a sweep that they are of, for messages."""
     sweep = raw.pop(SWEEP, None)
+    if sweep is None and (sweep := _prompts(raw, path, within)):
+        model = raw[PROMPTS[0]]
+        assert isinstance(model, dict)
+        del model[PROMPTS[1]]
     if sweep is None:
-        yield make_config(raw, path)
+        yield make_config(raw, path, within)
         return
     if not isinstance(sweep, list | dict) or not sweep:
         raise _malformed(f"config {path}: '{SWEEP}' is {short_repr(sweep)}")
@@ -274,7 +296,25 @@ def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iter
             name = "-".join([own, *_labels(change, changes)])
             taken[name] += 1
             one["name"] = name if taken[name] == 1 else f"{name}-{taken[name]}"
-        yield make_config(one, path, part)
+        yield from _expand(one, path, overrides, within + part)
+
+
+def _prompts(raw: Mapping[str, object], path: Path, within: str = "") -> dict[str, object] | None:
+    """The sweep that `model.prompts` is short for; None without that setting."""
+    model = raw.get(PROMPTS[0])
+    if not isinstance(model, dict) or PROMPTS[1] not in model:
+        return None
+    prompts, given = model[PROMPTS[1]], model.get(INSTRUCTION[1])
+    several = isinstance(prompts, list) and len(prompts) > 1 and len(set(map(repr, prompts))) == len(prompts)
+    if given is not None or not several or not all(isinstance(each, str | None) for each in prompts):
+        besides = f", and '{'.'.join(INSTRUCTION)}' is {short_repr(given)}" if given is not None else ""
+        raise InputError(
+            f"config {path}{within}: '{'.'.join(PROMPTS)}' is {short_repr(prompts)}{besides}",
+            allowed="two or more different texts in place of the query instruction; '': none, "
+            "null: the model's own",
+            fix="for example prompts: ['', 'query: ']",
+        )
+    return {".".join(INSTRUCTION): prompts}
 
 
 def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, Change]]:

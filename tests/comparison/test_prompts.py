@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,30 @@ def test_models_over_prompts(swept: dict[tuple[int, str], Path]) -> None:
     assert pair["ahead"] == (whole.mean(axis=0) > cut.mean(axis=0)).sum()
     tables = CliRunner().invoke(app, ["compare", *map(str, swept.values()), "--prompts"])
     assert "3 prompts" in tables.stdout
+
+
+def test_the_setting_runs_each_prompt_on_the_same_passages_and_ends_with_the_table(
+    swept: dict[tuple[int, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    folder = next(iter(swept.values())).parent.parent
+    config = {
+        "name": "asked", "data": {"source": "sample", "corpus": 200, "queries": 40},
+        "model": {"backend": "native", "name": "all-minilm-l6-v2", "prompts": ["", "asked: "]},
+        "search": {"top_k": 20}, "evaluate": {"measures": ["ndcg@10", "mrr@10"]},
+        "cache": str(folder / "indexes"), "output": str(tmp_path),
+    }  # fmt: skip
+    (tmp_path / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
+    run = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml")])
+    assert run.exit_code == 0, run.output
+    assert "ndcg@10 over queries and prompts" in run.stdout
+    rows = json.loads((tmp_path / "asked-asked" / "metrics.json").read_text(encoding="utf-8"))["stages"]
+    assert {row["stage"]: row["reused"] for row in rows if row["stage"] in ("passages", "queries")} == {
+        "passages": True, "queries": False,
+    }  # fmt: skip
+    values = [read_result(tmp_path / f"asked-{name}").values for name in ("query_instruction-empty", "asked")]
+    assert np.array_equal(values[0], read_result(swept[384, ""]).values)
+    assert not np.array_equal(*values)
 
 
 def test_results_that_are_no_prompts_are_refused(swept: dict[tuple[int, str], Path]) -> None:

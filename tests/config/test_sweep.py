@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pipeline.api import run_benchmarks
 from pipeline.cli import app
-from pipeline.config.files import file_schema, load_config, load_configs
+from pipeline.config.files import as_config, file_schema, load_config, load_configs
 from pipeline.core.errors import InputError
 from pipeline.data.sources import folders as files
 from pipeline.storage.hashing import hash_file
@@ -125,6 +125,41 @@ def test_a_malformed_sweep_names_the_place(tmp_path: Path, sweep: str, expected:
 def test_the_schema_knows_sweeps() -> None:
     properties = file_schema()["properties"]
     assert set(properties) > {"name", "data", "model", "sweep"}
+    kinds = file_schema()["$defs"]
+    assert "prompts" in kinds["NativeSettings"]["properties"]
+    assert "prompts" not in kinds["Bm25Settings"]["properties"]
+
+
+def test_prompts_are_a_benchmark_each_within_a_sweep_too(tmp_path: Path) -> None:
+    prompts = "model.prompts=['', null, 'query: ']"
+    path = write(tmp_path, "")
+    made = load_configs(path, [prompts])
+    assert [each.model.query_instruction for each in made] == ["", None, "query: "]
+    assert [each.name for each in made] == [
+        "t-query_instruction-empty", "t-query_instruction-null", "t-query",
+    ]  # fmt: skip
+    made = load_configs(path, [prompts, "sweep={model.precision: [fp32, bf16]}"])
+    assert [each.name for each in made][2:4] == ["t-fp32-query", "t-bf16-query_instruction-empty"]
+    with pytest.raises(InputError, match=r"several benchmarks, by its 'model\.prompts'"):
+        load_config(path, [prompts])
+    with pytest.raises(InputError, match="config config holds several benchmarks, by its 'sweep'"):
+        as_config({"name": "t", "data": {"source": "sample"}, "sweep": {"search.top_k": [5, 6]}})
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ["model.prompts=[]"],
+        ["model.prompts=['q: ']"],
+        ["model.prompts=['q: ', 'q: ']"],
+        ["model.prompts=['q: ', 3]"],
+        ["model.prompts='q: '"],
+        ["model.prompts=['', 'q: ']", "model.query_instruction=x"],
+    ],
+)
+def test_prompts_that_are_not_several_are_refused(tmp_path: Path, sets: list[str]) -> None:
+    with pytest.raises(InputError, match=r"'model\.prompts' is .*two or more different texts"):
+        load_configs(write(tmp_path, ""), sets)
 
 
 def run(folder: Path, sweep: str, monkeypatch: pytest.MonkeyPatch) -> Result:
