@@ -40,6 +40,10 @@ GROUPS = {
         "Where it is": "source path split revision subset collections suite",
         "Which part of it": "queries corpus chunks title_separator lowercase_queries",
         "Judgments": "unjudged_queries missing_passages ignored",
+        "Tables": (
+            "corpus_file corpus_id corpus_text corpus_title queries_file query_id query_text judgments_file "
+            "judged_query judged_passage grade"
+        ),
         "Pairs of queries and texts": (
             "query_column positives_column corpus_path corpus_revision corpus_split corpus_column"
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import gzip
 import json
@@ -146,6 +147,35 @@ def catalogue(folder: Path, plain: Plain) -> DataSettings:
     return SOURCES.make(source="ir_datasets", path=name)
 
 
+def tables_csv(folder: Path, plain: Plain) -> DataSettings:
+    """Tables with names of their own: CSV as a spreadsheet writes it, packed, and TSV."""
+    folder.mkdir(parents=True)
+    with gzip.open(folder / "docs.csv.gz", "wt", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows(
+            [("doc", "no", "body", "head"), *((i, 1, x, t) for i, t, x in plain.passages)]
+        )
+    write_text(folder / "asked.tsv", [("q", "words"), *plain.queries])
+    write_text(folder / "found.CSV", [("rel", "doc", "q"), *((g, p, q) for q, p, g in plain.qrels)], ",")
+    return SOURCES.make(
+        source="table", corpus_file=str(folder / "docs.csv.gz"), corpus_id="doc", corpus_text="body",
+        corpus_title="head", queries_file=str(folder / "asked.tsv"), query_id="q", query_text="words",
+        judgments_file=str(folder / "found.CSV"), judged_query="q", judged_passage="doc", grade="rel",
+    )  # fmt: skip
+
+
+def tables_other(folder: Path, plain: Plain) -> DataSettings:
+    """Tables as Parquet and JSON lines, with the names of columns that are taken by default."""
+    ids, titles, texts = map(list, zip(*plain.passages, strict=True))
+    write_parquet(folder / "docs.parquet", text=texts, id=ids, title=[title or None for title in titles])
+    write_lines(folder / "asked.jsonl.gz", [{"id": i, "text": x} for i, x in plain.queries])
+    queries, passages, grades = map(list, zip(*plain.qrels, strict=True))
+    write_parquet(folder / "found.parquet", query_id=queries, passage_id=passages, grade=grades)
+    return SOURCES.make(
+        source="table", corpus_file=str(folder / "docs.parquet"), corpus_title="title",
+        queries_file=str(folder / "asked.jsonl.gz"), judgments_file=str(folder / "found.parquet"),
+    )  # fmt: skip
+
+
 LAYOUTS: dict[str, Callable[[Path, Plain], DataSettings]] = {
     "beir": beir,
     "beir .gz": beir_packed,
@@ -155,4 +185,6 @@ LAYOUTS: dict[str, Callable[[Path, Plain], DataSettings]] = {
     "flag": flag,
     "msmarco": msmarco,
     "ir_datasets": catalogue,
+    "tables as CSV and TSV": tables_csv,
+    "tables as Parquet and JSON lines": tables_other,
 }

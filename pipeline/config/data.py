@@ -176,6 +176,34 @@ class FlagFolderSettings(LocatedSettings):
     path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
 
 
+class TableSettings(DataSettings):
+    """Tables with any column names: CSV, TSV, Parquet or JSON lines, by their ending; .gz too."""
+
+    source: Literal["table"] = DataSettings.narrowed("source", "table")
+    corpus_file: LocalPath = setting(..., "file of passages", names="data")
+    corpus_id: str = setting("id", "its column of ids", names="data")
+    corpus_text: str = setting("text", "its column of texts", names="data")
+    corpus_title: str | None = setting(None, "its column of titles; null: none", names="data")
+    queries_file: LocalPath = setting(..., "file of queries", names="data")
+    query_id: str = setting("id", "its column of ids", names="data")
+    query_text: str = setting("text", "its column of texts", names="data")
+    judgments_file: LocalPath | None = setting(None, "file of judgments", names="data")
+    judged_query: str = setting("query_id", "its column of queries' ids", names="data")
+    judged_passage: str = setting("passage_id", "its column of passages' ids", names="data")
+    grade: str | None = setting(
+        "grade", "its column of grades; null: it lists relevant passages", names="data"
+    )
+
+    @model_validator(mode="after")
+    def _is_judged(self) -> Self:
+        if not self.judgments_file and self.unjudged_queries == "drop":
+            raise ValueError(
+                "data.judgments_file is not set: name the file, or set data.unjudged_queries: keep, "
+                "which searches all queries and scores none"
+            )
+        return self
+
+
 class HubSettings(LocatedSettings):
     """A dataset of queries with their relevant texts, and perhaps another that holds the corpus."""
 
@@ -252,6 +280,7 @@ SOURCES = Kinds(
         "beir": BeirSettings,
         "msmarco": MsMarcoSettings,
         "flag": FlagFolderSettings,
+        "table": TableSettings,
         "hub": HubSettings,
         "ir_datasets": CatalogueSettings,
         "air-bench": AirBenchSettings,

@@ -137,18 +137,23 @@ def _refuse_contradiction(given: Judgments, earlier: Int64, later: Int64) -> Non
     )
 
 
-def _grades(column: pa.Array) -> Int64:
+def is_grade(text: str) -> bool:
+    """Whether a text is a grade: an integer of C."""
+    return bool(_INTEGER.fullmatch(text)) and LOWEST_GRADE <= int(text) <= HIGHEST_GRADE
+
+
+def grades_of(column: pa.Array) -> Int64:
     """The grades of a column of texts, of which few are distinct; ValueError for one that is not a C int."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
-    if not all(_INTEGER.fullmatch(text) and LOWEST_GRADE <= int(text) <= HIGHEST_GRADE for text in texts):
+    if not all(map(is_grade, texts)):
         raise ValueError(f"a grade is not {GRADE_RULE}")
     grades: Int64 = np.array([int(text) for text in texts], dtype=np.int64)[encoded.indices.to_numpy()]
     return grades
 
 
-TREC = Form(("query", "iteration", "document", "grade"), "grade", "string", _grades, GRADE_RULE)
-BEIR = Form(("query", "document", "grade"), "grade", "string", _grades, GRADE_RULE)
+TREC = Form(("query", "iteration", "document", "grade"), "grade", "string", grades_of, GRADE_RULE)
+BEIR = Form(("query", "document", "grade"), "grade", "string", grades_of, GRADE_RULE)
 
 
 def read_qrels(path: Path | str) -> Judgments:

@@ -1,4 +1,4 @@
-"""Tables in Parquet or JSON lines: rows in batches, with their columns checked, and judgments."""
+"""Tables in Parquet, JSON lines, CSV or TSV: rows in batches, with their columns checked, and judgments."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Array, Int64
-from pipeline.formats.judgments import Judgments, make_judgments
+from pipeline.formats.judgments import GRADE_RULE, Judgments, grades_of, is_grade, make_judgments
 from pipeline.formats.texts import BATCH_ROWS, Batch, Block, Located, parse_lines, read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+CSV_BLOCK_BYTES = 16 << 20  # no cell may be longer
 
 
 @dataclass(frozen=True)
@@ -108,24 +111,30 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def read_rows(files: Sequence[Path], columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
-    """The rows of Parquet or JSON lines files; `optional` columns are read from a file that has them."""
+    """The rows of files, read as `form_of` tells; `optional` columns are read from a file that has them."""
+    readers = {"parquet": _parquet, "csv": _delimited, "tsv": _delimited}
     for path in files:
-        if path.name.endswith((".tsv", ".tsv.gz")):
-            raise InputError(f"{path}: a TSV file", allowed="Parquet or JSON lines", fix="convert it")
-        yield from (_parquet if path.suffix == ".parquet" else _json_lines)(path, columns, optional)
+        yield from readers.get(form_of(path), _json_lines)(path, columns, optional)
+
+
+def form_of(path: Path) -> str:
+    """How a file is read, by its ending: `parquet`, `csv`, `tsv`, or else `jsonl`."""
+    ending = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    return ending if ending in ("parquet", "csv", "tsv") else "jsonl"
 
 
 def read_judgments(
-    files: Sequence[Path], query: str, passage: str, grade: str, grade_is_optional: bool = False
+    files: Sequence[Path], query: str, passage: str, grade: str | None, grade_is_optional: bool = False
 ) -> Judgments:
-    """Judgments from Parquet or JSON lines files with columns of those names.
+    """Judgments from files with columns of those names.
 
-    With `grade_is_optional`, a table without that column lists relevant passages, of grade 1.
+    A table lists relevant passages, of grade 1, if `grade` is None; with `grade_is_optional` also if it lacks
+    that column.
     """
     import pyarrow as pa
 
-    required = [query, passage] if grade_is_optional else [query, passage, grade]
-    rows = list(read_rows(files, required, [grade]))
+    graded = [grade] if grade is not None else []
+    rows = list(read_rows(files, [query, passage, *([] if grade_is_optional else graded)], graded))
     if not rows:
         raise InputError(f"{files[0]}: has no judgments", fix="check data.split")
     return make_judgments(
@@ -138,9 +147,19 @@ def read_judgments(
     )
 
 
-def _grades(rows: Rows, column: str) -> Array:
+def _grades(rows: Rows, column: str | None) -> Array:
     """The grades of judgments; 1 where the column is absent."""
-    return rows.numeric(column) if column in rows.columns else np.ones(len(rows))
+    if column is None or column not in rows.columns:
+        return np.ones(len(rows))
+    if not _is_text(rows.columns[column].type):
+        return rows.numeric(column)
+    texts = rows.strings(column)
+    try:
+        return grades_of(texts)
+    except ValueError:
+        row = next(row for row in range(len(rows)) if not is_grade(texts[row].as_py()))
+        found = f"{rows.place(row)}: '{column}' is {short_repr(texts[row].as_py())}"
+        raise InputError(found, allowed=GRADE_RULE, fix="correct that row") from None
 
 
 def _missing(where: str, missing: str, found: Sequence[str]) -> InputError:
@@ -172,6 +191,42 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path}: not readable as Parquet ({reason})", fix="fetch the file again") from None
+
+
+def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
+    """CSV as RFC 4180 describes it, quoted by `"`; TSV without quotes. Every cell is a text."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    is_csv = form_of(path) == "csv"
+    parse = csv.ParseOptions(
+        delimiter="," if is_csv else "\t", quote_char='"' if is_csv else False, newlines_in_values=is_csv
+    )
+    read = csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False)
+
+    def opened(file: pa.NativeFile, convert: csv.ConvertOptions) -> csv.CSVStreamingReader:
+        packed = path.name.lower().endswith(".gz")
+        return csv.open_csv(pa.CompressedInputStream(file, "gzip") if packed else file, read, parse, convert)
+
+    try:
+        with pa.OSFile(str(path)) as file:
+            # names first: a type that is guessed for a column that is not read could fail in a later block
+            present = opened(file, csv.ConvertOptions()).schema.names
+        for name in columns:
+            if name not in present:
+                raise _missing(str(path), name, present)
+        wanted = [name for name in dict.fromkeys((*columns, *optional)) if name in present]
+        texts = csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string()))
+        with pa.OSFile(str(path)) as file:
+            start, position = 1, 0
+            for batch in opened(file, texts):
+                end, now = start + len(batch), file.tell()
+                arrays = dict(zip(wanted, batch.columns, strict=True))
+                yield Rows(arrays, str(path), "row", range(start, end), now - position)
+                start, position = end, now
+    except (pa.ArrowException, OSError) as error:
+        form, reason = form_of(path).upper(), str(error).splitlines()[0]
+        raise InputError(f"{path}: not readable as {form} ({reason})", fix="correct the file") from None
 
 
 def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
