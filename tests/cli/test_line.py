@@ -107,11 +107,12 @@ def test_what_data_may_name(place: Path, data: str, section: str, settings: list
     assert planned == keys("c.yaml", *sets)[0][1]
 
 
-def test_a_suite_by_name_and_by_file(place: Path) -> None:
+def test_a_suite_by_name_and_by_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = {"collections": {"one": {"data": {"source": "beir", "path": "small"}}}}
     (place / "own.yaml").write_text(yaml.safe_dump(listed), encoding="utf-8")
     said("run", "--model", "bm25", "--data", "own.yaml")
     assert (place / "results" / "bm25-own" / "one" / "metrics.json").is_file()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # it would be asked for for minutes
     done = CliRunner().invoke(app, ["run", "--model", "bm25", "--data", "nanobeir"])
     assert "NanoArguAna" in done.stderr
 
