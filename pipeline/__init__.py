@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import compare
     from pipeline.config.files import load_config, load_configs
     from pipeline.core.errors import InputError
+    from pipeline.data.given import write_collection
 
     __version__: str
 
@@ -41,6 +42,7 @@ __all__ = [
     "run_benchmark",
     "run_benchmarks",
     "verify",
+    "write_collection",
 ]
 
 _HOMES = {
@@ -55,6 +57,7 @@ _HOMES = {
     "run_benchmark": "api",
     "run_benchmarks": "api",
     "verify": "api",
+    "write_collection": "data.given",
 }
 
 for _name in ("HF_HUB_DISABLE_TELEMETRY", "DISABLE_TELEMETRY", "DO_NOT_TRACK"):

@@ -21,6 +21,7 @@ from pipeline.run.running import Outcome, Run, finish, prepare, run_each
 if TYPE_CHECKING:
     from pipeline.comparison.verify import Verification
     from pipeline.data.description import TokenCounter
+    from pipeline.formats.given import Given
     from pipeline.metrics.evaluation import Evaluation
     from pipeline.run.forecast import Forecast
     from pipeline.run.reproduction import Reproduction
@@ -309,18 +310,20 @@ def _token_counter(benchmarks: Sequence[Benchmark]) -> TokenCounter | None:
 
 
 def evaluate(
-    qrels: str | Path,
-    run: str | Path,
+    qrels: Given,
+    run: Given,
     measures: str | Sequence[str] = MEASURES,
     *,
     ignore_identical_ids: bool = False,
     single_precision: bool = False,
 ) -> Evaluation:
-    """Score any TREC run with TREC or BEIR judgments; `.gz` is accepted.
+    """Score any run with any judgments.
 
     Args:
-        qrels: Judgment file.
-        run: Run file.
+        qrels: A TREC or BEIR judgment file, perhaps `.gz`; `{query: {document: grade}}`; or a table such as a
+            pandas DataFrame with the columns `query_id` (or `qid`, `q_id`), `passage_id` (or `doc_id`,
+            `docid`, `docno`, `pid`) and `grade` (or `relevance`, `rel`, `label`).
+        run: A TREC run file, perhaps `.gz`; `{query: {document: score}}`; or such a table with `score`.
         measures: Names as in docs/measures.md, as a list or separated by commas.
         ignore_identical_ids: Drop documents whose id is the query's own.
         single_precision: Compare scores as float32, as trec_eval did before 9.0.8 and pytrec_eval does.

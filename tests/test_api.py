@@ -21,6 +21,7 @@ FUNCTIONS = {
     "run_benchmark",
     "run_benchmarks",
     "verify",
+    "write_collection",
 }
 
 

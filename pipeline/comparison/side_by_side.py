@@ -34,6 +34,8 @@ from pipeline.results.suite_folder import SavedSuite
 from pipeline.retrievers.sections import SECTIONS
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pipeline.comparison.groups import GroupComparison
 
 OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters")
@@ -136,6 +138,19 @@ class Comparison(Displayed):
         The column `against` holds the second result of a pair; `collection` is empty in rows of macro means;
         `value` is a mean, or the difference of a pair.
         """
+        keys, named = self._figures()
+        cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
+        columns = [Column("measure"), *map(Column, keys)]
+        return Table("", columns, [[self.measure, *row] for row in cells])
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """What `figures` has, as a pandas DataFrame."""
+        import pandas as pd
+
+        keys, named = self._figures()
+        return pd.DataFrame([{"measure": self.measure, **row} for row in named], columns=["measure", *keys])
+
+    def _figures(self) -> tuple[list[str], list[JsonObject]]:
         rows: list[JsonObject] = []
         for entry, document in zip(self.results, self._entries(), strict=True):
             by_collection = entry.by_collection if document.pop("by_collection", None) else {}
@@ -150,10 +165,7 @@ class Comparison(Displayed):
         renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
         named = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]
         first = ["name", "against", *(["collection"] if self.of_suites else [])]
-        keys = dict.fromkeys([*first, *(key for row in named for key in row)])
-        cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
-        columns = [Column("measure"), *map(Column, keys)]
-        return Table("", columns, [[self.measure, *row] for row in cells])
+        return list(dict.fromkeys([*first, *(key for row in named for key in row)])), named
 
     def _entries(self) -> list[JsonObject]:
         keys = (*OF_BOTH, *(OF_SUITES if self.of_suites else OF_ONE))

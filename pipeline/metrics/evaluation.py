@@ -14,7 +14,7 @@ from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,9 @@ from pipeline.core.json_record import ShortRankings, Ties, scoring_notes
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking, Scores
 from pipeline.core.table import Column, Displayed, Table, measure_table, table_of
-from pipeline.formats.judgments import Judgments, read_qrels
-from pipeline.formats.runs import Run, read_run
+from pipeline.formats.given import Given, judgments_of, run_of
+from pipeline.formats.judgments import Judgments
+from pipeline.formats.runs import Run
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import (
     compute_measures,
@@ -38,6 +39,9 @@ from pipeline.metrics.scoring import (
 )
 from pipeline.metrics.statistics import Interval, estimate
 from pipeline.metrics.ties import tie_ranges
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,13 @@ class Evaluation(Displayed):
             "ties": self.ties.model_dump() if self.ties else None,
         }
 
+    def to_dataframe(self) -> pd.DataFrame:
+        """The values as a pandas DataFrame: a row per query, a column per measure."""
+        import pandas as pd
+
+        queries = pd.Index(self.query_ids, name="query_id")
+        return pd.DataFrame(self.values, index=queries, columns=list(map(str, self.measures)))
+
     def tables(self) -> list[Table]:
         """A measure a row; the title says which queries the means are over."""
         merged = counted(self.repeated, "repeated judgment")
@@ -140,8 +151,8 @@ def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
 
 
 def evaluate_files(
-    qrels_path: Path | str,
-    run_path: Path | str,
+    qrels_given: Given,
+    run_given: Given,
     measures: Sequence[Measure],
     ignore_identical_ids: bool = False,
     single_precision: bool = False,
@@ -149,26 +160,27 @@ def evaluate_files(
     """Score a TREC run with TREC or BEIR judgments; refused if no query of the run is judged.
 
     Args:
-        qrels_path: The judgments; `.gz` is accepted for both files.
-        run_path: The run.
+        qrels_given: The judgments; `.gz` is accepted for both files.
+        run_given: The run.
         measures: The measures to compute.
         ignore_identical_ids: Remove hits whose document id is the query's own id before ranks are counted.
         single_precision: Compare scores as float32, as trec_eval did before 9.0.8, and not as float64.
     """
-    qrels = read_qrels(qrels_path)
-    joined = join_run_and_qrels(read_run(run_path), qrels, single_precision)
+    qrels = judgments_of(qrels_given)
+    joined = join_run_and_qrels(run_of(run_given), qrels, single_precision)
     if len(joined.query_ids) == joined.missing:
+        judged = _name(qrels_given, "the judgments")
         raise InputError(
-            f"no query of {run_path} is judged in {qrels_path}",
+            f"no query of {_name(run_given, 'the run')} is judged in {judged}",
             allowed="a run and judgments of the same queries",
-            fix=f"compare their ids: {qrels_path} has {joined.query_ids[0].as_py()!r}",
+            fix=f"compare their ids: {judged} has {joined.query_ids[0].as_py()!r}",
         )
     ranking = joined.ranking
     if ignore_identical_ids:
         ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
-    judged = ranking, joined.qrels, len(joined.query_ids), measures
-    values, shares = compute_measures(*judged), judged_shares(*judged)
-    ties = tie_ranges(*judged, values, np.arange(len(values)))
+    scored = ranking, joined.qrels, len(joined.query_ids), measures
+    values, shares = compute_measures(*scored), judged_shares(*scored)
+    ties = tie_ranges(*scored, values, np.arange(len(values)))
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
         measures=list(measures),
@@ -178,11 +190,16 @@ def evaluate_files(
         missing=joined.missing,
         unjudged=joined.unjudged,
         repeated=qrels.repeated,
-        run=Path(run_path).name,
+        run=Path(_name(run_given, "")).name,
         short_rankings=short_rankings(ranking, measures),
         judged={name: float(share.mean()) for name, share in shares.items()},
         ties=ties,
     )
+
+
+def _name(given: Given, otherwise: str) -> str:
+    """A file's path, or what values that are no file are called."""
+    return str(given) if isinstance(given, str | Path) else otherwise
 
 
 def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = False) -> JoinedRun:

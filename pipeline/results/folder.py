@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -23,6 +23,9 @@ from pipeline.core.table import Displayed, Table
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.tables import mean_sentence, result_table
 from pipeline.storage.artifacts import MANIFEST
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METRICS, PER_QUERY, RUN = "metrics.json", "per_query.csv", "run.trec"
 FILES = (METRICS, PER_QUERY, RUN, MANIFEST)
@@ -69,6 +72,14 @@ class Result(Displayed):
             low, high = record.intervals.get(measure) or (None, None)
             return mean_sentence(record.name, measure, mean, low, high, record.queries, self.of_suite)
         return ""
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """The values as a pandas DataFrame: a row per scored query, a column per measure."""
+        import pandas as pd
+
+        saved = read_result(self.folder)
+        index = pd.Index(saved.query_ids, name="query_id")
+        return pd.DataFrame(saved.values, index=index, columns=list(saved.measures))
 
     def tables(self) -> list[Table]:
         """The measures."""

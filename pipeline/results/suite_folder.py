@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -26,6 +26,9 @@ from pipeline.results.folder import METRICS, ROUNDING, Result, SavedResult, read
 from pipeline.results.records import Metrics
 from pipeline.results.tables import published_table, suite_table
 from pipeline.storage import whole_files
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAIN = "main measures"
 ALSO = "main"
@@ -159,6 +162,13 @@ class SuiteResult(Result):
     def reused(self) -> list[str]:
         """The stages whose artifacts were in the cache, as `COLLECTION/STAGE`."""
         return [row.stage for row in self.record.stages if row.reused]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """The values of each collection, under its name in a further level of the index."""
+        import pandas as pd
+
+        own = {name: result.to_dataframe() for name, result in self.results.items()}
+        return pd.concat(own, names=["collection", "query_id"])
 
     def tables(self) -> list[Table]:
         """Collections and measures; then published scores, if the suite gives any."""

@@ -1,0 +1,124 @@
+"""Judgments, runs and texts as dictionaries and DataFrames: the same numbers as from files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import pytrec_eval
+
+import pipeline
+from pipeline import InputError, compare, evaluate, run_benchmark, write_collection
+
+QRELS = {"q1": {"a": 2, "b": 0, "c": 1}, "q2": {"b": 1}, "q3": {"a": 1}}
+RUN = {"q1": {"b": 0.9, "a": 0.5, "x": 0.5}, "q2": {"a": 1.0, "b": 2.0}, "q9": {"a": 1.0}}
+MEASURES = ["ndcg@10", "map", "mrr"]
+
+
+def frame(values: dict[str, dict[str, Any]], *names: str) -> pd.DataFrame:
+    rows = [(query, name, value) for query, own in values.items() for name, value in own.items()]
+    return pd.DataFrame(rows, columns=list(names))
+
+
+def test_dictionaries_give_trec_eval_s_values() -> None:
+    found = evaluate(QRELS, RUN, MEASURES)
+    names = ["ndcg_cut.10", "map", "recip_rank"]
+    theirs = pytrec_eval.RelevanceEvaluator(QRELS, names).evaluate(RUN)
+    assert found.query_ids == ["q1", "q2", "q3"]
+    assert (found.missing, found.unjudged) == (1, 1)
+    for row, query in enumerate(["q1", "q2"]):
+        assert found.values[row] == pytest.approx([theirs[query][name.replace(".", "_")] for name in names])
+
+
+@pytest.mark.parametrize(
+    ("judged", "ranked"),
+    [
+        (("query_id", "passage_id", "grade"), ("query_id", "passage_id", "score")),
+        (("qid", "docno", "label"), ("qid", "docno", "score")),
+        (("query_id", "doc_id", "relevance"), ("q_id", "doc_id", "score")),
+    ],
+)
+def test_tables_and_files_give_the_same(
+    tmp_path: Path, judged: tuple[str, ...], ranked: tuple[str, ...]
+) -> None:
+    (tmp_path / "qrels").write_text(
+        "".join(f"{q} 0 {d} {g}\n" for q, own in QRELS.items() for d, g in own.items()), encoding="utf-8"
+    )
+    of_files = evaluate(tmp_path / "qrels", RUN, MEASURES)
+    of_tables = evaluate(frame(QRELS, *judged), frame(RUN, *ranked), MEASURES)
+    assert of_tables.json() == of_files.json() == evaluate(QRELS, RUN, MEASURES).json()
+    values = of_tables.to_dataframe()
+    assert values.loc["q2", "mrr"] == 1.0
+    assert values.index.name == "query_id"
+    assert values.columns.tolist() == MEASURES
+
+
+NONE = float("nan")
+WRONG: dict[str, tuple[Any, Any, str]] = {
+    "a list": ([("q1", "a", 1)], RUN, "qrels is .*a file, {query: {document: number}}"),
+    "no column": (frame(QRELS, "qid", "document", "rel"), RUN, "qrels: no column 'passage_id' or .*it has"),
+    "a text": (QRELS, {"q1": {"a": "high"}}, "run: could not convert"),
+    "no number": (QRELS, {"q1": {"a": NONE}}, "run: a score is not a number"),
+    "half a grade": ({"q1": {"a": 0.5}}, RUN, r"qrels, row 0: the grade is 0\.5"),
+    "nothing": (QRELS, {}, "run: has no line"),
+    "other queries": (QRELS, {"z": {"a": 1.0}}, "no query of the run is judged in the judgments"),
+    "twice": (QRELS, pd.concat([frame(RUN, "qid", "docno", "score")] * 2), "document 'b' twice for query"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("qrels", "run", "message"), WRONG.values(), ids=list(WRONG))
+def test_other_values_are_refused(qrels: Any, run: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        evaluate(qrels, run)
+
+
+PASSAGES = {
+    "a": {"title": "Cats", "text": "the cat sat"}, "b": "a dog ran", "c": "the cat slept", "d": "rain",
+}  # fmt: skip
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Callable[..., pipeline.api.Result]:
+    def run(data: dict[str, str], name: str = "t") -> pipeline.api.Result:
+        return run_benchmark({
+            "name": name, "data": data, "model": {"backend": "bm25"}, "evaluate": {"measures": MEASURES},
+            "cache": str(tmp_path / "indexes"), "output": str(tmp_path / "results"),
+        })  # fmt: skip
+
+    return run
+
+
+def test_a_collection_of_values_is_run_and_reused(tmp_path: Path, ran: Callable[..., Any]) -> None:
+    queries = {"q1": "cat sat", "q2": "dog", "q3": "cats"}
+    data = write_collection(tmp_path / "mine", PASSAGES, queries, QRELS)
+    first = ran(data)
+    assert first.metrics["queries"] == 3
+    texts = [
+        (each["title"], each["text"]) if isinstance(each, dict) else ("", each) for each in PASSAGES.values()
+    ]
+    table = pd.DataFrame(texts, columns=["title", "text"]).assign(doc_id=list(PASSAGES))
+    asked = pd.DataFrame(queries.items(), columns=["qid", "text"])
+    again = ran(
+        write_collection(tmp_path / "table", table, asked, frame(QRELS, "qid", "docno", "label")), "u"
+    )
+    assert {"data", "index", "search"} <= set(again.reused)
+    assert write_collection(tmp_path / "mine", PASSAGES, queries, QRELS) == data
+    with pytest.raises(InputError, match=r"holds corpus\.jsonl, which is not of this collection"):
+        write_collection(tmp_path / "mine", {**PASSAGES, "e": "new"}, queries, QRELS)
+    values = first.to_dataframe()
+    assert np.allclose(values.mean(), [first.metrics["metrics"][name] for name in MEASURES])
+    compared = compare([first, again]).to_dataframe()
+    assert compared["name"].tolist() == ["t", "u", "t"]
+    assert compared["value"].tolist()[2] == 0.0
+
+
+def test_a_collection_without_judgments_is_searched(tmp_path: Path, ran: Callable[..., Any]) -> None:
+    assert ran(write_collection(tmp_path / "mine", PASSAGES, {"q1": "cat"})).metrics["metrics"] == {}
+    for passages in ({"a": 5}, ["a"], {"a": {"title": 1}}):
+        with pytest.raises(InputError, match="passages: "):
+            write_collection(tmp_path / "other", passages, {"q1": "cat"})
+    assert not (tmp_path / "other").exists()
