@@ -98,7 +98,11 @@ def _show_result(result: Result, verbose: bool) -> None:
     from pipeline.results.tables import result_table, section_tables, stage_table
 
     record = result.record
-    show(result_table(record))
+    measured = result_table(record)
+    if record.metrics:
+        show(measured)
+    else:
+        print(*measured.notes)
     if verbose:
         own = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*own.values())))

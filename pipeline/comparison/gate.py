@@ -17,7 +17,7 @@ from pipeline.comparison.inputs import Given, check, draw_order, most_lost, read
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, JsonObject
-from pipeline.core.table import NO_INTERVAL, Column, Displayed, FilledColumn, Table, table_of
+from pipeline.core.table import Column, Displayed, FilledColumn, Table, no_interval, table_of
 from pipeline.metrics.betting import Bets, BetsInOrder
 from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.power import queries_to_decide
@@ -166,7 +166,7 @@ class Gate(Displayed):
         title = f"{self.result} against {self.baseline}"
         notes = [] if self.same else [BETTING if self.guarantee else LEGEND]
         if any(each.ci_low is None for each in measures) and not self.same:
-            notes.append(NO_MACRO_INTERVAL if self.smallest[1] else NO_INTERVAL)
+            notes.append(NO_MACRO_INTERVAL if self.smallest[1] else no_interval(measures[0].queries))
         return [table_of(title, columns, [f"{self.message}.", *notes, *self.slices])]
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair, deciding_p
 from pipeline.core.display import counted, figure
-from pipeline.core.table import NO_INTERVAL, SOFT_HYPHEN, Cell, Column, FilledColumn, Table, table_of
+from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, no_interval, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL
 
@@ -113,7 +113,7 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
     if several and (of_suites or entries[0].rank_low):
         notes.append(SUITE_RANKS if of_suites else RANKS)
     if any(entry.ci_low is None for entry in entries):
-        notes.append(NO_MACRO_INTERVAL if of_suites else NO_INTERVAL)
+        notes.append(NO_MACRO_INTERVAL if of_suites else no_interval(entries[0].queries))
     if groups:
         notes.append(GROUPED.format(", ".join(sorted(set(groups.values())))))
     return table_of(f"{measure} over {queries}", columns, notes)
@@ -192,7 +192,8 @@ def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> T
     ]
     notes = [" ".join(filter(None, said))]
     if any(pair.ci_low is None for pair in pairs):
-        notes.append(NO_MACRO_INTERVAL if of_suites else NO_INTERVAL)
+        queries = pairs[0].wins + pairs[0].ties + pairs[0].losses
+        notes.append(NO_MACRO_INTERVAL if of_suites else no_interval(queries))
     return table_of(f"differences in {measure}, {over}", columns, notes)
 
 

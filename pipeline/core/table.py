@@ -150,15 +150,22 @@ class Displayed:
         return "".join(html_table(table) for table in self.tables())
 
 
-NO_INTERVAL = (
-    "No interval: fewer than 25 queries, fewer than 5 values (of differences, a third) unlike the most "
-    "common one, or one query more could carry a third of the variance."
-)
+def no_interval(queries: int) -> str:
+    """Why a mean over so many queries has no interval; see `pipeline.metrics.statistics`."""
+    if queries < 25:
+        return f"No interval: {queries} queries; it takes 25."
+    return (
+        "No interval: fewer than 5 values (of differences, a third) unlike the most common one, or one query "
+        "more could carry a third of the variance."
+    )
+
+
 UNJUDGED = "judged: share of the top k that has a grade."
 
 
 def measure_table(
     title: str,
+    queries: int,
     means: Mapping[str, float],
     intervals: Mapping[str, tuple[float, float] | None],
     judged: Mapping[str, float],
@@ -178,7 +185,7 @@ def measure_table(
         (Column("mean", "right", "never"), means.values()),
         (Column("95% interval", "right"), ends),
     ]
-    notes = [] if all(ends) else [NO_INTERVAL]
+    notes = [] if all(ends) else [no_interval(queries)]
     if any(share < 1 for share in judged.values()):
         columns.append((Column("judged", "right", "never"), map(judged.get, means)))
         notes.append(UNJUDGED)

@@ -136,7 +136,9 @@ class Evaluation(Displayed):
             + (f", {merged} merged" if self.repeated else "")
         )
         moved = self.ties.moved if self.ties else {}
-        table = measure_table(title, self.mean_by_measure, self.interval_by_measure, self.judged, moved)
+        table = measure_table(
+            title, len(self.query_ids), self.mean_by_measure, self.interval_by_measure, self.judged, moved
+        )
         notes = [f"{note}." for note in scoring_notes(self.short_rankings, self.ties)]
         return [replace(table, notes=[*table.notes, *notes])]
 

@@ -36,7 +36,7 @@ def result_table(record: Metrics) -> Table:
     published = {
         cell.measure: (cell.expected, cell.verdict) for cell in record.expected if cell.got is not None
     }
-    table = measure_table(title, record.metrics, record.intervals, judged, moved, published)
+    table = measure_table(title, record.queries, record.metrics, record.intervals, judged, moved, published)
     left = [
         f"{cell.measure}, published as {cell.expected:g}: {cell.verdict}, {cell.reason}."
         for cell in record.expected

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pipeline.core.records import Float64
-from pipeline.core.table import NO_INTERVAL
+from pipeline.core.table import no_interval
 from pipeline.metrics import resampling
 from pipeline.metrics.paired import holm, standings
 from pipeline.metrics.resampling import randomization_test, resampled_means
@@ -47,7 +47,8 @@ def test_the_interval_is_scipy_s() -> None:
 def test_no_interval_without_enough_queries_or_values(values: list[float], shown: bool) -> None:
     (interval,) = estimate([np.array(values)[:, None]]).intervals
     assert (interval is not None) == shown
-    assert f"{MIN_QUERIES} queries, fewer than {MIN_OTHERS} " in NO_INTERVAL
+    assert f"it takes {MIN_QUERIES}" in no_interval(MIN_QUERIES - 1)
+    assert f"fewer than {MIN_OTHERS} values" in no_interval(MIN_QUERIES)
 
 
 def test_no_interval_where_one_query_more_would_decide() -> None:
