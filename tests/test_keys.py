@@ -71,6 +71,7 @@ air-bench = data: {source: air-bench, path: qa_wiki_en, split: dev}; model: {bac
 belebele = data: {source: belebele, path: belebele, language: sw}; model: {backend: flag, name: BGE}
 two tables = data: {source: hub, path: rows, split: dev, corpus_path: texts}; model: FLAG
 hub = data: {source: hub, path: owner/rows, split: dev, corpus_path: owner/texts}; model: TINY
+named columns = data: {source: table, NAMED}; model: {backend: flag, name: BGE}
 precomputed = model: {backend: precomputed, GIVEN}
 served = model: {backend: http, name: some-model, url: http://localhost:1/v1}
 chain = model: {backend: sentence-transformers, name: BGE}
@@ -97,6 +98,7 @@ SHORT = {
     "TINY": "{backend: flag, name: owner/tiny}",
     "SELF": "{backend: sentence-transformers, name: BGE}",
     "GIVEN": "passages: passages.npy, queries: queries.npy",
+    "NAMED": "corpus_file: data/corpus.jsonl, queries_file: data/queries.jsonl, judgments_file: one.trec",
     "BGE": "./bge-small-en-v1.5",
 }
 
@@ -133,6 +135,17 @@ data.ignored=none on bright
 data.domain=biology on bright
 data.subset=en on subsets
 data.dataset=other on air-bench
+data.corpus_file=other/corpus.jsonl on named columns
+data.corpus_id=name on named columns
+data.corpus_text=body on named columns
+data.corpus_title=head on named columns
+data.queries_file=data/corpus.jsonl on named columns
+data.query_id=name on named columns
+data.query_text=words on named columns
+data.judgments_file=two.trec on named columns
+data.judged_query=q on named columns
+data.judged_passage=p on named columns
+data.grade=rel on named columns
 data.corpus_language=en on belebele
 data.language=en on belebele
 data.query_column=question on tables
@@ -513,6 +526,9 @@ append data/qrels/dev.tsv:
 append bge-small-en-v1.5/modeling.py: VECTORS
 append bge-small-en-v1.5/README.md:
 flip data/corpus.jsonl: PASSAGES on cut
+flip data/corpus.jsonl: PASSAGES on named columns
+flip data/queries.jsonl: QUERIES on named columns
+append one.trec: QUERIES on named columns
 flip bge-small-en-v1.5/model.safetensors: VECTORS on cut
 append bge-small-en-v1.5/tokenizer.json: CHUNKS VECTORS on cut
 flip rows/data/dev-00000-of-00001.parquet: ALL on tables
