@@ -75,6 +75,21 @@ def make_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
     return make
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _models_of_user(make_once: Callable[..., Path]) -> Iterator[None]:
+    """Models are prepared once for all tests, and nothing in the user's own folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCHMARCO_CACHE", str(make_once("user-cache", lambda folder: None)))
+        yield
+
+
+@pytest.fixture
+def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which models are prepared for this test alone."""
+    monkeypatch.setenv("BENCHMARCO_CACHE", str(tmp_path / "models"))
+    return tmp_path / "models"
+
+
 @pytest.fixture(scope="session")
 def conversion_server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Runs a module that converts a model, as `subprocess.run` does; see `tests/conversion_server.py`."""

@@ -1,11 +1,11 @@
 """A process that has imported everything and started nothing, from which real commands fork in no time.
 
 It reads a JSON line for each command on stdin: `arguments`, the `folder` to run in, the `log` folder for
-`stdout` and `stderr`, and perhaps `at`: the call of this process at which something happens to it, as
-`{"call": "replace", "number": 3, "signal": 9}` (killed before its third rename) or with `"errno": 28`
-(the call is refused); with a `path` only calls on paths that contain it count. It answers with the exit
-code, and leaves in `calls` how many there were. A command that is stopped by SIGSTOP is answered for twice:
-with its number, and when it has ended.
+`stdout` and `stderr`, the folder of prepared `models`, and perhaps `at`: the call of this process at which
+something happens to it, as `{"call": "replace", "number": 3, "signal": 9}` (killed before its third rename)
+or with `"errno": 28` (the call is refused); with a `path` only calls on paths that contain it count. It
+answers with the exit code, and leaves in `calls` how many there were. A command that is stopped by SIGSTOP is
+answered for twice: with its number, and when it has ended.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def command(wanted: dict[str, Any]) -> None:
     """Become the command; does not return."""
     log = Path(wanted["log"])
     os.chdir(wanted["folder"])
+    os.environ["BENCHMARCO_CACHE"] = wanted["models"]
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(log / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -51,12 +51,15 @@ class Opener(Generic[Settings, Resolved, Loaded]):
         return None
 
     def prepare_once(self, model: Resolved, store: Store) -> Artifact | None:
-        """As `prepare`; the time to make the artifact is reported apart from its stage's."""
+        """As `prepare`, once for all benchmarks of this user; the time it takes is not its stage's."""
         recipe = self.recipe(model)
-        if recipe is None or store.find(recipe):
+        if recipe is None:
             return self.prepare(model, store)
+        kept = store.for_models(recipe)
+        if kept.find(recipe):
+            return self.prepare(model, kept)
         with machine.preparing():
-            return self.prepare(model, store)
+            return self.prepare(model, kept)
 
     def load(self, settings: Settings, model: Resolved, prepared: Path | None) -> Loaded:
         """Load a model; `prepared` is the folder that `prepare` made of it, or None."""

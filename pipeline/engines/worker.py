@@ -21,7 +21,7 @@ from pipeline.engines.cluster import Handle
 from pipeline.engines.engine import Content, Job
 from pipeline.models.model import Ready
 from pipeline.storage.artifacts import Draft, Recipe
-from pipeline.storage.store import Store
+from pipeline.storage.store import Store, user_store
 
 CHUNK = 64 << 20  # bytes of a file that travel at once
 
@@ -90,12 +90,6 @@ class ShippedFiles:
         return folder
 
 
-def node_store() -> Store:
-    """Where this machine keeps files that were sent to it: a cache like any other, of this user."""
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Store(Path(caches) / "benchmarco")
-
-
 @dataclass(frozen=True)
 class WorkerModel:
     """A model as it is sent to a worker.
@@ -151,7 +145,7 @@ class Worker:
         # the libraries read these when they are imported
         os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
         self._model: Content = None
-        self._store = node_store()
+        self._store = user_store()
 
     def join(
         self, model: WorkerModel | None, contents: dict[str, list[Handle]] | None

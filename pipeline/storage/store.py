@@ -50,6 +50,7 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._of_user: Store | None = None
         self._in_use: dict[str, locks.Lock] = {}
         self._reported: set[Path] = set()  # folders whose damage was logged
 
@@ -61,8 +62,21 @@ class Store:
 
     def close(self) -> None:
         """Let other processes remove the artifacts; what is mapped into memory stays readable."""
+        if self._of_user:
+            self._of_user.close()
         while self._in_use:
             self._in_use.popitem()[1].release()
+
+    def for_models(self, recipe: Recipe) -> Store:
+        """Where a prepared model is kept: the user's store, which benchmarks of every folder share.
+
+        It is this one if it has the artifact already, or if the user's cannot be written.
+        """
+        if self.find(recipe):
+            return self
+        if self._of_user is None:
+            self._of_user = user_store()
+        return self._of_user if _writable(self._of_user.root) else self
 
     def folder(self, recipe: Recipe) -> Path:
         """The folder of the artifact of `recipe`, which may not exist."""
@@ -193,6 +207,24 @@ class Store:
         finally:
             if lock:
                 lock.release()
+
+
+def user_store() -> Store:
+    """The store of this user on this machine: prepared models, and files that a cluster sent here.
+
+    It is `$BENCHMARCO_CACHE`, or `benchmarco` in `$XDG_CACHE_HOME` or `~/.cache`.
+    """
+    named, caches = os.environ.get("BENCHMARCO_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    return Store(Path(named) if named else Path(caches or os.path.expanduser("~/.cache")) / "benchmarco")
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a folder is there, or could be made, and can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def is_own(folder: Path) -> bool:

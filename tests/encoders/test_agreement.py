@@ -99,12 +99,12 @@ def encoder(folder: Path, store: Path, backend: str, precision: str) -> Encoder:
 
 @pytest.mark.parametrize("model", [with_an_outlier_channel, with_sharp_attention, with_one_direction])
 def test_a_model_that_int16_loses_on_words_alone_is_refused(
-    model: Callable[[Any], Any], saved: Callable[[Any], Path], tmp_path: Path
+    model: Callable[[Any], Any], saved: Callable[[Any], Path], own_models: Path
 ) -> None:
     said = r"cannot be computed in int16: a text of \d+ tokens has a cosine of .* limit is .*openvino"
     with pytest.raises(InputError, match=said):
-        encoder(saved(model(WORDS)), tmp_path / "store", "native", "int16")
-    assert not list((tmp_path / "store").glob("native/*/manifest.json"))
+        encoder(saved(model(WORDS)), own_models, "native", "int16")
+    assert not list(own_models.glob("native/*/manifest.json"))
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def network(name: str) -> Any:
 def test_every_network_and_pooling_is_torch_s(
     name: str,
     saved: Callable[[Any], Path],
-    tmp_path: Path,
+    own_models: Path,
     passages: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -147,8 +147,8 @@ def test_every_network_and_pooling_is_torch_s(
     import torch
 
     body = network(name)
-    native = backend(saved(body), Store(tmp_path / "store"))
-    (weights,) = (tmp_path / "store").glob("native/*/weights.npz")
+    native = backend(saved(body), Store(own_models))
+    (weights,) = own_models.glob("native/*/weights.npz")
     texts = [*passages[:5], "a [PAD] b", "word " * 400]
     for pooling in ("cls", "mean", "last_token"):
         reference = Fp32Model(weights, pooling)
@@ -199,18 +199,18 @@ def test_another_model_is_refused(case: str, saved: Callable[[Any], Path], tmp_p
     assert not (tmp_path / "weights.npz").exists()
 
 
-def test_what_is_refused_is_said_with_what_to_do(saved: Callable[[Any], Path], tmp_path: Path) -> None:
+def test_what_is_refused_is_said_with_what_to_do(saved: Callable[[Any], Path], own_models: Path) -> None:
     make, said = other_models()["no GELU"]
     with pytest.raises(InputError, match=f"packed in int16: ValueError: .*{said}.*model.backend to openvino"):
-        backend(saved(make()), Store(tmp_path / "store"))
-    assert not list((tmp_path / "store").glob("native/*/manifest.json"))
+        backend(saved(make()), Store(own_models))
+    assert not list(own_models.glob("native/*/manifest.json"))
 
 
 def test_it_is_compiled_once_and_what_is_kept_gives_the_same_vectors(
-    bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bge_folder: Path, own_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend(bge_folder, Store(tmp_path))
-    (weights,) = tmp_path.glob("native/*/weights.npz")
+    backend(bge_folder, Store(own_models))
+    (weights,) = own_models.glob("native/*/weights.npz")
     script = (
         "import hashlib\n"
         "from pathlib import Path\n"

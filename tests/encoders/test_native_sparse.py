@@ -84,7 +84,7 @@ def encoded(encoder: Encoder, texts: list[str]) -> Any:
     [("Bert", None), ("Bert", "log1p_relu"), ("XLMRoberta", "relu"), ("DistilBert", None)],
 )
 def test_weights_are_torch_s(
-    kind: str, activation: str | None, saved: Callable[..., Path], tmp_path: Path, passages: list[str]
+    kind: str, activation: str | None, saved: Callable[..., Path], own_models: Path, passages: list[str]
 ) -> None:
     import torch
 
@@ -92,10 +92,10 @@ def test_weights_are_torch_s(
     if activation:
         as_splade_pooling(folder, pooling_strategy="max", activation_function=activation)
     texts = [*passages[:6], "a", "word " * 400]
-    encoder = opened(folder, Store(tmp_path / "store"))
+    encoder = opened(folder, Store(own_models))
     together = encoded(encoder, texts)
     assert (np.concatenate([encoded(encoder, [text]) for text in texts]) == together).all()
-    (weights,) = (tmp_path / "store").glob("native/*/weights.npz")
+    (weights,) = own_models.glob("native/*/weights.npz")
     network, reference = splade_network(folder, SETTINGS), Fp32Splade(weights)
     for text, row in zip(texts, together, strict=True):
         ids = torch.tensor([encoder.backend.tokenizer.encode(text).ids])

@@ -25,14 +25,8 @@ def cluster(kept_by_nodes: Path) -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(kept_by_nodes.parent))
+        patch.setenv("BENCHMARCO_CACHE", str(kept_by_nodes))
         started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         started.add_node(num_cpus=1)
     yield started.address
     started.shutdown()
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process keeps nothing in the user's own folder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))

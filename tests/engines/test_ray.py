@@ -245,6 +245,7 @@ def test_workers_elsewhere_are_sent_the_model_that_was_calibrated_here(
     tmp_path: Path,
     cluster: str,
     kept_by_nodes: Path,
+    own_models: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_benchmark(config(emptied, "model.precision=int8"))
@@ -256,7 +257,7 @@ def test_workers_elsewhere_are_sent_the_model_that_was_calibrated_here(
     assert_same_results(emptied, alone)
     assert not (kept_by_nodes / "openvino").exists()  # no worker calibrated one of its own
     sent = [json.loads(path.read_text())["recipe"] for path in kept_by_nodes.glob("files/*/manifest.json")]
-    prepared = [json.loads(path.read_text()) for path in emptied.glob("indexes/openvino/*/manifest.json")]
+    prepared = [json.loads(path.read_text()) for path in own_models.glob("openvino/*/manifest.json")]
     (calibrated,) = (manifest for manifest in prepared if "corpus" in manifest["recipe"])
     assert {"files": calibrated["files"]} in [{"files": recipe["files"]} for recipe in sent]
 

@@ -58,7 +58,6 @@ def test_an_edited_letter_costs_one_passage_and_no_query(workplace: Path) -> Non
     assert encoded(metrics) == (1, 344)
     assert metrics.stage("queries").reused
     assert "passages: 344 of 345 texts had been encoded before" in stage_table(metrics).notes
-    shutil.copytree(workplace / "indexes" / "native", workplace / "other" / "native")
     assert encoded(run(workplace, *NATIVE, cache="other")) == (345, 0)
     again = vectors(workplace, *NATIVE, cache="other")
     assert vectors(workplace, *NATIVE).tobytes() == again.tobytes()

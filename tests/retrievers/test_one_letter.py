@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,6 @@ def test_one_passage_is_encoded_and_no_query(
     stages, _ = run("cache")
     count = stages["passages"].items
     assert stages["passages"].found == 0
-    shutil.copytree(folder / "cache" / "native", folder / "fresh" / "native")  # it need not be packed again
     corpus = folder / "data" / "corpus.jsonl"
     text = corpus.read_text(encoding="utf-8")
     place = text.index("e", len(text) // 2)

@@ -1,0 +1,49 @@
+"""Prepared models are kept once for all caches of a user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import run_benchmark
+
+
+@pytest.fixture
+def config() -> dict[str, Any]:
+    return {
+        "name": "t", "data": {"source": "sample", "corpus": 20, "queries": 5}, "search": {"top_k": 10},
+        "model": {"backend": "openvino", "name": "all-minilm-l6-v2"}, "evaluate": {"measures": ["ndcg@10"]},
+    }  # fmt: skip
+
+
+def prepared(folder: Path) -> set[Path]:
+    return {path.parent for path in folder.glob("openvino/*/manifest.json")}
+
+
+@pytest.mark.usefixtures("quick_conversion")
+def test_a_model_is_prepared_once_for_all_caches(
+    config: dict[str, Any], own_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(place: str) -> tuple[str, bool]:
+        """The key of the passages, and whether the model was prepared."""
+        places = {part: str(tmp_path / place / part) for part in ("cache", "output")}
+        result = run_benchmark({**config, **places})
+        seconds = result.record.stage("passages").preparing_seconds
+        (key,) = (path.name for path in (tmp_path / place / "cache" / "passages").iterdir())
+        return key, bool(seconds)
+
+    first, made = run("first")
+    assert (made, len(prepared(own_models)), prepared(tmp_path / "first" / "cache")) == (True, 1, set())
+    assert run("second") == (first, False)
+    (own_models / "openvino").rename(own_models / "moved")  # as an older cache, which has it
+    (own_models / "moved").rename(tmp_path / "first" / "cache" / "openvino")
+    for stage in ("passages", "index", "search", "evaluate"):
+        (tmp_path / "first" / "cache" / stage).rename(tmp_path / stage)
+    assert run("first") == (first, False)
+    assert prepared(own_models) == set()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BENCHMARCO_CACHE", str(tmp_path / "file" / "below"))  # cannot be made
+    assert run("third") == (first, True)
+    assert len(prepared(tmp_path / "third" / "cache")) == 1
