@@ -61,7 +61,11 @@ def pool(
         typer.Argument(metavar="RESULT_DIR", help="A result's folder."),
     ],
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What to judge: .tsv or .jsonl.  [default: pool.tsv]")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What to judge: .tsv or .jsonl.  [default: pool.tsv]  With --add: all judgments, as qrels.",
+        ),
     ] = None,
     depth: Annotated[
         int | None, typer.Option(min=1, help="Ranks of each result that are looked at.  [default: 10]")
@@ -84,20 +88,8 @@ def pool(
             allowed="--decide to write what is to be judged; benchmarco judge --labels to use it",
             fix="leave one out",
         )
-    if output and added:
-        raise InputError(
-            "--output and --add",
-            allowed="--output to write what is to be judged, then --add to score with it",
-            fix="name one of them",
-        )
-    from pipeline.comparison import pool as pools
-
     if added:
-        rescored = pools.score_again(folders, pools.read_grades(added))
-        if as_json:
-            print_json(rescored.json())
-        else:
-            show(*rescored.tables())
+        _score_with(folders, added, output, as_json)
         return
     if not decide and (queries is not None or seed is not None):
         raise InputError(
@@ -111,32 +103,64 @@ def pool(
             allowed="the measure's cutoff, as in precision@10",
             fix="leave --depth out",
         )
+    from pipeline.comparison.pool import check_pool_file
+
     output = output or Path("pool.tsv")
     check_output(output, "--output", folders)
-    pools.check_pool_file(output)
+    check_pool_file(output)
     if decide:
-        from pipeline.comparison import decide as decisions
+        _list_to_decide(folders, decide, queries, seed, output, as_json)
+    else:
+        _list_unjudged(folders, 10 if depth is None else depth, output, as_json)
 
-        drawn = decisions.pool_to_decide(
-            folders,
-            decide,
-            decisions.QUERIES if queries is None else queries,
-            decisions.SEED if seed is None else seed,
-        )
-        pools.write_pool(drawn.rows, output)
-        if as_json:
-            facts = {"measure": str(drawn.measure), "queries": drawn.queries, "of": drawn.total}
-            print_json({**facts, "pairs": len(drawn.rows), "output": str(output)})
-            return
-        print(
-            f"{drawn.queries:,} of {counted(drawn.total, 'query', 'queries')} drawn: "
-            f"{counted(len(drawn.rows), 'pair')} to judge can change a difference in {drawn.measure}"
-        )
-        if note := decisions.note_of(drawn.measure):
-            print(f"Note: {note}.")
-        print(f"written to {output}: judge it from the top, and stop anywhere", file=sys.stderr)
+
+def _score_with(folders: list[Path], added: Path, output: Path | None, as_json: bool) -> None:
+    """Score with the grades of a file too, and write all judgments to `output`."""
+    from pipeline.comparison import pool as pools
+
+    if output:
+        check_output(output, "--output", folders)
+        pools.check_new(output)
+    rescored = pools.score_again(folders, pools.read_grades(added), output)
+    if as_json:
+        print_json(rescored.json())
+    else:
+        show(*rescored.tables())
+    if output:
+        print(f"judgments written to {output}", file=sys.stderr)
+
+
+def _list_to_decide(
+    folders: list[Path], measure: str, queries: int | None, seed: int | None, output: Path, as_json: bool
+) -> None:
+    """Write the pairs of drawn queries that can change a difference."""
+    from pipeline.comparison import decide as decisions
+    from pipeline.comparison.pool import write_pool
+
+    drawn = decisions.pool_to_decide(
+        folders,
+        measure,
+        decisions.QUERIES if queries is None else queries,
+        decisions.SEED if seed is None else seed,
+    )
+    write_pool(drawn.rows, output)
+    if as_json:
+        facts = {"measure": str(drawn.measure), "queries": drawn.queries, "of": drawn.total}
+        print_json({**facts, "pairs": len(drawn.rows), "output": str(output)})
         return
-    depth = 10 if depth is None else depth
+    print(
+        f"{drawn.queries:,} of {counted(drawn.total, 'query', 'queries')} drawn: "
+        f"{counted(len(drawn.rows), 'pair')} to judge can change a difference in {drawn.measure}"
+    )
+    if note := decisions.note_of(drawn.measure):
+        print(f"Note: {note}.")
+    print(f"written to {output}: judge it from the top, and stop anywhere", file=sys.stderr)
+
+
+def _list_unjudged(folders: list[Path], depth: int, output: Path, as_json: bool) -> None:
+    """Write the unjudged passages among the first ranks."""
+    from pipeline.comparison import pool as pools
+
     pooled = pools.pool(folders, depth)
     pools.write_pool(pooled.rows, output)
     if as_json:

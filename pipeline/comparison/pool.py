@@ -191,8 +191,13 @@ def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> li
     return list(map(PoolRow, query_ids, passage_ids, query_texts, passage_texts))
 
 
-def score_again(folders: Sequence[Given], grades: Grades) -> Rescored:
+def score_again(folders: Sequence[Given], grades: Grades, output: Path | None = None) -> Rescored:
     """The measures of results with additional judgments, beside those without.
+
+    Args:
+        folders: The results.
+        grades: The additional judgments.
+        output: Where all judgments are written, as TREC qrels; None: nowhere.
 
     Raises:
         InputError: The results are of different collections, the collection is no longer in the cache, a
@@ -200,6 +205,8 @@ def score_again(folders: Sequence[Given], grades: Grades) -> Rescored:
     """
     results, collection = open_results(folders)
     qrels, same = with_grades(collection, grades)
+    if output:
+        _write_qrels(qrels, collection, output)
     judged = np.unique(collection.qrels.queries)
     n_queries = len(collection.queries)
     rescored = {}
@@ -253,9 +260,8 @@ def open_results(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Coll
 
 def with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
     """The judgments of a collection and additional ones, sorted; and how many of these it had already."""
-    ids = pa.chunked_array([*collection.passages.ids.chunks, *collection.missing_ids.chunks], pa.string())
     queries = _rows("query", [row.query_id for row in grades.rows], collection.queries.ids, grades)
-    passages = _rows("passage", [row.passage_id for row in grades.rows], ids, grades)
+    passages = _rows("passage", [row.passage_id for row in grades.rows], _passage_ids(collection), grades)
     given = np.array([row.grade for row in grades.rows], dtype=np.int64)
     own, new = collection.qrels, pair_keys(queries, passages, collection)
     keys = pair_keys(own.queries, own.passages, collection)
@@ -280,6 +286,20 @@ def with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
     return Qrels(*(column[order] for column in columns)), int(known.sum())
 
 
+def _passage_ids(collection: Collection) -> pa.ChunkedArray:
+    """Ids of passages, then of judged ones that the corpus lacks: strings."""
+    return pa.chunked_array([*collection.passages.ids.chunks, *collection.missing_ids.chunks], pa.string())
+
+
+def _write_qrels(qrels: Qrels, collection: Collection, path: Path) -> None:
+    passages = _passage_ids(collection).take(from_numpy(qrels.passages))
+    names = collection.queries.ids.take(from_numpy(qrels.queries)), passages
+    rows = zip(*(column.to_pylist() for column in names), qrels.grades.tolist(), strict=True)
+    whole_files.write_whole(
+        path, "".join(f"{query} 0 {passage} {grade}\n" for query, passage, grade in rows).encode()
+    )
+
+
 def _rows(what: str, ids: list[str], among: pa.ChunkedArray, grades: Grades) -> Int64:
     rows = row_numbers(pa.array(ids, pa.string()), among)
     if (rows < 0).any():
@@ -292,9 +312,14 @@ def _rows(what: str, ids: list[str], among: pa.ChunkedArray, grades: Grades) -> 
 
 
 def check_pool_file(path: Path) -> None:
-    """Refuse a name of another form, and a file that is there: it may hold people's work."""
+    """Refuse a name of another form, and a file that is there."""
     if path.suffix not in (".tsv", ".jsonl"):
         raise InputError(f"--output {path}", allowed="a file whose name ends in .tsv or .jsonl")
+    check_new(path)
+
+
+def check_new(path: Path) -> None:
+    """Refuse a file that is there: it may hold people's work."""
     if path.exists():
         raise InputError(
             f"--output {path} exists already, and may contain grades",

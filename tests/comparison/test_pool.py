@@ -75,7 +75,9 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
         len(pairs) - len(grades),
     )
     merged = tmp_path / "merged.trec"
-    merged.write_text("".join(f"{q} 0 {p} {grade}\n" for (q, p), grade in (qrels | grades).items()))
+    assert pool(*results, "--add", file, "--output", merged).exit_code == 0
+    lines = [line.split() for line in merged.read_text().splitlines()]
+    assert {(query, passage): int(grade) for query, _, passage, grade in lines} == qrels | grades
     for folder, result in zip(results, rescored["results"], strict=True):
         original = json.loads((folder / "metrics.json").read_text())["metrics"]
         expected_values = evaluate_files(merged, folder / "run.trec", parse_measures(list(original)))
@@ -91,7 +93,7 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
     refused = {
         "exists already": (*results, "--output", file),
         "ends in .tsv": (*results, "--output", tmp_path / "pool.txt"),
-        "--output and --add": (*results, "--output", again, "--add", file),
+        f"{again} exists already": (*results, "--output", again, "--add", file),
         "has no grade in": (*results, "--add", again),
     }
     (query, passage), grade = next(iter(qrels.items()))
