@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pipeline
+from pipeline.metrics.measures import ADDED, MEASURES
 
 FUNCTIONS = {
     "compare",
@@ -17,6 +18,7 @@ FUNCTIONS = {
     "fuse",
     "load_config",
     "load_configs",
+    "register_measure",
     "reproduce",
     "run_benchmark",
     "run_benchmarks",
@@ -56,10 +58,13 @@ def test_the_page_s_snippets_run_as_shown(
     monkeypatch.chdir(workplace)
     page = (root / "docs" / "api.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
+    monkeypatch.setitem(MEASURES, "mean_grade", MEASURES["ndcg"])  # so that it is removed in the end
+    monkeypatch.setitem(ADDED, "mean_grade", "")
     for snippet in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(snippet, names)
     shown = capsys.readouterr()
     assert "whole: 114 queries, 345 passages" in shown.out
     assert "(114, 2)" in shown.out
+    assert "mean_grade@2" in shown.out
     assert "Did you mean 'precision'" in shown.out
     assert "data" in names["whole"].reused  # type: ignore[attr-defined]

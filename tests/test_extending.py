@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline import encoders, load_config, registry, run_benchmark
+from pipeline import InputError, compare, encoders, load_config, register_measure, registry, run_benchmark
 from pipeline.config import (
     BACKENDS,
     RERANKERS,
@@ -32,6 +33,7 @@ from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.pairs import Reranker
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.texts import Batch as Records
+from pipeline.metrics.measures import ADDED, MEASURES
 from pipeline.models.model import Model
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever
@@ -191,3 +193,40 @@ def test_the_schema_and_the_messages_know_them(tmp_path: Path) -> None:
     )
     with pytest.raises(Exception, match=r"unknown key 'data\.uper'.*upper"):
         load_config(path)
+
+
+def test_a_measure_of_a_program_is_computed_anew_by_each_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MEASURES, "hits", MEASURES["ndcg"])  # so that it is removed in the end
+    monkeypatch.setitem(ADDED, "hits", "")
+
+    def hits(judged: Any, cutoffs: Any, rel: int) -> Any:
+        return judged.found.relevant(rel).total(cutoffs)
+
+    config = {
+        "name": "mine", "data": {"source": "sample", "queries": 30}, "model": {"backend": "bm25"},
+        "search": {"top_k": 10}, "evaluate": {"measures": ["hits@10", "precision@10", "hits(rel=2)@10"]},
+        "cache": str(tmp_path / "indexes"), "output": str(tmp_path / "results"),
+    }  # fmt: skip
+    remade = []
+    for factor in (1, None, 2):  # the second time nothing is registered again
+        if factor:
+            register_measure("hits", partial(_times, hits, factor), parameters=["rel"], highest=10 * factor)
+            times = factor
+        result = run_benchmark(config)
+        means = result.metrics["metrics"]
+        assert means["hits@10"] == pytest.approx(10 * times * means["precision@10"], rel=1e-12)
+        assert means["hits(rel=2)@10"] < means["hits@10"]
+        remade.append("evaluate" not in result.reused)
+    assert remade == [True, False, True]
+    words = run_benchmark({**config, "name": "other", "model": {"backend": "bm25", "k1": 2.0}})
+    pair = compare([result, words], "hits@10").pairs[0]
+    assert pair.difference == pytest.approx(means["hits@10"] - words.metrics["metrics"]["hits@10"])
+    for name in ("ndcg", "Hits", "p@10"):
+        with pytest.raises(InputError, match="another name"):
+            register_measure(name, hits)
+
+
+def _times(compute: Any, factor: int, *args: Any, **parameters: Any) -> Any:
+    return factor * compute(*args, **parameters)
