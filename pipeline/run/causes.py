@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,19 +36,23 @@ from pipeline.storage.whole_files import temporary_folder
 
 log = logging.getLogger(__name__)
 
-SAMPLE_QUERIES, SAMPLE_HITS = 60, 10
-"""Of the sample: its queries, and the hits of each that are searched, beside what is judged."""
+SAMPLE_QUERIES, SAMPLE_HITS, MOST_HITS = 60, 10, 50
+"""Of the sample: its queries, the hits of each that are searched beside what is judged, and most of these."""
 NEAR = 0.003
 """An estimate no further away is measured on the whole collection at once: it may be the cause."""
 EXACT = 0.0002
 """A change ends the search if the mean distance of what it gives is no more: others are further away."""
 WHOLE = 3  # changes that are measured on the whole collection, at least
 PAIRED = 6  # changes, the nearest, of which pairs are tried if none of them explains the scores
-OF_QUERIES = {"model.query_instruction", "model.query_max_length", "data.lowercase_queries"}
+CHEAP = {
+    "model.query_instruction", "model.query_max_length", "data.lowercase_queries", "model.normalize"
+}  # fmt: skip
 """Settings whose changes need no sample: the cache has the passages, and up to `SMALL` are soon searched."""
 SMALL = 200_000
 SEPARATOR = "\x1f"  # between a title and a text while a sample is cut
-PREFIXES = ("query: ", "passage: ", "search_query: ", "search_document: ")
+PAIRS = (("query: ", "passage: "), ("search_query: ", "search_document: "))
+"""Instructions of queries and passages that go together: E5's and Nomic's."""
+PREFIXES = tuple(prefix for pair in PAIRS for prefix in pair)
 BGE_PREFIX = "Represent this sentence for searching relevant passages: "
 
 
@@ -162,6 +167,11 @@ def settings_to_try(config: Config) -> dict[str, Facts]:
         add("model.passage_max_length", lengths)
     add("data.title_separator", (" ", "\n", ". ", "", None))
     if "passage_instruction" in fields:
+        for query, passage in PAIRS:
+            changes[f'instructions "{query}" and "{passage}"'] = {
+                "model.query_instruction": query,
+                "model.passage_instruction": passage,
+            }
         add("model.passage_instruction", prompts)
     if vectors:
         changes["queries and passages the other way round"] = {
@@ -207,7 +217,8 @@ def _quiet() -> Iterator[None]:
 class _Trials:
     """Trials of settings for some scores of a config, on a sample and on the whole collection.
 
-    The order and the sample depend on the config and its ranking alone; time decides where the search ends.
+    The order depends on the config and its ranking alone. Time decides how large the sample is, whether there
+    is one, and where the search ends.
 
     Attributes:
         base: The means of the finished ranking.
@@ -239,23 +250,32 @@ class _Trials:
         self.changes = settings_to_try(self.config)
         if started < self.deadline:
             with _quiet():
-                passages = _write_sample(self.config, self.evidence, self.place)
-            self._search(started, passages <= SMALL)
+                size = _write_sample(self.config, self.evidence, self.place, SAMPLE_HITS)
+            self._search(started, size)
         explained = _explains(self.measured, self.scores)
         return [] if explained else [name for name in self.changes if name not in self.tried]
 
-    def _search(self, started: float, small: bool) -> None:
+    def _search(self, started: float, size: _Size) -> None:
         share = started + 0.6 * (self.deadline - started)
-        of_queries = [name for name, change in self.changes.items() if small and change.keys() <= OF_QUERIES]
-        for name in of_queries:
-            if time.monotonic() > share:
-                break
-            self.tried.add(name)
-            if self._measure(name):
-                return
+        small = size.whole <= SMALL
+        cheap = [name for name, change in self.changes.items() if small and change.keys() <= CHEAP]
+        if self._measure_each(cheap, share):
+            return
+        began = time.monotonic()
         before = self._means({}, self._sample())
         if before is None:
             return
+        now = time.monotonic()
+        left = [name for name in self.changes if name not in self.tried]
+        fits = (share - now) / (now - began) / (len(left) + 1)  # so many such samples a change
+        if small and fits >= size.whole / size.sample:
+            if self._measure_each(left, self.deadline):
+                return
+        elif (hits := min(MOST_HITS, int(fits * SAMPLE_HITS))) > SAMPLE_HITS:
+            # A change may bring up passages that the sample lacks; the more hits it has, the fewer those are.
+            with _quiet():
+                _write_sample(self.config, self.evidence, self.place, hits)
+            before = self._means({}, self._sample()) or before
         for until in (share, self.deadline):  # what is left of the time goes to changes that are left
             if self._estimate(before, until) or self._whole():
                 return
@@ -271,6 +291,16 @@ class _Trials:
             now = time.monotonic()
             if not self._estimate(before, now + 0.6 * (self.deadline - now)):
                 self._whole()
+
+    def _measure_each(self, names: Sequence[str], until: float) -> bool:
+        """Measure changes on the whole collection; returns whether one gives the scores."""
+        for name in names:
+            if time.monotonic() > until:
+                break
+            self.tried.add(name)
+            if self._measure(name):
+                return True
+        return False
 
     def _estimate(self, before: Means, until: float) -> bool:
         """Try each change on the sample, and at once on the whole collection if it may be the cause.
@@ -336,10 +366,15 @@ class _Trials:
         return {each: found[each] for each in self.base}
 
 
-def _write_sample(config: Config, evidence: Evidence, place: Path) -> int:
-    """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
+class _Size(NamedTuple):
+    """Passages of a sample, and of the whole collection."""
 
-    Returns the number of passages of the whole collection.
+    sample: int
+    whole: int
+
+
+def _write_sample(config: Config, evidence: Evidence, place: Path, hits: int) -> _Size:
+    """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
 
     A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly among
     their best hits, or is judged.
@@ -358,10 +393,10 @@ def _write_sample(config: Config, evidence: Evidence, place: Path) -> int:
         lines = lines[np.lexsort((-evidence.run.scores[lines], evidence.run.queries[lines]))]
         of_query = evidence.run.queries[lines]
         rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
-        wanted = set(evidence.run.documents.take(pa.array(lines[rank < SAMPLE_HITS])).to_pylist())
+        wanted = set(evidence.run.documents.take(pa.array(lines[rank < hits])).to_pylist())
         judged = list(_judgments(evidence.qrels, queries))
         wanted |= {passage for _, passage, _ in judged}
-        (place / "qrels").mkdir(parents=True)
+        (place / "qrels").mkdir(parents=True, exist_ok=True)
         with open(place / "corpus.jsonl", "w", encoding="utf-8") as file:
             texts = collection.passages
             for name, whole, rest in zip(texts.ids, texts.texts, bare, strict=True):
@@ -376,7 +411,7 @@ def _write_sample(config: Config, evidence: Evidence, place: Path) -> int:
         with open(place / "qrels" / "test.tsv", "w", encoding="utf-8") as file:
             file.write("query-id\tcorpus-id\tscore\n")
             file.writelines(f"{query}\t{passage}\t{grade}\n" for query, passage, grade in judged)
-        return len(collection.passages)
+        return _Size(len(wanted), len(collection.passages))
 
 
 def _judgments(qrels: Judgments, queries: set[str]) -> Iterator[tuple[str, str, int]]:
