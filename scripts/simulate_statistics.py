@@ -702,8 +702,8 @@ def simulate_judge(samples: int) -> None:
     for qrels, *runs in rows_of:
         name = Path(qrels).parents[1].name
         sources[name] = {measure: _found(qrels, runs, discounts) for measure, discounts in DISCOUNTS.items()}
-    print("| passages | judge | " + " | ".join(f"{n} labelled" for n in LABELLED) + " |")
-    print("|---|---|" + "---:|" * len(LABELLED))
+    print("| passages | judge | " + " | ".join(f"{n} labelled" for n in LABELLED) + " | at best |")
+    print("|---|---|" + "---:|" * (len(LABELLED) + 1))
     judged = [
         (name, judge, [pair for pairs in source.values() for pair in pairs])
         for name, source in sources.items()
@@ -715,6 +715,8 @@ def simulate_judge(samples: int) -> None:
             made = [_interval(pair, judge, n) for pair in pairs for _ in range(-(-samples // len(pairs)))]
             held, alone, width, without = np.array(made).T
             cells.append(f"{_percent(held)} ({_percent(alone)}), {width.sum() / without.sum():.2f}")
+        best = [_best_width(*_logged(pair, judge)) for pair in pairs for _ in range(-(-20 // len(pairs)))]
+        cells.append(f"{np.mean(best):.2f}")
         print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
     print(
         "\n| passages | judge | false winners, A and B equal | decided | after, median | without judge "
@@ -732,18 +734,18 @@ def simulate_judge(samples: int) -> None:
         print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
     print(
         "\n| passages | measure | passages of a query | that can change the difference | saved "
-        "| in random order, until certain | most important first | saved |"
+        "| in random order, until certain | most important first | saved | by who knows the answers |"
     )
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, source in sources.items():
         for measure, pairs in source.items():
             pooled = np.mean([pair.pooled.mean() for pair in pairs])
             listed = np.mean([(pair.worth != 0).sum(axis=1).mean() for pair in pairs])
             needed = [_until_certain(pair, 40) for pair in pairs for _ in range(max(samples // 200, 1))]
-            by_chance, by_worth = np.array(needed).sum(axis=0)
+            by_chance, by_worth, knowing = np.array(needed).sum(axis=0)
             cells = [f"{pooled:.1f}", f"{listed:.1f}", _percent(np.array([1 - listed / pooled]))]
             cells += [f"{each / len(needed):.0f}" for each in (by_chance, by_worth)]
-            cells.append(_percent(np.array([1 - by_worth / by_chance])))
+            cells += [_percent(np.array([1 - each / by_chance])) for each in (by_worth, knowing)]
             print(f"| {name} | {measure} | {' | '.join(cells)} |", flush=True)
 
 
@@ -753,6 +755,11 @@ def _logged(pair: Apart, judge: str) -> tuple[Float64, Float64]:
     worth, relevance = pair.worth[rows], pair.relevance[rows]
     judged = _judged(judge, worth, relevance)
     return (worth * relevance).sum(axis=1), (worth * judged).sum(axis=1)
+
+
+def _best_width(human: Float64, judged: Float64) -> float:
+    """The width by the weight that is best for all queries, as a share of that without a judge."""
+    return float(np.sqrt(1 - np.corrcoef(human, judged)[0, 1] ** 2)) if judged.std() else 1.0
 
 
 def _interval(pair: Apart, judge: str, n: int) -> tuple[bool, bool, float, float]:
@@ -785,23 +792,28 @@ def _stopped(pair: Apart, judge: str) -> tuple[int, int, int]:
     return false, found[0], found[1]
 
 
-def _until_certain(pair: Apart, n: int) -> tuple[int, int]:
-    """Pairs of n queries judged until the sign of their mean is certain: at random of all; by worth."""
+def _until_certain(pair: Apart, n: int) -> tuple[int, int, int]:
+    """Pairs of n queries judged until the sign of their mean is certain: at random of all; by worth.
+
+    The last is what no order is below: of who knows the answers, those for the winner first.
+    """
     rows = random.integers(0, len(pair.worth), n)
     worth, relevance = pair.worth[rows].ravel(), pair.relevance[rows].ravel()
     cells = np.flatnonzero(worth)
     shared = int(pair.pooled[rows].sum()) - len(cells)  # which say nothing
     by_chance = random.permutation(np.concatenate([cells, np.full(shared, -1)]))
     by_worth = cells[np.argsort(-np.abs(worth[cells]), kind="stable")]
+    speaks = np.where(relevance[cells] > 0, worth[cells], -worth[cells]) * np.sign((worth * relevance).sum())
+    knowing = cells[np.argsort(-speaks, kind="stable")]
     needed = []
-    for order in (by_chance, by_worth):
+    for order in (by_chance, by_worth, knowing):
         known = np.where(order < 0, 0, worth[order] * relevance[order])
         left = np.where(order < 0, 0, worth[order])
         low = np.cumsum(known) + np.minimum(left, 0).sum() - np.cumsum(np.minimum(left, 0))
         high = np.cumsum(known) + np.maximum(left, 0).sum() - np.cumsum(np.maximum(left, 0))
         certain = np.flatnonzero((low > 1e-9) | (high < -1e-9))
         needed.append(int(certain[0]) + 1 if len(certain) else len(order))
-    return needed[0], needed[1]
+    return needed[0], needed[1], needed[2]
 
 
 PARTS: dict[str, Callable[[int], None]] = {
