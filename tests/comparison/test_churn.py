@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from pipeline import compare
 from pipeline.cli import app
 from pipeline.metrics import parse_measures
 from pipeline.metrics.evaluation import evaluate_files
+from pipeline.report.page.render import render_page
 
 K, TURNED = 5, 13
 
@@ -57,6 +59,13 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
         means = [evaluate_files(path, each / "run.trec", parse_measures("P@5")).means[0] for each in results]
         assert churn[end] == pytest.approx(means[1] - means[0])
     # from the baseline to the other, and the same table for people
+    comparison = compare(results, "precision@5")
+    (row,) = comparison.to_dataframe().dropna(subset=["churn_changed"]).to_dict("records")
+    assert (row["against"], row["churn_to_judge"]) == (comparison.results[1].name, churn["to_judge"])
+    page = render_page(comparison)
+    assert "If you switch" in page
+    assert f">{churn['changed']}<" in page
+
     turned = churn_of(results[0], "--baseline", results[1], "--measure", "precision@5")
     assert turned["highest"] == pytest.approx(-float(churn["lowest"] or 0))
     assert "to judge" in CliRunner().invoke(app, ["compare", "-v", *map(str, results)]).stdout

@@ -50,7 +50,7 @@ def render_page(comparison: Comparison) -> str:
     if comparison.of_suites:
         return _render("suite.html.j2", ["sort.js"], _suite_context(comparison))
     data = read_query_data(comparison)
-    before = [*_published_parts(comparison), *_group_parts(comparison)]
+    before = [*_published_parts(comparison), *_churn_parts(comparison), *_group_parts(comparison)]
     after = _section_parts(comparison)
     return _render(
         "page.html.j2",
@@ -116,6 +116,13 @@ def _published_parts(comparison: Comparison) -> list[_Part]:
             table = published_table(scores, comparison.results[number].name)
             tables.append((table, [[number] for _ in scores]))
     return [_Part("published", "Published scores", tables)] if tables else []
+
+
+def _churn_parts(comparison: Comparison) -> list[_Part]:
+    """What changes from one of two results to the other."""
+    if comparison.churn is None:
+        return []
+    return [_Part("churn", "If you switch", [(comparison.churn.table(), [[0, 1]])])]
 
 
 def _section_parts(comparison: Comparison) -> list[_Part]:
