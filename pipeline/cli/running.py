@@ -33,9 +33,11 @@ from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
 
 if TYPE_CHECKING:
+    from pipeline.comparison.judged import Asked
     from pipeline.config import Config
     from pipeline.results.folder import Result
 
+log = logging.getLogger(__name__)
 WIDE = 12  # columns of a table that a terminal shows as it is
 
 
@@ -203,12 +205,31 @@ def plan(
     unseen = [each for each in forecasts if not each.stages]
     if unseen and not any(config.suite for config in loaded):  # a suite lists what its collections lack
         raise InputError(f"{unseen[0].name}: {unseen[0].unknown.removesuffix('.')}")
+    asked = _asked_of_judge(loaded)
     if as_json:
-        print_each([each.document() for each in forecasts])
+        judge = {} if asked is None else {"judge": asked.json()}
+        print_each([each.document() | judge for each in forecasts])
     elif any(config.suite for config in loaded):
         show(forecast_table(forecasts))
     else:
         show(*(plan_table(each) for each in forecasts))
+    if not as_json and any(config.judge for config in loaded):
+        print(f"judge: {asked or 'what it is asked is known when two results can be compared'}")
+
+
+def _asked_of_judge(configs: Sequence[Config]) -> Asked | None:
+    """What the judge of configs is asked about their results; None where no two can be compared."""
+    folders = [Path(each.output) / each.name for each in configs if each.judge and not each.suite]
+    results = [folder for folder in folders if (folder / "metrics.json").is_file()]
+    if len(results) < 2:
+        return None
+    from pipeline.comparison import judged
+
+    try:
+        return judged.prepare(next(each for each in configs if each.judge), results)
+    except InputError as error:
+        log.warning("judge: %s", error)
+        return None
 
 
 def data(

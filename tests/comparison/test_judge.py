@@ -82,6 +82,18 @@ def test_bad_answers_are_asked_once_more_and_never_counted(
     planned = document(judge(arguments, "--measure", "P@4", "--plan", "--json", "--set", "judge.price=2"))
     assert (server.requests, planned["stored"]) == ([], 0)
     assert planned["price"] == pytest.approx(planned["tokens"] * 2e-6)
+    both = tmp_path / "both"
+    for name, folder in zip(("t", "other"), arguments[2:4], strict=True):
+        shutil.copytree(folder, both / name)
+    sweep = ["sweep=[{name: t}, {name: other}]", f"output={both}", "evaluate.measures=[precision@4]"]
+    every = [part for each in sweep for part in ("--set", each)]
+    plan = judge(["plan", *arguments[1:2], *arguments[4:], *every])
+    said = f"judge: gpt-x grades {planned['pairs']:,} pairs of"
+    assert (plan.exit_code, said in plan.stdout, server.requests) == (0, True, [])
+    plans = document(judge(["plan", *arguments[1:2], *arguments[4:], *every, "--json"]))
+    assert [each["judge"]["tokens"] for each in plans] == [planned["tokens"]] * 2
+    shutil.rmtree(both / "other")
+    assert "two results can be compared" in judge(["plan", *arguments[1:2], *arguments[4:], *every]).stdout
     clean = document(judge(arguments, "--measure", "P@4", "--json"))
     assert clean["pairs"] == planned["pairs"] == len(server.requests) == len(server.answered)
     assert {clean[name] for name in ("lambda", "difference", "ci_low", "kappa")} == {None}
