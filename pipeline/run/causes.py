@@ -36,8 +36,10 @@ from pipeline.storage.whole_files import temporary_folder
 
 log = logging.getLogger(__name__)
 
-SAMPLE_QUERIES, SAMPLE_HITS, MOST_HITS = 60, 10, 50
-"""Of the sample: its queries, the hits of each that are searched beside what is judged, and most of these."""
+SAMPLE_QUERIES, SAMPLE_HITS = 60, 10
+"""Of the first sample: its queries, and the hits of each that are searched, beside what is judged."""
+FEWEST_QUERIES, MOST_HITS = 20, 50
+"""Of the sample that time allows."""
 NEAR = 0.003
 """An estimate no further away is measured on the whole collection at once: it may be the cause."""
 EXACT = 0.0002
@@ -250,7 +252,7 @@ class _Trials:
         self.changes = settings_to_try(self.config)
         if started < self.deadline:
             with _quiet():
-                size = _write_sample(self.config, self.evidence, self.place, SAMPLE_HITS)
+                size = _write_sample(self.config, self.evidence, self.place, SAMPLE_QUERIES, SAMPLE_HITS)
             self._search(started, size)
         explained = _explains(self.measured, self.scores)
         return [] if explained else [name for name in self.changes if name not in self.tried]
@@ -263,18 +265,20 @@ class _Trials:
             return
         began = time.monotonic()
         before = self._means({}, self._sample())
-        if before is None:
-            return
         now = time.monotonic()
+        if before is None or now > self.deadline:
+            return
         left = [name for name in self.changes if name not in self.tried]
-        fits = (share - now) / (now - began) / (len(left) + 1)  # so many such samples a change
-        if small and fits >= size.whole / size.sample:
+        room = (share - now) / (now - began) / (len(left) + 1)  # so many such samples a change
+        if small and size.whole <= 1.5 * room * size.sample:  # without estimates, all of the time is for this
             if self._measure_each(left, self.deadline):
                 return
-        elif (hits := min(MOST_HITS, int(fits * SAMPLE_HITS))) > SAMPLE_HITS:
+        else:
             # A change may bring up passages that the sample lacks; the more hits it has, the fewer those are.
+            hits = min(MOST_HITS, max(SAMPLE_HITS, int(room * SAMPLE_HITS)))
+            queries = max(FEWEST_QUERIES, min(SAMPLE_QUERIES, int(room * SAMPLE_QUERIES)))
             with _quiet():
-                _write_sample(self.config, self.evidence, self.place, hits)
+                _write_sample(self.config, self.evidence, self.place, queries, hits)
             before = self._means({}, self._sample()) or before
         for until in (share, self.deadline):  # what is left of the time goes to changes that are left
             if self._estimate(before, until) or self._whole():
@@ -290,7 +294,7 @@ class _Trials:
             }
             now = time.monotonic()
             if not self._estimate(before, now + 0.6 * (self.deadline - now)):
-                self._whole()
+                self._whole(len(self.estimated))
 
     def _measure_each(self, names: Sequence[str], until: float) -> bool:
         """Measure changes on the whole collection; returns whether one gives the scores."""
@@ -373,7 +377,7 @@ class _Size(NamedTuple):
     whole: int
 
 
-def _write_sample(config: Config, evidence: Evidence, place: Path, hits: int) -> _Size:
+def _write_sample(config: Config, evidence: Evidence, place: Path, count: int, hits: int) -> _Size:
     """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
 
     A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly among
@@ -385,7 +389,7 @@ def _write_sample(config: Config, evidence: Evidence, place: Path, hits: int) ->
         as_written["data.title_separator"] = None  # tells a title without a text from a text without a title
         bare = session.benchmark(_changed(config, as_written)).collection.passages.texts
         joined = join_run_and_qrels(evidence.run, evidence.qrels)
-        rows = np.linspace(0, len(joined.query_ids) - 1, SAMPLE_QUERIES).astype(int)
+        rows = np.linspace(0, len(joined.query_ids) - 1, count).astype(int)
         queries = {joined.query_ids[int(row)].as_py() for row in rows}
         chosen = np.array([each in queries for each in evidence.run.query_ids.to_pylist()])
         lines = np.flatnonzero(chosen[evidence.run.queries])
