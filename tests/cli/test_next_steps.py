@@ -26,3 +26,18 @@ def test_the_commands_after_a_run_work_as_they_are(tmp_path: Path, monkeypatch: 
         for line in expected:
             followed = CliRunner().invoke(app, shlex.split(line))
             assert followed.exit_code == 0, followed.output
+
+
+def test_the_first_line_has_a_colour_on_a_terminal_and_none_where_none_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(CONFIG + "a", encoding="utf-8")
+    plain, sentence = CliRunner().invoke(app, ["run", "a.yaml"]).stdout, "ndcg@10 of a is"
+    assert plain.startswith(sentence)
+    assert "\x1b" not in plain
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal that shows colours
+    assert CliRunner().invoke(app, ["run", "a.yaml"]).stdout.startswith(f"\x1b[1;32m{sentence}")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "32m" not in CliRunner().invoke(app, ["run", "a.yaml"]).stdout
