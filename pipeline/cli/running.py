@@ -238,7 +238,7 @@ def data(
     as_json: Json = False,
     export: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write its ids and texts here, in the order of given vectors."),
+        typer.Option(metavar="FOLDER", help="Write ids and texts here, in the row order of given vectors."),
     ] = None,
     training_data: Annotated[
         list[Path] | None,

@@ -128,7 +128,7 @@ class Gate(Displayed):
             power = "" if self.guarantee else " with 80% power"
             said = (
                 f"undecided: {counted(self.measures[0].queries, 'query', 'queries')} are too few for "
-                f"{named}; about {most:,} would decide{power}, if the difference stays so"
+                f"{named}; about {most:,} would decide{power}, if the difference stays the same"
             )
         margin = self.measures[0].margin
         if self.guarantee and margin:

@@ -77,7 +77,7 @@ def _too_few(undecided: Sequence[Pair], queries: int) -> str:
     if most <= queries:
         return ""
     few = f"{counted(queries, 'query is', 'queries are')} too few"
-    return f"; {few}, about {most:,} would decide (80% power, if it stays so)"
+    return f"; {few}, about {most:,} would decide (80% power, if the difference stays the same)"
 
 
 def _p(value: float) -> str:

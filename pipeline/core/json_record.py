@@ -258,9 +258,9 @@ def scoring_notes(
             f"{queries} documents with equal scores; any order: lowest to highest mean over their orders"
         )
     if short:
-        few = f"fewer than {short.cutoff:,} hits, at least {short.fewest:,}"
-        queries = counted(short.queries, "query has", "queries have")
-        notes.append(f"{queries} {few}: a measure of deeper ranks finds nothing there")
+        queries = counted(short.queries, "query", "queries")
+        fewest = f"{short.fewest:,} at the fewest"
+        notes.append(f"fewer than {short.cutoff:,} passages were found for {queries} ({fewest})")
     if missing and missing.judgments:
         judged = f"{counted(missing.judgments, 'judgment')} of {counted(missing.passages, 'passage')}"
         how = "left out" if missing.handling == "drop" else "counted as not retrieved"

@@ -1,4 +1,4 @@
-"""The stages that encode texts, which every kind has that keeps what a model makes of a text.
+"""The encoding stages of the dense, sparse and multi-vector retrievers.
 
 A kind says in a `RowFormat` how the rows of its model are checked and kept; all else is the same for all:
 rows of texts that were encoded before are copied, and the other texts are encoded in shards,

@@ -342,7 +342,7 @@ def _keep_other(folder: Path, recipes: Facts) -> None:
                 os.link(folder / name, kept / name)
             except OSError:  # a file system without links
                 shutil.copy2(folder / name, kept / name)
-    log.warning("%s held a result of other settings or data; that one is now %s", folder, kept)
+    log.warning("the result in %s had other settings or data; it is kept as %s", folder, kept)
 
 
 def check_folder(folder: Path) -> None:

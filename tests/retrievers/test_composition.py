@@ -91,7 +91,7 @@ def test_a_reranked_result_is_compared_with_its_first_stage_and_with_a_fused_one
         made.result.record.metrics["ndcg@10"] for made in (bm25, reranked, fused)
     ]
     assert len(compared.pairs) == 3
-    assert sum("fewer than 100 hits" in note for note in compared.notes) == 1  # they share it
+    assert sum("fewer than 100 passages" in note for note in compared.notes) == 1  # they share it
 
 
 def test_tuned_weights_are_in_the_result(
