@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,6 +78,11 @@ def verify(
         overrides=settings or (),
         progress=progress,
     )
+    options: list[tuple[str, Path | str]] = [("--expected", each) for each in expected or ()]
+    options += [("--run", run), ("--qrels", qrels)] if run and qrels else []
+    options += [("--set", each) for each in settings or ()]
+    again = [*(targets or ()), *chain.from_iterable(options), *(["--why"] if why else [])]
+    made = replace(made, command=shlex.join(map(str, ("benchmarco", "verify", *again))))
     _print(made, as_json, as_markdown)
     if html:
         write_whole(html, made.page().encode())

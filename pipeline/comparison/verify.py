@@ -50,7 +50,7 @@ class Verification(Displayed):
     """The verdicts on published scores.
 
     Attributes:
-        command: What shows this again.
+        command: What shows this again; empty where a program asked.
     """
 
     cells: list[Cell]
@@ -71,6 +71,9 @@ class Verification(Displayed):
                 for cell in self.cells
             ],
             "verdict": self.verdict,
+            "command": self.command,
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "version": metadata.version("benchmarco"),
         }
 
     def tables(self) -> list[Table]:

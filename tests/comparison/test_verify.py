@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import re
+import shlex
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -485,6 +487,13 @@ def test_tables_of_verdicts_as_markdown_and_as_pages(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "0.0000" in second
     assert any(line.startswith("mrr@2: ") for line in lines)
+    given = ["--expected", csv, "--run", tmp_path / "run.trec", "--qrels", tmp_path / "qrels.trec"]
+    again = ["verify", *map(str, given), "--why"]
+    command = shlex.join(["benchmarco", *again])
+    plain = [line.replace("\\", "") for line in lines]
+    assert any(line.endswith(f", benchmarco {version('benchmarco')}: {command}") for line in plain)
+    document = json.loads(CliRunner().invoke(app, [*again, "--json"]).stdout)
+    assert (document["command"], document["version"]) == (command, version("benchmarco"))
     html = page.read_text(encoding="utf-8")
     assert html.count("<table>") == html.count("</table>") == 2
     assert "&lt;m&gt;" in html
