@@ -62,6 +62,7 @@ def test_auto_and_the_backend_that_it_takes_share_all_they_compute(
     assert not any("auto" in note for note in result_table(named.record).notes)
 
 
+@pytest.mark.usefixtures("own_models")
 def test_a_packed_model_that_differs_ends_the_run(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:

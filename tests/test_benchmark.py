@@ -90,7 +90,7 @@ def test_a_result_of_other_settings_is_kept_beside_the_new_one(
     run(workplace, "evaluate.measures=[mrr@5]")
     third = files("t")
     assert files("t~1") == second
-    assert "is now" in caplog.text
+    assert "it is kept as" in caplog.text
     run(workplace, "evaluate.measures=[mrr@7]")
     assert (files("t~1"), files("t~2")) == (second, third)
     assert read_result(workplace / "results" / "t~1").measures[0] == "ndcg@10"

@@ -21,9 +21,8 @@ from pipeline.storage.hashing import hash_file, hash_json
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
-STAGES = ("data", "passages", "queries", "index", "search", "evaluate", "openvino")
+STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 MADE_OF_IT = {
-    "openvino": ("passages", "queries", "index", "search", "evaluate"),
     "data": ("search", "evaluate"),
     "passages": ("index", "search", "evaluate"),
     "queries": ("search", "evaluate"),
@@ -129,7 +128,6 @@ CASES = [
         for number, stage in enumerate(("data", "queries", "index", "search", "evaluate"))
         for harm in list(HARMS)[number % 2 :: 2]
     ],
-    ("dense", "openvino", "a flipped bit"),
     ("sparse", "passages", "a flipped bit"),
     ("sparse", "queries", "a truncated file"),
     ("sparse", "index", "a flipped bit"),

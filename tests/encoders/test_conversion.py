@@ -49,6 +49,7 @@ def test_what_the_machine_refuses_is_no_fault_of_the_model(
     assert getattr(raised.value, "errno", None) == number
 
 
+@pytest.mark.usefixtures("own_models")
 def test_a_limit_of_file_sizes_is_said_and_forgotten(bge_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(
         f"name: t\ndata: {{source: sample, queries: 3, corpus: 20}}\n"

@@ -31,6 +31,7 @@ def test_threads_are_pinned_only_where_no_other_process_is_expected(
     assert compiled.get_property("ENABLE_CPU_PINNING") is (share is None)
 
 
+@pytest.mark.usefixtures("own_models")
 def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
     bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,7 @@ def ago(folder: Path, seconds: float, *names: str) -> None:
 def test_list_says_what_each_was_made_from_and_what_uses_it(cache: Cache) -> None:
     listed: dict[str, Any] = json.loads(cache("list", "--json").stdout)
     rows = {row["stage"]: row for row in listed["artifacts"]}
-    assert sorted(rows) == ["data", "evaluate", "index", "openvino", "passages", "queries", "search"]
+    assert sorted(rows) == ["data", "evaluate", "index", "passages", "queries", "search"]
     assert listed["bytes"] == sum(row["bytes"] for row in rows.values())
     links = {
         stage: (
@@ -70,9 +70,8 @@ def test_list_says_what_each_was_made_from_and_what_uses_it(cache: Cache) -> Non
     }
     assert links == {
         "data": ([], ["evaluate", "passages", "queries", "search"]),
-        "openvino": ([], ["passages", "queries"]),
-        "passages": (["data", "openvino"], ["index"]),
-        "queries": (["data", "openvino"], ["search"]),
+        "passages": (["data"], ["index"]),
+        "queries": (["data"], ["search"]),
         "index": (["passages"], ["search"]),
         "search": (["data", "index", "queries"], ["evaluate"]),
         "evaluate": (["data", "search"], []),
@@ -191,10 +190,10 @@ def test_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
     ]
     told = cache("prune", "--older-than", "30d").stdout
     assert "would remove 2 artifacts" in " ".join(told.split())  # a long path wraps the title
-    assert len(stages(workplace)) == 7
+    assert len(stages(workplace)) == 6
     done = json.loads(cache("prune", "--older-than", "30d", "--yes", "--json").stdout)
     assert [row["removed"] for row in done["artifacts"]] == [True, True]
-    assert stages(workplace) == ["data", "evaluate", "openvino", "queries", "search"]
+    assert stages(workplace) == ["data", "evaluate", "queries", "search"]
     assert run(workplace) == []  # the ranking is still there
     assert run(workplace, "search.top_k=60", "evaluate.measures=[ndcg@5]") == [
         "passages",
@@ -207,13 +206,11 @@ def test_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
 def test_a_run_marks_what_it_has_use_of(workplace: Path) -> None:
     ago(workplace, 40 * DAY, *stages(workplace))
     assert run(workplace) == []
-    assert [
-        row["stage"] for row in prune(workplace / "indexes", [], PruneLimits(older_than=DAY), dry=True)
-    ] == ["openvino"]
+    assert prune(workplace / "indexes", [], PruneLimits(older_than=DAY), dry=True) == []
 
 
 def test_size_takes_the_least_recently_used_until_the_rest_fits(workplace: Path) -> None:
-    order = ["search", "data", "queries", "index", "passages", "evaluate", "openvino"]
+    order = ["search", "data", "queries", "index", "passages", "evaluate"]
     for days, stage in enumerate(reversed(order)):
         ago(workplace, days * DAY + 10, stage)
     sizes = {kept.stage: kept.bytes for kept in cache_entries(workplace / "indexes")}
@@ -230,7 +227,7 @@ def test_unused_is_what_no_config_given_uses(cache: Cache, workplace: Path) -> N
     settings = [text for name in ("cache", "output") for text in ("--set", f"{name}={workplace}/{name}")]
     told = cache("prune", workplace / "c.yaml", *settings, "--unused", "--yes", "--json")
     assert [row["stage"] for row in json.loads(told.stdout)["artifacts"]] == ["queries", "search", "evaluate"]
-    assert len(stages(workplace)) == 7
+    assert len(stages(workplace)) == 6
     assert run(workplace) == []
 
 

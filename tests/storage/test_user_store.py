@@ -24,7 +24,11 @@ def prepared(folder: Path) -> set[Path]:
 
 @pytest.mark.usefixtures("quick_conversion")
 def test_a_model_is_prepared_once_for_all_caches(
-    config: dict[str, Any], own_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: dict[str, Any],
+    own_models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def run(place: str) -> tuple[str, bool]:
         """The key of the passages, and whether the model was prepared."""
@@ -37,6 +41,13 @@ def test_a_model_is_prepared_once_for_all_caches(
     first, made = run("first")
     assert (made, len(prepared(own_models)), prepared(tmp_path / "first" / "cache")) == (True, 1, set())
     assert run("second") == (first, False)
+    (folder,) = prepared(own_models)
+    weights = folder / "model.bin"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert run("damaged")[0] == first
+    assert f"{folder}: damaged: model.bin; recomputing it" in caplog.text
+    assert weights.read_bytes() == whole
     (own_models / "openvino").rename(own_models / "moved")  # as an older cache, which has it
     (own_models / "moved").rename(tmp_path / "first" / "cache" / "openvino")
     for stage in ("passages", "index", "search", "evaluate"):
