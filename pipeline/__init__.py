@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pipeline.config.files import load_config, load_configs
     from pipeline.core.errors import InputError
     from pipeline.data.given import write_collection
-    from pipeline.metrics.measures import register_measure
+    from pipeline.metrics.names import register_measure
 
     __version__: str
 
@@ -55,7 +55,7 @@ _HOMES = {
     "fuse": "api",
     "load_config": "config.files",
     "load_configs": "config.files",
-    "register_measure": "metrics.measures",
+    "register_measure": "metrics.names",
     "reproduce": "api",
     "run_benchmark": "api",
     "run_benchmarks": "api",

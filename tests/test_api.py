@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.metrics.measures import ADDED, MEASURES
+from pipeline.metrics.measures import MEASURES, Definition
 
 FUNCTIONS = {
     "compare",
@@ -58,8 +58,7 @@ def test_the_page_s_snippets_run_as_shown(
     monkeypatch.chdir(workplace)
     page = (root / "docs" / "api.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
-    monkeypatch.setitem(MEASURES, "mean_grade", MEASURES["ndcg"])  # so that it is removed in the end
-    monkeypatch.setitem(ADDED, "mean_grade", "")
+    monkeypatch.setitem(MEASURES, "mean_grade", Definition(len, added="here"))  # is removed in the end
     for snippet in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(snippet, names)
     shown = capsys.readouterr()

@@ -33,7 +33,7 @@ from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.pairs import Reranker
 from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.texts import Batch as Records
-from pipeline.metrics.measures import ADDED, MEASURES
+from pipeline.metrics.measures import MEASURES, Definition
 from pipeline.models.model import Model
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever
@@ -198,8 +198,7 @@ def test_the_schema_and_the_messages_know_them(tmp_path: Path) -> None:
 def test_a_measure_of_a_program_is_computed_anew_by_each_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MEASURES, "hits", MEASURES["ndcg"])  # so that it is removed in the end
-    monkeypatch.setitem(ADDED, "hits", "")
+    monkeypatch.setitem(MEASURES, "hits", Definition(len, added="here"))  # is removed in the end
 
     def hits(judged: Any, cutoffs: Any, rel: int) -> Any:
         return judged.found.relevant(rel).total(cutoffs)
@@ -223,9 +222,11 @@ def test_a_measure_of_a_program_is_computed_anew_by_each_and_compared(
     words = run_benchmark({**config, "name": "other", "model": {"backend": "bm25", "k1": 2.0}})
     pair = compare([result, words], "hits@10").pairs[0]
     assert pair.difference == pytest.approx(means["hits@10"] - words.metrics["metrics"]["hits@10"])
-    for name in ("ndcg", "Hits", "p@10"):
+    for name in ("ndcg", "rr", "Hits", "p@10"):
         with pytest.raises(InputError, match="another name"):
             register_measure(name, hits)
+    with pytest.raises(InputError, match="parameter 'alpha' of measure 'hits'"):
+        register_measure("hits", hits, parameters=["alpha"])
 
 
 def _times(compute: Any, factor: int, *args: Any, **parameters: Any) -> Any:

@@ -8,9 +8,7 @@ cutoffs at once, and one line of `MEASURES`.
 
 from __future__ import annotations
 
-import re
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
@@ -133,12 +131,15 @@ class Definition:
         params: Names of the parameters of `compute`; `names.PARAMETERS` has their values.
         cutoff: Whether the name takes a cutoff.
         highest: The highest value that a query can have; the lowest is 0.
+        added: Empty for the measures of this package. A measure that a program added has a new identifier in
+            each program: keys hold it, as they cannot tell whether its code changed.
     """
 
     compute: Callable[..., Float64]
     params: tuple[str, ...] = ("rel",)
     cutoff: Cutoff = Cutoff.REQUIRED
     highest: float = 1.0
+    added: str = ""
 
 
 def precision(judged: JudgedRanking, cutoffs: Int64, rel: int) -> Float64:
@@ -314,34 +315,3 @@ MEASURES: dict[str, Definition] = {
 Formulas are those of trec_eval (https://github.com/usnistgov/trec_eval), where it has the measure, and the C
 files named beside functions are its own; `docs/measures.md` gives each formula.
 """
-
-ADDED: dict[str, str] = {}
-"""Measures that this program added, each with a mark for keys, which cannot tell when their code changes."""
-
-
-def register_measure(
-    name: str, compute: Callable[..., Float64], *, parameters: Sequence[str] = (), highest: float = 1.0
-) -> None:
-    """Add a measure for `evaluate`, `run_benchmark` and `compare` in this program.
-
-    Every program computes its values anew: nothing else can tell whether its code has changed.
-
-    Args:
-        name: Small letters and `_`; the measure is `name`, or `name@k`.
-        compute: From a `JudgedRanking`, cutoffs, int64 [c] ascending, and its parameters by name to its
-            values, float64 [queries, c].
-        parameters: Those of other measures that it takes, such as `rel`.
-        highest: The highest value that a query can have; infinite where there is none. The lowest is 0.
-
-    Raises:
-        InputError: The name is that of a measure of this package, or is not one.
-    """
-    if not re.fullmatch("[a-z]+(_[a-z]+)*", name) or (name in MEASURES and name not in ADDED):
-        taken = "is a measure of benchmarco" if name in MEASURES else "is no name"
-        raise InputError(
-            f"measure {name!r} {taken}",
-            allowed="small letters and _, as in mean_grade",
-            fix="choose another name",
-        )
-    MEASURES[name] = Definition(compute, tuple(parameters), Cutoff.OPTIONAL, highest)
-    ADDED[name] = uuid.uuid4().hex

@@ -10,12 +10,14 @@ tools print are read as well: `nDCG@10`, `RR`, `AP(rel=2)@100`, `ndcg_cut_10`, `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from pipeline.core.errors import InputError
-from pipeline.metrics.measures import MEASURES, Cutoff
+from pipeline.core.records import Float64
+from pipeline.metrics.measures import MEASURES, Cutoff, Definition
 
 Value = int | bool | str | float
 
@@ -71,6 +73,11 @@ class Measure:
         return {name: given.get(name, PARAMETERS[name][0]) for name in MEASURES[self.name].params}
 
     @property
+    def added(self) -> str:
+        """Its identifier in keys, if this program added it; else empty."""
+        return MEASURES[self.name].added
+
+    @property
     def highest(self) -> float:
         """The highest value that a query can have; infinite where there is none."""
         return MEASURES[self.name].highest
@@ -107,6 +114,36 @@ def parse_measures(texts: str | Iterable[str]) -> list[Measure]:
     if not measures:
         raise InputError("no measure is given", allowed=", ".join(MEASURES), fix="name one, such as ndcg@10")
     return measures
+
+
+def register_measure(
+    name: str, compute: Callable[..., Float64], *, parameters: Sequence[str] = (), highest: float = 1.0
+) -> None:
+    """Add a measure for `evaluate`, `run_benchmark` and `compare` in this program.
+
+    Every program computes its values anew: nothing else can tell whether its code has changed.
+
+    Args:
+        name: Small letters and `_`; the measure is `name`, or `name@k`.
+        compute: From a `JudgedRanking`, cutoffs, int64 [c] ascending, and its parameters by name to its
+            values, float64 [queries, c].
+        parameters: Those of other measures that it takes, such as `rel`.
+        highest: The highest value that a query can have; infinite where there is none. The lowest is 0.
+
+    Raises:
+        InputError: The name is that of a measure of this package or another name of one, or is not one; or
+            no measure has such a parameter.
+    """
+    taken = name in ALIASES or (name in MEASURES and not MEASURES[name].added)
+    if taken or not re.fullmatch("[a-z]+(_[a-z]+)*", name):
+        raise InputError(
+            f"measure {name!r} {'is a measure of benchmarco' if taken else 'is no name'}",
+            allowed="small letters and _, as in mean_grade",
+            fix="choose another name",
+        )
+    if unknown := [each for each in parameters if each not in PARAMETERS]:
+        raise InputError(f"parameter {unknown[0]!r} of measure {name!r}", allowed=", ".join(PARAMETERS))
+    MEASURES[name] = Definition(compute, tuple(parameters), Cutoff.OPTIONAL, highest, uuid.uuid4().hex)
 
 
 def _parse_name(name: str, cutoff: str | None, text: str) -> str:

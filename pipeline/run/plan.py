@@ -13,7 +13,6 @@ from pipeline.config import Config, keyed_settings
 from pipeline.core.records import Collection, Facts, Float64, Ranking
 from pipeline.data import Identity
 from pipeline.data.pooling import describe_slice, nearest_ranking
-from pipeline.metrics.measures import ADDED
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, check_cutoff
 from pipeline.retrievers.stage import Context, Inputs, Keys, Plan, Stage
@@ -80,7 +79,7 @@ def evaluate_stage(
     def ingredients(keys: Keys) -> Facts:
         names = [str(measure) for measure in measures]
         made_of: Facts = {role: keys[role] for role in rankings}
-        if added := {each.name: ADDED[each.name] for each in measures if each.name in ADDED}:
+        if added := {each.name: each.added for each in measures if each.added}:
             made_of["added_measures"] = added
         return {**made_of, "qrels": identity.qrels, "measures": names, **settings}
 
