@@ -261,7 +261,7 @@ def open_results(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Coll
 def with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
     """The judgments of a collection and additional ones, sorted; and how many of these it had already."""
     queries = _rows("query", [row.query_id for row in grades.rows], collection.queries.ids, grades)
-    passages = _rows("passage", [row.passage_id for row in grades.rows], _passage_ids(collection), grades)
+    passages = _rows("passage", [row.passage_id for row in grades.rows], collection.judged_ids, grades)
     given = np.array([row.grade for row in grades.rows], dtype=np.int64)
     own, new = collection.qrels, pair_keys(queries, passages, collection)
     keys = pair_keys(own.queries, own.passages, collection)
@@ -286,13 +286,8 @@ def with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
     return Qrels(*(column[order] for column in columns)), int(known.sum())
 
 
-def _passage_ids(collection: Collection) -> pa.ChunkedArray:
-    """Ids of passages, then of judged ones that the corpus lacks: strings."""
-    return pa.chunked_array([*collection.passages.ids.chunks, *collection.missing_ids.chunks], pa.string())
-
-
 def _write_qrels(qrels: Qrels, collection: Collection, path: Path) -> None:
-    passages = _passage_ids(collection).take(from_numpy(qrels.passages))
+    passages = collection.judged_ids.take(from_numpy(qrels.passages))
     names = collection.queries.ids.take(from_numpy(qrels.queries)), passages
     rows = zip(*(column.to_pylist() for column in names), qrels.grades.tolist(), strict=True)
     whole_files.write_whole(

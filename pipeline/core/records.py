@@ -85,6 +85,13 @@ class Collection:
     facts: JsonObject
     pool: Int32 | None = None
 
+    @property
+    def judged_ids(self) -> pa.ChunkedArray:
+        """Arrow strings: the id of each passage row that `qrels` may hold."""
+        import pyarrow as pa
+
+        return pa.chunked_array([*self.passages.ids.chunks, *self.missing_ids.chunks], pa.string())
+
 
 @dataclass(frozen=True)
 class Chunks:

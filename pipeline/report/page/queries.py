@@ -290,7 +290,7 @@ def examine_result(
     measures = [Measure("judged", (), TOP), *(Measure(name, (), k) for name in CURVES for k in cutoffs)]
     values = compute_measures(ranking, qrels, len(collection.queries), measures)
     judged, *means = values[np.unique(qrels.queries)].mean(axis=0).tolist()
-    ids = pa.chunked_array([*collection.passages.ids.chunks, *collection.missing_ids.chunks], pa.string())
+    ids = collection.judged_ids
     queries = {}
     rows = row_numbers(pa.array(selected, pa.string()), collection.queries.ids)
     for query, row in zip(selected, rows.tolist(), strict=True):
