@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 SAMPLE_QUERIES, SAMPLE_HITS = 60, 10
 """Of the first sample: its queries, and the hits of each that are searched, beside what is judged."""
 FEWEST_QUERIES, MOST_HITS = 20, 50
-"""Of the sample that time allows."""
+"""Of a sample that fits the time: queries at least, and hits of each at most."""
 NEAR = 0.003
 """An estimate no further away is measured on the whole collection at once: it may be the cause."""
 EXACT = 0.0002
@@ -269,14 +269,15 @@ class _Trials:
         if before is None or now > self.deadline:
             return
         left = [name for name in self.changes if name not in self.tried]
-        room = (share - now) / (now - began) / (len(left) + 1)  # so many such samples a change
+        # how many times this sample's time there is for each change
+        room = (share - now) / (now - began) / (len(left) + 1)
+        # A change may bring up passages that the sample lacks; the more hits it has, the fewer those are.
+        hits = min(MOST_HITS, max(SAMPLE_HITS, int(room * SAMPLE_HITS)))
+        queries = max(FEWEST_QUERIES, min(SAMPLE_QUERIES, int(room * SAMPLE_QUERIES)))
         if small and size.whole <= 1.5 * room * size.sample:  # without estimates, all of the time is for this
             if self._measure_each(left, self.deadline):
                 return
-        else:
-            # A change may bring up passages that the sample lacks; the more hits it has, the fewer those are.
-            hits = min(MOST_HITS, max(SAMPLE_HITS, int(room * SAMPLE_HITS)))
-            queries = max(FEWEST_QUERIES, min(SAMPLE_QUERIES, int(room * SAMPLE_QUERIES)))
+        elif (queries, hits) != (SAMPLE_QUERIES, SAMPLE_HITS):
             with _quiet():
                 _write_sample(self.config, self.evidence, self.place, queries, hits)
             before = self._means({}, self._sample()) or before
@@ -328,12 +329,7 @@ class _Trials:
 
     def _whole(self, count: int = WHOLE) -> bool:
         """Measure the nearest on the whole collection; returns whether one gives the scores."""
-        for name in _nearest(self.estimated, self.scores)[:count]:
-            if time.monotonic() > self.deadline:
-                break
-            if self._measure(name):
-                return True
-        return False
+        return self._measure_each(_nearest(self.estimated, self.scores)[:count], self.deadline)
 
     def _measure(self, name: str) -> bool:
         """Measure a change on the whole collection; returns whether it gives the scores."""
