@@ -795,7 +795,7 @@ def _stopped(pair: Apart, judge: str) -> tuple[int, int, int]:
 def _until_certain(pair: Apart, n: int) -> tuple[int, int, int]:
     """Pairs of n queries judged until the sign of their mean is certain: at random of all; by worth.
 
-    The last is what no order is below: of who knows the answers, those for the winner first.
+    The last number is the fewest that any order can need: those that move the winner's bound most come first.
     """
     rows = random.integers(0, len(pair.worth), n)
     worth, relevance = pair.worth[rows].ravel(), pair.relevance[rows].ravel()
@@ -803,8 +803,10 @@ def _until_certain(pair: Apart, n: int) -> tuple[int, int, int]:
     shared = int(pair.pooled[rows].sum()) - len(cells)  # which say nothing
     by_chance = random.permutation(np.concatenate([cells, np.full(shared, -1)]))
     by_worth = cells[np.argsort(-np.abs(worth[cells]), kind="stable")]
-    speaks = np.where(relevance[cells] > 0, worth[cells], -worth[cells]) * np.sign((worth * relevance).sum())
-    knowing = cells[np.argsort(-speaks, kind="stable")]
+    winner = np.sign((worth * relevance).sum())
+    # how far a judgment moves the winner's bound towards the difference
+    moves = np.abs(worth) * np.where(worth * winner > 0, relevance, 1 - relevance)
+    knowing = cells[np.argsort(-moves[cells], kind="stable")]
     needed = []
     for order in (by_chance, by_worth, knowing):
         known = np.where(order < 0, 0, worth[order] * relevance[order])
