@@ -162,9 +162,7 @@ class Comparison(Displayed):
             alone = pair.pop("collections")
             rows += [pair, *({"a": pair["a"], "b": pair["b"], **each} for each in alone)]
         if self.churn:  # of two results, whose pair is the last row
-            named_before = {"before", "after", "measure", "queries"}
-            churn = self.churn.json().items()
-            rows[-1] |= {f"churn_{name}": value for name, value in churn if name not in named_before}
+            rows[-1] |= {f"churn_{name}": value for name, value in self.churn.json().items()}
         # a result's mean and a pair's difference share a column
         renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
         named = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]

@@ -58,14 +58,15 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
         path.write_text("".join(f"{q} 0 {p} {grade}\n" for (q, p), grade in judged.items()))
         means = [evaluate_files(path, each / "run.trec", parse_measures("P@5")).means[0] for each in results]
         assert churn[end] == pytest.approx(means[1] - means[0])
-    # from the baseline to the other, and the same table for people
     comparison = compare(results, "precision@5")
     (row,) = comparison.to_dataframe().dropna(subset=["churn_changed"]).to_dict("records")
     assert (row["against"], row["churn_to_judge"]) == (comparison.results[1].name, churn["to_judge"])
+    assert (row["churn_before"], row["churn_after"]) == tuple(each.name for each in comparison.results)
     page = render_page(comparison)
     assert "If you switch" in page
     assert f">{churn['changed']}<" in page
 
+    # from the baseline to the other, and the same table for people
     turned = churn_of(results[0], "--baseline", results[1], "--measure", "precision@5")
     assert turned["highest"] == pytest.approx(-float(churn["lowest"] or 0))
     assert "to judge" in CliRunner().invoke(app, ["compare", "-v", *map(str, results)]).stdout
