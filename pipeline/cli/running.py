@@ -31,6 +31,7 @@ from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
+from pipeline.storage.artifacts import MANIFEST
 
 if TYPE_CHECKING:
     from pipeline.comparison.judged import Asked
@@ -214,13 +215,13 @@ def plan(
     else:
         show(*(plan_table(each) for each in forecasts))
     if not as_json and any(config.judge for config in loaded):
-        print(f"judge: {asked or 'what it is asked is known when two results can be compared'}")
+        print(f"judge: {asked or 'its pairs and their price are known once two results can be compared'}")
 
 
 def _asked_of_judge(configs: Sequence[Config]) -> Asked | None:
     """What the judge of configs is asked about their results; None where no two can be compared."""
     folders = [Path(each.output) / each.name for each in configs if each.judge and not each.suite]
-    results = [folder for folder in folders if (folder / "metrics.json").is_file()]
+    results = [folder for folder in folders if (folder / MANIFEST).is_file()]  # written last: it is complete
     if len(results) < 2:
         return None
     from pipeline.comparison import judged

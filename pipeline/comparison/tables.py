@@ -23,7 +23,7 @@ class Entry:
         mean: Of the measure, as in `metrics.json`; of a suite the macro mean, as in `suite.json`.
         ci_low, ci_high: Ends of the mean's 95% interval; None where none is shown.
         queries: How many were judged, in all collections together.
-        letters: The same letter: the difference may be chance; "a" goes with the highest mean.
+        letters: Where two results share one, their difference may be chance; "a" has the highest mean.
             None with a baseline, as not every two are tested.
         rank: Among the results, by mean.
         rank_low, rank_high: The best and the worst rank that it may have, of as many as there are results;

@@ -50,7 +50,7 @@ class Verification(Displayed):
     """The verdicts on published scores.
 
     Attributes:
-        command: What shows this again; empty where a program asked.
+        command: The command line that prints this; empty if it was asked for in Python.
     """
 
     cells: list[Cell]
@@ -72,13 +72,12 @@ class Verification(Displayed):
             ],
             "verdict": self.verdict,
             "command": self.command,
-            "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            "version": metadata.version("benchmarco"),
+            **_today(),
         }
 
     def tables(self) -> list[Table]:
         """A published score a row; then what explains those that are not reproduced."""
-        made = f"{datetime.now(UTC):%Y-%m-%d}, benchmarco {metadata.version('benchmarco')}"
+        made = "{date}, benchmarco {version}".format(**_today())
         notes = [f"{made}: {self.command}" if self.command else made]
         return [published_table(self.cells, notes=notes), *self._why()]
 
@@ -94,6 +93,11 @@ class Verification(Displayed):
     def page(self) -> str:
         """The tables as an HTML page of their own."""
         return html_page("Published scores", self.tables())
+
+
+def _today() -> dict[str, str]:
+    """The date, and the version of this package."""
+    return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "version": metadata.version("benchmarco")}
 
 
 def _tried_table(cells: Sequence[Cell], named: bool) -> Table:
