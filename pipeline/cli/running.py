@@ -31,7 +31,7 @@ from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
-from pipeline.storage.artifacts import MANIFEST
+from pipeline.storage.whole_files import MANIFEST
 
 if TYPE_CHECKING:
     from pipeline.comparison.judged import Asked

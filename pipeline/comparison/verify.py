@@ -35,7 +35,7 @@ from pipeline.results.published import (
 )
 from pipeline.results.suite_folder import read_suite_result
 from pipeline.results.tables import published_table, score_figure
-from pipeline.storage.artifacts import MANIFEST
+from pipeline.storage.whole_files import MANIFEST
 
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000

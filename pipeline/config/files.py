@@ -33,9 +33,8 @@ from pipeline.config.settings import FOLDER, SWEEP, Typed
 from pipeline.core.display import as_text
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.removed import without_removed
+from pipeline.storage.whole_files import MANIFEST
 
-MANIFEST = "manifest.json"
-"""The file of a result folder that holds its config, with all settings."""
 ASKED: dict[str, str] = {
     "trust_remote_code": "run Python files that come with a model",
     "url": "send texts to {}",

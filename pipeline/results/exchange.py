@@ -29,7 +29,7 @@ from pipeline.core.records import Facts, JsonObject
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import SavedResult
 from pipeline.storage import whole_files
-from pipeline.storage.artifacts import MANIFEST
+from pipeline.storage.whole_files import MANIFEST
 
 NAMES = {name: name for name in ("ndcg", "map", "recall", "precision", "mrr")} | {"success": "hit_rate"}
 """The names of measures without parameters, here and in MTEB."""

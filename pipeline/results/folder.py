@@ -22,7 +22,7 @@ from pipeline.core.records import Facts, Float64
 from pipeline.core.table import Displayed, Table
 from pipeline.results.records import Manifest, Metrics
 from pipeline.results.tables import mean_sentence, result_table
-from pipeline.storage.artifacts import MANIFEST
+from pipeline.storage.whole_files import MANIFEST
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,7 +31,7 @@ from pipeline.results.exchange import META
 from pipeline.results.folder import METRICS
 from pipeline.results.published import MtebFile, known_measure
 from pipeline.results.suite_folder import read_suite_result
-from pipeline.storage.artifacts import MANIFEST
+from pipeline.storage.whole_files import MANIFEST
 
 EQUAL_AT_1 = (("mrr", "precision"), ("success", "precision"), ("map", "recall"))
 AT_MOST = (

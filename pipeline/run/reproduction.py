@@ -20,8 +20,7 @@ from pipeline.results.folder import RUN, SavedResult, read_result
 from pipeline.results.suite_folder import read_suite_result
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, result_folder, run_each
-from pipeline.storage.artifacts import MANIFEST
-from pipeline.storage.whole_files import temporary_folder
+from pipeline.storage.whole_files import MANIFEST, temporary_folder
 
 SHOWN = 10
 """Queries that a table lists."""

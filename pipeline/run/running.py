@@ -29,7 +29,7 @@ from pipeline.run.benchmark import Benchmark, Session, StageOutcome
 from pipeline.run.forecast import work_ahead
 from pipeline.run.plan import REPORTED, SCORES
 from pipeline.storage import locks, whole_files
-from pipeline.storage.artifacts import MANIFEST
+from pipeline.storage.whole_files import MANIFEST
 
 log = logging.getLogger(__name__)
 

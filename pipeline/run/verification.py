@@ -22,7 +22,7 @@ from pipeline.run.benchmark import Session
 from pipeline.run.causes import explain
 from pipeline.run.evidence import Evidence, evidence_of
 from pipeline.run.running import prepare, run_each
-from pipeline.storage.artifacts import MANIFEST
+from pipeline.storage.whole_files import MANIFEST
 
 
 @dataclass

@@ -27,9 +27,9 @@ import numpy as np
 
 from pipeline.core.records import Array, Facts
 from pipeline.storage import hashing, locks, whole_files
+from pipeline.storage.whole_files import MANIFEST
 
 LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
-MANIFEST = "manifest.json"
 _SUM = ".sha256"
 
 

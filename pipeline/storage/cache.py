@@ -20,8 +20,9 @@ from pathlib import Path
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.storage import locks
-from pipeline.storage.artifacts import MANIFEST, Artifact, Recipe, manifests, read_manifest
+from pipeline.storage.artifacts import Artifact, Recipe, manifests, read_manifest
 from pipeline.storage.store import is_own, making_lock
+from pipeline.storage.whole_files import MANIFEST
 
 log = logging.getLogger(__name__)
 _KEY = re.compile(r"[0-9a-f]{64}")

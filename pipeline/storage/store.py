@@ -26,7 +26,8 @@ from typing import Self
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.storage import locks
-from pipeline.storage.artifacts import MANIFEST, Artifact, Draft, Recipe, read_manifest
+from pipeline.storage.artifacts import Artifact, Draft, Recipe, read_manifest
+from pipeline.storage.whole_files import MANIFEST
 
 log = logging.getLogger(__name__)
 

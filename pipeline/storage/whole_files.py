@@ -20,6 +20,8 @@ from pipeline.core.errors import InputError
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
 
+MANIFEST = "manifest.json"
+"""The file that is written last, of an artifact and of a result: a folder that has one is complete."""
 TEMPORARY = ".tmp"
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full
