@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hub_server import HubServer
+from huggingface_hub import close_session, constants
 from layouts import LAYOUTS, Plain
 
-from pipeline.config import DataSettings
+from pipeline.config import SOURCES, DataSettings
 from pipeline.core.records import Collection
-from pipeline.data import identify, load, open_collection
+from pipeline.data import Identity, identify, load, open_collection
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
@@ -44,13 +42,14 @@ class Loaded:
     """What `load` made, opened.
 
     Attributes:
+        identity: Of its parts.
         facts: The artifact's.
         passages, queries: The text of each id.
         qrels: (query, passage, grade) by ids, in stored order; ids of passages that the corpus lacks too.
     """
 
-    def __init__(self, artifact: Artifact) -> None:
-        self.facts, self.folder = artifact.facts, artifact.folder
+    def __init__(self, identity: Identity, artifact: Artifact) -> None:
+        self.identity, self.facts, self.folder = identity, artifact.facts, artifact.folder
         made: Collection = open_collection(artifact)
         self.collection = made
         self.passages, self.queries = (
@@ -62,55 +61,34 @@ class Loaded:
         self.qrels = [(queries[query], passages[passage], int(grade)) for query, passage, grade in rows]
 
 
+def load_into(store: Store, config: DataSettings) -> Loaded:
+    identity = identify(config)
+    recipe = Recipe("data", dataclasses.asdict(identity))
+    return Loaded(identity, store.make(recipe, lambda draft: load(config, draft), fresh=True))
+
+
 @pytest.fixture
 def loaded(tmp_path: Path) -> Callable[[DataSettings], Loaded]:
     """Loads a collection through a real artifact store."""
-
-    def make(config: DataSettings) -> Loaded:
-        recipe = Recipe("data", dataclasses.asdict(identify(config)))
-        store = Store(tmp_path / "store")
-        return Loaded(store.make(recipe, lambda draft: load(config, draft), fresh=True))
-
-    return make
+    return partial(load_into, Store(tmp_path / "store"))
 
 
-FROM_HUB = """
-import dataclasses, json, sys
-from pathlib import Path
-from pipeline.config import SOURCES
-from pipeline.core.errors import InputError
-from pipeline.data import identify, load
-from pipeline.storage.artifacts import Recipe
-from pipeline.storage.store import Store
-made = []
-for settings in json.loads(sys.argv[1]):
-    try:
-        config = SOURCES.make(**settings)
-        identity = dataclasses.asdict(identify(config))
-        Store(Path(sys.argv[2])).make(Recipe("data", identity), lambda draft: load(config, draft), fresh=True)
-        made.append(identity)
-    except InputError as error:
-        made.append(str(error))
-print(json.dumps(made))
-"""
+@pytest.fixture(scope="session")
+def slice_dl19(dl19: Path, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """The real slice."""
+    config = SOURCES.make(source="beir", path=str(dl19))
+    return load_into(Store(tmp_path_factory.mktemp("dl19")), config)
 
 
 @pytest.fixture
-def ask(hub_server: HubServer, tmp_path: Path) -> Callable[..., Any]:
-    """Loads data sections in a fresh process that knows only this hub.
-
-    It gives the identity of each collection and what was made of it, or the message that refused it.
-    """
-
-    def load_all(*sections: dict[str, Any], **environment: str) -> list[Any]:
-        command = [sys.executable, "-c", FROM_HUB, json.dumps(sections), str(tmp_path / "store")]
-        known = hub_server.environment(tmp_path / "home", **environment)
-        done = subprocess.run(command, env=known, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        store = Store(tmp_path / "store")
-        return [
-            each if isinstance(each, str) else (each, Loaded(store.load(Recipe("data", each))))
-            for each in json.loads(done.stdout)
-        ]
-
-    return load_all
+def hub(hub_server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A hub on this machine, the only one that the client in this process knows; its cache is empty."""
+    files = hub_server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    settings = {"ENDPOINT": hub_server.url, "HUGGINGFACE_CO_URL_TEMPLATE": files, "HF_HUB_OFFLINE": False}
+    cache = {"HF_HUB_CACHE": str(tmp_path / "home" / "hub"), "HF_HUB_DISABLE_XET": True}
+    for name, value in {**settings, **cache}.items():
+        monkeypatch.setattr(constants, name, value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    close_session()
+    yield hub_server
+    close_session()

@@ -21,51 +21,37 @@ def words(text: str) -> list[Span]:
     return [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
 
 
-def chunks(text: str, tokens: int, overlap: int, boundary: str) -> list[str]:
-    settings = ChunkSettings(tokens=tokens, overlap=overlap, boundary=boundary)
-    return [text[start:stop] for start, stop in cut(text, words(text), settings)]
-
-
 @pytest.mark.parametrize(
-    ("tokens", "overlap", "boundary", "expected"),
+    ("text", "tokens", "overlap", "boundary", "expected"),
     [
-        (100, 50, "sentence", [TEXT]),
+        (TEXT, 100, 50, "sentence", [TEXT]),
         # marks are tokens too; initials and "e.g." end no sentence
-        (13, 0, "sentence", ['One two. Three four five. "Six seven?"', "Dr.",
-                             "A. Eight nine ten, e.g. eleven twelve.", "Thirteen"]),
-        # the four tokens of "Three four five." come again, the five of the next sentence do not; that of
-        # thirteen is cut between words, and ends rather than repeats all that it may
-        (9, 4, "sentence", ["One two. Three four five.", 'Three four five. "Six seven?"', "Dr.",
-                            "A. Eight nine ten,", "ten, e.g. eleven twelve.", "Thirteen"]),
-        (6, 0, "token", ["One two. Three four", 'five. "Six', 'seven?" Dr.', "A. Eight nine ten,",
-                         "e.g. eleven", "twelve. Thirteen"]),
-        (6, 2, "token", ["One two. Three four", 'Three four five. "Six', '"Six seven?"', "Dr. A. Eight nine",
-                         "Eight nine ten,", "ten, e.g.", "eleven twelve. Thirteen"]),
+        (TEXT, 13, 0, "sentence", ['One two. Three four five. "Six seven?"', "Dr.",
+                                   "A. Eight nine ten, e.g. eleven twelve.", "Thirteen"]),
+        # the four tokens of "Three four five." are repeated, the five of the next sentence are not; the
+        # sentence of thirteen tokens is cut between words
+        (TEXT, 9, 4, "sentence", ["One two. Three four five.", 'Three four five. "Six seven?"', "Dr.",
+                                  "A. Eight nine ten,", "ten, e.g. eleven twelve.", "Thirteen"]),
+        (TEXT, 6, 0, "token", ["One two. Three four", 'five. "Six', 'seven?" Dr.', "A. Eight nine ten,",
+                               "e.g. eleven", "twelve. Thirteen"]),
+        (TEXT, 6, 2, "token", ["One two. Three four", 'Three four five. "Six', '"Six seven?"',
+                               "Dr. A. Eight nine", "Eight nine ten,", "ten, e.g.",
+                               "eleven twelve. Thirteen"]),
+        ("Short one. W0 W1 W2 W3 W4 W5 W6. Last words here.", 4, 1, "sentence",
+         ["Short one.", "W0 W1 W2 W3", "W4 W5 W6.", "Last words here."]),
+        ("第一句。第二句！Третье предложение. Четвёртое один\nЛиния два", 3, 0, "sentence",
+         ["第一句。", "第二句！", "Третье предложение.", "Четвёртое один", "Линия два"]),
     ],
 )  # fmt: skip
-def test_cuts_by_hand(tokens: int, overlap: int, boundary: str, expected: list[str]) -> None:
-    assert chunks(TEXT, tokens, overlap, boundary) == expected
+def test_cuts_by_hand(text: str, tokens: int, overlap: int, boundary: str, expected: list[str]) -> None:
+    settings = ChunkSettings(tokens=tokens, overlap=overlap, boundary=boundary)
+    assert [text[start:stop] for start, stop in cut(text, words(text), settings)] == expected
 
 
-def test_a_sentence_or_a_word_that_is_too_long_is_cut_inside() -> None:
-    long = "Short one. " + " ".join(f"W{n}" for n in range(7)) + ". Last words here."
-    assert chunks(long, 4, 1, "sentence") == [
-        "Short one.", "W0 W1 W2 W3", "W4 W5 W6.", "Last words here.",
-    ]  # fmt: skip
+def test_a_word_that_is_too_long_is_cut_inside() -> None:
     letters = [(n, n + 1) for n in range(10)]
     settings = ChunkSettings(tokens=4, overlap=1, boundary="sentence")
     assert cut("abcdefghij", letters, settings) == [(0, 4), (3, 7), (6, 10)]
-
-
-def test_sentences_of_other_scripts_and_lines_end_too() -> None:
-    text = "第一句。第二句！Третье предложение. Четвёртое один\nЛиния два"
-    assert chunks(text, 3, 0, "sentence") == [
-        "第一句。",
-        "第二句！",
-        "Третье предложение.",
-        "Четвёртое один",
-        "Линия два",
-    ]
 
 
 def test_words_are_those_of_bm25() -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from huggingface_hub import close_session, constants
 from layouts import beir_hub, beir_mteb, write_parquet
+
+from pipeline import InputError
+from pipeline.config import SOURCES
 
 SECTION = {"source": "hub", "path": "someone/msmarco", "split": "dev"}
 
@@ -26,98 +30,88 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def fetch(ask):
-    """Loads that dataset from the hub; see `ask`."""
-
-    def one(settings, **environment):
-        (found,) = ask({**SECTION, **settings}, **environment)
-        return found
-
-    return one
+def fetch(hub, loaded):
+    """Loads that dataset from the hub; some settings may be different."""
+    return lambda **settings: loaded(SOURCES.make(**{**SECTION, **settings}))
 
 
-def test_branch_becomes_its_commit_and_only_the_split_is_fetched_once(hub_server, folder, fetch):
-    commit = hub_server.publish("dataset", "someone/msmarco", folder)
-    identity, made = fetch({})
-    assert list(made.passages.values()) == ["alpha", "beta", "gamma"]
-    assert identity["passages"]["corpus"]["commit"] == commit
-    assert fetch({"revision": commit})[0] == identity
-    assert sorted(hub_server.downloads()) == ["README.md", "data/dev-00000-of-00001.parquet"]
+def leave(hub):
+    """Close the hub and the connections that are open to it."""
+    hub.close()
+    close_session()
 
 
-def test_a_new_commit_is_another_collection_and_the_old_one_stays(hub_server, folder, fetch):
-    old = hub_server.publish("dataset", "someone/msmarco", folder)
-    before, _ = fetch({})
+def test_a_branch_becomes_its_commit_whose_files_are_fetched_once(hub, folder, fetch, monkeypatch):
+    old = hub.publish("dataset", "someone/msmarco", folder)
+    before = fetch()
+    assert list(before.passages.values()) == ["alpha", "beta", "gamma"]
+    assert before.identity.passages["corpus"]["commit"] == old
+    assert fetch(revision=old).identity == before.identity
+    assert sorted(hub.downloads()) == ["README.md", "data/dev-00000-of-00001.parquet"]
+
     write_rows(folder, [("first?", ["alpha", "better"])])
-    new = hub_server.publish("dataset", "someone/msmarco", folder)
-    after, made = fetch({})
-    assert after["passages"]["corpus"]["commit"] == new
-    assert "better" in made.passages.values()
-    assert fetch({"revision": old})[0] == before
+    new = hub.publish("dataset", "someone/msmarco", folder)
+    after = fetch()
+    assert after.identity.passages["corpus"]["commit"] == new
+    assert "better" in after.passages.values()
+    assert fetch(revision=old).identity == before.identity
+
+    asked = len(hub.requests)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert fetch().identity == after.identity
+    assert len(hub.requests) == asked
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    leave(hub)
+    assert fetch().identity == after.identity
 
 
-def test_it_works_offline_afterwards(hub_server, folder, fetch):
-    hub_server.publish("dataset", "someone/msmarco", folder)
-    online, _ = fetch({})
-    seen = len(hub_server.requests)
-    assert fetch({}, HF_HUB_OFFLINE="1")[0] == online
-    assert len(hub_server.requests) == seen
-    hub_server.close()
-    assert fetch({})[0] == online
-
-
-def test_a_half_downloaded_commit_is_not_taken_for_whole(hub_server, folder, fetch, tmp_path):
+def test_a_half_downloaded_commit_is_not_taken_for_whole(hub, folder, fetch, tmp_path, monkeypatch):
     first = folder / "data" / "dev-00000-of-00001.parquet"
     shutil.copy(first, folder / "data" / "dev-00001-of-00002.parquet")
     first.rename(folder / "data" / "dev-00000-of-00002.parquet")
-    hub_server.publish("dataset", "someone/msmarco", folder)
-    fetch({})
+    hub.publish("dataset", "someone/msmarco", folder)
+    fetch()
     (lost,) = (tmp_path / "home" / "hub").rglob("dev-00001-of-00002.parquet")
     lost.unlink()
-    said = fetch({}, HF_HUB_OFFLINE="1")
-    assert "'someone/msmarco'" in said
-    assert "not whole" in said
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=r"'someone/msmarco' .* is not whole"):
+        fetch()
 
 
-def test_what_cannot_be_fetched_is_said(hub_server, folder, fetch, ask):
-    hub_server.publish("dataset", "someone/msmarco", folder)
-    wrong = {
-        "the hub has no dataset 'someone/msmacro'": {"path": "someone/msmacro"},
-        "no revision 'v9'": {"revision": "v9"},
-        "'test'": {"split": "test"},
-        "no column 'question'": {"query_column": "question"},
-        "the hub has no dataset 'someone/corpus'": {"corpus_path": "someone/corpus"},
-    }
-    said = ask(*({**SECTION, **settings} for settings in wrong.values()))
-    assert [words for words, message in zip(wrong, said, strict=True) if words not in message] == []
-    assert "HF_HUB_OFFLINE" in fetch({"path": "someone/else"}, HF_HUB_OFFLINE="1")
-    hub_server.close()
-    assert "cannot be reached" in fetch({"path": "someone/else"})
+def test_what_cannot_be_fetched_is_said(hub, folder, fetch, monkeypatch):
+    hub.publish("dataset", "someone/msmarco", folder)
+    for setting, value, message in (
+        ("path", "someone/msmacro", "the hub has no dataset 'someone/msmacro'"),
+        ("revision", "v9", "no revision 'v9'"),
+        ("split", "test", "'test'"),
+        ("query_column", "question", "no column 'question'"),
+        ("corpus_path", "someone/corpus", "the hub has no dataset 'someone/corpus'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fetch(**{setting: value})
+    leave(hub)
+    for offline, message in ((True, "HF_HUB_OFFLINE"), (False, "cannot be reached")):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        with pytest.raises(InputError, match=message):
+            fetch(path="someone/else")
 
 
-def test_corpus_of_a_second_dataset(hub_server, folder, fetch, tmp_path):
+def test_corpus_of_a_second_dataset(hub, folder, fetch, tmp_path):
     write_parquet(tmp_path / "corpus/data/train-00000-of-00001.parquet", content=["gamma", "zeta"])
-    hub_server.publish("dataset", "someone/msmarco", folder)
-    commit = hub_server.publish("dataset", "someone/corpus", tmp_path / "corpus", branch="v1")
-    identity, made = fetch({"corpus_path": "someone/corpus", "corpus_revision": "v1"})
-    assert identity["passages"]["corpus"]["commit"] == commit
+    hub.publish("dataset", "someone/msmarco", folder)
+    commit = hub.publish("dataset", "someone/corpus", tmp_path / "corpus", branch="v1")
+    made = fetch(corpus_path="someone/corpus", corpus_revision="v1")
+    assert made.identity.passages["corpus"]["commit"] == commit
     assert (made.facts["passages"], made.facts["queries"]) == (2, 2)
 
 
-def test_beir_with_judgments_in_their_own_repository(hub_server, fetch, tmp_path, plain):
-    beir_hub(tmp_path / "tiny", plain)
-    commits = [
-        hub_server.publish("dataset", f"BeIR/{name}", tmp_path / name) for name in ("tiny", "tiny-qrels")
-    ]
-    identity, made = fetch({"source": "beir", "path": "BeIR/tiny", "split": "test"})
-    assert identity["passages"]["corpus"]["commit"] == commits[0]
-    assert identity["qrels"]["qrels"]["commit"] == commits[1]
-    assert (made.facts["passages"], made.facts["judgments"]) == (12, 5)
-
-
-def test_mtebs_tables_in_one_repository(hub_server, fetch, tmp_path, plain):
-    beir_mteb(tmp_path / "tiny", plain)
-    commit = hub_server.publish("dataset", "mteb/tiny", tmp_path / "tiny")
-    identity, made = fetch({"source": "beir", "path": "mteb/tiny", "split": "test"})
-    assert identity["qrels"]["qrels"]["commit"] == commit
+@pytest.mark.parametrize(("write", "judged"), [(beir_hub, "tiny-qrels"), (beir_mteb, "tiny")])
+def test_beir_with_judgments_beside_its_texts_or_in_a_second_repository(
+    hub, fetch, tmp_path, plain, write, judged
+):
+    write(tmp_path / "tiny", plain)
+    commits = {name: hub.publish("dataset", f"someone/{name}", tmp_path / name) for name in {"tiny", judged}}
+    made = fetch(source="beir", path="someone/tiny", split="test")
+    assert made.identity.passages["corpus"]["commit"] == commits["tiny"]
+    assert made.identity.qrels["qrels"]["commit"] == commits[judged]
     assert (made.facts["passages"], made.facts["judgments"]) == (12, 5)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts import beir
 
+from pipeline import InputError
 from pipeline.config import SOURCES
-from pipeline.core.errors import InputError
 from pipeline.data import identify
 from pipeline.formats.texts import read_blocks, read_jsonl
 
@@ -23,15 +23,13 @@ def config(tmp_path, plain):
 
 @pytest.fixture
 def refused(config, loaded, tmp_path):
-    """Loads, and expects a refusal that says all of `words`."""
+    """Loads, and expects a refusal whose message has all of `words`."""
 
     def check(*words, config=config):
         with pytest.raises(InputError) as error:
             loaded(config)
-        for word in words:
-            assert word in str(error.value)
-        left = [path for path in (tmp_path / "store").rglob("*") if path.suffix in (".arrow", ".npy", ".tmp")]
-        assert left == []
+        assert [word for word in words if word not in str(error.value)] == []
+        assert not [path for path in (tmp_path / "store").rglob("*") if path.suffix in (".arrow", ".tmp")]
 
     return check
 
@@ -53,17 +51,13 @@ LINES = {
     "broken JSON": (b'{"_id": "p3", "text": "a', "not valid JSON"),
     "two objects": (b'{"_id": "p3", "text": "a"}{"_id": "x", "text": "b"}', "not valid JSON"),
     "an array": (b'["p3", "a"]', "a JSON list instead of an object"),
-    "a number": (b"17", "instead of an object"),
     "no text": (b'{"_id": "p3"}', "no field 'text' (it has '_id')"),
     "null text": (b'{"_id": "p3", "text": null}', "'text' is null"),
     "a number as text": (b'{"_id": "p3", "text": 5}', "'text' is 5"),
-    "a list as text": (b'{"_id": "p3", "text": ["a"]}', "'text' is [\"a\"]"),
     "no id": (b'{"id": "p3", "text": "a"}', "no field '_id' (it has 'id', 'text')"),
     "a number as id": (b'{"_id": 3, "text": "a"}', "'_id' is 3"),
     "empty id": (b'{"_id": "", "text": "a"}', "id is empty"),
     "space in id": (b'{"_id": "p 3", "text": "a"}', "holds white space: 'p 3'"),
-    "tab in id": (b'{"_id": "p3\\t", "text": "a"}', "holds white space"),
-    "wide space in id": ('{"_id": "p\u3000x", "text": "a"}'.encode(), "holds white space"),
     "not UTF-8": (b'{"_id": "p3", "text": "caf\xe9"}', "not UTF-8 text (byte 27 of the line is 0xe9)"),
     "half a surrogate": (b'{"_id": "p3", "text": "\\ud800"}', "half a surrogate pair"),
     "a field twice": (b'{"_id": "p3", "text": "a", "text": "b"}', "duplicate field 'text'"),
@@ -79,62 +73,52 @@ def test_bad_line_of_the_corpus(case, replace, refused, tmp_path):
     refused(f"{tmp_path / 'collection' / 'corpus.jsonl'}, line 4", problem)
 
 
-@pytest.mark.parametrize("case", sorted(LINES.keys() - {"bad title"}))
-def test_bad_line_of_the_queries(case, replace, refused):
-    line, problem = LINES[case]
-    replace("queries.jsonl", 3, line.replace(b"p1", b"q1"))
-    refused("queries.jsonl, line 3", problem.replace("passage id 'p1'", "query id 'q1'"))
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b'{"_id": "q3", "text": null}', "'text' is null"),
+        (b'{"_id": "q1", "text": "a"}', "query id 'q1' is a duplicate; first at"),
+        # a line of run.trec begins with it
+        (b'{"_id": "#3", "text": "a"}', "the query's id begins with #: '#3'"),
+    ],
+)
+def test_bad_line_of_the_queries(line, problem, replace, refused):
+    replace("queries.jsonl", 3, line)
+    refused("queries.jsonl, line 3", problem)
 
 
-def test_id_of_a_query_is_no_comment(replace, refused):
-    """A line of run.trec begins with it."""
-    replace("queries.jsonl", 3, b'{"_id": "#3", "text": "a"}')
-    refused("queries.jsonl, line 3: the query's id begins with #: '#3'", "no # in front, as TREC files need")
-
-
-def test_id_of_a_passage_may_begin_with_a_number_sign(replace, config, loaded):
+def test_what_is_refused_of_the_other_texts_alone_is_read(replace, config, loaded):
     replace("corpus.jsonl", 4, b'{"_id": "#3", "text": "a"}')
-    assert "#3" in loaded(config).collection.passages.ids.to_pylist()
-
-
-def test_title_of_a_query_is_not_looked_at(replace, config, loaded):
     replace("queries.jsonl", 1, b'{"_id": "q0", "title": 7, "text": "first?"}')
-    assert loaded(config).collection.queries.texts[0].as_py() == "first?"
+    made = loaded(config)
+    assert "#3" in made.passages
+    assert made.queries["q0"] == "first?"
 
 
 def test_line_numbers_count_blank_lines_and_later_blocks(tmp_path):
     path = tmp_path / "corpus.jsonl"
-    good = "".join(json.dumps({"_id": str(row), "text": "word " * 50}) + "\n" for row in range(40_000))
+    good = "".join(json.dumps({"_id": str(row), "text": "word " * 500}) + "\n" for row in range(2_000))
     path.write_text(good + "\n\n" + '{"_id": "x"}\n')
-    with pytest.raises(InputError, match=r"corpus\.jsonl, line 40003: no field 'text'"):
+    with pytest.raises(InputError, match=r"corpus\.jsonl, line 2003: no field 'text'"):
         list(read_jsonl(path, "_id", "title"))
 
 
-def test_blank_lines_and_byte_order_mark_are_skipped(tmp_path):
+def test_blank_lines_a_byte_order_mark_and_a_very_long_line_are_read(tmp_path):
     path = tmp_path / "corpus.jsonl"
-    path.write_bytes(b'\xef\xbb\xbf{"_id": "1", "text": "a"}\r\n\n{"_id": "2", "text": ""}')
-    (batch,) = read_jsonl(path, "_id", "title")
-    assert batch.ids.to_pylist() == ["1", "2"]
-    assert [batch.place(row) for row in range(2)] == [f"{path}, line 1", f"{path}, line 3"]
+    long = "long " * 2_000_000
+    lines = [f'\ufeff{{"_id": "1", "text": "{long}"}}\r\n', "\n", '{"_id": "2", "text": ""}']
+    path.write_text("".join(lines), encoding="utf-8", newline="")
+    batches = list(read_jsonl(path, "_id", "title"))
+    assert [text for batch in batches for text in batch.texts.to_pylist()] == [long, ""]
+    places = [batch.place(row) for batch in batches for row in range(len(batch.ids))]
+    assert places == [f"{path}, line 1", f"{path}, line 3"]
 
 
-def test_a_very_long_line_is_read(tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    texts = ["short", "long " * 2_000_000, "short again"]
-    lines = [json.dumps({"_id": str(row), "text": text}) for row, text in enumerate(texts)]
-    path.write_text("\n".join(lines))
-    assert [text for batch in read_jsonl(path, "_id") for text in batch.texts.to_pylist()] == texts
-
-
-def test_first_judgment_is_read_where_the_header_is_missing(replace, config, loaded):
+def test_a_missing_header_and_a_judgment_that_comes_twice(replace, config, loaded):
     replace("qrels/test.tsv", 1, "q1\tp2\t1")
-    assert loaded(config).facts["judgments"] == 6
-
-
-def test_same_judgment_twice_is_merged_and_counted(replace, config, loaded):
     replace("qrels/test.tsv", 7, "q0\tp1\t2\n")
     made = loaded(config)
-    assert made.facts["judgments"] == 5
+    assert made.facts["judgments"] == 6
     assert made.facts["dropped"]["repeated_judgments"] == 1
 
 
@@ -208,17 +192,10 @@ def test_arrow_and_json_read_the_same(tmp_path, records, ascii_only):
     assert titles == [title or "" for _, _, title in records]
 
 
-def test_gzip_data_is_known_by_its_first_bytes(tmp_path):
-    for name in ("f.gz", "packed"):
-        (tmp_path / name).write_bytes(gzip.compress(b"a\nb\n"))
-        (block,) = read_blocks(tmp_path / name)
-        assert block.texts() == ["a", "b"]
-
-
 @settings(max_examples=60)
 @given(st.binary(min_size=1, max_size=200).filter(lambda data: data[:2] != b"\x1f\x8b"), st.integers(1, 50))
 def test_blocks_are_the_file(tmp_path, content, size):
-    for name, written in (("f", content), ("f.gz", gzip.compress(content))):
+    for name, written in (("f", content), ("packed", gzip.compress(content))):  # known by its first bytes
         (tmp_path / name).write_bytes(written)
         whole = list(read_blocks(tmp_path / name, size))
         joined = b"".join(block.data for block in whole)

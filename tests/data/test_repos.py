@@ -5,90 +5,69 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from pipeline.core.errors import InputError
+from pipeline import InputError
 from pipeline.data.sources.repos import Repo
 
-
-@pytest.fixture
-def repo(tmp_path):
-    """A local repository with some files, and a README that declares what is given."""
-
-    def make(configs, *names):
-        folder = tmp_path / "repo"
-        for name in names:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).touch()
-        if configs is not None:
-            header = yaml.safe_dump({"configs": configs})
-            (folder / "README.md").write_text(f"---\n{header}---\n# A dataset\n", encoding="utf-8")
-        return Repo(str(folder), None)
-
-    return make
+FILES = ("some/part-0.parquet", "some/part-1.parquet", "dev.parquet")
+A, B = {"split": "a", "path": "some/part-0*"}, {"split": "b", "path": "some/part-1*"}
 
 
-def names(repo, config, split):
-    return [path.relative_to(repo.name).as_posix() for path in repo.files(config, split)]
+def table(data_files, name="default", **more):
+    return {"config_name": name, "data_files": data_files, **more}
+
+
+def reads(repo, name, split):
+    return [path.relative_to(repo.name).as_posix() for path in repo.files(name, split)]
+
+
+def write(folder, readme, *files):
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    if readme is not None:
+        (folder / "README.md").write_text(readme, encoding="utf-8")
+    return Repo(str(folder), None)
 
 
 @pytest.mark.parametrize(
-    "data_files",
+    ("configs", "name", "split", "expected"),
     [
-        [{"split": "dev", "path": "some/part-*"}],
-        [{"split": "dev", "path": ["some/part-1.parquet", "./some/part-0.parquet"]}],
-        {"dev": "some/*"},
+        ([table([{"split": "dev", "path": "some/part-*"}])], None, "dev", FILES[:2]),
+        (
+            [table([{"split": "dev", "path": ["some/part-1.parquet", "./some/part-0.parquet"]}])],
+            None, "dev", FILES[:2],
+        ),
+        ([table({"dev": "some/*"})], None, "dev", FILES[:2]),
+        ([table("some/*.parquet")], None, "train", FILES[:2]),
+        ([table({"dev": "some/*"})], None, "train", "no split 'train' of table 'default'"),
+        ([table([A, B], "corpus")], "corpus", "b", FILES[1:2]),
+        ([table([A, B], "corpus")], "corpus", None, "table 'corpus' with one split"),
+        ([table([A], "one"), table([{**B, "split": "a"}], "two")], None, "a", FILES[:1]),
+        ([table([A], "one"), table([{**B, "split": "a"}], "two", default=True)], None, "a", FILES[1:2]),
+        *(
+            ([table([{"split": "dev", "path": path}])], None, "dev", "no file of a split named 'dev'")
+            for path in ("../secret-*", "HERE/secret-*", None, 7)
+        ),
+        (5, None, "dev", FILES[2:]),
+        ([5], None, "dev", FILES[2:]),
     ],
-)
-def test_every_form_of_declaring_a_split(repo, data_files):
-    made = repo([{"config_name": "default", "data_files": data_files}], *PARTS)
-    assert names(made, None, "dev") == ["some/part-0.parquet", "some/part-1.parquet"]
-    with pytest.raises(InputError, match="no split 'train' of table 'default'"):
-        made.files(None, "train")
-
-
-PARTS = ("some/part-0.parquet", "some/part-1.parquet", "dev.parquet")
-
-
-def test_files_without_a_split_are_train(repo):
-    made = repo([{"config_name": "default", "data_files": "some/*.parquet"}], *PARTS)
-    assert names(made, None, "train") == ["some/part-0.parquet", "some/part-1.parquet"]
-
-
-def test_a_table_of_several_splits_is_not_guessed(repo):
-    splits = [{"split": "a", "path": "some/part-0*"}, {"split": "b", "path": "some/part-1*"}]
-    made = repo([{"config_name": "corpus", "data_files": splits}], *PARTS)
-    assert names(made, "corpus", "b") == ["some/part-1.parquet"]
-    assert made.splits("corpus") == ["a", "b"]
-    with pytest.raises(InputError, match="table 'corpus' with one split"):
-        made.files("corpus", None)
-
-
-def test_the_table_marked_as_default_is_meant_where_none_is_named(repo):
-    tables = [
-        {"config_name": name, "data_files": [{"split": "dev", "path": f"some/part-{number}*"}]}
-        for number, name in enumerate("ab")
-    ]
-    assert names(repo(tables, *PARTS), None, "dev") == ["some/part-0.parquet"]
-    tables[1]["default"] = True
-    assert names(repo(tables, *PARTS), None, "dev") == ["some/part-1.parquet"]
-
-
-def test_a_readme_cannot_reach_outside(repo, tmp_path):
+)  # fmt: skip
+def test_every_form_of_declaring_a_split(tmp_path, configs, name, split, expected):
     (tmp_path / "secret-dev.parquet").touch()
-    for path in ("../secret-*", str(tmp_path / "secret-*"), None, 7):
-        made = repo([{"config_name": "default", "data_files": [{"split": "dev", "path": path}]}], *PARTS)
-        with pytest.raises(InputError, match="no file of a split named 'dev'"):
-            made.files(None, "dev")
+    header = yaml.safe_dump({"configs": configs}).replace("HERE", str(tmp_path))
+    repo = write(tmp_path / "repo", f"---\n{header}---\n# A dataset\n", *FILES)
+    if isinstance(expected, tuple):
+        assert reads(repo, name, split) == list(expected)
+    else:
+        with pytest.raises(InputError, match=expected):
+            repo.files(name, split)
 
 
-@pytest.mark.parametrize(
-    "readme", ["---\n: [\n---\n", "---\nconfigs: 5\n---\n", "no header", "---\nconfigs:\n- 5\n---\n"]
-)
-def test_a_readme_that_declares_nothing_leaves_it_to_names(repo, tmp_path, readme):
-    made = repo(None, *PARTS)
-    (tmp_path / "repo" / "README.md").write_text(readme)
-    assert names(made, None, "dev") == ["dev.parquet"]
+@pytest.mark.parametrize("readme", ["---\n: [\n---\n", "no header"])
+def test_a_readme_without_a_header_leaves_it_to_names(tmp_path, readme):
+    assert reads(write(tmp_path, readme, *FILES), None, "dev") == ["dev.parquet"]
 
 
-def test_of_several_kinds_one_is_taken(repo):
-    made = repo(None, "corpus/a.parquet", "corpus.jsonl.gz", ".cache/corpus/b.parquet")
-    assert names(made, "corpus", None) == ["corpus/a.parquet"]
+def test_of_several_kinds_one_is_taken(tmp_path):
+    repo = write(tmp_path, None, "corpus/a.parquet", "corpus.jsonl.gz", ".cache/corpus/b.parquet")
+    assert reads(repo, "corpus", None) == ["corpus/a.parquet"]

@@ -6,15 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
+from hub_server import HubServer
 from layouts import write_parquet, write_readme
 
-from pipeline.api import run_benchmark
-from pipeline.config import BACKENDS, SOURCES, Config, DataSettings, EvaluateConfig
-from pipeline.core.records import Qrels, Ranking
-from pipeline.metrics.scoring import drop_negative
-from pipeline.results.folder import read_result
+from pipeline import run_benchmark
+from pipeline.config import SOURCES, DataSettings
 
 PASSAGES = {"p1": "about owls", "p2": "about rain", "p3": "about tea"}
 QUERIES = {"q1": "night birds", "q2": "wet weather"}
@@ -142,15 +139,15 @@ LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, belebele
 
 
 def test_each_layout_is_read_from_the_hub_and_from_a_local_copy(
-    hub_server: Any, ask: Callable[..., Any], loaded: Callable[[DataSettings], Any], tmp_path: Path
+    hub: HubServer, loaded: Callable[[DataSettings], Any], tmp_path: Path
 ) -> None:
     written = [write(tmp_path / write.__name__) for write in LAYOUTS]
     for repos, *_ in written:
         for name, folder in repos.items():
-            hub_server.publish("dataset", name, folder)
-    from_hub = [made for _, made in ask(*(data for _, data, _ in written))]
+            hub.publish("dataset", name, folder)
+    from_hub = [loaded(SOURCES.make(**data)) for _, data, _ in written]
     others = ("en-", "corpus/NanoFEVER", "queries/queries-0")
-    assert not [path for path in hub_server.downloads() if path.startswith(others)]
+    assert not [path for path in hub.downloads() if path.startswith(others)]
     for made, (repos, data, expected) in zip(from_hub, written, strict=True):
         texts, *beside = repos.values()
         for folder in beside:  # the judgments are in a folder beside the texts
@@ -168,20 +165,11 @@ def test_excluded_documents_do_not_count(tmp_path: Path) -> None:
     write_parquet(folder / "examples/biology-0.parquet", **columns)
     ranks = {}
     for ignored in ("negative_grades", "none"):
-        data = SOURCES.make(source="bright", path=str(folder), domain="biology", ignored=ignored)
-        model, evaluate = BACKENDS.make(backend="bm25"), EvaluateConfig(measures=("mrr@10",))
-        config = Config(name="t", data=data, model=model, evaluate=evaluate, cache=str(tmp_path / "i"))
-        result = read_result(run_benchmark(config, output=tmp_path / "out").folder)
-        ranks[ignored] = dict(zip(result.query_ids, result.values[:, 0].tolist(), strict=True))
+        result = run_benchmark({
+            "name": "t", "model": {"backend": "bm25"}, "evaluate": {"measures": ["mrr@10"]},
+            "data": {"source": "bright", "path": str(folder), "domain": "biology", "ignored": ignored},
+            "cache": str(tmp_path / "i"), "output": str(tmp_path / "out"),
+        })  # fmt: skip
+        ranks[ignored] = result.to_dataframe()["mrr@10"].to_dict()
     assert ranks["negative_grades"] == {"0": 1.0, "1": 1.0}
     assert ranks["none"]["0"] < 1
-
-
-def test_passages_judged_below_zero_leave_the_ranking() -> None:
-    qrels = Qrels(np.array([0, 0, 1, 1]), np.array([2, 5, 2, 7]), np.array([-1, 1, 1, -1]))
-    ranking = Ranking(
-        np.array([[2, 5, 9], [2, 5, -1]]), np.array([[3.0, 2.0, 1.0], [3.0, 2.0, -np.inf]], np.float32)
-    )
-    kept = drop_negative(ranking, qrels)
-    assert kept.passages.tolist() == [[5, 9, -1], [2, 5, -1]]
-    assert kept.scores.tolist() == [[2.0, 1.0, -np.inf], [3.0, 2.0, -np.inf]]

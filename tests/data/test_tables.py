@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shutil
 
 import pytest
 from layouts import tables_csv, tables_other
@@ -21,11 +21,7 @@ def test_quoted_cells_of_csv_hold_anything_and_tsv_has_no_quotes(tmp_path, writt
     docs = tmp_path / "docs.csv"
     docs.write_text('doc,head,body\np1,,"a ""b"",\nnext"\n7,NA,\np0,,null\n', encoding="utf-8")
     (tmp_path / "asked.tsv").write_text('q\twords\nq0\t"is" it "\n', encoding="utf-8")
-    found = {
-        "corpus_file": str(docs),
-        "queries_file": str(tmp_path / "asked.tsv"),
-        "missing_passages": "drop",
-    }
+    found = {"corpus_file": str(docs), "queries_file": str(tmp_path / "asked.tsv")}
     made = loaded(written.model_copy(update=found))
     assert made.passages == {"p1": 'a "b",\nnext', "7": "NA", "p0": "null"}
     assert made.queries == {"q0": '"is" it "'}
@@ -36,35 +32,26 @@ def test_without_a_column_of_grades_every_row_is_relevant(written, loaded):
     assert {grade for _, _, grade in made.qrels} == {1}
 
 
-def test_which_columns_are_read_and_how_is_part_of_the_identity(tmp_path, plain, written):
+def test_the_form_of_a_file_is_part_of_the_identity(tmp_path, written):
+    as_csv = shutil.copy(tmp_path / "collection" / "asked.tsv", tmp_path / "asked.csv")
     first = identify(written)
-    for setting, part in {
-        "corpus_title": "passages", "corpus_text": "passages", "query_text": "queries", "grade": "qrels",
-    }.items():  # fmt: skip
-        other = identify(written.model_copy(update={setting: "no"}))
-        assert getattr(other, part) != getattr(first, part)
-    moved = tmp_path / "asked.tsv"
-    moved.write_bytes((tmp_path / "collection" / "asked.tsv").read_bytes())
-    as_csv = moved.rename(tmp_path / "asked.csv")
     assert identify(written.model_copy(update={"queries_file": str(as_csv)})).queries != first.queries
 
 
-BROKEN: dict[str, tuple[dict[str, Any], str, list[str]]] = {
-    "no such column": ({"query_text": "text"}, "q\twords\nq0\ta\n", ["no column 'text'", "q, words"]),
-    "a row with more cells": ({}, "q\twords\nq0\ta\tb\n", ["not readable as TSV", "Expected 2 columns"]),
-    "an empty file": ({}, "", ["not readable as TSV", "Empty"]),
-    "no text": ({}, "q\twords\nq0\t\xff\n", ["not readable as TSV", "UTF8"]),
-}
-
-
-@pytest.mark.parametrize(("change", "content", "expected"), BROKEN.values(), ids=list(BROKEN))
+@pytest.mark.parametrize(
+    ("change", "content", "expected"),
+    [
+        ({"query_text": "text"}, "q\twords\nq0\ta\n", "no column 'text'.*q, words"),
+        ({}, "q\twords\nq0\ta\tb\n", "not readable as TSV.*Expected 2 columns"),
+        ({}, "", "not readable as TSV.*Empty"),
+        ({}, "q\twords\nq0\t\xff\n", "not readable as TSV.*UTF8"),
+    ],
+)
 def test_a_broken_table_is_refused_with_its_file(tmp_path, written, loaded, change, content, expected):
     path = tmp_path / "asked.tsv"
     path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=f"asked.tsv.*{expected}"):
         loaded(written.model_copy(update={"queries_file": str(path), **change}))
-    for part in ("asked.tsv", *expected):
-        assert part in str(refused.value)
 
 
 def test_a_grade_that_is_none_is_refused_with_its_row(tmp_path, written, loaded):

@@ -28,46 +28,42 @@ def write(path: Path, query: str, passages: list[str]) -> None:
         pq.write_table(pa.table({"id": ["q1"], "query": [query], "pos": [passages], "n": [3]}), path)
 
 
-def run_data(folder: Path, training: Path, *options: str) -> Any:
+def run_data(folder: Path, training: list[Path], *options: str) -> Any:
     config = folder / "c.yaml"
     config.write_text(
         f"name: c\ndata: {{source: sample}}\nmodel: {{backend: bm25}}\ncache: {folder}/indexes\n",
         encoding="utf-8",
     )
-    return CliRunner().invoke(app, ["data", str(config), "--training-data", str(training), *options])
+    given = [word for path in training for word in ("--training-data", str(path))]
+    return CliRunner().invoke(app, ["data", str(config), *given, *options])
 
 
-@pytest.mark.parametrize("name", ["train.jsonl", "train.tsv", "train.txt.gz", "train.parquet"])
-def test_texts_in_training_data_are_counted_and_shown(
-    root: Path, tmp_path: Path, passages: list[str], name: str
-) -> None:
+def test_texts_in_training_data_are_counted_and_shown(root: Path, tmp_path: Path) -> None:
     sample = root / "pipeline/data/sample"
     qrels = [line.split("\t") for line in (sample / "qrels/test.tsv").read_text().splitlines()[1:]]
     query, relevant = next((line[0], line[1]) for line in qrels if int(line[2]) == 3)
     texts: dict[str, str] = {}
-    ids: list[str] = []
-    for line in (sample / "queries.jsonl").read_text(encoding="utf-8").splitlines():
-        texts[json.loads(line)["_id"]] = json.loads(line)["text"]
-    for line in (sample / "corpus.jsonl").read_text(encoding="utf-8").splitlines():
-        ids.append(json.loads(line)["_id"])
-    found_text = passages[ids.index(relevant)].replace("\t", " ")
-    training = tmp_path / name
-    write(training, texts[query].upper() + "?!", [found_text, f"{found_text} and more", "17"])
+    for name in ("queries.jsonl", "corpus.jsonl"):
+        for line in (sample / name).read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            texts[record["_id"]] = " ".join(filter(None, (record.get("title"), record["text"])))
+    found_text = texts[relevant].replace("\t", " ")
+    training = [tmp_path / name for name in ("train.jsonl", "train.tsv", "train.txt.gz", "train.parquet")]
+    for path in training:
+        write(path, texts[query].upper() + "?!", [found_text, f"{found_text} and more", "17"])
 
     done = run_data(tmp_path, training, "--json")
     assert done.exit_code == 0, done.output
-    (found,) = json.loads(done.stdout)["training_data"]
-    assert {key: found[key] for key in ("texts", "queries", "passages", "relevant", "pairs")} == {
-        "texts": 3, "queries": 1, "passages": 1, "relevant": 1, "pairs": 1,
-    }  # fmt: skip
-    assert found["query_ids"] == [query]
-    assert [(each["role"], each["id"]) for each in found["examples"]] == [
-        ("query", query),
-        ("passage", relevant),
-    ]
-    shown = run_data(tmp_path, training).stdout
-    assert f"{training}: 3 texts" in shown.replace("\n", "")
-    assert "1 query of these" in shown
+    for found in json.loads(done.stdout)["training_data"]:
+        assert {key: found[key] for key in ("texts", "queries", "passages", "relevant", "pairs")} == {
+            "texts": 3, "queries": 1, "passages": 1, "relevant": 1, "pairs": 1,
+        }  # fmt: skip
+        assert found["query_ids"] == [query]
+        examples = [(each["role"], each["id"]) for each in found["examples"]]
+        assert examples == [("query", query), ("passage", relevant)]
+    shown = run_data(tmp_path, training).stdout.replace("\n", "")
+    assert all(f"{path}: 3 texts" in shown for path in training)
+    assert shown.count("1 query of these") == len(training)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +71,7 @@ def test_texts_in_training_data_are_counted_and_shown(
 )
 def test_bad_files_are_refused_before_anything_is_read(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "bad.jsonl").write_text('{"query": "a"}\n{"query": \n', encoding="utf-8")
-    done = run_data(tmp_path, tmp_path / name)
+    done = run_data(tmp_path, [tmp_path / name])
     assert done.exit_code == 2
     assert said in done.stderr
     assert done.stdout == ""
