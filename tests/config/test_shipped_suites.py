@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from pipeline import load_config
 from pipeline.cli import app
-from pipeline.config.files import load_config
 from pipeline.config.suites import read_suite, suite_names
 from pipeline.metrics.names import parse_measures
 
-PINNED = {
-    "beir",
-    "bright",
-    "bright-long",
-    "miracl",
-    "mldr",
-    "msmarco",
-    "mteb-english",
-    "mteb-multilingual",
-    "nanobeir",
-}
+UNPINNED = "air-bench"  # read at the newest commit
 COUNTS = {"beir": (26, 15), "nanobeir": (13, 13), "miracl": (18, 18), "mldr": (13, 13), "bright": (12, 12),
           "bright-long": (8, 8), "msmarco": (3, 3), "mteb-english": (10, 10), "mteb-multilingual": (532, 18),
           "air-bench": (58, 58)}  # fmt: skip
@@ -49,19 +37,10 @@ def test_a_shipped_suite_loads(name: str, tmp_path: Path) -> None:
         unknown = each.group == "MLQARetrieval"  # MTEB states some of its sizes
         assert unknown or min(each.passages or 0, each.queries or 0) > 0, collection
         revision = getattr(each.data, "revision", None)
-        assert re.fullmatch(r"[0-9a-f]{40}", revision or "") if name in PINNED else revision is None
+        assert re.fullmatch(r"[0-9a-f]{40}", revision or "") if name != UNPINNED else revision is None
     config = tmp_path / "c.yaml"
     config.write_text(f"name: t\ndata: {{suite: {name}}}\nmodel: {{backend: bm25}}\n", encoding="utf-8")
     assert list(load_config(config).members) == list(suite.collections)
-
-
-def test_suites_lists_them_without_heavy_imports() -> None:
-    code = "import sys; from pipeline.cli import app; app(['suites', '--json'], standalone_mode=False); " \
-           "print(*(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)"  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {each["name"] for each in json.loads(done.stdout)} == set(COUNTS)
-    imported = set(done.stderr.split())
-    assert not imported & {"numpy", "pyarrow", "torch", "datasets", "huggingface_hub"}
 
 
 def test_the_lists_that_people_read() -> None:
@@ -73,11 +52,8 @@ def test_the_lists_that_people_read() -> None:
     assert one.count("│ cqadupstack-") == 12
     assert "The mean is over 15" in one
     document = json.loads(CliRunner().invoke(app, ["suites", "msmarco", "--json"]).stdout)
-    assert [(each["name"], each["main_measure"]) for each in document["collections"]] == [
-        ("dev", "mrr@10"),
-        ("dl19", "ndcg@10"),
-        ("dl20", "ndcg@10"),
-    ]
+    measures = {each["name"]: each["main_measure"] for each in document["collections"]}
+    assert measures == {"dev": "mrr@10", "dl19": "ndcg@10", "dl20": "ndcg@10"}
     assert document["queries"] == 6980 + 43 + 54
 
 
