@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.errors import InputError
+from pipeline import InputError
 from pipeline.core.order import descending_id_rank, sort_hits, sort_hits_by_id
 
 SCORES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 1e-45, np.inf, -np.inf, 0.1])
@@ -21,7 +21,7 @@ def test_rank_is_descending_by_bytes(ids: list[str], size: int) -> None:
     assert descending_id_rank(chunked(ids, size)).tolist() == [expected[name] for name in ids]
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.data(), IDS, st.integers(1, 4), st.integers(0, 6))
 def test_rows_are_sorted_by_score_then_id(data: st.DataObject, ids: list[str], rows: int, k: int) -> None:
     hits = st.lists(st.integers(0, len(ids) - 1), unique=True, max_size=k) if ids else st.just([])

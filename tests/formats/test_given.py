@@ -45,9 +45,8 @@ def test_dictionaries_give_trec_eval_s_values() -> None:
 def test_tables_and_files_give_the_same(
     tmp_path: Path, judged: tuple[str, ...], ranked: tuple[str, ...]
 ) -> None:
-    (tmp_path / "qrels").write_text(
-        "".join(f"{q} 0 {d} {g}\n" for q, own in QRELS.items() for d, g in own.items()), encoding="utf-8"
-    )
+    lines = [f"{query} 0 {name} {grade}\n" for query, name, grade in frame(QRELS, *"qdg").to_numpy()]
+    (tmp_path / "qrels").write_text("".join(lines), encoding="utf-8")
     of_files = evaluate(tmp_path / "qrels", RUN, MEASURES)
     of_tables = evaluate(frame(QRELS, *judged), frame(RUN, *ranked), MEASURES)
     assert of_tables.json() == of_files.json() == evaluate(QRELS, RUN, MEASURES).json()
@@ -97,14 +96,11 @@ def test_a_collection_of_values_is_run_and_reused(tmp_path: Path, ran: Callable[
     data = write_collection(tmp_path / "mine", PASSAGES, queries, QRELS)
     first = ran(data)
     assert first.metrics["queries"] == 3
-    texts = [
-        (each["title"], each["text"]) if isinstance(each, dict) else ("", each) for each in PASSAGES.values()
-    ]
-    table = pd.DataFrame(texts, columns=["title", "text"]).assign(doc_id=list(PASSAGES))
+    rows = [each if isinstance(each, dict) else {"title": "", "text": each} for each in PASSAGES.values()]
+    table = pd.DataFrame(rows).assign(doc_id=list(PASSAGES))
     asked = pd.DataFrame(queries.items(), columns=["qid", "text"])
-    again = ran(
-        write_collection(tmp_path / "table", table, asked, frame(QRELS, "qid", "docno", "label")), "u"
-    )
+    judged = frame(QRELS, "qid", "docno", "label")
+    again = ran(write_collection(tmp_path / "table", table, asked, judged), "u")
     assert {"data", "index", "search"} <= set(again.reused)
     assert write_collection(tmp_path / "mine", PASSAGES, queries, QRELS) == data
     with pytest.raises(InputError, match=r"holds corpus\.jsonl, which is not of this collection"):

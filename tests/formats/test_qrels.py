@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from pipeline import InputError
 from pipeline.config import SOURCES
-from pipeline.core.errors import InputError
 from pipeline.data.sources import open_source
 from pipeline.formats import columns, tables
 from pipeline.formats.judgments import GRADE_RULE, Judgments, make_judgments, read_qrels
@@ -26,59 +26,37 @@ TREC, BEIR = b"q1 0 d2 1\nq1 0 d1 -2\nq2 0 d2 0\n", b"q1\td2\t1\nq1\td1\t-2\nq2\
 HEADER = b"query-id\tcorpus-id\tscore\n"
 ACCEPTED = {
     "TREC's form": TREC,
-    "tabs": TREC.replace(b" ", b"\t"),
-    "tabs and spaces": b"q1 \t 0\td2  1\nq1\v0 d1\f-2\nq2 0 d2\t\t0\n",
+    "tabs and spaces": b"  q1 \t 0\td2  1\nq1\v0 d1\f-2\nq2 0 d2\t\t0 ",
     "any iteration, signs, zeros in front": b"q1   Q0  d2   +1\nq1   0   d1  -02\nq2 any d2 000000000000\n",
     "BEIR's form": HEADER + BEIR,
-    "no header": BEIR,
-    "spaces in BEIR's form": BEIR.replace(b"\t", b" "),
+    "no header": BEIR.replace(b"\t", b" "),
     "header with underscores": b"query_id corpus_id score\n" + BEIR,
-    "header in capitals": b"Query-ID\tCorpus-ID\tScore\n" + BEIR,
-    "other names in the header": b"qid\tpid\trelevance\n" + BEIR,
+    "other names in the header": b"QID\tpid\trelevance\n" + BEIR,
     "TREC's form with a header": b"query iteration document grade\n" + TREC,
     "comments": b"# judged by us\n" + TREC.replace(b"\n", b"\n#q9 0 d9 9\n  # indented\n"),
     "comments around a header": b"# first\n\n" + HEADER + b"# second\n" + BEIR,
     "blank lines": b"\n \n\t\n" + TREC.replace(b"\n", b"\n\n  \n"),
-    "byte order mark": b"\xef\xbb\xbf" + TREC,
+    "byte order mark": b"\xef\xbb\xbf" + TREC.rstrip(b"\n"),
     "byte order mark, header": b"\xef\xbb\xbf" + HEADER + BEIR,
-    "byte order mark, comment": b"\xef\xbb\xbf# judged\n" + BEIR,
     "CRLF": (HEADER + BEIR).replace(b"\n", b"\r\n"),
-    "spaces at the ends": TREC.replace(b"\n", b" \t\n"),
-    "spaces in front": b"  " + TREC.replace(b"\n", b"\n  "),
-    "no line end at the end": TREC.rstrip(b"\n"),
-    "a space at the end": TREC.rstrip(b"\n") + b" ",
-    "gzip": gzip.compress(HEADER + BEIR),
     "gzip in two members": gzip.compress(TREC[:9]) + gzip.compress(TREC[9:]),
     "identical judgments": TREC + b"q1 7 d1 -2\n" + TREC,
 }
 REFUSED = {
-    "empty": (b"", "the file is empty"),
     "only comments": (b"# nothing\n\n# here\n", ": has no judgments"),
     "only a header": (HEADER, ": has no judgments"),
     "contradiction": (TREC + b"q1 0 d1 2\n", ", line 4: query 'q1' and passage 'd1' have grade 2, but -2 at"),
-    "contradiction after a comment": (
-        b"#\n" + BEIR + b"\nq1 d2 0\n",
-        ", line 6: query 'q1' and passage 'd2'",
-    ),
+    "contradiction after a comment": (b"#\n" + BEIR + b"\nq1 d2 0\n", ", line 6: query 'q1' and passage"),
     "two fields": (b"q1 d1\n", ", line 1: expected 3 or 4 fields (query document grade or query"),
-    "five fields": (b"q1 0 d1 1 x\n", ", line 1: expected 3 or 4 fields"),
     "a field too few": (TREC + b"q3 0 d1\n", ", line 4: expected 4 fields (query iteration"),
-    "a field too many": (
-        HEADER + BEIR + b"q3 0 d1 1\n",
-        ", line 5: expected 3 fields (query document",
-    ),
-    "white space in an id": (BEIR + b"q3\td 1\t1\n", ", line 4: expected 3 fields"),
-    "a word": (TREC + b"q3 0 d1 one\n", ", line 4: the grade is 'one'"),
+    "a field too many": (HEADER + BEIR + b"q3 0 d1 1\n", ", line 5: expected 3 fields (query document"),
     "a word on the first line": (b"q3 0 d1 x\n" + TREC, ", line 1: the grade is 'x'"),
     "two headers": (HEADER + HEADER + BEIR, ", line 2: the grade is 'score'"),
     "float": (BEIR + b"q3 d1 1.0\n", ", line 4: the grade is '1.0'"),
-    "float on the first line": (b"q3 d1 1.0\n" + BEIR, ", line 1: the grade is '1.0'"),
     "underscore": (BEIR + b"q3 d1 1_0\n", ", line 4: the grade is '1_0'"),
-    "hexadecimal": (BEIR + b"q3 d1 0x1\n", ", line 4: the grade is '0x1'"),
     "other digits": (BEIR + "q3 d1 \u0663\n".encode(), ", line 4: the grade is '\u0663'"),
     "too large": (BEIR + b"q3 d1 2147483648\n", ", line 4: the grade is '2147483648'"),
     "too small": (BEIR + b"q3 d1 -2147483649\n", ", line 4: the grade is '-2147483649'"),
-    "far too large": (BEIR + b"q3 d1 123456789012345678\n", ", line 4: the grade is '123456789012345678'"),
     "thousands of digits": (BEIR + b"q3 d1 " + b"9" * 5000 + b"\n", ", line 4: the grade is '999"),
     "no-break space in an id": (
         TREC + "q3 0 d\u00a01 1\n".encode(),
@@ -86,9 +64,9 @@ REFUSED = {
     ),
     "U+3000 as a separator": ("q3\u30000 d1 1 1\n".encode(), ", line 1: the query's id holds white space"),
     "not UTF-8": (TREC + b"q3 0 d\xe9 1\n", ", line 4: not UTF-8 text (byte 7 of the line is 0xe9)"),
-    "UTF-16": (TREC.decode().encode("utf-16"), ", line 1: not UTF-8 text"),
     "damaged gzip": (gzip.compress(TREC)[:-9], ": damaged gzip data"),
 }
+BLOCKS = (1, 12, 1 << 21)  # bytes that are read at once
 
 
 def rows(found: Judgments) -> list[tuple[str, str, int]]:
@@ -106,16 +84,11 @@ def readers(tmp_path: Path) -> list[Callable[[bytes], Judgments]]:
     (tmp_path / "qrels").mkdir()
     (tmp_path / "run").write_text("q1 Q0 d2 1 1 t\n")
     path = tmp_path / "qrels" / "test.tsv"
+    (tmp_path / "qrels.test.tsv").symlink_to(path)
 
-    def by_run(data: bytes) -> Judgments:
+    def by_run(source: str, data: bytes) -> Judgments:
         path.write_bytes(data)
-        return open_source(SOURCES.make(source="beir", path=str(tmp_path))).judgments()
-
-    def by_run_on_ms_marco(data: bytes) -> Judgments:
-        path.write_bytes(data)
-        (tmp_path / "qrels.test.tsv").unlink(missing_ok=True)
-        (tmp_path / "qrels.test.tsv").symlink_to(path)
-        return open_source(SOURCES.make(source="msmarco", path=str(tmp_path))).judgments()
+        return open_source(SOURCES.make(source=source, path=str(tmp_path))).judgments()
 
     def by_evaluate(data: bytes) -> Judgments:
         path.write_bytes(data)
@@ -123,34 +96,34 @@ def readers(tmp_path: Path) -> list[Callable[[bytes], Judgments]]:
         assert scored.repeated == read_qrels(path).repeated
         return read_qrels(path)
 
-    return [by_run, by_run_on_ms_marco, by_evaluate]
+    return [partial(by_run, "beir"), partial(by_run, "msmarco"), by_evaluate]
 
 
 @pytest.mark.parametrize("kind", ACCEPTED)
-@pytest.mark.parametrize("block", [1, 12, 1 << 21])
 def test_run_and_evaluate_read_the_same_judgments(
-    monkeypatch: pytest.MonkeyPatch, readers: list[Callable[[bytes], Judgments]], kind: str, block: int
+    monkeypatch: pytest.MonkeyPatch, readers: list[Callable[[bytes], Judgments]], kind: str
 ) -> None:
-    monkeypatch.setattr(columns, "BLOCK_BYTES", block)
-    for read in readers:
-        found = read(ACCEPTED[kind])
-        assert rows(found) == ROWS
-        assert found.grades.dtype == np.int64
-        assert found.repeated == (4 if kind == "identical judgments" else 0)
+    for block in BLOCKS:
+        monkeypatch.setattr(columns, "BLOCK_BYTES", block)
+        for read in readers:
+            found = read(ACCEPTED[kind])
+            assert rows(found) == ROWS
+            assert found.grades.dtype == np.int64
+            assert found.repeated == (4 if kind == "identical judgments" else 0)
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("block", [1, 12, 1 << 21])
 def test_run_and_evaluate_refuse_with_one_message(
-    monkeypatch: pytest.MonkeyPatch, readers: list[Callable[[bytes], Judgments]], kind: str, block: int
+    monkeypatch: pytest.MonkeyPatch, readers: list[Callable[[bytes], Judgments]], kind: str
 ) -> None:
-    monkeypatch.setattr(columns, "BLOCK_BYTES", block)
     data, expected = REFUSED[kind]
     messages = set()
-    for read in readers:
-        with pytest.raises(InputError) as error:
-            read(data)
-        messages.add(str(error.value).replace("qrels.test.tsv", "qrels/test.tsv"))
+    for block in BLOCKS:
+        monkeypatch.setattr(columns, "BLOCK_BYTES", block)
+        for read in readers:
+            with pytest.raises(InputError) as error:
+                read(data)
+            messages.add(str(error.value).replace("qrels.test.tsv", "qrels/test.tsv"))
     (message,) = messages
     assert f"test.tsv{expected}" in message or f"test.tsv: {expected}" in message
     if "the grade is" in expected:
@@ -169,31 +142,26 @@ def columns_of(grades: object, passages: tuple[str, ...] = ("d", "e", "d")) -> J
     return make_judgments(*ids, np.asarray(grades), "table", "row", np.arange(len(passages)))
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.float32, np.float64, np.uint64, np.int8])
+@pytest.mark.parametrize("kind", [np.int64, np.float32, np.uint64])
 def test_tables_follow_the_same_rules(kind: type) -> None:
     assert rows(columns_of(np.array([1, 2, 1], kind))) == [("q", "d", 1), ("q", "e", 2)]
     with pytest.raises(InputError, match=r"row 2: query 'q' and passage 'd' have grade 3.*but 1.* row 0"):
         columns_of(np.array([1, 2, 3], kind))
-    with pytest.raises(InputError, match="row 1: the passage's id holds white space: 'e x'"):
-        columns_of(np.array([1, 2, 1], kind), ("d", "e x", "d"))
-    with pytest.raises(InputError, match="row 1: the passage's id is empty"):
-        columns_of(np.array([1, 2, 1], kind), ("d", "", "d"))
+    for name, problem in (("e x", "holds white space: 'e x'"), ("", "is empty")):
+        with pytest.raises(InputError, match=f"row 1: the passage's id {problem}"):
+            columns_of(np.array([1, 2, 1], kind), ("d", name, "d"))
 
 
 @pytest.mark.parametrize("grade", [0.5, np.nan, np.inf, 1e300, 2**31, 2.0**31, -(2**31) - 1, 2**53 + 1])
 def test_a_grade_that_is_no_c_int_is_refused(tmp_path: Path, grade: float) -> None:
     with pytest.raises(InputError, match=r"table, row 1: the grade is .*a whole number from -2147483648 to"):
         columns_of([1, grade, 1])
-    path = tmp_path / "qrels.parquet"
-    pa.parquet.write_table(pa.table({"q": ["a"], "p": ["b"], "grade": [grade]}), path)
-    with pytest.raises(InputError, match=r"qrels.parquet, row 0: the grade is"):
-        tables.read_judgments([path], "q", "p", "grade")
-    if not np.isfinite(grade):
-        return
-    path = tmp_path / "qrels.jsonl"
-    path.write_text(f'{{"q": "a", "p": "b", "grade": {grade}}}\n')
-    with pytest.raises(InputError, match=r"qrels.jsonl, line 1: the grade is"):
-        tables.read_judgments([path], "q", "p", "grade")
+    parquet, lines = tmp_path / "qrels.parquet", tmp_path / "qrels.jsonl"
+    pa.parquet.write_table(pa.table({"q": ["a"], "p": ["b"], "grade": [grade]}), parquet)
+    lines.write_text(f'{{"q": "a", "p": "b", "grade": {grade}}}\n')
+    for path, place in ((parquet, "row 0"), (lines, "line 1"))[: 2 if np.isfinite(grade) else 1]:
+        with pytest.raises(InputError, match=f"{path.name}, {place}: the grade is"):
+            tables.read_judgments([path], "q", "p", "grade")
 
 
 def test_the_extreme_grades_are_read(tmp_path: Path) -> None:
@@ -206,7 +174,7 @@ def test_the_extreme_grades_are_read(tmp_path: Path) -> None:
 
 
 def test_white_space_of_ids_is_that_of_str_split() -> None:
-    characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
+    characters = [chr(code) for code in range(0x11000) if not 0xD800 <= code <= 0xDFFF]
     fit = [character for character in characters if character.split() and character != "\0"]
     refuse_unfit_ids(fit, "passage", str)
     with pytest.raises(InputError, match="1: the passage's id holds a NUL"):

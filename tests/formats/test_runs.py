@@ -1,7 +1,6 @@
 import gzip
 import io
 import os
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.errors import InputError
+from pipeline import InputError
 from pipeline.core.records import Ranking
 from pipeline.formats import columns, runs
 from pipeline.formats.judgments import Judgments, read_qrels
@@ -50,13 +49,14 @@ def write(folder: Path, data: bytes, name: str = "file.trec") -> Path:
         gzip.compress(RUN[:40]) + gzip.compress(RUN[40:]),
     ],
 )
-@pytest.mark.parametrize("block", [1, 30, 1 << 21])
-def test_forms_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, block: int) -> None:
-    monkeypatch.setattr(columns, "BLOCK_BYTES", block)
-    lines = read_run(write(tmp_path, data))
-    assert rows(lines) == ROWS
-    assert lines.query_ids.to_pylist() == ["q1", "q2"]
-    assert lines.scores.dtype == np.float64
+def test_forms_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    path = write(tmp_path, data)
+    for block in (1, 30, 1 << 21):
+        monkeypatch.setattr(columns, "BLOCK_BYTES", block)
+        lines = read_run(path)
+        assert rows(lines) == ROWS
+        assert lines.query_ids.to_pylist() == ["q1", "q2"]
+        assert lines.scores.dtype == np.float64
 
 
 @pytest.mark.parametrize(
@@ -70,88 +70,54 @@ def test_ids_are_opaque(tmp_path: Path, name: str) -> None:
     assert rows(qrels) == [(name, name, 3)]
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("+1.5", 1.5),
-        ("1.", 1),
-        (".5", 0.5),
-        ("1E3", 1000),
-        ("inf", np.inf),
-        ("-Infinity", -np.inf),
-        ("1e400", np.inf),
-        ("1e39", 1e39),
-        ("1e-400", 0),
-        ("1.00000001", 1.00000001),
-    ],
-)
-def test_scores_are_c_doubles(tmp_path: Path, text: str, value: float) -> None:
-    assert read_run(write(tmp_path, f"q Q0 d 1 {text} t\n".encode())).scores.tolist() == [value]
+SCORES = {"+1.5": 1.5, "1.": 1, ".5": 0.5, "1E3": 1000, "inf": np.inf, "-Infinity": -np.inf,
+          "1e400": np.inf, "1e39": 1e39, "1e-400": 0, "1.00000001": 1.00000001}  # fmt: skip
 
 
-def test_a_mistake_in_a_pipe_is_named_though_it_is_read_but_once() -> None:
+def test_scores_are_c_doubles(tmp_path: Path) -> None:
+    lines = [f"q Q0 d{number} 1 {text} t\n" for number, text in enumerate(SCORES)]
+    assert read_run(write(tmp_path, "".join(lines).encode())).scores.tolist() == list(SCORES.values())
+
+
+@pytest.mark.parametrize(("data", "bad"), [(RUN, False), (RUN + b"q9 Q0 d1 1 high tag\n", True)])
+def test_a_pipe_is_read_but_once_and_a_mistake_in_it_is_named(data: bytes, bad: bool) -> None:
     reader, writer = os.pipe()
-    os.write(writer, RUN + b"q9 Q0 d1 1 high tag\n")
+    os.write(writer, data)
     os.close(writer)
-    with pytest.raises(InputError, match="line 4: the score is 'high'"):
-        read_run(f"/dev/fd/{reader}")
+    if bad:
+        with pytest.raises(InputError, match="line 4: the score is 'high'"):
+            read_run(f"/dev/fd/{reader}")
+    else:
+        assert rows(read_run(f"/dev/fd/{reader}")) == ROWS
     os.close(reader)
-
-
-def test_lines_of_a_query_may_stand_apart(tmp_path: Path) -> None:
-    run = read_run(write(tmp_path, b"b Q0 x 1 1 t\na Q0 x 1 1 t\nb Q0 y 2 0 t\n"))
-    assert run.queries.tolist() == [0, 1, 0]
 
 
 GOOD = b"q1 Q0 d1 1 2.5 tag\n"
 
 
 @pytest.mark.parametrize(
-    ("data", "parts"),
+    ("data", "message"),
     [
-        (b"", ["the file is empty"]),
-        (b"\n \n# only a comment\n", ["has no line", "query Q0 document rank score tag"]),
-        (GOOD + b"q1 Q0 d2 2 1.0\n", ["line 2: expected 6 fields (query Q0", "found 5"]),
-        (b"# c\n\n" + GOOD + b"q1 Q0 d2 2 1.0 my tag\n", ["line 4: expected 6 fields", "found 7"]),
-        (GOOD + b"q1  d2 2 1.0 tag\n", ["line 2: expected 6 fields", "found 5"]),
-        (GOOD + b"q1 Q0 d2 2 high tag\n", ["line 2: the score is 'high'", "a number"]),
-        (GOOD + b"q1 Q0 d2 2 nan tag\n", ["line 2: the score is 'nan'"]),
-        (GOOD + b"q1 Q0 d2 2 0x10 tag\n", ["line 2: the score is '0x10'"]),
-        (GOOD + b"q1 Q0 d\xff 2 1 tag\n", ["line 2: not UTF-8"]),
-        ("q1 Q0 d1 1 2 tag\n".encode("utf-16"), ["line 1: not UTF-8"]),
+        (b"\n \n# only a comment\n", "has no line.*query Q0 document rank score tag"),
+        (GOOD + b"q1 Q0 d2 2 1.0\n", r"line 2: expected 6 fields \(query Q0.*found 5"),
+        (b"# c\n\n" + GOOD + b"q1 Q0 d2 2 1.0 my tag\n", "line 4: expected 6 fields.*found 7"),
+        (GOOD + b"q1 Q0 d2 2 nan tag\n", "line 2: the score is 'nan'.*a number"),
+        (GOOD + b"q1 Q0 d2 2 0x10 tag\n", "line 2: the score is '0x10'"),
+        (GOOD + b"q1 Q0 d\xff 2 1 tag\n", "line 2: not UTF-8"),
+        ("q1 Q0 d1 1 2 tag\n".encode("utf-16"), "line 1: not UTF-8"),
         (
-            GOOD + b"\n" + b"q2 Q0 d1 1 2 t\nq1 Q0 d1 3 1 t\n",
-            ["line 4: duplicate document 'd1' for query 'q1', first on line 1"],
+            GOOD + b"\nq2 Q0 d1 1 2 t\nq1 Q0 d1 3 1 t\n",
+            "line 4: duplicate document 'd1' for query 'q1', first on line 1",
         ),
-        (gzip.compress(RUN)[:-12], ["damaged gzip data"]),
+        (gzip.compress(RUN)[:-12], "damaged gzip data"),
     ],
 )
-@pytest.mark.parametrize("block", [1, 1 << 21])
-def test_malformed_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, parts: list[str], block: int
-) -> None:
-    monkeypatch.setattr(columns, "BLOCK_BYTES", block)
+def test_malformed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, message: str) -> None:
     path = write(tmp_path, data)
-    with pytest.raises(InputError) as error:
-        read_run(path)
-    for part in [str(path), *parts]:
-        assert part in str(error.value)
-
-
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
-        read_run(tmp_path / "absent")
-    with pytest.raises(InputError, match="directory"):
-        read_qrels(tmp_path)
-
-
-def test_a_pipe_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    writer = threading.Thread(target=path.write_bytes, args=(RUN,))
-    writer.start()
-    assert rows(read_run(path)) == ROWS
-    writer.join()
+    for block in (1, 1 << 21):
+        monkeypatch.setattr(columns, "BLOCK_BYTES", block)
+        with pytest.raises(InputError, match=f"{path}.*{message}"):
+            read_run(path)
 
 
 FIELDS = st.sampled_from(
@@ -166,7 +132,7 @@ LINE = st.tuples(st.lists(FIELDS, min_size=3, max_size=6), st.sampled_from([b" "
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(data=st.binary(max_size=80) | FUZZ | st.lists(LINE, max_size=4).map(b"".join))
 def test_anything_is_read_as_split_says_or_refused(tmp_path: Path, data: bytes) -> None:
     path = write(tmp_path, data)

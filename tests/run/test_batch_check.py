@@ -37,15 +37,13 @@ def examined(config: Path, *settings: str) -> Any:
 
 
 def test_the_batch_does_not_matter_to_native(config: Path) -> None:
-    found = examined(config)
-    assert (found["texts"], found["largest"], found["score"]) == (64, 0, 0)
-    assert found["measures"] == {"ndcg@10": 0, "mrr@10": 0}
     shown = CliRunner().invoke(app, ["doctor", str(config)]).stdout
     assert "all-minilm-l6-v2 by native: the batch does not matter" in shown
 
 
 def test_the_batch_moves_vectors_of_torch_by_little(config: Path) -> None:
     found = examined(config, "model.backend=flag")
+    assert found["texts"] == 64
     assert found["largest"] < 1e-5
     assert found["score"] < 1e-5
     assert max(found["measures"].values()) < 0.01
@@ -74,15 +72,8 @@ def test_a_server_whose_vectors_depend_on_the_request_is_found(config: Path, ser
     assert (alone["largest"], alone["score"], max(alone["measures"].values())) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["model={backend: bm25}"],
-        ["data={collections: {one: {source: sample}}}"],
-    ],
-)
-def test_configs_without_one_dense_model_are_refused(config: Path, settings: list[str]) -> None:
-    arguments = [part for setting in settings for part in ("--set", setting)]
-    done = CliRunner().invoke(app, ["doctor", str(config), *arguments])
+@pytest.mark.parametrize("setting", ["model={backend: bm25}", "data={collections: {one: {source: sample}}}"])
+def test_configs_without_one_dense_model_are_refused(config: Path, setting: str) -> None:
+    done = CliRunner().invoke(app, ["doctor", str(config), "--set", setting])
     assert done.exit_code == 2
     assert "nothing that one model encodes" in done.output

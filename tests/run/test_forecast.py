@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import threading
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
-from huggingface_hub import constants
+from hub_server import HubServer
+from huggingface_hub import close_session, constants
+from layouts import write_parquet, write_readme
 from typer.testing import CliRunner
 
 from pipeline import load_config, run_benchmark
-from pipeline.api import forecast
+from pipeline.api import describe_data, forecast
 from pipeline.cli import app
-from pipeline.core.display import counted, figure
+from pipeline.core.display import counted
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
-
-CODE = """
-import json, sys
-from pipeline import load_config
-from pipeline.api import describe_data, forecast
-config = load_config(sys.argv[1])
-before = [each.document() for each in forecast([config])]
-describe_data([config])
-print(json.dumps([before, [each.document() for each in forecast([config])]]))
-"""
 
 
 @pytest.fixture
@@ -40,7 +29,7 @@ def config(tmp_path: Path, bge_folder: Path) -> Path:
     path = tmp_path / "c.yaml"
     path.write_text(
         f"name: c\ndata: {{source: sample, corpus: 320}}\ncache: {tmp_path}/i\noutput: {tmp_path}/out\n"
-        f"model: {{backend: native, precision: int16, name: {bge_folder}}}\n",
+        f"model: {{backend: flag, name: {bge_folder}}}\n",
         encoding="utf-8",
     )
     return path
@@ -115,6 +104,23 @@ def test_a_suite_that_is_not_here_is_counted_by_its_list(
     assert [plan.encode.count for plan in words] == [0, 0, 0]
 
 
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Makes an address that of the hub for this process; its cache is empty."""
+
+    def make(url: str) -> None:
+        files = url + "/{repo_id}/resolve/{revision}/{filename}"
+        settings = {"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": files, "HF_HUB_OFFLINE": False}
+        cache = {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": True}
+        for name, value in {**settings, **cache}.items():
+            monkeypatch.setattr(constants, name, value)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        close_session()
+
+    yield make
+    close_session()
+
+
 class Unwell(BaseHTTPRequestHandler):
     """A hub that has an answer for nothing, and remembers who asked."""
 
@@ -126,22 +132,16 @@ class Unwell(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def do_GET(self) -> None:
-        self.do_HEAD()
+    do_GET = do_HEAD  # noqa: N815
 
     def log_message(self, *_: Any) -> None:
         pass
 
 
-def test_a_hub_that_cannot_be_reached_is_asked_once_for_all(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_cannot_be_reached_is_asked_once_for_all(config: Path, ask: Callable[[str], None]) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Unwell) as server:
         threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        ask(f"http://127.0.0.1:{server.server_address[1]}")
         forecast([load_config(config)])
         assert Unwell.asked == []  # nothing of it is on the hub
         plans = forecast([load_config(config, ["data={suite: air-bench}", "model={backend: bm25}"])])
@@ -152,42 +152,32 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_for_all(
     assert not constants.HF_HUB_OFFLINE
 
 
-def test_what_must_be_fetched_is_said_and_not_fetched(hub_server: Any, config: Path, tmp_path: Path) -> None:
+def test_what_must_be_fetched_is_said_and_not_fetched(
+    hub_server: HubServer, ask: Callable[[str], None], config: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "repo"
-    columns: dict[str, dict[str, list[Any]]] = {
-        "corpus": {"_id": ["p1", "p2"], "text": ["about owls", "about rain"]},
-        "queries": {"_id": ["q1"], "text": ["birds"]},
-        "qrels": {"query-id": ["q1"], "corpus-id": ["p1"], "score": [1]},
-    }
-    readme = ["---", "configs:"]
-    for part, table in columns.items():
-        (folder / part).mkdir(parents=True)
-        pa.parquet.write_table(pa.table(table), folder / part / "test-0.parquet")
-        readme += [f"- config_name: {part}", "  data_files:", "  - split: test", f"    path: {part}/test-*"]
-    (folder / "README.md").write_text("\n".join([*readme, "---", ""]), encoding="utf-8")
+    write_parquet(folder / "corpus/test-0.parquet", _id=["p1", "p2"], text=["about owls", "about rain"])
+    write_parquet(folder / "queries/test-0.parquet", _id=["q1"], text=["birds"])
+    judged = {"query-id": ["q1"], "corpus-id": ["p1"], "score": [1]}
+    write_parquet(folder / "qrels/test-0.parquet", **judged)
+    write_readme(folder, {part: {"test": f"{part}/test-*"} for part in ("corpus", "queries", "qrels")})
     hub_server.publish("dataset", "someone/owls", folder)
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace("source: sample, corpus: 320", "source: beir, path: someone/owls"))
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, str(config)],
-        env=hub_server.environment(tmp_path / "home"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    (before,), (after,) = json.loads(done.stdout)
+    ask(hub_server.url)
+    loaded = load_config(config, ["data={source: beir, path: someone/owls}"])
+    (before,) = [plan.document() for plan in forecast([loaded])]
     sizes = [path.stat().st_size for path in folder.rglob("*.parquet")]
     assert before["fetch"] == {
         "files": 3, "bytes": sum(sizes), "repositories": ["someone/owls"], "unknown": None
     }  # fmt: skip
     assert (before["passages"], before["encode"]) == (None, None)
     assert len(before["stages"]) == 6
+    assert hub_server.downloads() == ["README.md"]
+    describe_data([loaded])
+    (after,) = [plan.document() for plan in forecast([loaded])]
     assert after["fetch"]["files"] == 0
     assert (after["passages"], after["encode"]) == (2, 2)
-    assert sorted(hub_server.downloads()) == sorted(
-        ["README.md", "corpus/test-0.parquet", "qrels/test-0.parquet", "queries/test-0.parquet"]
-    )
+    tables = [f"{part}/test-0.parquet" for part in ("corpus", "qrels", "queries")]
+    assert sorted(hub_server.downloads()) == ["README.md", *tables]
 
 
 def test_a_run_says_what_it_computes_before_it_does(
@@ -213,10 +203,3 @@ def test_a_run_says_what_it_computes_before_it_does(
     again = said("data.queries=31")
     assert re.search(r"155 pairs, in about [\d.]+ \w+ at ", again)
     assert "c: computes passages, queries," in said(fresh=True)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(0.2, "1 s"), (48, "48 s"), (720, "12 min"), (12240, "3.4 h"), (181440, "2.1 days")]
-)
-def test_durations_are_said_in_few_digits(seconds: float, said: str) -> None:
-    assert figure(seconds, "time") == said
