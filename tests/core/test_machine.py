@@ -14,20 +14,15 @@ from pipeline.core import machine
 class Driver:
     """Stands for NVIDIA's `libcuda.so.1`, which only a machine with a GPU has."""
 
-    def __init__(self, names: list[bytes], failure: int = 0) -> None:
-        self.names, self.cuInit = names, lambda flags: failure
+    def __init__(self, *names: bytes, failure: int = 0) -> None:
+        def answer(place: Any, value: Any) -> int:
+            getattr(place, "_obj", place).value = value
+            return 0
 
-    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
-        count._obj.value = len(self.names)
-        return 0
-
-    def cuDeviceGet(self, device: Any, number: int) -> int:  # noqa: N802
-        device._obj.value = number
-        return 0
-
-    def cuDeviceGetName(self, name: Any, size: int, device: Any) -> int:  # noqa: N802
-        name.value = self.names[device.value][: size - 1]
-        return 0
+        self.cuInit = lambda flags: failure
+        self.cuDeviceGetCount = lambda count: answer(count, len(names))
+        self.cuDeviceGet = answer
+        self.cuDeviceGetName = lambda name, size, device: answer(name, names[device.value][: size - 1])
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +35,9 @@ def _asked_anew() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("driver", "gpus"),
     [
-        (Driver([b"NVIDIA H200", b"NVIDIA T4"]), ("NVIDIA H200", "NVIDIA T4")),
-        (Driver([]), ()),
-        (Driver([b"NVIDIA T4"], failure=100), ()),
+        (Driver(b"NVIDIA H200", b"NVIDIA T4"), ("NVIDIA H200", "NVIDIA T4")),
+        (Driver(), ()),
+        (Driver(b"NVIDIA T4", failure=100), ()),
         (None, ()),
     ],
     ids=["two", "none", "refused", "no driver"],

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from data.hub_client import client_of
 from hub_server import HubServer
-from huggingface_hub import close_session, constants
 from layouts import LAYOUTS, Plain
 
 from pipeline.config import SOURCES, DataSettings
@@ -81,14 +81,7 @@ def slice_dl19(dl19: Path, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 
 @pytest.fixture
-def hub(hub_server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+def hub(hub_server: HubServer, tmp_path: Path) -> Iterator[HubServer]:
     """A hub on this machine, the only one that the client in this process knows; its cache is empty."""
-    files = hub_server.url + "/{repo_id}/resolve/{revision}/{filename}"
-    settings = {"ENDPOINT": hub_server.url, "HUGGINGFACE_CO_URL_TEMPLATE": files, "HF_HUB_OFFLINE": False}
-    cache = {"HF_HUB_CACHE": str(tmp_path / "home" / "hub"), "HF_HUB_DISABLE_XET": True}
-    for name, value in {**settings, **cache}.items():
-        monkeypatch.setattr(constants, name, value)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    close_session()
-    yield hub_server
-    close_session()
+    with client_of(hub_server.url, tmp_path / "home" / "hub"):
+        yield hub_server

@@ -8,7 +8,6 @@ from layouts import beir_hub, write_lines, write_parquet, write_readme
 
 from pipeline import InputError
 from pipeline.config import SOURCES
-from pipeline.data import identify
 
 ROWS = [  # as in namespace-Pt/msmarco: a query and its positives
     ("first?", ["alpha", "beta"]),
@@ -103,15 +102,6 @@ def test_file_names_that_tell_the_split(tmp_path, name, load_dev):
     for split, text in (("dev", "wanted"), ("train", "other"), ("devil", "other")):
         write_parquet(tmp_path / "named" / name.replace("dev", split), query=[text], positive=[[text]])
     assert list(load_dev(tmp_path / "named").queries.values()) == ["wanted"]
-
-
-def test_identity_follows_the_bytes_of_the_split_alone(folder, corpus):
-    config = SOURCES.make(source="hub", path=str(folder), split="dev", corpus_path=str(corpus))
-    before = identify(config)
-    (folder / "data" / "train-00000-of-00001.parquet").write_bytes(b"something else")
-    assert identify(config) == before
-    write_parquet(corpus / "data/train-00000-of-00001.parquet", content=["zeta"])
-    assert identify(config).passages != before.passages
 
 
 @pytest.mark.parametrize(

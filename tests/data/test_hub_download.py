@@ -96,15 +96,6 @@ def test_what_cannot_be_fetched_is_said(hub, folder, fetch, monkeypatch):
             fetch(path="someone/else")
 
 
-def test_corpus_of_a_second_dataset(hub, folder, fetch, tmp_path):
-    write_parquet(tmp_path / "corpus/data/train-00000-of-00001.parquet", content=["gamma", "zeta"])
-    hub.publish("dataset", "someone/msmarco", folder)
-    commit = hub.publish("dataset", "someone/corpus", tmp_path / "corpus", branch="v1")
-    made = fetch(corpus_path="someone/corpus", corpus_revision="v1")
-    assert made.identity.passages["corpus"]["commit"] == commit
-    assert (made.facts["passages"], made.facts["queries"]) == (2, 2)
-
-
 @pytest.mark.parametrize(("write", "judged"), [(beir_hub, "tiny-qrels"), (beir_mteb, "tiny")])
 def test_beir_with_judgments_beside_its_texts_or_in_a_second_repository(
     hub, fetch, tmp_path, plain, write, judged

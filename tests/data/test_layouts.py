@@ -7,11 +7,9 @@ import json
 import shutil
 from importlib.metadata import version
 
-import numpy as np
 import pytest
-from layouts import beir, tables_csv
+from layouts import beir
 
-from pipeline import run_benchmark
 from pipeline.config import SOURCES
 from pipeline.data import identify
 
@@ -83,23 +81,6 @@ def test_the_real_slice_has_one_content_in_every_layout(
     rewritten = loaded(write_layout(tmp_path / "collection", type(plain)(*dl19_plain)))
     assert rewritten.facts == slice_dl19.facts  # with hashes of its texts and judgments
     assert (rewritten.facts["passages"], rewritten.facts["judgments"]) == (14581, 4337)
-
-
-def test_the_same_content_in_another_layout_has_the_same_measures(tmp_path, plain):
-    drawn = np.random.default_rng(0)
-    for role, count in (("passages", 12), ("queries", 3)):
-        np.save(tmp_path / f"{role}.npy", drawn.standard_normal((count, 8), np.float32))
-    files = {role: str(tmp_path / f"{role}.npy") for role in ("passages", "queries")}
-    config = {
-        "name": "t", "model": {"backend": "precomputed", "normalize": False, **files},
-        "cache": str(tmp_path / "indexes"), "output": str(tmp_path / "results"),
-    }  # fmt: skip
-    one, other = (
-        run_benchmark({**config, "data": write(tmp_path / write.__name__, plain).model_dump()})
-        for write in (beir, tables_csv)
-    )
-    assert one.metrics["metrics"]["recall@100"] > 0
-    assert other.metrics["metrics"] == one.metrics["metrics"]
 
 
 def test_content_tells_where_a_text_ends(tmp_path, plain, loaded):

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from pipeline import write_collection
 from pipeline.cli import app
 
 
@@ -28,39 +29,32 @@ def write(path: Path, query: str, passages: list[str]) -> None:
         pq.write_table(pa.table({"id": ["q1"], "query": [query], "pos": [passages], "n": [3]}), path)
 
 
+TEXTS = {"p1": {"title": "Cats", "text": "the cat sat on the mat"}, "p2": "a dog ran"}
+
+
 def run_data(folder: Path, training: list[Path], *options: str) -> Any:
-    config = folder / "c.yaml"
-    config.write_text(
-        f"name: c\ndata: {{source: sample}}\nmodel: {{backend: bm25}}\ncache: {folder}/indexes\n",
-        encoding="utf-8",
-    )
+    data = write_collection(folder / "mine", TEXTS, {"q1": "where is the cat"}, {"q1": {"p1": 3}})
+    config = {"name": "c", "data": data, "model": {"backend": "bm25"}, "cache": str(folder / "indexes")}
+    (folder / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
     given = [word for path in training for word in ("--training-data", str(path))]
-    return CliRunner().invoke(app, ["data", str(config), *given, *options])
+    return CliRunner().invoke(app, ["data", str(folder / "c.yaml"), *given, *options])
 
 
-def test_texts_in_training_data_are_counted_and_shown(root: Path, tmp_path: Path) -> None:
-    sample = root / "pipeline/data/sample"
-    qrels = [line.split("\t") for line in (sample / "qrels/test.tsv").read_text().splitlines()[1:]]
-    query, relevant = next((line[0], line[1]) for line in qrels if int(line[2]) == 3)
-    texts: dict[str, str] = {}
-    for name in ("queries.jsonl", "corpus.jsonl"):
-        for line in (sample / name).read_text(encoding="utf-8").splitlines():
-            record = json.loads(line)
-            texts[record["_id"]] = " ".join(filter(None, (record.get("title"), record["text"])))
-    found_text = texts[relevant].replace("\t", " ")
+def test_texts_in_training_data_are_counted_and_shown(tmp_path: Path) -> None:
     training = [tmp_path / name for name in ("train.jsonl", "train.tsv", "train.txt.gz", "train.parquet")]
     for path in training:
-        write(path, texts[query].upper() + "?!", [found_text, f"{found_text} and more", "17"])
-
+        text = "Cats the cat sat on the mat"
+        write(path, "WHERE is the cat?!", [text, f"{text} and more", "17"])
     done = run_data(tmp_path, training, "--json")
     assert done.exit_code == 0, done.output
     for found in json.loads(done.stdout)["training_data"]:
         assert {key: found[key] for key in ("texts", "queries", "passages", "relevant", "pairs")} == {
             "texts": 3, "queries": 1, "passages": 1, "relevant": 1, "pairs": 1,
         }  # fmt: skip
-        assert found["query_ids"] == [query]
-        examples = [(each["role"], each["id"]) for each in found["examples"]]
-        assert examples == [("query", query), ("passage", relevant)]
+        assert found["query_ids"] == ["q1"]
+        assert [(each["role"], each["id"]) for each in found["examples"]] == [
+            ("query", "q1"), ("passage", "p1")
+        ]  # fmt: skip
     shown = run_data(tmp_path, training).stdout.replace("\n", "")
     assert all(f"{path}: 3 texts" in shown for path in training)
     assert shown.count("1 query of these") == len(training)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from data.hub_client import client_of
 from hub_server import HubServer
-from huggingface_hub import close_session, constants
-from layouts import write_parquet, write_readme
+from huggingface_hub import constants
+from layouts import Plain, beir_mteb
 from typer.testing import CliRunner
 
 from pipeline import load_config, run_benchmark
@@ -104,23 +104,6 @@ def test_a_suite_that_is_not_here_is_counted_by_its_list(
     assert [plan.encode.count for plan in words] == [0, 0, 0]
 
 
-@pytest.fixture
-def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Makes an address that of the hub for this process; its cache is empty."""
-
-    def make(url: str) -> None:
-        files = url + "/{repo_id}/resolve/{revision}/{filename}"
-        settings = {"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": files, "HF_HUB_OFFLINE": False}
-        cache = {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": True}
-        for name, value in {**settings, **cache}.items():
-            monkeypatch.setattr(constants, name, value)
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        close_session()
-
-    yield make
-    close_session()
-
-
 class Unwell(BaseHTTPRequestHandler):
     """A hub that has an answer for nothing, and remembers who asked."""
 
@@ -138,46 +121,41 @@ class Unwell(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_hub_that_cannot_be_reached_is_asked_once_for_all(config: Path, ask: Callable[[str], None]) -> None:
+def test_a_hub_that_cannot_be_reached_is_asked_once_for_all(config: Path, tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Unwell) as server:
         threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-        ask(f"http://127.0.0.1:{server.server_address[1]}")
-        forecast([load_config(config)])
-        assert Unwell.asked == []  # nothing of it is on the hub
-        plans = forecast([load_config(config, ["data={suite: air-bench}", "model={backend: bm25}"])])
+        with client_of(f"http://127.0.0.1:{server.server_address[1]}", tmp_path / "hub"):
+            forecast([load_config(config)])
+            assert Unwell.asked == []  # nothing of it is on the hub
+            plans = forecast([load_config(config, ["data={suite: air-bench}", "model={backend: bm25}"])])
+            assert not constants.HF_HUB_OFFLINE
         server.shutdown()
     assert Unwell.asked == ["/"]
     assert len(plans) == 58
     assert all("the hub cannot be reached" in plan.unknown for plan in plans)
-    assert not constants.HF_HUB_OFFLINE
 
 
 def test_what_must_be_fetched_is_said_and_not_fetched(
-    hub_server: HubServer, ask: Callable[[str], None], config: Path, tmp_path: Path
+    hub_server: HubServer, config: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "repo"
-    write_parquet(folder / "corpus/test-0.parquet", _id=["p1", "p2"], text=["about owls", "about rain"])
-    write_parquet(folder / "queries/test-0.parquet", _id=["q1"], text=["birds"])
-    judged = {"query-id": ["q1"], "corpus-id": ["p1"], "score": [1]}
-    write_parquet(folder / "qrels/test-0.parquet", **judged)
-    write_readme(folder, {part: {"test": f"{part}/test-*"} for part in ("corpus", "queries", "qrels")})
-    hub_server.publish("dataset", "someone/owls", folder)
-    ask(hub_server.url)
+    plain = Plain([("p1", "", "about owls"), ("p2", "", "about rain")], [("q1", "birds")], [("q1", "p1", 1)])
+    beir_mteb(tmp_path / "repo", plain)
+    hub_server.publish("dataset", "someone/owls", tmp_path / "repo")
     loaded = load_config(config, ["data={source: beir, path: someone/owls}"])
-    (before,) = [plan.document() for plan in forecast([loaded])]
-    sizes = [path.stat().st_size for path in folder.rglob("*.parquet")]
+    with client_of(hub_server.url, tmp_path / "hub"):
+        (before,) = [plan.document() for plan in forecast([loaded])]
+        assert hub_server.downloads() == ["README.md"]
+        describe_data([loaded])
+        (after,) = [plan.document() for plan in forecast([loaded])]
+    sizes = [path.stat().st_size for path in (tmp_path / "repo").rglob("*.parquet")]
     assert before["fetch"] == {
-        "files": 3, "bytes": sum(sizes), "repositories": ["someone/owls"], "unknown": None
+        "files": 4, "bytes": sum(sizes), "repositories": ["someone/owls"], "unknown": None
     }  # fmt: skip
     assert (before["passages"], before["encode"]) == (None, None)
     assert len(before["stages"]) == 6
-    assert hub_server.downloads() == ["README.md"]
-    describe_data([loaded])
-    (after,) = [plan.document() for plan in forecast([loaded])]
     assert after["fetch"]["files"] == 0
     assert (after["passages"], after["encode"]) == (2, 2)
-    tables = [f"{part}/test-0.parquet" for part in ("corpus", "qrels", "queries")]
-    assert sorted(hub_server.downloads()) == ["README.md", *tables]
+    assert len(hub_server.downloads()) == len(set(hub_server.downloads())) == 5
 
 
 def test_a_run_says_what_it_computes_before_it_does(
