@@ -30,7 +30,7 @@ def plain() -> Plain:
     """Twelve passages, a third with a title; four queries, three of them judged."""
     return Plain(
         passages=[
-            (f"p{row}", f"title {row}" if row % 3 == 0 else "", f"text of passage {row} – naïve ☃")
+            (f"p{row}", f"title {row}" if row % 3 == 0 else "", f'"text" of passage {row}, – naïve ☃')
             for row in range(12)
         ],
         queries=[("q0", "first?"), ("q1", "second?"), ("q2", "never judged"), ("q3", "fourth?")],

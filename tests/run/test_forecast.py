@@ -68,15 +68,6 @@ def test_the_time_is_that_of_the_rate_shown_here(config: Path) -> None:
     assert (other.encode.count, other.encode.per_second) == (345, None)
 
 
-def test_a_plan_tells_how_much_of_a_text_the_model_reads(config: Path) -> None:
-    arguments = ["plan", str(config), "--set", "model.query_max_length=30"]
-    shown = CliRunner().invoke(app, arguments).stdout.replace("\n", " ")
-    assert "tokens of a query 30 (config), tokens of a passage 512 (" in shown
-    (planned,) = json.loads(f"[{CliRunner().invoke(app, [*arguments, '--json']).stdout}]")
-    lengths = planned["settings"][0]["settings"]
-    assert lengths["tokens of a query"] == {"value": 30, "source": "config"}
-
-
 def test_what_collections_share_is_counted_once(config: Path) -> None:
     listed = "data={collections: {a: {source: sample}, b: {source: sample, queries: 5}}}"
     CliRunner().invoke(app, ["data", str(config), "--set", listed])
