@@ -91,28 +91,6 @@ def test_the_schema_has_both_forms_and_demands_one() -> None:
     assert not schema.is_valid({**raw, "data": {"queries": 3}})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("data.collections.small.pth=x", "unknown key 'data.collections.small.pth'. Allowed: source,"),
-        ("data.collections.small.source=smple", "'data.collections.small.source' is 'smple'.* mean 'sample'"),
-        ("data.collections.small={}", "'data.collections.small.source' is missing"),
-        ("data.collections.a/b={source: sample}", "'data.collections.a/b' is 'a/b'. Allowed: letters"),
-        ("data.collections={suite.json: {source: sample}}", "'data.collections.suite.json' is"),
-        ("data.collections={}", "'data.collections' is {} .*Allowed: one or more"),
-        ("data.collections.new={collections: {}}", "'data.collections.new.source' is missing"),
-        ("data.source=sample", "data.collections is not a setting of source 'sample' .it belongs to collec"),
-        ("data={suite: nowhere}", "no suite 'nowhere'"),
-        ("data={suite: ./c.yaml}", "suite .*c.yaml has 5 mistakes: .1. unknown key 'name'. Allowed: descr"),
-        (TASKS, "query_instruction has {task}, and there is no query_instruction for collection 'small'"),
-        (f"data={{source: sample}}|{TASKS}", "no query_instruction for the collection"),
-    ],
-)
-def test_a_wrong_suite_is_refused_in_a_sentence(config: Path, change: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        load_config(config, change.split("|"))
-
-
 def test_tasks_reach_every_retriever_that_is_joined_and_the_reranker(config: Path) -> None:
     part = "{model: {backend: flag, name: all-minilm-l6-v2, query_instruction: '{task}: '}}"
     fused = ["model=null", f"fuse={{of: [{part}, {{model: {{backend: bm25}}}}]}}"]

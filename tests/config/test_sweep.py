@@ -93,30 +93,6 @@ def test_one_config_is_not_made_of_a_sweep(tmp_path: Path) -> None:
     assert load_config(write(tmp_path, "")) == load_configs(write(tmp_path, ""))[0]
 
 
-@pytest.mark.parametrize(
-    ("sweep", "message"),
-    [
-        ("[]", r"'sweep' is \[\].*a list of changes"),
-        ("both", "'sweep' is 'both'"),
-        ("[fp32]", "sweep entry 1 is 'fp32'"),
-        ("[{1: 2}]", "sweep entry 1 is {1: 2}"),
-        ("{model.precision: fp32}", "'sweep.model.precision' is 'fp32'.*lists of values"),
-        ("{model.precision: []}", r"'sweep.model.precision' is \[\]"),
-        ("{1: [2]}", "a key of 'sweep' is not a text"),
-        ("[{}, {model.precison: fp32}]", "sweep entry 2.*'model.precison'.*'precision'"),
-        ("{modle.precision: [fp32]}", "sweep modle.precision=fp32.*'modle'.*'model'"),
-        ("{model.precision: [fp32, fp8]}", "sweep model.precision=fp8.*'fp8'"),
-        ("[{name: a/b}]", "sweep entry 1.*'a/b'.*letters, digits"),
-        ("[{name: a}, {name: a}]", "another config is named 'a'"),
-        ("[{name.first: a}]", "'name.first' is below 'name'"),
-        ("null\nsweeps: []", "unknown key 'sweeps'.*Did you mean 'sweep'"),
-    ],
-)
-def test_a_malformed_sweep_names_the_place(tmp_path: Path, sweep: str, message: str) -> None:
-    with pytest.raises(InputError, match=f"s.yaml.*{message}"):
-        load_configs(write(tmp_path, f"sweep: {sweep}"))
-
-
 def test_the_schema_knows_sweeps() -> None:
     properties = file_schema()["properties"]
     assert set(properties) > {"name", "data", "model", "sweep"}
@@ -139,21 +115,6 @@ def test_prompts_are_a_benchmark_each_within_a_sweep_too(tmp_path: Path) -> None
         load_config(path, [prompts])
     with pytest.raises(InputError, match="config config holds several benchmarks, by its 'sweep'"):
         as_config({"name": "t", "data": {"source": "sample"}, "sweep": {"search.top_k": [5, 6]}})
-
-
-@pytest.mark.parametrize(
-    "sets",
-    [
-        ["model.prompts=['q: ']"],
-        ["model.prompts=['q: ', 'q: ']"],
-        ["model.prompts=['q: ', 3]"],
-        ["model.prompts='q: '"],
-        ["model.prompts=['', 'q: ']", "model.query_instruction=x"],
-    ],
-)
-def test_prompts_that_are_not_several_are_refused(tmp_path: Path, sets: list[str]) -> None:
-    with pytest.raises(InputError, match=r"'model\.prompts' is .*two or more different texts"):
-        load_configs(write(tmp_path, ""), sets)
 
 
 @pytest.fixture

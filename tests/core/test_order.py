@@ -52,9 +52,6 @@ def test_input_is_left_alone() -> None:
     assert ordered.tolist() == [[2, 1, 0, -1]]
     assert np.array_equal(passages, before[0])
     assert np.array_equal(scores, before[1])
-    tied = np.array([[0, 1]])
-    assert sort_hits(tied, np.zeros((1, 2), np.float32), np.array([1, 0]))[0].tolist() == [[1, 0]]
-    assert tied.tolist() == [[0, 1]]
 
 
 def test_nan_is_refused() -> None:

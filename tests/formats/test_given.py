@@ -24,7 +24,7 @@ def frame(values: dict[str, dict[str, Any]], *names: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(names))
 
 
-def test_dictionaries_give_trec_eval_s_values() -> None:
+def test_dictionaries_give_trec_eval_s_values_and_so_do_tables_and_files(tmp_path: Path) -> None:
     found = evaluate(QRELS, RUN, MEASURES)
     names = ["ndcg_cut.10", "map", "recip_rank"]
     theirs = pytrec_eval.RelevanceEvaluator(QRELS, names).evaluate(RUN)
@@ -32,25 +32,17 @@ def test_dictionaries_give_trec_eval_s_values() -> None:
     assert (found.missing, found.unjudged) == (1, 1)
     for row, query in enumerate(["q1", "q2"]):
         assert found.values[row] == pytest.approx([theirs[query][name.replace(".", "_")] for name in names])
-
-
-@pytest.mark.parametrize(
-    ("judged", "ranked"),
-    [
-        (("query_id", "passage_id", "grade"), ("query_id", "passage_id", "score")),
-        (("qid", "docno", "label"), ("qid", "docno", "score")),
-        (("query_id", "doc_id", "relevance"), ("q_id", "doc_id", "score")),
-    ],
-)
-def test_tables_and_files_give_the_same(
-    tmp_path: Path, judged: tuple[str, ...], ranked: tuple[str, ...]
-) -> None:
     lines = [f"{query} 0 {name} {grade}\n" for query, name, grade in frame(QRELS, *"qdg").to_numpy()]
     (tmp_path / "qrels").write_text("".join(lines), encoding="utf-8")
-    of_files = evaluate(tmp_path / "qrels", RUN, MEASURES)
-    of_tables = evaluate(frame(QRELS, *judged), frame(RUN, *ranked), MEASURES)
-    assert of_tables.json() == of_files.json() == evaluate(QRELS, RUN, MEASURES).json()
-    values = of_tables.to_dataframe()
+    assert evaluate(tmp_path / "qrels", RUN, MEASURES).json() == found.json()
+    for judged, ranked in (
+        ("query_id passage_id grade", "query_id passage_id score"),
+        ("qid docno label", "qid docno score"),
+        ("query_id doc_id relevance", "q_id doc_id score"),
+    ):
+        tables = frame(QRELS, *judged.split()), frame(RUN, *ranked.split())
+        assert evaluate(*tables, MEASURES).json() == found.json()
+    values = found.to_dataframe()
     assert values.loc["q2", "mrr"] == 1.0
     assert values.index.name == "query_id"
     assert values.columns.tolist() == MEASURES

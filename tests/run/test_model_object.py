@@ -100,6 +100,13 @@ def test_a_module_that_trains_goes_on_training(config: dict[str, Any]) -> None:
     assert not model.frozen.training
 
 
+class Wrong:
+    """Encodes texts as a function does."""
+
+    def __init__(self, encode: Any) -> None:
+        self.encode = encode
+
+
 @pytest.mark.parametrize(
     ("model", "change", "words"),
     [
@@ -108,30 +115,15 @@ def test_a_module_that_trains_goes_on_training(config: dict[str, Any]) -> None:
         (Hashed(), {"model": {"output": "sparse", "name": "x"}}, "output: sparse"),
         (Hashed(), {"data": {"collections": {"a": {"source": "sample"}}}}, "a suite"),
         (Hashed(), {"name": "no/name"}, "'name'"),
+        (Wrong(lambda texts: np.ones(3)), {}, "shape"),
+        (Wrong(lambda texts: np.full((len(texts), 3), np.nan)), {}, "infinite or not a number"),
+        (Wrong(lambda texts: "text"), {}, "returned"),
     ],
-    ids=["no method", "instruction", "sparse", "suite", "name"],
+    ids=["no method", "instruction", "sparse", "suite", "name", "one vector", "no numbers", "text"],
 )
-def test_what_cannot_be_honoured_is_refused(
+def test_what_cannot_be_scored_is_refused(
     config: dict[str, Any], model: Any, change: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=words):
         evaluate_model({**config, **change}, model)
     assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.parametrize(
-    ("made", "words"),
-    [
-        (lambda texts: np.ones(3), "shape"),
-        (lambda texts: np.full((len(texts), 3), np.nan), "infinite or not a number"),
-        (lambda texts: "text", "returned"),
-    ],
-    ids=["one vector", "no numbers", "text"],
-)
-def test_vectors_that_are_none_are_refused(config: dict[str, Any], made: Any, words: str) -> None:
-    class Wrong:
-        def encode(self, texts: list[str]) -> Any:
-            return made(texts)
-
-    with pytest.raises(InputError, match=words):
-        evaluate_model({**config, "data": {"source": "sample", "corpus": 200}}, Wrong())
