@@ -87,12 +87,6 @@ def test_set_changes_what_the_sweep_leaves_alone(tmp_path: Path) -> None:
     assert len(load_configs(write(tmp_path, ""), ["sweep.model.precision=[fp32, bf16]"])) == 2
 
 
-def test_one_config_is_not_made_of_a_sweep(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="several benchmarks, by its 'sweep'"):
-        load_config(write(tmp_path, LIST))
-    assert load_config(write(tmp_path, "")) == load_configs(write(tmp_path, ""))[0]
-
-
 def test_the_schema_knows_sweeps() -> None:
     properties = file_schema()["properties"]
     assert set(properties) > {"name", "data", "model", "sweep"}

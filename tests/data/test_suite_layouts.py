@@ -16,9 +16,10 @@ from pipeline.config import SOURCES, DataSettings
 PASSAGES = {"p1": "about owls", "p2": "about rain", "p3": "about tea"}
 QUERIES = {"q1": "night birds", "q2": "wet weather"}
 QRELS = [["q1", "p1", 1], ["q2", "p2", 1]]
+PARTS = ("corpus", "queries", "qrels")
 WHOLE = {"passages": PASSAGES, "queries": QUERIES, "qrels": QRELS}
-Layout = Callable[[Path], tuple[dict[str, Path], dict[str, Any], dict[str, Any]]]
-"""Writes repositories; returns them by name, the data section that reads them, and what it should give."""
+Written = tuple[dict[str, Path], dict[str, Any], dict[str, Any]]
+"""Repositories by name, the data section that reads them, and what it should give."""
 
 
 def write_texts(path: Path, texts: dict[str, str], name: str = "_id", text: str = "text") -> None:
@@ -30,35 +31,33 @@ def write_qrels(path: Path, qrels: list[list[Any]], names: str = "query-id corpu
     write_parquet(path, **{column: [row[place] for row in qrels] for place, column in enumerate(columns)})
 
 
-def subsets(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+def subsets(folder: Path) -> Written:
     """`mteb/MIRACLRetrieval`: three tables for each language; `sw` here, beside another."""
     tables = {}
     for language, texts in (("sw", PASSAGES), ("en", {"x": "another"})):
         write_texts(folder / f"{language}-corpus/dev-0.parquet", texts)
         write_texts(folder / f"{language}-queries/dev-0.parquet", QUERIES)
         write_qrels(folder / f"{language}-qrels/dev-0.parquet", QRELS)
-        for part in ("corpus", "queries", "qrels"):
+        for part in PARTS:
             tables[f"{language}-{part}"] = {"dev": f"{language}-{part}/dev-*"}
     write_readme(folder, tables)
     data = {"source": "beir", "path": "mteb/miracl", "subset": "sw", "split": "dev"}
     return {"mteb/miracl": folder}, data, WHOLE
 
 
-def nano(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+def nano(folder: Path) -> Written:
     """`sentence-transformers/NanoBEIR-en`: splits as collections, no grades."""
     for split, texts in (("NanoNQ", PASSAGES), ("NanoFEVER", {"x": "another"})):
         write_texts(folder / f"corpus/{split}-0.parquet", texts)
         write_texts(folder / f"queries/{split}-0.parquet", QUERIES)
         write_qrels(folder / f"qrels/{split}-0.parquet", QRELS, "query-id corpus-id")
-    parts = ("corpus", "queries", "qrels")
-    write_readme(
-        folder, {part: {each: f"{part}/{each}-*" for each in ("NanoNQ", "NanoFEVER")} for part in parts}
-    )
+    tables = {part: {each: f"{part}/{each}-*" for each in ("NanoNQ", "NanoFEVER")} for part in PARTS}
+    write_readme(folder, tables)
     data = {"source": "beir", "path": "someone/NanoBEIR-en", "split": "NanoNQ"}
     return {"someone/NanoBEIR-en": folder}, data, WHOLE
 
 
-def bright(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+def bright(folder: Path) -> Written:
     """`xlangai/BRIGHT`: a split for each domain, ids in lists, some of them file names with spaces."""
     passages = {"a/Night birds_1.txt": "about owls", "p2": "about rain", "p3": "about tea"}
     write_texts(folder / "documents/biology-0.parquet", passages, "id", "content")
@@ -86,7 +85,7 @@ def bright(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any
     return {"xlangai/BRIGHT": folder}, {"source": "bright", "domain": "biology"}, found
 
 
-def bright_long(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+def bright_long(folder: Path) -> Written:
     """The same with whole documents, which nothing excludes."""
     repos, data, _ = bright(folder)
     found = {
@@ -97,7 +96,7 @@ def bright_long(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str
     return repos, {**data, "documents": "long"}, found
 
 
-def air_bench(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+def air_bench(folder: Path) -> Written:
     """`AIR-Bench/long-doc_arxiv_en`: the datasets as splits, judgments in a repository of their own."""
     texts, qrels = folder / "texts", folder / "qrels"
     version = "AIR-Bench_24.05"
@@ -113,7 +112,7 @@ def air_bench(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, 
     return repos, data, WHOLE
 
 
-def belebele(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, Any]]:
+def belebele(folder: Path) -> Written:
     """`mteb/belebele`: Swahili questions, of which one comes twice, and English passages by their links."""
     links = ["b", "a", "b", "a"]
     texts = {"eng_Latn": ["about owls", "about rain"] * 2, "swh_Latn": ["bundi", "mvua"] * 2}
@@ -135,7 +134,7 @@ def belebele(folder: Path) -> tuple[dict[str, Path], dict[str, Any], dict[str, A
     }, found  # fmt: skip
 
 
-LAYOUTS: list[Layout] = [subsets, nano, bright, bright_long, air_bench, belebele]
+LAYOUTS: list[Callable[[Path], Written]] = [subsets, nano, bright, bright_long, air_bench, belebele]
 
 
 def test_each_layout_is_read_from_the_hub_and_from_a_local_copy(
