@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from data.hub_client import client_of
 from huggingface_hub import constants
 from typer.testing import CliRunner
 
@@ -48,3 +49,10 @@ def test_what_is_missing_is_said_with_its_command(monkeypatch: pytest.MonkeyPatc
     assert any("http" in line and "needs scripts/setup http" in line for line in lines)
     assert any("ray" in line and "not installed" in line and "scripts/setup ray" in line for line in lines)
     assert "Offline: only models and data" in done.stdout
+
+
+def test_a_hub_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
+    with client_of("http://127.0.0.1:9", tmp_path / "hub"):
+        found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)["hub"]
+    assert not found["reachable"]
+    assert "Connect" in found["said"]

@@ -65,7 +65,7 @@ def test_several_of_each_are_a_sweep_over_a_suite(place: Path, minilm_folder: Pa
     suite = json.loads((place / "results/bm25-small-middle/suite.json").read_text(encoding="utf-8"))
     assert suite["collections"] == ["small", "middle"]
     planned = keys("--model", "bm25", "--model", "tuned", *data)
-    sweep = "sweep=[{model: {backend: bm25}}, {name: other, model: {name: ./tuned}}]"
+    sweep = "sweep=[{model: {backend: bm25}}, {name: other, model: {backend: auto, name: ./tuned}}]"
     assert [found for _, found in planned] == [found for _, found in keys("both.yaml", "--set", sweep)]
     names = [f"{model}-small-middle" for model in ("bm25", minilm_folder.name) for _ in data[::2]]
     assert [name.partition("/")[0] for name, _ in planned] == names

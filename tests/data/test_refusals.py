@@ -73,6 +73,12 @@ def test_bad_line_of_the_queries(replace, refused):
     refused("queries.jsonl, line 3: the query's id begins with #: '#3'")
 
 
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+def test_a_file_of_blank_lines(name, tmp_path, refused):
+    (tmp_path / "collection" / name).write_bytes(b"\n\n")
+    refused(name, "has no")
+
+
 def test_what_is_refused_of_the_other_texts_alone_is_read(replace, config, loaded):
     replace("corpus.jsonl", 4, b'{"_id": "#3", "text": "a"}')
     replace("queries.jsonl", 1, b'{"_id": "q0", "title": 7, "text": "first?"}')

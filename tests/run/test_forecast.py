@@ -39,6 +39,8 @@ def test_the_time_is_that_of_the_rate_shown_here(config: Path) -> None:
     (first,) = forecast([load_config(config)])
     assert (first.passages, first.encode.count, first.encode.seconds) == (None, None, None)
     assert not any(stage["exists"] for stage in first.stages)
+    shown = CliRunner().invoke(app, ["plan", str(config)]).stdout.replace("\n", " ")
+    assert "To be encoded: not known before the collection is read" in shown
     assert not (config.parent / "i").exists()
     result = run_benchmark(load_config(config))
     rate = next(row.items_per_second for row in result.record.stages if row.stage == "passages")
