@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 
 Edit = Callable[..., Path]
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy a file; weights, which no test writes into, are linked."""
+    (os.link if source.endswith(".safetensors") else shutil.copy2)(source, target)
 
 
 @pytest.fixture
@@ -23,7 +29,7 @@ def edited(bge_folder: Path, tmp_path: Path) -> Edit:
     def edit(changes: Mapping[str, object], name: str = "bge-small-en-v1.5") -> Path:
         folder = tmp_path / name
         if not folder.exists():
-            shutil.copytree(bge_folder, folder)
+            shutil.copytree(bge_folder, folder, copy_function=_copy)
         for place, content in changes.items():
             path = folder / place
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import pytest
 from pipeline.config import BACKENDS
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.encoders import Model, open_encoder, resolve, token_counter
+from pipeline.encoders import Model, open_encoder, resolve
 from pipeline.models import card, resolution
 from pipeline.storage.store import Store
 
@@ -40,26 +40,12 @@ def settled(edited: Edit, files: Mapping[str, object], settings: Mapping[str, An
 
 Case = tuple[dict[str, object], dict[str, Any], dict[str, Any]]
 USED: dict[str, Case] = {
-    "what the files declare, and the family's instruction": (
-        {}, {}, {"pooling": "cls", "prompts": {"passages": ("", ""), "queries": (INSTRUCTION, "")}}
+    "the pooling of sentence-transformers": (NO_POOLING, {"name": "unheard-of", **ST}, {"pooling": "mean"}),
+    "the pooling of decoders": (
+        {**NO_POOLING, "config.json": {"architectures": ["Qwen3ForCausalLM"]}},
+        {"name": "unheard-of", **ST},
+        {"pooling": "last_token"},
     ),
-    "the config's before them": (
-        {},
-        {"pooling": "mean", "query_instruction": "", "passage_instruction": "p: "},
-        {"pooling": "mean", "prompts": {"passages": ("p: ", ""), "queries": ("", "")}},
-    ),
-    "the family's pooling": (NO_POOLING, {}, {"pooling": "cls"}),
-    **{
-        f"the pooling of {settings['backend']} for {architecture}": (
-            {**NO_POOLING, "config.json": {"architectures": [architecture]}},
-            {"name": "unheard-of", **settings},
-            {"pooling": pooling},
-        )
-        for architecture, settings, pooling in (
-            ("BertModel", {"backend": "flag"}, "cls"), ("BertModel", ST, "mean"),
-            ("Qwen3ForCausalLM", {"backend": "flag"}, "last_token"), ("Qwen3ForCausalLM", ST, "last_token"),
-        )
-    },
     "the model's prompts": (
         {"config_sentence_transformers.json": {"prompts": PROMPTS, "default_prompt_name": "other"}},
         {},
@@ -83,10 +69,6 @@ USED: dict[str, Case] = {
     "no prompt where it would not be pooled": (
         {"1_Pooling/config.json": {"include_prompt": False}}, {"query_instruction": ""}, {"pooling": "cls"}
     ),
-    "no more tokens than positions": (
-        {}, {"passage_max_length": 8192, "query_max_length": 64},
-        {"max_lengths": {"passages": 512, "queries": 64}},
-    ),
     **{
         f"positions of {kind} from padding {pad}": (
             {"config.json": {"model_type": kind, "pad_token_id": pad, "max_position_embeddings": 514}},
@@ -94,17 +76,15 @@ USED: dict[str, Case] = {
             {"max_lengths": {"passages": kept, "queries": 9}},
         )
         for kind, pad, kept in (
-            ("bert", 0, 514), ("roberta", 1, 512), ("longformer", 1, 512), ("roberta", 3, 510),
-            ("xmod", None, 512),
+            ("bert", 0, 514), ("roberta", 1, 512), ("roberta", 3, 510), ("xmod", None, 512)
         )
     },
     **{
-        f"the model's length in {name}, with {backend}": (
-            {name: {"max_seq_length": 128}},
+        f"the model's length with {backend}": (
+            {"sentence_xlm-roberta_config.json": {"max_seq_length": 128}},
             {"backend": backend, "query_max_length": 300},
             {"max_lengths": {"passages": 128, "queries": 300}},
         )
-        for name in ("sentence_bert_config.json", "sentence_xlm-roberta_config.json")
         for backend in ("flag", "openvino", "native", "sentence-transformers")
     },
     **{
@@ -154,22 +134,6 @@ USED: dict[str, Case] = {
         {"sentence_bert_config.json": {"max_seq_length": 8192}}, {},
         {"max_lengths": {"passages": 512, "queries": 512}},
     ),
-    "longer than 512 where the model says so": (
-        {
-            "sentence_bert_config.json": {"max_seq_length": 4000},
-            "config.json": {"max_position_embeddings": 8192},
-        },
-        {},
-        {"max_lengths": {"passages": 4000, "queries": 4000}},
-    ),
-    "512 where the model has room for more and declares nothing": (
-        {
-            "config.json": {"max_position_embeddings": 8192},
-            "tokenizer_config.json": {"model_max_length": 8192},
-        },
-        {"query_max_length": 700},
-        {"max_lengths": {"passages": 512, "queries": 700}},
-    ),
     "the tokenizer's length below 512": (
         {"tokenizer_config.json": {"model_max_length": 100}}, ST,
         {"max_lengths": {"passages": 100, "queries": 100}},
@@ -186,14 +150,12 @@ USED: dict[str, Case] = {
     "all dimensions": (
         modules("Transformer", "Pooling", "Normalize"), ST, {"truncate_dim": None, "dimension": 128}
     ),
-    "the model's dimensions": (
-        {"config_sentence_transformers.json": {"truncate_dim": 64}}, {}, {"truncate_dim": 64}
-    ),
-    "the config's dimensions": (
-        {"config_sentence_transformers.json": {"truncate_dim": 64}},
-        {"truncate_dim": 32},
-        {"truncate_dim": 32},
-    ),
+    **{
+        f"the dimensions of the {source}": (
+            {"config_sentence_transformers.json": {"truncate_dim": 64}}, given, {"truncate_dim": kept}
+        )
+        for source, given, kept in (("model", {}, 64), ("config", {"truncate_dim": 32}, 32))
+    },
     "dimensions that a module may change": (
         modules("Transformer", "Pooling", "Dense"), {**ST, "truncate_dim": 32}, {"dimension": None}
     ),
@@ -217,7 +179,6 @@ USED: dict[str, Case] = {
     "bidirectional attention by its configuration": (
         {"config.json": {"is_causal": False}}, {"name": "gte-Qwen2-1.5B-instruct"}, {"pooling": "cls"}
     ),
-    "fp32 for fp16 on a CPU": ({}, {"precision": "fp16", "device": "cpu"}, {"precision": "fp32"}),
     "fp16 on a GPU": ({}, {"precision": "fp16", "device": "cuda"}, {"precision": "fp16", "device": "cuda:0"}),
 }  # fmt: skip
 
@@ -238,42 +199,34 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, Any], str]] = {
     "a prompt that is not to be pooled": (
         {"1_Pooling/config.json": {"include_prompt": False}}, {}, "pools a text without its prompt"
     ),
-    **{
-        f"a decoder that {backend} would run": (
-            {"config.json": {"model_type": "t5"}},
-            {"backend": backend},
-            r"of the type t5.* Set model\.backend to sentence-transformers",
-        )
-        for backend in ("flag", "openvino")
-    },
+    "a decoder that would run": (
+        {"config.json": {"model_type": "t5"}}, {}, r"of the type t5.* Set model\.backend to sentence-tr"
+    ),
     **{
         f"{what} with {backend}": (
-            {"sentence_bert_config.json": settings}, {"backend": backend, **more}, said
+            {"sentence_bert_config.json": settings}, {"backend": backend}, said
         )
-        for backend in ("flag", "openvino", "native", "sentence-transformers")
-        for what, settings, more, said in (
-            ("an unknown key", {"shrink": 2}, {}, "an unknown key 'shrink'.*max_seq_length"),
+        for backend in ("flag", "sentence-transformers")
+        for what, settings, said in (
+            ("an unknown key", {"shrink": 2}, "an unknown key 'shrink'.*max_seq_length"),
             (
                 "messages",
                 {"modality_config": {**PLAIN_TEXT, "message": PLAIN_TEXT["text"]}},
-                {},
                 "sets modality_config .*no messages",
             ),
             (
                 "another method",
                 {"modality_config": {"text": {**PLAIN_TEXT["text"], "method": "get_text_features"}}},
-                {},
                 "sets modality_config",
             ),
             (
                 "no special tokens",
                 {"processing_kwargs": {"text": {"add_special_tokens": False}}},
-                {},
                 "sets processing_kwargs .*a max_length",
             ),
-            ("another task", {"transformer_task": "fill-mask"}, {}, "sets transformer_task"),
-            ("expanded queries", {"query_expansion": {"length": 32}}, {}, "sets query_expansion"),
-            ("other weights", {"model_args": {"subfolder": "o"}}, {}, "sets model_args .*dtype"),
+            ("another task", {"transformer_task": "fill-mask"}, "sets transformer_task"),
+            ("expanded queries", {"query_expansion": {"length": 32}}, "sets query_expansion"),
+            ("other weights", {"model_args": {"subfolder": "o"}}, "sets model_args .*dtype"),
         )
     },
     "lower case where the tokenizer keeps it": (
@@ -287,14 +240,11 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, Any], str]] = {
     "a chat template that sentence-transformers would use": (
         {"chat_template.jinja": b"{{ messages }}"}, ST, "into the chat template"
     ),
-    **{
-        f"a masked language model as vectors, with {backend}": (
-            {**NO_POOLING, "config.json": {"architectures": ["BertForMaskedLM"]}},
-            {"name": "unheard-of", "backend": backend},
-            r"is a masked language model.* Set model\.output to sparse",
-        )
-        for backend in ("flag", "openvino", "native", "sentence-transformers")
-    },
+    "a masked language model as vectors": (
+        {**NO_POOLING, "config.json": {"architectures": ["BertForMaskedLM"]}},
+        {"name": "unheard-of"},
+        r"is a masked language model.* Set model\.output to sparse",
+    ),
     "a decoder that looks both ways": (
         {}, {"name": "gte-Qwen2-1.5B-instruct"}, "needs bidirectional attention"
     ),
@@ -309,28 +259,14 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, Any], str]] = {
     "a module of its own code": (
         modules("custom_st.Transformer"), ST, "Python files of its own, such as custom_st"
     ),
-    **{
-        f"an activation of another package, {'trusted' if trusted else 'not trusted'}": (
-            {
-                **modules("Transformer", "Pooling", "Dense"),
-                "2_sentence_transformers.models.Dense/config.json": {"activation_function": "own.Gelu"},
-            },
-            {**ST, "trust_remote_code": trusted},
-            r"a Dense module with the activation 'own.Gelu'.*torch\.nn",
-        )
-        for trusted in (True, False)
-    },
-    **{
-        f"an adapter for {backend}": (
-            {
-                "config.json": None, "model.safetensors": None, "adapter_model.safetensors": b"weights",
-                "adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "org/base"},
-            },
-            {"backend": backend},
-            r"is a PEFT adapter of 'org/base'.* merge_and_unload",
-        )
-        for backend in ("flag", "sentence-transformers", "openvino")
-    },
+    "an activation of another package, though it is trusted": (
+        {
+            **modules("Transformer", "Pooling", "Dense"),
+            "2_sentence_transformers.models.Dense/config.json": {"activation_function": "own.Gelu"},
+        },
+        {**ST, "trust_remote_code": True},
+        r"a Dense module with the activation 'own.Gelu'.*torch\.nn",
+    ),
 }  # fmt: skip
 
 
@@ -347,9 +283,12 @@ def test_models_that_would_not_run_as_they_are_meant_are_refused(case: str, edit
         ({}, True, "cls/model, RELEVANT/family, /family, 512/model, 128/config, fp32/default"),
         ({}, False, "cls/family, RELEVANT/family, /family, 512/model, 128/config, fp32/default"),
         (
-            {"pooling": "mean", "query_instruction": "", "precision": "fp16", "device": "cpu"},
+            {
+                "pooling": "mean", "query_instruction": "", "passage_instruction": "p: ",
+                "precision": "fp16", "device": "cpu",
+            },
             True,
-            "mean/config, /config, /family, 512/model, 128/config, fp32/device",
+            "mean/config, /config, p: /config, 512/model, 128/config, fp32/device",
         ),
         ({"name": "unheard-of"}, False, "cls/guess, /guess, /guess, 512/model, 128/config, fp32/default"),
         (
@@ -358,7 +297,7 @@ def test_models_that_would_not_run_as_they_are_meant_are_refused(case: str, edit
             "cls/model, /model, /model, 512/model, 128/config, fp32/config",
         ),
     ],
-)
+)  # fmt: skip
 def test_it_is_known_where_each_setting_comes_from(
     edited: Edit, settings: dict[str, Any], declared: bool, decided: str
 ) -> None:
@@ -372,17 +311,16 @@ def test_it_is_known_where_each_setting_comes_from(
 
 
 def test_the_source_of_a_length_is_named(edited: Edit) -> None:
-    declared: dict[str, object] = {"sentence_bert_config.json": {"max_seq_length": 77}}
-    cases: list[tuple[dict[str, object], dict[str, Any]]] = [
-        ({}, {}),
-        (declared, {}),
-        (declared, {"query_max_length": 80}),
+    files: dict[str, object] = {
+        "config.json": {"max_position_embeddings": 8192},
+        "tokenizer_config.json": {"model_max_length": 8192},
+    }
+    declared = {"sentence_bert_config.json": {"max_seq_length": 4000}}
+    sources = [
+        settled(edited, {**files, **more}, settings).decided["tokens of a query"]
+        for more, settings in (({}, {}), (declared, {}), (declared, {"query_max_length": 700}))
     ]
-    sources = []
-    for files, settings in cases:
-        long = {"config.json": {"max_position_embeddings": 8192}, "tokenizer_config.json": {}, **files}
-        sources.append(settled(edited, long, settings).decided["tokens of a query"])
-    assert sources == [(512, "default"), (77, "model"), (80, "config")]
+    assert sources == [(512, "default"), (4000, "model"), (700, "config")]
 
 
 def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: Path) -> None:
@@ -425,36 +363,18 @@ def test_a_prompt_is_joined_as_flagembedding_joins_it() -> None:
         assert before + "text" + after == AbsEmbedder.get_detailed_instruct(form, "find {this}", "text")
 
 
-def test_a_slow_tokenizer_is_refused_where_tokens_are_counted(edited: Edit) -> None:
-    from transformers import ByT5Tokenizer
-
-    folder = edited({"tokenizer.json": None})
-    ByT5Tokenizer().save_pretrained(folder)
-    with pytest.raises(InputError, match="only a slow tokenizer, ByT5Tokenizer"):
-        token_counter(resolve(BACKENDS.make(name=str(folder))))
-
-
 @pytest.mark.parametrize(
-    ("backend", "device", "found"),
+    ("backend", "device", "version", "found"),
     [
-        ("flag", "auto", "cuda:0"),
-        ("sentence-transformers", "cuda", "cuda:0"),
-        ("flag", "cpu", "cpu"),
-        ("openvino", "auto", "cpu"),
+        ("flag", "auto", "2.13.0+cu130", "cuda:0"),
+        ("flag", "auto", "2.13.0+cpu", "cpu"),  # whatever the driver says
+        ("flag", "cpu", "2.13.0", "cpu"),
+        ("openvino", "auto", "2.13.0", "cpu"),
     ],
 )
-def test_a_gpu_is_taken_where_the_backend_computes_on_one(
-    backend: str, device: str, found: str, bge_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resolution, "_gpu_count", lambda: 1)
-    config = BACKENDS.make(name=str(bge_folder), backend=backend, device=device)
-    assert resolve(config).device == found
-
-
-@pytest.mark.parametrize(("version", "gpus"), [("2.13.0", 2), ("2.13.0+cu130", 2), ("2.13.0+cpu", 0)])
-def test_a_pytorch_for_the_cpu_sees_no_gpu_whatever_the_driver_says(
-    version: str, gpus: int, monkeypatch: pytest.MonkeyPatch
+def test_a_gpu_is_taken_where_pytorch_and_the_backend_compute_on_one(
+    backend: str, device: str, version: str, found: str, bge_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "gpus", lambda: ("A GPU", "another"))
     monkeypatch.setattr(resolution.metadata, "version", lambda name: version)
-    assert resolution._gpu_count() == gpus
+    assert resolve(BACKENDS.make(name=str(bge_folder), backend=backend, device=device)).device == found
