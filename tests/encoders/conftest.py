@@ -1,13 +1,19 @@
-"""A store, a collection that models in int8 are calibrated on, and a server that is soon asked again."""
+"""A store, builders of models, a collection to calibrate on, and a server that is soon asked again."""
 
 from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline import data
-from pipeline.config import SOURCES
+from pipeline.config import BACKENDS, SOURCES
 from pipeline.data.collection_files import CORPUS
-from pipeline.encoders import CalibrationCorpus
+from pipeline.encoders import CalibrationCorpus, Encoder, Model, open_encoder, resolve
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
@@ -15,6 +21,35 @@ from pipeline.storage.store import Store
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="session")
+def opened() -> Callable[..., Encoder]:
+    """Loads a model as a config with these settings would."""
+
+    def load(store: Store, **settings: Any) -> Encoder:
+        config = BACKENDS.make(**{**settings, "name": str(settings["name"])})
+        model = resolve(config)
+        assert isinstance(model, Model)
+        return open_encoder(config, model, store)
+
+    return load
+
+
+@pytest.fixture
+def saved(bge_folder: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Writes a network into a folder that has the tokenizer of another; `described` goes to its config."""
+
+    def save(network: Any, **described: object) -> Path:
+        folder = tmp_path / "model"
+        shutil.copytree(bge_folder, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+        network.save_pretrained(folder)
+        path = folder / "config.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**content, **described}), encoding="utf-8")
+        return folder
+
+    return save
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from pipeline.config import BACKENDS
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.encoders import Encoder, Usage, open_encoder, resolve
+from pipeline.encoders import Encoder, Usage
 from pipeline.encoders.agreement import Reference, TorchVectors, Watch, disagreement, sample_tokens
 from pipeline.storage.store import Store
 
@@ -28,6 +26,8 @@ SHAPE = {
 }  # fmt: skip
 WORDS = slice(100, None)  # the ids of special tokens and of words; those below it stand in no text
 RARE = slice(1740, 1800)  # letters of Chinese, which the sample has not
+INT16 = {"backend": "native", "precision": "int16"}
+BF16 = {"backend": "openvino", "precision": "bf16"}
 
 
 def quiet_network() -> Any:
@@ -80,50 +80,37 @@ def with_one_direction(tokens: Any) -> Any:
     return network
 
 
-@pytest.fixture
-def saved(bge_folder: Path, tmp_path: Path) -> Callable[[Any], Path]:
-    """Writes a model into a folder that has the tokenizer of another."""
-
-    def save(network: Any) -> Path:
-        folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
-        network.save_pretrained(folder)
-        return folder
-
-    return save
-
-
-def encoder(folder: Path, store: Path, backend: str, precision: str) -> Encoder:
-    config = BACKENDS.make(name=str(folder), backend=backend, precision=precision, pooling="mean")
-    return open_encoder(config, resolve(config), Store(store))
-
-
 @pytest.mark.parametrize("model", [with_an_outlier_channel, with_sharp_attention, with_one_direction])
 def test_a_model_that_int16_loses_on_words_alone_is_refused(
-    model: Callable[[Any], Any], saved: Callable[[Any], Path], own_models: Path
+    model: Callable[[Any], Any],
+    saved: Callable[[Any], Path],
+    opened: Callable[..., Encoder],
+    own_models: Path,
 ) -> None:
     said = r"cannot be computed in int16: a text of \d+ tokens has a cosine of .* limit is .*openvino"
     with pytest.raises(InputError, match=said):
-        encoder(saved(model(WORDS)), own_models, "native", "int16")
+        opened(Store(own_models), name=saved(model(WORDS)), pooling="mean", **INT16)
     assert not list(own_models.glob("native/*/manifest.json"))
 
 
 @pytest.mark.parametrize(
-    ("backend", "precision", "fix"),
-    [("native", "int16", "model.backend to openvino"), ("openvino", "bf16", "model.precision to fp32")],
+    ("settings", "fix"), [(INT16, "model.backend to openvino"), (BF16, "model.precision to fp32")]
 )
 def test_a_text_that_is_lost_stops_the_run(
-    backend: str, precision: str, fix: str, saved: Callable[[Any], Path], tmp_path: Path
+    settings: dict[str, str],
+    fix: str,
+    saved: Callable[[Any], Path],
+    opened: Callable[..., Encoder],
+    store: Store,
 ) -> None:
     """The sample has no such text, so that the model is taken at first."""
-    folder = saved(with_sharp_attention(RARE))
-    opened = encoder(folder, tmp_path / "store", backend, precision)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    lost = " ".join(map(str, map(tokenizer.id_to_token, range(1789, 1794))))
+    encoder = opened(store, name=saved(with_sharp_attention(RARE)), pooling="mean", **settings)
+    lost = " ".join(map(str, map(encoder.backend.tokenizer.id_to_token, range(1789, 1794))))
     with silent("", None, "") as bar:
-        opened.encode(["two words"], "passages", Usage(), bar)
-        said = rf"in {precision}, the vector of a text of 7 tokens has a cosine of .* Set {fix}"
+        encoder.encode(["two words"], "passages", Usage(), bar)
+        said = rf"in {settings['precision']}, the vector of a text of 7 tokens has a cosine of .* Set {fix}"
         with pytest.raises(InputError, match=said):
-            opened.encode([lost], "passages", Usage(), bar)
+            encoder.encode([lost], "passages", Usage(), bar)
 
 
 def test_the_texts_are_real_ones_of_every_length(bge_folder: Path) -> None:

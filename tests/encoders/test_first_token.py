@@ -7,16 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    BertConfig,
-    BertModel,
-    MPNetConfig,
-    MPNetModel,
-    RobertaConfig,
-    RobertaModel,
-    XLMRobertaConfig,
-    XLMRobertaModel,
-)
+import transformers
+from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel
 from transformers.models.bert import modeling_bert
 
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
@@ -34,15 +26,11 @@ def hidden(body: Any, mask: torch.Tensor) -> torch.Tensor:
     return states
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize(
-    ("kind", "config"),
-    [(BertModel, BertConfig), (RobertaModel, RobertaConfig), (XLMRobertaModel, XLMRobertaConfig)],
-    ids=["bert", "roberta", "xlm-roberta"],
-)
-def test_the_first_token_s_state_is_the_same(kind: Any, config: Any, attention: str) -> None:
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "XLMRoberta"])
+def test_the_first_token_s_state_is_the_same(kind: str) -> None:
     torch.manual_seed(0)
-    whole = kind(config(**SHAPE, initializer_range=0.5, attn_implementation=attention)).eval()
+    config = getattr(transformers, f"{kind}Config")(**SHAPE, initializer_range=0.5)
+    whole = getattr(transformers, f"{kind}Model")(config).eval()
     part = copy.deepcopy(whole)
     limit_last_layer_to_first_token(part)
     for lengths in ([9, 9], [9, 4, 1], [1]):

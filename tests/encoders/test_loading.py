@@ -1,9 +1,9 @@
-"""Which of a network's weights a model's files lack, whatever they are called there."""
+"""Files of which torch cannot load a model: weights that are missing, of other shapes, pickled with code."""
 
 from __future__ import annotations
 
-import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +13,26 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, NomicBertConfig, NomicBertModel
 
 from pipeline.core.errors import InputError
-from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
-from pipeline.models.files import Files
-from pipeline.models.model import Model
+from pipeline.encoders import Encoder
+from pipeline.storage.store import Store
 
-MODEL = Model(
-    name="nomic", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
-    prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
-    pad_id=0,
-)  # fmt: skip
+Opened = Callable[..., Encoder]
+Saved = Callable[..., Path]
 SHAPE = {
-    "vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 16,
 }  # fmt: skip
+BIN, SAFE = "pytorch_model.bin", "model.safetensors"
 
 
-def test_weights_that_only_transformers_knows_by_their_name_are_there_or_missing(tmp_path: Path) -> None:
-    config = NomicBertConfig(**{**SHAPE, "num_hidden_layers": 2})
-    with explain_loading_errors(MODEL):
-        NomicBertModel(config).save_pretrained(tmp_path)
-        refuse_missing_weights(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
-        path = tmp_path / "config.json"
-        described = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps({**described, "num_hidden_layers": 3}), encoding="utf-8")
-        with pytest.raises(InputError, match=r"'nomic': its files lack \d+ weights, such as layers\.2\."):
-            refuse_missing_weights(MODEL, tmp_path, NomicBertModel.from_pretrained(tmp_path))
-
-
-@pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.safetensors"])
-def test_weights_are_missed_in_files_of_either_kind_even_if_they_hold_none(
-    tmp_path: Path, weights: str
+def test_weights_that_only_transformers_knows_by_their_name_are_there_or_missing(
+    saved: Saved, opened: Opened, store: Store
 ) -> None:
-    whole = BertModel(BertConfig(**SHAPE))
-    whole.config.save_pretrained(tmp_path)
-    save = torch.save if weights.endswith(".bin") else save_file
-    with explain_loading_errors(MODEL):
-        save(whole.state_dict(), tmp_path / weights)
-        refuse_missing_weights(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
-        save({}, tmp_path / weights)
-        with pytest.raises(InputError, match=r"'nomic': its files lack \d+ weights, such as embeddings\."):
-            refuse_missing_weights(MODEL, tmp_path, BertModel.from_pretrained(tmp_path))
-
-
-def test_weights_of_other_shapes_are_refused(tmp_path: Path) -> None:
-    BertModel(BertConfig(**SHAPE)).save_pretrained(tmp_path)
-    BertConfig(**{**SHAPE, "hidden_size": 12}).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="'nomic' have other shapes"), explain_loading_errors(MODEL):
-        BertModel.from_pretrained(tmp_path)
+    folder = saved(NomicBertModel(NomicBertConfig(**SHAPE)))
+    opened(store, name=folder, backend="flag")
+    NomicBertConfig(**{**SHAPE, "num_hidden_layers": 3}).save_pretrained(folder)
+    with pytest.raises(InputError, match=r"its files lack \d+ weights, such as layers\.2\."):
+        opened(store, name=folder, backend="flag")
 
 
 class Evil:
@@ -72,12 +45,36 @@ class Evil:
         return Path.touch, (self.mark,)
 
 
-@pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
-def test_pickled_code_is_refused_and_does_not_run(tmp_path: Path, save: Any, recwarn: Any) -> None:
-    BertConfig(**SHAPE).save_pretrained(tmp_path)
-    save({"weight": Evil(tmp_path / "mark")}, tmp_path / "pytorch_model.bin")
-    said = r"'nomic' are pickled .* nothing in them was run"
-    with pytest.raises(InputError, match=said), explain_loading_errors(MODEL):
-        BertModel.from_pretrained(tmp_path)
-    assert not (tmp_path / "mark").exists()
+LACKING = r"its files lack \d+ weights, such as embeddings\."
+PICKLED = r"are pickled .* nothing in them was run"
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no weight in .bin": (lambda folder: torch.save({}, folder / BIN), LACKING),
+    "no weight in .safetensors": (lambda folder: save_file({}, folder / SAFE), LACKING),
+    "other shapes": (
+        lambda folder: BertConfig(**{**SHAPE, "hidden_size": 12}).save_pretrained(folder), "have other shapes"
+    ),
+    "code in .bin": (lambda folder: torch.save(Evil(folder / "mark"), folder / BIN), PICKLED),
+    "code in a plain pickle": (
+        lambda folder: (folder / BIN).write_bytes(pickle.dumps(Evil(folder / "mark"))), PICKLED
+    ),
+    "a damaged tokenizer": (
+        lambda folder: (folder / "tokenizer.json").write_bytes(b"{}"), "cannot be loaded: "
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_files_that_cannot_be_loaded_are_refused_and_no_code_in_them_runs(
+    case: str, saved: Saved, opened: Opened, store: Store, recwarn: Any
+) -> None:
+    spoil, said = REFUSED[case]
+    whole = BertModel(BertConfig(**SHAPE))
+    folder = saved(whole)
+    (folder / SAFE).unlink()
+    torch.save(whole.state_dict(), folder / BIN)
+    opened(store, name=folder, backend="flag")
+    spoil(folder)
+    with pytest.raises(InputError, match=said):
+        opened(store, name=folder, backend="flag")
+    assert not (folder / "mark").exists()
     assert not recwarn.list

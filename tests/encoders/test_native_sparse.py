@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
-from pipeline.config import BACKENDS
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Ragged
-from pipeline.encoders import Encoder, Network, Usage, resolve
-from pipeline.encoders import native_packing as packing
+from pipeline.encoders import Encoder, Usage
 from pipeline.encoders.conversion import Settings
 from pipeline.encoders.native_packing import splade_network
 from pipeline.native.vectors import Fp32Splade
@@ -26,30 +25,21 @@ pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 SHAPE = {
     "vocab_size": 30522, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 128, "initializer_range": 0.3, "pad_token_id": 0, "max_position_embeddings": 300,
+    "intermediate_size": 128, "initializer_range": 0.3, "pad_token_id": 0, "max_position_embeddings": 130,
 }  # fmt: skip
 NATIVE = {"backend": "native", "output": "sparse", "precision": "int16"}
 SETTINGS = Settings("it", "", 0, False, "sparse")
+Opened = Callable[..., Encoder]
+Saved = Callable[..., Path]
 
 
-@pytest.fixture
-def saved(bge_folder: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Writes a masked language model of a kind, with the tokenizer of another model."""
-
-    def save(kind: str, **changed: Any) -> Path:
-        import torch
-        import transformers
-
-        torch.manual_seed(0)
-        config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **changed})
-        folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
-        shutil.rmtree(folder / "1_Pooling")
-        model = getattr(transformers, f"{kind}ForMaskedLM")(config).eval()
-        torch.nn.init.normal_(model.get_output_embeddings().bias, std=0.2)
-        model.save_pretrained(folder)
-        return folder
-
-    return save
+def masked(kind: str, **changed: Any) -> Any:
+    """A masked language model with random weights."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **changed})
+    model = getattr(transformers, f"{kind}ForMaskedLM")(config).eval()
+    torch.nn.init.normal_(model.get_output_embeddings().bias, std=0.2)
+    return model
 
 
 def as_splade_pooling(folder: Path, **settings: Any) -> None:
@@ -61,12 +51,6 @@ def as_splade_pooling(folder: Path, **settings: Any) -> None:
     (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     (folder / "1_SpladePooling").mkdir()
     (folder / "1_SpladePooling" / "config.json").write_text(json.dumps(settings), encoding="utf-8")
-
-
-def opened(folder: Path, store: Store) -> Encoder:
-    config = BACKENDS.make(name=str(folder), **NATIVE)
-    model = resolve(config)
-    return Encoder(config, model, Network(config, model).prepare(store).folder)
 
 
 def encoded(encoder: Encoder, texts: list[str]) -> Any:
@@ -84,15 +68,13 @@ def encoded(encoder: Encoder, texts: list[str]) -> Any:
     [("Bert", None), ("Bert", "log1p_relu"), ("XLMRoberta", "relu"), ("DistilBert", None)],
 )
 def test_weights_are_torch_s(
-    kind: str, activation: str | None, saved: Callable[..., Path], own_models: Path, passages: list[str]
+    kind: str, activation: str | None, saved: Saved, opened: Opened, own_models: Path, passages: list[str]
 ) -> None:
-    import torch
-
-    folder = saved(kind, **({"hidden_dim": 128} if kind == "DistilBert" else {}))
+    folder = saved(masked(kind, **({"hidden_dim": 128} if kind == "DistilBert" else {})))
     if activation:
         as_splade_pooling(folder, pooling_strategy="max", activation_function=activation)
     texts = [*passages[:6], "a", "word " * 400]
-    encoder = opened(folder, Store(own_models))
+    encoder = opened(Store(own_models), name=folder, **NATIVE)
     together = encoded(encoder, texts)
     assert (np.concatenate([encoded(encoder, [text]) for text in texts]) == together).all()
     (weights,) = own_models.glob("native/*/weights.npz")
@@ -106,14 +88,10 @@ def test_weights_are_torch_s(
         assert np.abs(reference.vector(ids[0].numpy()) - expected).max() < 5e-5
 
 
-def test_another_model_is_refused(saved: Callable[..., Path], tmp_path: Path) -> None:
-    folder = saved("Bert", hidden_act="relu")
-    with pytest.raises(ValueError, match="BertModel with relu"):
-        packing.pack_model(folder, tmp_path / "weights.npz", SETTINGS)
-    shutil.rmtree(folder)
-    folder = saved("Bert", tie_word_embeddings=False)
+def test_another_model_is_refused(saved: Saved, opened: Opened, store: Store) -> None:
+    folder = saved(masked("Bert", tie_word_embeddings=False))
     with pytest.raises(InputError, match=r"not those of its embeddings.*backend to sentence-transformers"):
-        opened(folder, Store(tmp_path / "store"))
+        opened(store, name=folder, **NATIVE)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +104,9 @@ def test_another_model_is_refused(saved: Callable[..., Path], tmp_path: Path) ->
     ],
 )
 def test_another_head_is_refused(
-    settings: dict[str, str], own: dict[str, Any], said: str, bge_folder: Path, tmp_path: Path
+    settings: dict[str, str], own: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
-    as_splade_pooling(folder, **settings)
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(own), encoding="utf-8")
+    as_splade_pooling(tmp_path, **settings)
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(own), encoding="utf-8")
     with pytest.raises(ValueError, match=said):
-        splade_network(folder, SETTINGS)
+        splade_network(tmp_path, SETTINGS)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import workplaces
 
-from pipeline import api
-from pipeline.api import run_benchmark
+from pipeline import run_benchmark
+from pipeline.api import export_data
 from pipeline.config import Config
-from pipeline.config.files import load_config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32
@@ -23,20 +23,33 @@ from pipeline.run.benchmark import Benchmark
 from pipeline.storage import hashing, vector_shards
 from pipeline.storage.store import Store
 
+CONFIG = """
+name: t
+data: {source: sample}
+search: {top_k: 50}
+evaluate: {measures: [ndcg@10, "map(rel=2)@50", recall@20, mrr@10, precision@5]}
+"""
+
+
+class Made(NamedTuple):
+    """What a finished run measured, its vectors, and its ids of passages."""
+
+    metrics: dict[str, Any]
+    passages: Float32
+    queries: Float32
+    ids: list[str]
+
 
 @pytest.fixture(scope="module")
-def made(
-    tmp_path_factory: pytest.TempPathFactory, bge_folder: Path
-) -> tuple[dict[str, Any], Float32, Float32]:
-    """The metrics of a model on the sample, and its vectors."""
-    folder = tmp_path_factory.mktemp("made")
-    text = f"name: m\ndata: {{source: sample}}\nmodel: {{name: {bge_folder}, backend: openvino}}\n"
-    (folder / "m.yaml").write_text(text, encoding="utf-8")
-    config = load_config(folder / "m.yaml", [f"cache={folder}/i", f"output={folder}/r"])
-    metrics = run_benchmark(config).metrics
-    benchmark = Benchmark(config, Store(Path(config.cache)))
-    passages = benchmark.opened("passages")
-    return metrics, vector_shards.read_rows(passages, 0, len(passages)), benchmark.opened("queries")
+def made(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Of `finished`, whose store is read alone."""
+    benchmark = Benchmark(workplaces.config(finished), Store(finished / "indexes"))
+    passages, queries = (
+        vector_shards.read_rows(rows, 0, len(rows))
+        for rows in (benchmark.opened("passages"), benchmark.opened("queries"))
+    )
+    metrics = json.loads((finished / "results/t/metrics.json").read_text(encoding="utf-8"))["metrics"]
+    return Made(metrics, passages, queries, benchmark.collection.passages.ids.to_pylist())
 
 
 def run(folder: Path, passages: object, queries: object, *settings: str) -> dict[str, Any]:
@@ -51,53 +64,33 @@ def write(folder: Path, passages: object, queries: object, *settings: str) -> Co
     """Write vectors and a config of them."""
     np.save(folder / "p.npy", passages)  # type: ignore[arg-type]
     np.save(folder / "q.npy", queries)  # type: ignore[arg-type]
-    text = (
-        "name: p\ndata: {source: sample}\n"
-        "model: {backend: precomputed, passages: p.npy, queries: q.npy, shard_rows: 100}\n"
-    )
-    (folder / "p.yaml").write_text(text, encoding="utf-8")
-    sets = [f"cache={folder}/i", f"output={folder}/r", *settings]
-    return load_config(folder / "p.yaml", sets)
+    given = "model: {backend: precomputed, passages: p.npy, queries: q.npy, shard_rows: 100}"
+    (folder / "c.yaml").write_text(CONFIG + given, encoding="utf-8")
+    return workplaces.config(folder, *settings)
 
 
-def test_the_model_s_own_vectors_give_the_model_s_measures(
-    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path
-) -> None:
-    metrics, passages, queries = made
-    assert run(tmp_path, passages, queries)["metrics"] == metrics["metrics"]
-    again = run(tmp_path, passages, queries)
-    assert all(stage["reused"] for stage in again["stages"])
-    changed = queries.copy()
-    changed[0] = passages[0]
-    assert remade(run(tmp_path, passages, changed)) == ["queries", "search", "evaluate"]
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_model_s_own_vectors_give_the_model_s_measures(made: Made, tmp_path: Path, dtype: type) -> None:
+    passages, queries = made.passages.astype(dtype), made.queries.astype(dtype)
+    assert run(tmp_path, passages, queries)["metrics"] == made.metrics
+    assert remade(run(tmp_path, passages, queries)) == []
+    queries[0] = passages[0]
+    assert remade(run(tmp_path, passages, queries)) == ["queries", "search", "evaluate"]
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_other_floats_are_taken(
-    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path, dtype: type
-) -> None:
-    passages, queries = (array.astype(dtype) for array in made[1:])
-    scored = run(tmp_path, passages, queries)["metrics"]
-    assert run(tmp_path, passages.astype(np.float32), queries.astype(np.float32))["metrics"] == scored
-
-
-def test_vectors_written_through_memory_between_two_runs_are_new_ones(
-    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path
-) -> None:
-    config = write(tmp_path, *made[1:])
+def test_vectors_written_through_memory_between_two_runs_are_new_ones(made: Made, tmp_path: Path) -> None:
+    config = write(tmp_path, made.passages, made.queries)
     mapped = np.load(tmp_path / "p.npy", mmap_mode="r+")
     mapped[:] = mapped[::-1].copy()  # from now on the pages wait to be written, and the times stand still
     first = run_benchmark(config).metrics
     mapped[:] = mapped[::-1].copy()
     second = run_benchmark(config).metrics
     assert remade(second) == ["passages", "index", "search", "evaluate"]
-    assert second["metrics"] == made[0]["metrics"] != first["metrics"]
+    assert second["metrics"] == made.metrics != first["metrics"]
 
 
-def test_vectors_written_through_memory_during_a_run_are_refused(
-    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path
-) -> None:
-    config = write(tmp_path, *made[1:])
+def test_vectors_written_through_memory_during_a_run_are_refused(made: Made, tmp_path: Path) -> None:
+    config = write(tmp_path, made.passages, made.queries)
     mapped = np.load(tmp_path / "p.npy", mmap_mode="r+")
     mapped[0] = mapped[1]
     benchmark = Benchmark(config, Store(Path(config.cache)))
@@ -110,55 +103,52 @@ def test_vectors_written_through_memory_during_a_run_are_refused(
 
 @pytest.mark.parametrize("form", ["text", "archive", "packed archive"])
 def test_vectors_with_ids_are_taken_in_any_order_and_of_more_texts(
-    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path, form: str
+    made: Made, tmp_path: Path, form: str
 ) -> None:
-    metrics, passages, queries = made
-    api.export_data(write(tmp_path, passages, queries), tmp_path / "texts")
-    ids = (tmp_path / "texts/passage_ids.txt").read_text(encoding="utf-8").splitlines()
-    lines = (tmp_path / "texts/passages.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["_id"] for line in lines] == ids
-    order = np.random.default_rng(1).permutation(len(ids) + 1)
-    shuffled = np.concatenate([passages, passages[:1]])[order]
-    names = np.array([*ids, "another"])[order]
-    if form != "text":
+    order = np.random.default_rng(1).permutation(len(made.ids) + 1)
+    shuffled = np.concatenate([made.passages, made.passages[:1]])[order]
+    names = np.array([*made.ids, "another"])[order]
+    if form == "text":
+        (tmp_path / "ids.txt").write_text("\n".join(names), encoding="utf-8")
+        given = "model.passage_ids=ids.txt"
+    else:
         save = np.savez if form == "archive" else np.savez_compressed
         save(tmp_path / "p.npz", ids=names, vectors=shuffled)
-        given = [f"model.passages={tmp_path}/p.npz"]
-    else:
-        (tmp_path / "ids.txt").write_text("\n".join(names), encoding="utf-8")
-        given = [f"model.passage_ids={tmp_path}/ids.txt"]
-    given.append(f"model.query_ids={tmp_path}/texts/query_ids.txt")
-    assert run(tmp_path, shuffled, queries, *given)["metrics"] == metrics["metrics"]
+        given = "model.passages=p.npz"
+    assert run(tmp_path, shuffled, made.queries, given)["metrics"] == made.metrics
 
 
-def test_ids_that_do_not_fit_are_refused(
-    made: tuple[dict[str, Any], Float32, Float32], tmp_path: Path
-) -> None:
-    _, passages, queries = made
-    api.export_data(write(tmp_path, passages, queries), tmp_path / "texts")
-    ids = (tmp_path / "texts/passage_ids.txt").read_text(encoding="utf-8").splitlines()
+def test_exported_ids_stand_beside_the_texts_and_are_taken(made: Made, tmp_path: Path) -> None:
+    config = write(tmp_path, made.passages, made.queries)
+    export_data(config, tmp_path / "texts")
+    lines = (tmp_path / "texts/passages.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["_id"] for line in lines] == made.ids
+    given = [f"model.{role}_ids=texts/{role}_ids.txt" for role in ("passage", "query")]
+    assert run(tmp_path, made.passages, made.queries, *given)["metrics"] == made.metrics
+
+
+def test_ids_that_do_not_fit_are_refused(made: Made, tmp_path: Path) -> None:
     for wrong, expected in (
-        (ids[:-1], "are 344, and"),
-        ([*ids[:-1], ids[0]], "more than once"),
-        ([*ids[:-1], "another"], "lack 1 of the passages, such as"),
+        (made.ids[:-1], "are 344, and"),
+        ([*made.ids[:-1], made.ids[0]], "more than once"),
+        ([*made.ids[:-1], "another"], "lack 1 of the passages, such as"),
     ):
         (tmp_path / "ids.txt").write_text("\n".join(wrong), encoding="utf-8")
         with pytest.raises(InputError, match=expected):
-            run(tmp_path, passages, queries, f"model.passage_ids={tmp_path}/ids.txt")
-    assert not (tmp_path / "r").exists()
+            run(tmp_path, made.passages, made.queries, "model.passage_ids=ids.txt")
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
-    "write_archive",
+    "arrays",
     [
-        lambda path, v: np.savez(path, vectors=v),
-        lambda path, v: np.savez(path, ids=np.array(["a", {}], object), vectors=v),
-        lambda path, v: path.write_bytes(b"PK\3\4" + bytes(100)),
+        {"vectors": np.eye(2, dtype=np.float32)},
+        {"vectors": np.eye(2, dtype=np.float32), "ids": np.array(["a", {}], object)},
     ],
-    ids=["no ids", "pickled ids", "no archive"],
+    ids=["no ids", "pickled ids"],
 )
-def test_an_archive_that_cannot_be_mapped_is_refused(tmp_path: Path, write_archive: Any) -> None:
-    write_archive(tmp_path / "p.npz", np.eye(2, dtype=np.float32))
+def test_an_archive_that_cannot_be_mapped_is_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    np.savez(tmp_path / "p.npz", **arrays)
     with pytest.raises(InputError, match=r"p.npz is not a .npy or .npz file of vectors"):
         map_vectors(tmp_path / "p.npz", "model.passages")
 
@@ -182,10 +172,11 @@ def test_rows_of_many_blocks_in_any_order_are_those_of_the_array(
 
 def test_no_more_of_given_vectors_is_held_than_a_shard(tmp_path: Path) -> None:
     rows, shard = 40_000, 2_000
-    np.save(tmp_path / "p.npy", np.ones((rows, 256), np.float32))  # 41 MB
+    np.save(tmp_path / "p.npy", np.ones((rows, 512), np.float16))  # 41 MB
     column = pa.chunked_array([pa.array(["x"] * rows)])
     given = PrecomputedVectors({"passages": tmp_path / "p.npy", "queries": tmp_path / "p.npy"})
     before = machine.resident_mb()
     for start in range(0, rows, shard):
-        given.take("passages", range(start, start + shard), column.slice(start, shard))
+        taken = given.take("passages", range(start, start + shard), column.slice(start, shard))
+        assert taken.dtype == np.float32
     assert machine.resident_mb() - before < 20

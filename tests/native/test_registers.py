@@ -11,7 +11,6 @@ from numba import njit
 
 from pipeline.native import registers
 from pipeline.native.compiling import OPTIONS
-from pipeline.native.integers import PANEL
 from pipeline.native.registers import kept, larger_of, load, load_sums, sizes, spread, store
 from pipeline.native.tiles import LANES
 
@@ -75,28 +74,6 @@ def test_quotients_and_roots_are_rounded_as_numpy_rounds_them() -> None:
     found = np.empty_like(x)
     divided(x, by, found)
     assert (found == x / np.sqrt(by)).all()
-
-
-@njit(**OPTIONS)
-def panels(x: Any, whole: Any, out: Any, curved: Any) -> Any:
-    sums = registers.spread_panel(np.float32(0))
-    for i in range(0, len(x), PANEL):
-        numbers = registers.load_panel(x, i) * registers.load_sums_panel(whole, i)
-        store(out, i, numbers - registers.spread_panel(np.float32(3)))
-        store(curved, i, registers.gelu_panel(registers.load_panel(x, i)))
-        sums = sums + numbers
-    return registers.total(sums)
-
-
-def test_panels_are_numpy_s_arrays() -> None:
-    generator = np.random.default_rng(0)
-    x = generator.uniform(-9, 9, N).astype(np.float32)
-    whole = generator.integers(-32_767, 32_768, N).astype(np.int32)
-    out, curved = np.empty_like(x), np.empty_like(x)
-    exact = x.astype(np.float64) * whole
-    assert panels(x, whole, out, curved) == pytest.approx(exact.sum(), rel=1e-5)
-    assert out == pytest.approx(exact - 3, rel=1e-6, abs=1e-6)
-    assert curved == pytest.approx([registers.gelu(number) for number in x], abs=1e-6)
 
 
 def test_exponentials_are_close_over_their_whole_range() -> None:

@@ -30,13 +30,13 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
     store = Store(tmp_path_factory.mktemp("store"))
 
     def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Any:
-        config = BACKENDS.make(**{"backend": "flag", **settings})
+        config = BACKENDS.make(**{"backend": "flag", **settings, "name": str(settings["name"])})
+        model = resolve(config)
         with silent("", None, "") as bar:
-            model = resolve(config)
             vectors = open_encoder(config, model, store).encode(texts, role, Usage(), bar)
-            if isinstance(vectors, Ragged):
-                return vectors
-            return read_rows(Embeddings((vectors,), open_source(config, model).form(config)), 0, len(texts))
+        if isinstance(vectors, Ragged):
+            return vectors
+        return read_rows(Embeddings((vectors,), open_source(config, model).form(config)), 0, len(texts))
 
     return encode
 

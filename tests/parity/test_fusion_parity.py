@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from parity import record_ranx
 
 from pipeline.config.benchmark import METHODS, NORMALIZATIONS
 from pipeline.core.records import Ranking
@@ -34,15 +35,9 @@ def joined(dl19: Path) -> dict[str, JoinedRuns]:
 
 
 def figures(ids: list[str], ranking: Ranking, row: int) -> list[float]:
-    """As `record_ranx.figures`, of one query of a ranking."""
-    scores = {
-        ids[passage]: float(score)
-        for passage, score in zip(ranking.passages[row], ranking.scores[row], strict=True)
-        if passage >= 0
-    }
-    ordered = [scores[document] for document in sorted(scores)]
-    places = sum(score * place for place, score in enumerate(ordered))
-    return [len(ordered), sum(ordered), places, *ordered[:: RECORD["step"]]]
+    """Those of one query of a ranking."""
+    hits = zip(ranking.passages[row], ranking.scores[row], strict=True)
+    return record_ranx.figures({ids[passage]: float(score) for passage, score in hits if passage >= 0})
 
 
 def test_the_record_has_every_method_and_normalization() -> None:

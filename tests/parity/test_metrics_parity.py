@@ -4,8 +4,8 @@ Runs go through TREC files, as a user's do: reading, joining, tie rule and measu
 """
 
 import gzip
+import itertools
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import ir_measures
@@ -24,14 +24,7 @@ from pipeline.metrics.evaluation import join_run_and_qrels
 from pipeline.metrics.scoring import compute_measures
 
 DL19 = Path(__file__).parents[2].parent / "shared" / "data" / "msmarco-dl19"
-RUNS = [
-    "bm25",
-    "bm25_rm3",
-    "d_bert_kd_tasb",
-    "open_ai_ada2",
-    "rep_llama",
-    "splade_p_p_ensemble_distil",
-]
+RUNS = ["bm25", "bm25_rm3", "d_bert_kd_tasb", "open_ai_ada2", "rep_llama", "splade_p_p_ensemble_distil"]
 CUTOFFS = [1, 2, 3, 5, 7, 10, 20, 50, 99, 100, 101, 200, 500, 1000]
 TOLERANCE = 1e-9
 
@@ -108,7 +101,7 @@ def assert_equal(ours: Values, theirs: Values) -> None:
 
 
 def without_ties(run: Run) -> Run:
-    """The same order by trec_eval's rule, with scores that all differ."""
+    """The same order by trec_eval's rule, with scores that all differ: ir_measures has two rules for ties."""
     with np.errstate(over="ignore"):
         order = {q: sorted(hits, key=lambda d: (np.float32(hits[d]), d.encode())) for q, hits in run.items()}
     return {q: {d: float(place) for place, d in enumerate(documents)} for q, documents in order.items()}
@@ -135,41 +128,25 @@ def ir_measures_names(rel: int, cutoffs: list[int]) -> dict[str, str]:
 
 
 def load(name: str) -> tuple[Path, Path, Judgments, Run]:
+    """The files of a real run and of its judgments, and what they hold."""
     qrels_path, run_path = DL19 / "qrels" / "full.trec", DL19 / "runs" / f"{name}.trec.gz"
     with qrels_path.open() as qrels_file, gzip.open(run_path, "rt") as run_file:
-        return (
-            qrels_path,
-            run_path,
-            dict(pytrec_eval.parse_qrel(qrels_file)),
-            dict(pytrec_eval.parse_run(run_file)),
-        )
+        qrels, run = pytrec_eval.parse_qrel(qrels_file), pytrec_eval.parse_run(run_file)
+    return qrels_path, run_path, dict(qrels), dict(run)
 
 
 @needs_dl19
-@pytest.mark.parametrize("rel", [1, 2])
 @pytest.mark.parametrize("name", RUNS)
-def test_real_runs_equal_pytrec_eval(name: str, rel: int) -> None:
+def test_real_runs_equal_pytrec_eval(name: str) -> None:
     qrels_path, run_path, qrels, run = load(name)
-    for only_judged in (False, True):
-        theirs = pytrec_values(qrels, run, rel, CUTOFFS, only_judged)
-        assert_equal(files_values(qrels_path, run_path, list(next(iter(theirs.values())))), theirs)
+    theirs: Values = {query: {} for query in qrels}
+    for rel, only_judged in itertools.product((1, 2), (False, True)):
+        for query, values in pytrec_values(qrels, run, rel, CUTOFFS, only_judged).items():
+            theirs[query] |= values
+    assert_equal(files_values(qrels_path, run_path, list(next(iter(theirs.values())))), theirs)
 
 
-@needs_dl19
-def test_real_runs_hold_every_cutoff() -> None:
-    qrels_path, run_path, qrels, run = load("bm25")
-    cutoffs = list(range(1, 1001))
-    evaluator = pytrec_eval.RelevanceEvaluator(qrels, {f"ndcg_cut.{','.join(map(str, cutoffs))}"})
-    theirs = evaluator.evaluate(run)
-    ours = files_values(qrels_path, run_path, [f"ndcg@{k}" for k in cutoffs])
-    for query, values in theirs.items():
-        expected = [values[f"ndcg_cut_{k}"] for k in cutoffs]
-        assert list(ours[query].values()) == pytest.approx(expected, abs=TOLERANCE, rel=0)
-
-
-IDS = st.sampled_from(
-    ["1", "2", "10", "9", "q", "Q", "d", "d1", "é", "z", "\uffff", "\U0001f600", "a-b", "0"]
-)
+IDS = st.sampled_from(["1", "2", "10", "9", "q", "Q", "d", "d1", "é", "z", "\uffff", "\U0001f600", "a-b"])
 SCORES = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 1e39, 1.0 + 1e-9, 1.0 - 1e-12, 16777216.0, 16777217.0]),
     st.floats(-3, 3),
@@ -179,16 +156,12 @@ SCORES = st.one_of(
 RUNS_OF = st.dictionaries(IDS, st.dictionaries(IDS, SCORES, min_size=1, max_size=14), min_size=1, max_size=4)
 
 
-def has_grade_from_zero(grades: dict[str, int]) -> bool:
-    return any(grade >= 0 for grade in grades.values())
-
-
 GRADES = st.dictionaries(IDS, st.integers(-2, 4), min_size=1, max_size=14)
 # form_res_rels.c leaves the number of levels unset if all grades are below zero: not asked of it.
-JUDGED = st.dictionaries(IDS, GRADES.filter(has_grade_from_zero), min_size=1, max_size=4)
+JUDGED = st.dictionaries(IDS, GRADES.filter(lambda grades: max(grades.values()) >= 0), min_size=1, max_size=4)
 
 
-@settings(max_examples=350)
+@settings(max_examples=150)
 @given(qrels=JUDGED, run=RUNS_OF, rel=st.integers(1, 3))
 def test_generated_runs_equal_pytrec_eval(tmp_path: Path, qrels: Judgments, run: Run, rel: int) -> None:
     cutoffs = [1, 2, 3, 5, 10, 20]
@@ -203,7 +176,7 @@ def test_generated_runs_equal_pytrec_eval(tmp_path: Path, qrels: Judgments, run:
     assert_equal(ours, theirs)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(qrels=JUDGED, run=RUNS_OF, rel=st.integers(1, 3))
 def test_generated_runs_without_ties_equal_ir_measures(
     tmp_path: Path, qrels: Judgments, run: Run, rel: int
@@ -213,16 +186,7 @@ def test_generated_runs_without_ties_equal_ir_measures(
     assert_equal(our_values(tmp_path, qrels, run, list(names)), ir_measures_values(qrels, run, names))
 
 
-def test_ir_measures_breaks_ties_the_other_way(tmp_path: Path) -> None:
-    """Why ties are taken out above: within ir_measures, RR@1 and P@1 diskeep one of them run."""
-    qrels, run = {"q": {"a": 1}}, {"q": {"a": 1.0, "b": 1.0}}
-    theirs = ir_measures_values(qrels, run, {"p": "P@1", "rr": "RR@1", "judged": "Judged@1"})
-    assert theirs == {"q": {"p": 0.0, "rr": 1.0, "judged": 1.0}}
-    ours = our_values(tmp_path, qrels, run, ["precision@1", "mrr@1", "judged@1"])
-    assert list(ours["q"].values()) == [0, 0, 0]
-
-
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(
     st.lists(st.integers(0, 4), min_size=2, max_size=20).filter(any),
     st.integers(1, 20),
@@ -248,40 +212,3 @@ def test_expected_reciprocal_rank_is_gdeval_s(tmp_path: Path) -> None:
     for query, values in theirs.items():
         assert list(ours[query].values()) == pytest.approx(list(values.values()), abs=6e-6)
     assert np.mean([values["err@10"] for values in ours.values()]) > 0.1
-
-
-def cells(gain: Callable[[int], float], grades: list[int]) -> float:
-    return sum(gain(grade) / np.log2(rank + 1) for rank, grade in enumerate(grades, 1))
-
-
-@settings(max_examples=120)
-@given(qrels=JUDGED, run=RUNS_OF, k=st.integers(1, 14))
-def test_what_no_peer_computes_equals_its_formula(tmp_path: Path, qrels: Judgments, run: Run, k: int) -> None:
-    """Written out in plain Python, document by document."""
-    names = [f"cg@{k}", f"dcg(gain=exp)@{k}", f"ndcg(gain=exp)@{k}"]
-    names += [f"recall(cap=true)@{k}", f"map(norm=retrieved)@{k}"]
-    names += [f"rbp(p=0.7)@{k}", f"err@{k}"]
-    expected: Values = {}
-    for query, judged in qrels.items():
-        hits = run.get(query, {})
-        with np.errstate(over="ignore"):
-            order = sorted(hits, key=lambda d: (np.float32(hits[d]), d.encode()), reverse=True)[:k]
-        grades = [max(judged.get(d, 0), 0) for d in order]
-        best = sorted((max(g, 0) for g in judged.values()), reverse=True)[:k]
-        dcg, ideal = (cells(lambda g: 2.0**g - 1, row) for row in (grades, best))
-        found, relevant = sum(g > 0 for g in grades), sum(g > 0 for g in judged.values())
-        precisions = [sum(g > 0 for g in grades[:r]) / r for r, g in enumerate(grades, 1) if g > 0]
-        values = [
-            sum(grades),
-            dcg,
-            dcg / ideal if ideal else 0,
-            found / min(k, relevant) if relevant else 0,
-            sum(precisions) / found if found else 0,
-            sum(0.3 * 0.7**place for place, grade in enumerate(grades) if grade > 0),
-            sum(
-                (2**grade - 1) / 16 / rank * np.prod([1 - (2**g - 1) / 16 for g in grades[: rank - 1]])
-                for rank, grade in enumerate(grades, 1)
-            ),
-        ]
-        expected[query] = dict(zip(names, values, strict=True))
-    assert_equal(our_values(tmp_path, qrels, run, names), expected)

@@ -20,6 +20,12 @@ from pipeline.encoders.pairs.flag_rerankers import (
 )
 from pipeline.encoders.pairs.scorer import Pair
 
+Scores = Callable[..., Float32]
+Kind = Callable[[str], Path]
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
+COMPRESSED = {"compress_ratio": 2, "compress_layers": [1]}
+
 
 @pytest.mark.parametrize(
     ("kind", "flag_class", "settings"),
@@ -29,17 +35,13 @@ from pipeline.encoders.pairs.scorer import Pair
         ("gemma", DECODER, {"prompt": "Does B answer A?", "max_length": 96}),
         ("layerwise", LAYERWISE, {"cutoff_layers": [2], "max_length": 64}),
         ("layerwise", LAYERWISE, {"max_length": 96}),
-        (
-            "lightweight",
-            LIGHTWEIGHT,
-            {"cutoff_layers": [2], "compress_ratio": 2, "compress_layers": [1], "max_length": 96},
-        ),
+        ("lightweight", LIGHTWEIGHT, {"cutoff_layers": [2], **COMPRESSED, "max_length": 96}),
         ("lightweight", LIGHTWEIGHT, {"max_length": 64}),
     ],
 )
 def test_scores_are_those_of_flagembedding(
-    scores: Callable[..., Float32],
-    reranker: Callable[[str], Path],
+    scores: Scores,
+    reranker: Kind,
     plain_pairs: list[Pair],
     kind: str,
     flag_class: str,
@@ -55,19 +57,15 @@ def test_scores_are_those_of_flagembedding(
     )  # fmt: skip
     repair_network(flag.model)
     expected = np.array(flag.compute_score([list(pair) for pair in plain_pairs]))
-    found = scores(plain_pairs, backend="flag", name=reranker(kind), **settings)
-    assert np.abs(found - expected).max() < 1e-4 * max(1, np.ptp(expected))
+    for backend in ("flag", "openvino") if flag_class == ENCODER else ("flag",):
+        found = scores(plain_pairs, backend=backend, name=reranker(kind), **settings)
+        assert np.abs(found - expected).max() < 1e-4 * max(1, np.ptp(expected))
     assert np.ptp(expected) > 0.05
 
 
-@pytest.mark.parametrize("kind", ["bert", "xlm_roberta"])
-@pytest.mark.parametrize("max_length", [512, 64])
+@pytest.mark.parametrize(("kind", "max_length"), [("bert", 512), ("xlm_roberta", 64)])
 def test_scores_are_those_of_a_cross_encoder(
-    scores: Callable[..., Float32],
-    reranker: Callable[[str], Path],
-    pairs: list[Pair],
-    kind: str,
-    max_length: int,
+    scores: Scores, reranker: Kind, pairs: list[Pair], kind: str, max_length: int
 ) -> None:
     from sentence_transformers import CrossEncoder
 

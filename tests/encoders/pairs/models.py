@@ -6,7 +6,6 @@ import runpy
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 VOCABULARY = 500
 SHAPE = {
@@ -20,7 +19,7 @@ def bert(folder: Path, texts: Sequence[str], minilm: Path, labels: int = 1) -> N
 
     config = BertConfig(vocab_size=30522, num_labels=labels, initializer_range=0.12, **SHAPE)
     config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
-    _save(BertForSequenceClassification(config), folder)
+    BertForSequenceClassification(config).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         shutil.copy(minilm / name, folder)
 
@@ -45,7 +44,7 @@ def gemma(folder: Path, texts: Sequence[str], minilm: Path) -> None:
         bos_token_id=2,
         **SHAPE,
     )
-    _save(GemmaForCausalLM(config), folder)
+    GemmaForCausalLM(config).save_pretrained(folder)
 
 
 def layerwise(folder: Path, texts: Sequence[str], minilm: Path) -> None:
@@ -63,7 +62,7 @@ def layerwise(folder: Path, texts: Sequence[str], minilm: Path) -> None:
     )  # fmt: skip
     network = code.LayerWiseMiniCPMForCausalLM(config)
     repair_network(network)
-    _save(network, folder)
+    network.save_pretrained(folder)
 
 
 def lightweight(folder: Path, texts: Sequence[str], minilm: Path) -> None:
@@ -76,10 +75,10 @@ def lightweight(folder: Path, texts: Sequence[str], minilm: Path) -> None:
     tokens = _byte_pairs(folder, texts)
     config = gemma_config.CostWiseGemmaConfig(
         vocab_size=tokens, num_key_value_heads=1, head_dim=32, start_layer=1, layer_sep=1, layer_wise=True,
-        initializer_range=0.3,
-        pad_token_id=0, bos_token_id=2, query_pre_attn_scalar=32, **{**SHAPE, "num_hidden_layers": 3},
+        initializer_range=0.3, pad_token_id=0, bos_token_id=2, query_pre_attn_scalar=32,
+        **{**SHAPE, "num_hidden_layers": 3},
     )  # fmt: skip
-    _save(gemma_model.CostWiseGemmaForCausalLM(config), folder)
+    gemma_model.CostWiseGemmaForCausalLM(config).save_pretrained(folder)
 
 
 KINDS: dict[str, Callable[..., None]] = {
@@ -96,13 +95,10 @@ def make(kind: str, folder: Path, texts: Sequence[str], minilm: Path) -> None:
     KINDS[kind](folder, texts, minilm)
 
 
-def _save(network: Any, folder: Path) -> None:
-    network.eval().save_pretrained(folder)
-
-
 def _byte_pairs(folder: Path, texts: Sequence[str]) -> int:
     """A decoder's tokenizer, padded on the left as Gemma's; returns its number of tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -112,18 +108,13 @@ def _byte_pairs(folder: Path, texts: Sequence[str]) -> int:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
     tokenizer.train_from_iterator(["Yes No", *texts], trainer)
-    _save_tokenizer(tokenizer, folder, bos="<bos>", eos="<eos>", pad="<pad>", side="left")
-    return int(tokenizer.get_vocab_size())
-
-
-def _save_tokenizer(tokenizer: Any, folder: Path, side: str = "right", **names: str) -> None:
-    from transformers import PreTrainedTokenizerFast
-
-    special = {f"{name}_token": token for name, token in names.items()}
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        padding_side=side,
+        padding_side="left",
         model_input_names=["input_ids", "attention_mask"],
         model_max_length=512,
-        **special,
+        bos_token="<bos>",
+        eos_token="<eos>",
+        pad_token="<pad>",
     ).save_pretrained(folder)
+    return int(tokenizer.get_vocab_size())

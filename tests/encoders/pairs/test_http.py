@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import workplaces
 
-from pipeline.api import run_benchmark
 from pipeline.config import RERANKERS
-from pipeline.config.files import load_config
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.encoders import pairs
@@ -63,25 +62,24 @@ def test_scores_come_in_the_order_of_the_pairs_in_both_forms(
     assert embedding_server.answered == {"\n".join(pair): 1 for pair in pairs}
     assert (score.usage.server.requests, score.usage.server.retries) == (7, 1)  # two for each query
     assert (score.usage.tokens > 0) == (form == "cohere")  # TEI counts none
-
-
-def test_a_request_that_is_too_large_is_halved(score: Score, embedding_server: Any, scored: Any) -> None:
-    pairs, expected = scored
-    embedding_server.most_texts = 2
-    np.testing.assert_allclose(score(pairs, concurrency=1), expected, atol=1e-6)
+    embedding_server.clear()
+    embedding_server.most_texts = 2  # larger requests are halved
+    np.testing.assert_allclose(score(pairs, form=form, concurrency=1), expected, atol=1e-6)
     assert embedding_server.answered == {"\n".join(pair): 1 for pair in pairs}
+
+
+def both(score: Any) -> dict[str, Any]:
+    """An answer of one score for each of two passages."""
+    return {"results": [{"index": row, "relevance_score": score} for row in (0, 1)]}
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
         ({"results": [{"index": 0, "relevance_score": 1.0}]}, "1 score for 2 passages"),
-        ({"results": [{"index": n, "relevance_score": float("nan")} for n in (0, 1)]}, "NaN or infinite"),
-        ({"results": [{"index": n, "relevance_score": "1"} for n in (0, 1)]}, "a score that is no number"),
-        (
-            {"results": [{"index": n, "relevance_score": 10**400} for n in (0, 1)]},
-            "NaN or infinite",
-        ),
+        (both(float("nan")), "NaN or infinite"),
+        (both("1"), "a score that is no number"),
+        (both(10**400), "NaN or infinite"),
         ({"data": []}, "JSON without a list 'results'"),
         ("<html>", "no JSON of scores: '<html>'"),
     ],
@@ -109,11 +107,10 @@ def test_a_ranking_is_reranked_and_every_run_asks_for_a_few_scores_again(
     tmp_path: Path, embedding_server: Any
 ) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
-    base = [f"cache={tmp_path}/indexes", f"output={tmp_path}/results", f"rerank.url={embedding_server.url}"]
 
     def run(*settings: str) -> Any:
         embedding_server.clear()
-        return run_benchmark(load_config(tmp_path / "c.yaml", [*base, *settings]))
+        return workplaces.run(tmp_path, f"rerank.url={embedding_server.url}", *settings)
 
     result = run()
     pairs = result.metrics["reranking"]["pairs"]
