@@ -41,15 +41,13 @@ class Made(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def made(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Of `finished`, whose store is read alone."""
-    benchmark = Benchmark(workplaces.config(finished), Store(finished / "indexes"))
-    passages, queries = (
-        vector_shards.read_rows(rows, 0, len(rows))
-        for rows in (benchmark.opened("passages"), benchmark.opened("queries"))
-    )
+def made(finished: Path) -> Made:
+    """Of `finished`, whose store is only read."""
     metrics = json.loads((finished / "results/t/metrics.json").read_text(encoding="utf-8"))["metrics"]
-    return Made(metrics, passages, queries, benchmark.collection.passages.ids.to_pylist())
+    with Store(finished / "indexes") as store:
+        benchmark = Benchmark(workplaces.config(finished), store)
+        rows, ids = benchmark.opened("passages"), benchmark.collection.passages.ids.to_pylist()
+        return Made(metrics, vector_shards.read_rows(rows, 0, len(rows)), benchmark.opened("queries"), ids)
 
 
 def run(folder: Path, passages: object, queries: object, *settings: str) -> dict[str, Any]:

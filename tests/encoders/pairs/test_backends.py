@@ -87,19 +87,23 @@ def described(source: Path, folder: Path, file: str, content: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("config.json", {"architectures": ["BertModel"]}, r"is a BertModel.*such as BAAI/bge-reranker-base"),
         ("config.json", {"id2label": {"0": "a", "1": "b", "2": "c"}}, "gives 3 values for a pair"),
         ("sentence_bert_config.json", {"transformer_task": "text-generation"}, "transformer_task"),
         ("sentence_bert_config.json", {"prompt": "judge"}, "prompt"),
     ],
 )
-def test_models_that_are_no_rerankers_or_read_pairs_in_another_way_are_refused(
+def test_models_of_other_outputs_or_that_read_pairs_in_another_way_are_refused(
     file: str, content: dict[str, Any], message: str, reranker: Kind, tmp_path: Path
 ) -> None:
     folder = described(reranker("bert"), tmp_path / "other", file, content)
     for backend in ("flag", "openvino", "sentence-transformers"):
         with pytest.raises(InputError, match=message):
             rerankers.resolve(RERANKERS.make(backend=backend, name=str(folder)))
+
+
+def test_a_model_that_is_no_reranker_is_refused(minilm_folder: Path) -> None:
+    with pytest.raises(InputError, match=r"is a BertModel.*such as BAAI/bge-reranker-base"):
+        rerankers.resolve(RERANKERS.make(backend="flag", name=str(minilm_folder)))
 
 
 def test_a_model_without_its_head_is_refused(scores: Scores, minilm_folder: Path, tmp_path: Path) -> None:
