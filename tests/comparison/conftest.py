@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 from pathlib import Path
 
 import pytest
+from comparison.made import read_table
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,5 @@ def results(
 @pytest.fixture(scope="module")
 def qrels(finished: Path) -> dict[tuple[str, str], int]:
     """The grade of each judged pair of a query and a passage."""
-    with open(finished / "data" / "qrels" / "test.tsv", newline="") as file:
-        return {
-            (row["query-id"], row["corpus-id"]): int(row["score"])
-            for row in csv.DictReader(file, delimiter="\t")
-        }
+    rows = read_table(finished / "data" / "qrels" / "test.tsv")
+    return {(row["query-id"], row["corpus-id"]): int(row["score"]) for row in rows}

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from comparison.made import benchmarco, document, tops, write_qrels
 
-from pipeline import compare
-from pipeline.cli import app
-from pipeline.metrics import parse_measures
-from pipeline.metrics.evaluation import evaluate_files
+from pipeline import compare, evaluate
 from pipeline.report.page.render import render_page
 
 K, TURNED = 5, 13
 
 
-def tops(folder: Path) -> dict[str, list[str]]:
-    found = defaultdict(list)
-    for line in (folder / "run.trec").read_text().splitlines():
-        query, _, passage, _, score, _ = line.split()
-        found[query].append((float(score), passage))
-    return {query: [p for _, p in sorted(hits, reverse=True)[:K]] for query, hits in found.items()}
-
-
 def churn_of(*arguments: object) -> dict[str, float | int | str | None]:
-    done = CliRunner().invoke(app, ["compare", *map(str, arguments), "--json"])
-    found: dict[str, float | int | str | None] = json.loads(done.stdout)["churn"]
+    found: dict[str, float | int | str | None] = document("compare", *arguments)["churn"]
     return found
 
 
@@ -43,7 +29,7 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
     results: list[Path], qrels: dict[tuple[str, str], int], tmp_path: Path
 ) -> None:
     churn = churn_of(*results, "--measure", "precision@5")
-    one, other = map(tops, results)
+    one, other = (tops(folder, K) for folder in results)
     assert churn["queries"] == len(one)
     assert churn["changed"] == sum(one[query] != other[query] for query in one)
     overlaps = [len(set(one[query]) & set(other[query])) / K for query in one]
@@ -54,9 +40,8 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
     for end in ("lowest", "highest"):
         best = end == "highest"
         judged = {**qrels, **{pair: int(second == best) for pair, second in apart.items()}}
-        path = tmp_path / f"{end}.trec"
-        path.write_text("".join(f"{q} 0 {p} {grade}\n" for (q, p), grade in judged.items()))
-        means = [evaluate_files(path, each / "run.trec", parse_measures("P@5")).means[0] for each in results]
+        path = write_qrels(tmp_path / f"{end}.trec", judged)
+        means = [evaluate(path, each / "run.trec", ["P@5"]).means[0] for each in results]
         assert churn[end] == pytest.approx(means[1] - means[0])
     comparison = compare(results, "precision@5")
     (row,) = comparison.to_dataframe().dropna(subset=["churn_changed"]).to_dict("records")
@@ -69,7 +54,7 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
     # from the baseline to the other, and the same table for people
     turned = churn_of(results[0], "--baseline", results[1], "--measure", "precision@5")
     assert turned["highest"] == pytest.approx(-float(churn["lowest"] or 0))
-    assert "to judge" in CliRunner().invoke(app, ["compare", "-v", *map(str, results)]).stdout
+    assert "to judge" in benchmarco("compare", "-v", *results).stdout
     of_ndcg = churn_of(*results, "--measure", "ndcg@10")
     assert (of_ndcg["lowest"], of_ndcg["depth"]) == (None, 10)
 

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from comparison.made import benchmarco, read_table, said, tops, write_qrels, write_table
 
-from pipeline.cli import app
+from pipeline import InputError, evaluate
 from pipeline.comparison.decide import open_rankings, read_labels
-from pipeline.core.errors import InputError
-from pipeline.metrics import parse_measures
-from pipeline.metrics.evaluation import evaluate_files
 
-Rows = list[dict[str, str]]
-
-
-def pool(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["pool", *map(str, arguments)])
-
-
-def read(path: Path) -> Rows:
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
-
-
-def write(path: Path, rows: Rows) -> Path:
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], delimiter="\t")
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
+pool = partial(benchmarco, "pool")
 
 
 def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_count(
@@ -43,28 +22,22 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
     file, more = tmp_path / "pool.tsv", tmp_path / "more.tsv"
     draw = ("--decide", "P@4", "--seed", 5, "--queries")
     done = pool(*results, *draw, 12, "--output", file, "--json")
-    rows, facts = read(file), json.loads(done.stdout)
+    rows, facts = read_table(file), json.loads(done.stdout)
     assert (facts["measure"], facts["queries"], facts["pairs"]) == ("precision@4", 12, len(rows))
     assert pool(*results, *draw, 16, "--output", more).exit_code == 0
-    assert [(r["query_id"], r["passage_id"]) for r in read(more)][: len(rows)] == [
+    assert [(r["query_id"], r["passage_id"]) for r in read_table(more)][: len(rows)] == [
         (r["query_id"], r["passage_id"]) for r in rows
     ]
     other = tmp_path / "other.tsv"
     assert pool(*results, *draw[:3], 6, "--queries", 12, "--output", other).exit_code == 0
-    assert {row["query_id"] for row in read(other)} != {row["query_id"] for row in rows}
+    assert {row["query_id"] for row in read_table(other)} != {row["query_id"] for row in rows}
 
-    tops: list[dict[str, list[str]]] = []
-    for folder in results:
-        found = defaultdict(list)
-        for line in (folder / "run.trec").read_text().splitlines():
-            query, _, passage, _, score, _ = line.split()
-            found[query].append((-float(score), passage))
-        tops.append({query: [p for _, p in sorted(hits)[:4]] for query, hits in found.items()})
+    one, two = (tops(folder, 4) for folder in results)
     listed = defaultdict(set)
     for row in rows:
         listed[row["query_id"]].add(row["passage_id"])
     for query, passages in listed.items():
-        apart = set(tops[0][query]) ^ set(tops[1][query])
+        apart = set(one[query]) ^ set(two[query])
         assert passages == {passage for passage in apart if (query, passage) not in qrels}
     assert {row["draw"].split("/")[1] for row in rows} == {"12 seed 5 precision@4"}
 
@@ -75,12 +48,11 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
         place = order.index(row["query_id"])
         if place < 5 or place == 6:
             grades[row["query_id"], row["passage_id"]] = row["grade"] = str(number % 2)
-    labels = read_labels(open_rankings(results, "--labels"), write(tmp_path / "filled.tsv", rows))
+    labels = read_labels(open_rankings(results, "--labels"), write_table(tmp_path / "filled.tsv", rows))
     assert (labels.drawn, labels.after >= 1, str(labels.measure)) == (12, True, "precision@4")
     assert 5 <= len(labels.queries) < 12 - labels.after
-    merged = tmp_path / "merged.trec"
-    merged.write_text("".join(f"{q} 0 {p} {grade}\n" for (q, p), grade in {**qrels, **grades}.items()))
-    scored = [evaluate_files(merged, folder / "run.trec", parse_measures("P@4")) for folder in results]
+    merged = write_qrels(tmp_path / "merged.trec", qrels | grades)
+    scored = [evaluate(merged, folder / "run.trec", ["P@4"]) for folder in results]
     ids = json_ids(results[0])
     for place, row in enumerate(labels.queries.tolist()):
         expected = [each.values[each.query_ids.index(ids[row]), 0] for each in scored]
@@ -108,23 +80,23 @@ def json_ids(folder: Path) -> list[str]:
 def test_grades_of_queries_that_were_not_drawn_are_refused(results: list[Path], tmp_path: Path) -> None:
     file = tmp_path / "pool.tsv"
     assert pool(*results, "--decide", "dcg@4", "--queries", 5, "--output", file).exit_code == 0
-    rows = [row | {"grade": "1"} for row in read(file)]
+    rows = [row | {"grade": "1"} for row in read_table(file)]
     every = tmp_path / "every.tsv"
     pool(*results, "--depth", 4, "--output", every)
     drawn = {row["query_id"] for row in rows}
-    chosen = next(row for row in read(every) if row["query_id"] not in drawn)
+    chosen = next(row for row in read_table(every) if row["query_id"] not in drawn)
     for change in (
         [chosen | {"grade": "1", "draw": ""}],
         [chosen | {"grade": "1", "draw": rows[0]["draw"]}],
         [row | {"draw": row["draw"].replace("seed 1", "seed 2")} for row in rows],
         [row | {"draw": ""} for row in rows],
     ):
-        bad = write(tmp_path / "bad.tsv", [*rows, *change] if len(change) == 1 else change)
+        bad = write_table(tmp_path / "bad.tsv", [*rows, *change] if len(change) == 1 else change)
         with pytest.raises(InputError, match="which was not drawn"):
             read_labels(open_rankings(results, "--labels"), bad)
     unfinished = [row | {"grade": ""} if row["query_id"] == rows[0]["query_id"] else row for row in rows]
     with pytest.raises(InputError, match="rows without a grade"):
-        read_labels(open_rankings(results, "--labels"), write(tmp_path / "late.tsv", unfinished))
+        read_labels(open_rankings(results, "--labels"), write_table(tmp_path / "late.tsv", unfinished))
 
 
 def test_what_cannot_be_decided_is_refused_and_nothing_written(results: list[Path], tmp_path: Path) -> None:
@@ -138,7 +110,7 @@ def test_what_cannot_be_decided_is_refused_and_nothing_written(results: list[Pat
     }.items():
         done = pool(*arguments, "--output", file)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert message in " ".join(done.stderr.split())
+        assert message in said(done)
         assert not file.exists()
     done = pool(*results, "--decide", "ndcg@4", "--output", file)
     assert "divides by all relevant passages" in done.stdout

@@ -4,80 +4,60 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from comparison.made import (
+    MEASURES,
+    THREE,
+    benchmarco,
+    make,
+    result,
+    values_of,
+    with_values,
+)
+from scipy import stats
 
-from pipeline.cli import app
+from pipeline import InputError
 from pipeline.comparison.gate import EXIT_CODES, ORDER_SEED, gate
 from pipeline.comparison.inputs import draw_order
-from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.metrics import resampling
 from pipeline.metrics.betting import Bets
 from pipeline.metrics.resampling import equivalence, noninferiority
-from pipeline.results.folder import SavedResult
-from pipeline.results.records import Manifest, Metrics
 from pipeline.results.suite_folder import SavedSuite
 
-MEASURES = ("ndcg@10", "mrr")
 
-
-def result(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> SavedSuite:
+def made(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> SavedSuite:
+    """A result whose values are those of others of as many queries, but for shift and noise."""
     values = np.random.default_rng(queries).beta(2, 1.1, (queries, 2)) + shift
     values = values + noise * np.random.default_rng(7).normal(size=values.shape)
-    metrics = {
-        "name": name,
-        "queries": queries,
-        "passages": 9,
-        "metrics": dict(zip(MEASURES, values.mean(axis=0).tolist(), strict=True)),
-        "stages": [],
-    }
-    manifest = Manifest.model_validate({"recipes": {"evaluate": {"qrels": {"qrels": "one"}}}})
-    ids = [f"q{number}" for number in range(queries)]
-    record = Metrics.model_validate(metrics)
-    saved = SavedResult(Path("results", name), record, manifest, ids, list(MEASURES), values)
-    return SavedSuite.of_one(saved)
+    return SavedSuite.of_one(result(name, values))
 
 
-def values_of(suite: SavedSuite) -> Float64:
-    """float64 [queries, measures]."""
-    return suite.results[""].values
-
-
-def changed(suite: SavedSuite, **changes: Any) -> SavedSuite:
-    return SavedSuite.of_one(replace(suite.results[""], **changes))
-
-
-BASE = result("base")
+BASE = made("base")
 
 
 @pytest.mark.parametrize(
     ("new", "verdict", "code"),
     [
-        (result("same", queries=400), "pass", 0),  # none of 400 loses anything: exp(-4) is 2%, and twice that
-        (result("same"), "undecided", 4),
-        (result("near", noise=0.005, queries=150), "pass", 0),
-        (
-            result("near", noise=0.005),
-            "undecided",
-            4,
-        ),  # one loss that is not among 43 could be twice the margin
-        (result("above", shift=0.05, noise=0.05), "pass", 0),
-        (result("below", shift=-0.1, noise=0.1), "fail", 3),
-        (result("unsure", noise=0.2), "undecided", 4),
-        (result("few", queries=20), "undecided", 4),
+        (made("same", queries=400), "pass", 0),  # none of 400 loses anything: exp(-4) is 2%, and twice that
+        (made("same"), "undecided", 4),
+        (made("near", noise=0.005, queries=150), "pass", 0),
+        # one loss that is not among 43 could be twice the margin
+        (made("near", noise=0.005), "undecided", 4),
+        (made("above", shift=0.05, noise=0.05), "pass", 0),
+        (made("below", shift=-0.1, noise=0.1), "fail", 3),
+        (made("unsure", noise=0.2), "undecided", 4),
+        (made("few", queries=20), "undecided", 4),
     ],
 )
 def test_a_verdict_and_its_exit_code(new: SavedSuite, verdict: str, code: int) -> None:
-    made = gate(new, result("base", queries=len(values_of(new))), MEASURES)
-    assert (made.verdict, EXIT_CODES[made.verdict]) == (verdict, code)
-    document = json.loads(json.dumps(made.json(), allow_nan=False))
+    found = gate(new, made("base", queries=len(values_of(new))), MEASURES)
+    assert (found.verdict, EXIT_CODES[found.verdict]) == (verdict, code)
+    document = json.loads(json.dumps(found.json(), allow_nan=False))
     assert document["verdict"] == verdict
     for measure in document["measures"]:
         assert list(measure) == [
@@ -89,8 +69,44 @@ def test_a_verdict_and_its_exit_code(new: SavedSuite, verdict: str, code: int) -
             assert measure["p_not_worse"] < 0.05
             assert measure["ci_low"] is None or measure["ci_low"] > -0.01
     most = max(each["queries_needed"] or 0 for each in document["measures"])
-    assert (f"about {most:,} would decide" in made.message) == (verdict == "undecided")
-    assert made.message in str(made)
+    assert (f"about {most:,} would decide" in found.message) == (verdict == "undecided")
+    assert found.message in str(found)
+
+
+def test_verdicts_on_macro_means() -> None:
+    old = make("old", 1, sizes=THREE)
+    verdicts = {
+        name: gate(make("new", seed, better, THREE), old, margin=margin).measures[0]
+        for name, seed, better, margin in (
+            ("same", 1, (0, 0, 0), 0.04),  # of 30 queries of a third of the weight none may lose 0.04 · 90
+            ("few", 1, (0, 0, 0), 0.03),
+            ("worse", 3, (-0.1, -0.1, 0), 0.01),
+            ("better", 4, (0.1, 0.1, 0), 0.01),
+            ("near", 2, (0, 0, 0), 0.03),
+            ("undecided", 2, (0, 0, 0), 0.001),
+        )
+    }
+    assert {name: each.verdict for name, each in verdicts.items()} == {
+        "same": "pass", "few": "undecided", "worse": "fail", "better": "pass", "near": "pass",
+        "undecided": "undecided",
+    }  # fmt: skip
+    near = make("near", 2, sizes=THREE)
+    differences = [near.results[c].values[:, 0] - old.results[c].values[:, 0] for c in THREE]
+    variances = np.array([each.var(ddof=1) / len(each) / 9 for each in differences])
+    squares = sum(v**2 / (len(d) - 1) for v, d in zip(variances, differences, strict=True))
+    mean = float(np.mean([each.mean() for each in differences]))
+    unseen = 1 / 90  # one of 30 queries of a third of the weight, of which a quarter is lost unseen
+    error = (variances.sum() + unseen**2 / 4) ** 0.5
+    p = float(stats.t.sf((mean + 0.001 - unseen / 4) / error, variances.sum() ** 2 / squares))
+    found = verdicts["undecided"]
+    assert found.difference == pytest.approx(mean, abs=1e-12)
+    assert p - 1e-12 <= found.p_not_worse <= p + 0.02  # the larger of the t-test's and the bootstrap's
+    assert found.ci_low is not None
+    assert found.ci_high is not None
+    assert found.ci_low < mean < found.ci_high
+    assert found.queries == 130
+    assert found.queries_needed is not None
+    assert found.queries_needed > 130
 
 
 def by_rates(queries: int, wins: float, losses: float, samples: int = 2000) -> Float64:
@@ -99,8 +115,7 @@ def by_rates(queries: int, wins: float, losses: float, samples: int = 2000) -> F
     return np.where(drawn < wins, 1.0, np.where(drawn < wins + losses, -1.0, 0.0))
 
 
-@pytest.mark.parametrize("queries", [25, 43, 114, 300])
-@pytest.mark.parametrize("wins", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize(("queries", "wins"), [(25, 0.0), (43, 0.1), (114, 0.01), (300, 0.0)])
 def test_of_results_worse_by_the_margin_at_most_six_in_a_hundred_pass(
     queries: int, wins: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,15 +130,14 @@ def test_of_results_worse_by_the_margin_at_most_six_in_a_hundred_pass(
 
 
 def test_a_pass_says_what_it_does_not_exclude() -> None:
-    made = gate(result("near", noise=0.005), BASE, margin=0.03)
-    assert made.unseen == pytest.approx(np.log(20) / 43)
-    assert "not excluded: up to 7% of the queries (3 / 43) lose everything, unseen" in made.message
-    assert made.json()["unseen"] == made.unseen
+    found = gate(made("near", noise=0.005), BASE, margin=0.03)
+    assert found.unseen == pytest.approx(np.log(20) / 43)
+    assert "not excluded: up to 7% of the queries (3 / 43) lose everything, unseen" in found.message
+    assert found.json()["unseen"] == found.unseen
 
 
 def test_a_guarantee_is_by_bets() -> None:
-    new = result("new", noise=0.05, queries=400)
-    old = result("base", queries=400)
+    new, old = made("new", noise=0.05, queries=400), made("base", queries=400)
     by_t, by_bets = gate(new, old, margin=0.03), gate(new, old, margin=0.03, guarantee=True)
     assert (by_t.verdict, by_bets.verdict) == ("pass", "pass")
     (measure,) = by_bets.measures
@@ -132,21 +146,18 @@ def test_a_guarantee_is_by_bets() -> None:
     assert measure.ci_low == pytest.approx(Bets.of_one(differences).lower_bound(0.05))
     assert measure.ci_low < by_t.measures[0].ci_low < by_t.measures[0].ci_high < measure.ci_high
     assert "whatever the distribution" in by_bets.message
-    few = gate(result("near", noise=0.005), BASE, guarantee=True)
+    few = gate(made("near", noise=0.005), BASE, guarantee=True)
     assert few.verdict == "undecided"
     assert "a guarantee takes ln(1 / 0.05) / 0.01 = 300 at least" in few.message
     needed = few.measures[0].queries_needed
     assert needed is not None
     assert 300 <= needed < 600
-    worse = gate(result("below", shift=-0.3, noise=0.1), BASE, guarantee=True)
+    worse = gate(made("below", shift=-0.3, noise=0.1), BASE, guarantee=True)
     assert worse.verdict == "fail"
-    unbounded = changed(BASE, measures=["dcg@10", "mrr"])
-    with pytest.raises(InputError, match="--guarantee with dcg@10"):
-        gate(unbounded, unbounded, guarantee=True)
 
 
 def test_several_measures_are_corrected_by_holm() -> None:
-    new = result("near", noise=0.02)
+    new = made("near", noise=0.02)
     alone = [gate(new, BASE, [measure]).measures[0].p_not_worse for measure in MEASURES]
     together = [each.p_not_worse for each in gate(new, BASE, MEASURES).measures]
     assert min(together) == pytest.approx(2 * min(alone))
@@ -155,7 +166,7 @@ def test_several_measures_are_corrected_by_holm() -> None:
 
 FEW = np.random.default_rng(3).normal(-0.02, 0.03, 5)
 UNSURE = {
-    "every query differs": values_of(result("unsure", noise=0.1))[:, 1] - values_of(BASE)[:, 1],
+    "every query differs": values_of(made("unsure", noise=0.1))[:, 1] - values_of(BASE)[:, 1],
     "few queries differ": np.where(np.arange(43) < 5, np.resize(FEW, 43), 0),  # as of two precisions
     "one in ten loses much": np.where(np.arange(43) < 4, -0.3, 0.04),
 }
@@ -163,7 +174,7 @@ UNSURE = {
 
 @pytest.mark.parametrize("differences", UNSURE.values(), ids=UNSURE)
 def test_the_queries_needed_have_the_power_that_is_said(differences: Float64) -> None:
-    new = changed(BASE, values=values_of(BASE) + np.column_stack([differences, differences]))
+    new = with_values(BASE, values_of(BASE) + differences[:, None])
     (measure,) = gate(new, BASE, ["mrr"]).measures
     assert measure.verdict == "undecided"
     assert measure.queries_needed is not None
@@ -172,33 +183,23 @@ def test_the_queries_needed_have_the_power_that_is_said(differences: Float64) ->
     assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.05)
 
 
-def test_other_queries_and_judgments_are_refused() -> None:
-    with pytest.raises(InputError, match="different queries"):
-        gate(BASE, result("fewer", queries=42))
-    judged = Manifest.model_validate({"recipes": {"evaluate": {"qrels": {"qrels": "two"}}}})
-    with pytest.raises(InputError, match="different judgments"):
-        gate(BASE, changed(BASE, manifest=judged))
-    with pytest.raises(InputError, match="--margin -1"):
-        gate(BASE, BASE, margin=-1)
-    with pytest.raises(InputError, match="--alpha 0"):
-        gate(BASE, BASE, alpha=0)
-    with pytest.raises(InputError, match="map is not among the measures of base"):
-        gate(BASE, BASE, ["map"])
+UNBOUNDED = SavedSuite.of_one(result("dcg", values_of(BASE), ["dcg@10", "mrr"]))
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
-    """Runs the command and returns its exit code and what it printed."""
-    monkeypatch.setattr("logging.basicConfig", lambda **_: None)
+def test_what_cannot_be_decided_is_refused() -> None:
+    for message, new, settings in (
+        ("different queries", made("fewer", queries=42), {}),
+        ("--margin -1", BASE, {"margin": -1}),
+        ("--alpha 0", BASE, {"alpha": 0}),
+        ("map is not among the measures of base", BASE, {"measures": ["map"]}),
+    ):
+        with pytest.raises(InputError, match=message):
+            gate(new, BASE, **settings)
+    with pytest.raises(InputError, match=r"--guarantee with dcg@10"):
+        gate(UNBOUNDED, UNBOUNDED, guarantee=True)
 
-    def run(*arguments: object) -> tuple[int, str]:
-        done = CliRunner().invoke(app, ["gate", *map(str, arguments)])
-        return done.exit_code, done.stdout
 
-    return run
-
-
-def test_the_command(finished: Path, tmp_path: Path, run: Callable[..., tuple[int, str]]) -> None:
+def test_the_command(finished: Path, tmp_path: Path) -> None:
     folder = finished / "results" / "t"
     kept = Path(shutil.copytree(folder, tmp_path / "kept"))
     (kept / "run.trec").unlink()
@@ -209,32 +210,33 @@ def test_the_command(finished: Path, tmp_path: Path, run: Callable[..., tuple[in
     metrics = json.loads((worse / "metrics.json").read_text(encoding="utf-8"))
     metrics["metrics"] = dict.fromkeys(metrics["metrics"], 0.0)
     (worse / "metrics.json").write_text(json.dumps(metrics))
-    assert run(folder, "--baseline", folder)[0] == 0
-    code, printed = run(worse, "--baseline", kept, "--json")
-    assert (code, json.loads(printed)["verdict"]) == (3, "fail")
-    code, printed = run(
-        folder, "--baseline", kept, "--markdown", "--measure", "RR@10", "--measure", "ndcg@10"
-    )
-    assert code == 0
-    assert "| mrr@10 | pass |" in printed
-    assert run(folder)[0] == run(folder, "--baseline", tmp_path / "none")[0] == 2
+    done = benchmarco("gate", worse, "--baseline", kept, "--json")
+    assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (3, "fail")
+    measures = "--measure", "RR@10", "--measure", "ndcg@10"
+    done = benchmarco("gate", folder, "--baseline", kept, "--markdown", *measures)
+    assert done.exit_code == 0
+    assert "| mrr@10 | pass |" in done.stdout
+    for baseline in ([], ["--baseline", tmp_path / "none"]):
+        assert benchmarco("gate", folder, *baseline).exit_code == 2
 
 
 def test_in_sequence_a_gate_says_after_how_many_queries_it_is_decided() -> None:
-    old, worse = result("old", queries=300), result("worse", shift=-0.3, noise=0.1, queries=300)
-    made = gate(worse, old, sequential=True)
-    assert made.verdict == "fail"
-    assert made.stopped_after
-    assert 5 < made.stopped_after < 150
-    assert f"decided after {made.stopped_after} of 300 queries" in made.message
+    old, worse = made("old", queries=300), made("worse", shift=-0.3, noise=0.1, queries=300)
+    found = gate(worse, old, sequential=True)
+    assert found.verdict == "fail"
+    assert found.stopped_after
+    assert 5 < found.stopped_after < 150
+    assert f"decided after {found.stopped_after} of 300 queries" in found.message
     # the queries after it are not needed: without them it is decided after the same number
     ids = old.results[""].query_ids
-    first = draw_order(ids, ORDER_SEED)[: made.stopped_after]
+    first = draw_order(ids, ORDER_SEED)[: found.stopped_after]
     parts = [
-        changed(each, query_ids=[ids[row] for row in first], values=values_of(each)[first])
+        SavedSuite.of_one(
+            replace(each.results[""], query_ids=[ids[row] for row in first], values=values_of(each)[first])
+        )
         for each in (worse, old)
     ]
-    assert gate(*parts, sequential=True).stopped_after == made.stopped_after
-    assert gate(*parts, sequential=True).verdict == "fail"
-    near = gate(result("near", noise=0.02, queries=43), BASE, sequential=True)
+    again = gate(*parts, sequential=True)
+    assert (again.verdict, again.stopped_after) == ("fail", found.stopped_after)
+    near = gate(made("near", noise=0.02), BASE, sequential=True)
     assert (near.verdict, near.stopped_after) == ("undecided", None)

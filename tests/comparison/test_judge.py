@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import os
@@ -21,10 +20,9 @@ import numpy as np
 import pytest
 from chat_server import ChatServer
 from click.testing import Result
-from typer.testing import CliRunner
+from comparison.made import benchmarco, document, read_table, said, write_table
 
-from pipeline import load_config, run_benchmark
-from pipeline.cli import app
+from pipeline import run_benchmark
 from pipeline.comparison.decide import open_rankings, read_labels
 from pipeline.encoders.http.grading import read_grade
 from pipeline.metrics.agreement import agreement
@@ -56,17 +54,20 @@ def arguments(finished: Path, results: list[Path], server: ChatServer, tmp_path:
 
 
 def judge(arguments: list[str], *more: object) -> Result:
-    return CliRunner().invoke(app, [*arguments, *map(str, more)])
+    return benchmarco(*arguments, *more)
 
 
-def pool(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["pool", *map(str, arguments)])
+def judged(arguments: list[str], *more: object) -> dict[str, Any]:
+    """The document that `judge --json` prints, of P@4 where no labels say otherwise."""
+    measure = () if "--labels" in (*arguments, *more) else ("--measure", "P@4")
+    return document(*arguments, *measure, *more)
 
 
-def document(done: Result) -> dict[str, Any]:
-    assert done.exit_code == 0, done.stderr
-    made: dict[str, Any] = json.loads(done.stdout)
-    return made
+def drawn_pool(results: list[Path], file: Path, measure: str, queries: int) -> list[dict[str, str]]:
+    """The rows that people are asked to judge."""
+    draw = ("--decide", measure, "--queries", queries, "--output", file)
+    assert benchmarco("pool", *results, *draw).exit_code == 0
+    return read_table(file)
 
 
 def test_only_a_grade_alone_is_read() -> None:
@@ -79,7 +80,7 @@ def test_only_a_grade_alone_is_read() -> None:
 def test_bad_answers_are_asked_once_more_and_never_counted(
     server: ChatServer, arguments: list[str], tmp_path: Path
 ) -> None:
-    planned = document(judge(arguments, "--measure", "P@4", "--plan", "--json", "--set", "judge.price=2"))
+    planned = judged(arguments, "--plan", "--set", "judge.price=2")
     assert (server.requests, planned["stored"]) == ([], 0)
     assert planned["price"] == pytest.approx(planned["tokens"] * 2e-6)
     both = tmp_path / "both"
@@ -90,11 +91,11 @@ def test_bad_answers_are_asked_once_more_and_never_counted(
     plan = judge(["plan", *arguments[1:2], *arguments[4:], *every])
     said = f"judge: gpt-x grades {planned['pairs']:,} pairs of"
     assert (plan.exit_code, said in plan.stdout, server.requests) == (0, True, [])
-    plans = document(judge(["plan", *arguments[1:2], *arguments[4:], *every, "--json"]))
+    plans: Any = document("plan", *arguments[1:2], *arguments[4:], *every)
     assert [each["judge"]["tokens"] for each in plans] == [planned["tokens"]] * 2
     shutil.rmtree(both / "other")
     assert "two results can be compared" in judge(["plan", *arguments[1:2], *arguments[4:], *every]).stdout
-    clean = document(judge(arguments, "--measure", "P@4", "--json"))
+    clean = judged(arguments)
     assert clean["pairs"] == planned["pairs"] == len(server.requests) == len(server.answered)
     assert {clean[name] for name in ("lambda", "difference", "ci_low", "kappa")} == {None}
     assert (clean["refused"], clean["verdict"], clean["labelled"]) == (0, "no labels", 0)
@@ -114,16 +115,16 @@ def test_bad_answers_are_asked_once_more_and_never_counted(
     ]  # fmt: skip
     # the first four are asked in pairs: both answers bad, so two pairs are refused
     other = [*arguments, "--set", f"cache={tmp_path / 'other'}", "--set", "judge.timeout=0.5"]
-    faulty = document(judge(other, "--measure", "P@4", "--json"))
+    faulty = judged(other)
     stop.set()
     assert faulty["refused"] == 2
     assert set(server.answered.values()) == {1}
     assert len(server.answered) == clean["pairs"] - 2
 
     server.clear()
-    assert document(judge(other, "--measure", "P@4", "--json")) == faulty
+    assert judged(other) == faulty
     assert server.requests == []  # refused ones are stored, too
-    different = document(judge(other, "--measure", "P@4", "--json", "--set", "judge.repeats=2"))
+    different = judged(other, "--set", "judge.repeats=2")
     assert (different["judge_alone"], len(server.requests)) == (clean["judge_alone"], 2 * clean["pairs"])
 
 
@@ -135,7 +136,7 @@ def test_a_judge_that_gives_no_grades_is_asked_for_no_more(server: ChatServer, a
     assert len(server.requests) == 40
     server.faults = [lambda handler: [handler.send(200, {"data": []})]]
     done = judge(arguments, "--measure", "P@4", "--set", "judge.model=other")
-    assert (done.exit_code, "list 'choices'" in " ".join(done.stderr.split())) == (2, True)
+    assert (done.exit_code, "list 'choices'" in said(done)) == (2, True)
 
 
 def test_a_killed_run_asks_nothing_twice(server: ChatServer, arguments: list[str], tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_a_killed_run_asks_nothing_twice(server: ChatServer, arguments: list[str
     lines = stored.read_bytes()
     assert lines.count(b"\n") == 30
     stored.write_bytes(lines + b'{"pair": "half of a li')
-    made = document(judge(arguments, "--measure", "P@4", "--json"))
+    made = judged(arguments)
     assert set(server.answered.values()) == {1}
     assert len(server.answered) == made["pairs"]
     assert stored.read_bytes().startswith(lines)
@@ -168,16 +169,12 @@ def test_people_and_judge_decide_together(
     tmp_path: Path,
 ) -> None:
     file, page = tmp_path / "pool.tsv", tmp_path / "page.html"
-    assert pool(*results, "--decide", "P@4", "--queries", 40, "--output", file).exit_code == 0
-    with open(file, newline="") as opened:
-        rows = list(csv.DictReader(opened, delimiter="\t"))
+    rows = drawn_pool(results, file, "P@4", 40)
     truth = {(row["query"], row["passage"]): number % 3 for number, row in enumerate(rows)}
     server.say = lambda query, passage: str(truth.get((query, " ".join(passage.split())), 1))
-    with open(file, "w", newline="") as opened:
-        writer = csv.DictWriter(opened, rows[0], delimiter="\t")
-        writer.writeheader()
-        writer.writerows(row | {"grade": truth[row["query"], row["passage"]]} for row in rows)
-    made = document(judge(arguments, "--labels", file, "--json"))
+    graded = [row | {"grade": truth[row["query"], row["passage"]]} for row in rows]
+    write_table(file, graded)
+    made = judged(arguments, "--labels", file)
     labels = read_labels(open_rankings(results, "--labels"), file)
     human = labels.values[:, 0] - labels.values[:, 1]
     assert (made["labelled"], made["queries"]) == (len(human), labels.total)
@@ -194,23 +191,17 @@ def test_people_and_judge_decide_together(
 
     # a judge that says the same of all changes nothing
     server.say = lambda query, passage: "3"
-    same = document(judge(arguments, "--labels", file, "--json", "--set", "judge.model=coin"))
+    same = judged(arguments, "--labels", file, "--set", "judge.model=coin")
     alone = sharpen(human, np.zeros(labels.total), labels.queries)
     assert [same[name] for name in ("lambda", "difference", "ci_low", "ci_high")] == pytest.approx(
         [0, alone.difference, alone.ci_low, alone.ci_high]
     )
 
     # of the first three queries alone there is an estimate, and no interval
-    few = tmp_path / "few.tsv"
     drawn = list(dict.fromkeys(row["query"] for row in rows))[:3]
-    with open(few, "w", newline="") as opened:
-        writer = csv.DictWriter(opened, rows[0], delimiter="\t")
-        writer.writeheader()
-        writer.writerows(
-            row | {"grade": truth[row["query"], row["passage"]] if row["query"] in drawn else ""}
-            for row in rows
-        )
-    early = document(judge(arguments, "--labels", few, "--json"))
+    begun = [row if row["query"] in drawn else row | {"grade": ""} for row in graded]
+    few = write_table(tmp_path / "few.tsv", begun)
+    early = judged(arguments, "--labels", few)
     assert (early["ci_low"], early["without_judge"]["ci_high"], early["verdict"]) == (None, None, "undecided")
     assert "labelled queries (20 needed)" in judge(arguments, "--labels", few).stdout
 
@@ -229,8 +220,7 @@ def test_on_ms_marco_people_and_a_judge_that_errs_find_the_difference_of_all_jud
         for name, opened in (("corpus.jsonl.gz", gzip.open), ("queries.jsonl", open))
         for row in map(json.loads, opened(dl19 / name, "rt", encoding="utf-8"))
     }
-    with open(dl19 / "qrels" / "test.tsv", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
+    rows = read_table(dl19 / "qrels" / "test.tsv")
     qrels = {(row["query-id"], row["corpus-id"]): int(row["score"]) for row in rows}
     grades = {(texts[query], texts[passage]): grade for (query, passage), grade in qrels.items()}
 
@@ -253,19 +243,13 @@ def test_on_ms_marco_people_and_a_judge_that_errs_find_the_difference_of_all_jud
             "output": str(tmp_path),
         }
         (tmp_path / f"{name}.yaml").write_text(json.dumps(config), encoding="utf-8")
-        result = run_benchmark(load_config(tmp_path / f"{name}.yaml"))
+        result = run_benchmark(config)
         results.append(result.folder)
         means.append(result.record.metrics["precision@10"])
     file, page = tmp_path / "pool.tsv", tmp_path / "page.html"
-    assert pool(*results, "--decide", "P@10", "--queries", 25, "--output", file).exit_code == 0
-    with open(file, newline="") as opened:
-        asked = list(csv.DictReader(opened, delimiter="\t"))
-    with open(file, "w", newline="") as opened:
-        writer = csv.DictWriter(opened, asked[0], delimiter="\t")
-        writer.writeheader()
-        writer.writerows(row | {"grade": qrels.get((row["query_id"], row["passage_id"]), 0)} for row in asked)
-    given = ["judge", str(tmp_path / "usual.yaml"), *map(str, results), "--labels", str(file)]
-    made = document(judge(given, "--json", "--html", page))
+    asked = drawn_pool(results, file, "P@10", 25)
+    write_table(file, [row | {"grade": qrels.get((row["query_id"], row["passage_id"]), 0)} for row in asked])
+    made = document("judge", tmp_path / "usual.yaml", *results, "--labels", file, "--html", page)
     assert made["labelled"] == 25 < made["queries"] == 43
     assert made["ci_low"] < means[0] - means[1] < made["ci_high"]
     assert (
@@ -296,12 +280,11 @@ def test_a_judge_of_a_result_s_family_is_named(
 ) -> None:
     settings = json.loads((results[1] / "manifest.json").read_text(encoding="utf-8"))
     settings["config"]["model"]["name"] = "Qwen/Qwen3-Embedding-0.6B"
-    named = Path(shutil.copytree(results[1], tmp_path / "qwen"))
-    (named / "manifest.json").write_text(json.dumps(settings), encoding="utf-8")
-    given = [str(named) if part == str(results[1]) else part for part in arguments]
-    assert "judge and qwen are both of Qwen" in " ".join(
-        judge(given, "--measure", "P@4", "--set", "judge.model=qwen3-30b").stdout.split()
-    )
+    qwen = Path(shutil.copytree(results[1], tmp_path / "qwen"))
+    (qwen / "manifest.json").write_text(json.dumps(settings), encoding="utf-8")
+    given = [str(qwen) if part == str(results[1]) else part for part in arguments]
+    named = judge(given, "--measure", "P@4", "--set", "judge.model=qwen3-30b")
+    assert "judge and qwen are both of Qwen" in said(named)
     assert "are both of" not in judge(given, "--measure", "P@4").stdout
 
 
@@ -322,7 +305,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is(
     }.items():
         done = judge(arguments, *more)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert message in " ".join(done.stderr.split())
+        assert message in said(done)
     done = judge(["judge", str(finished / "c.yaml"), *map(str, results)])
-    assert (done.exit_code, "no section 'judge'" in " ".join(done.stderr.split())) == (2, True)
+    assert (done.exit_code, "no section 'judge'" in said(done)) == (2, True)
     assert (server.requests, (tmp_path / "c").exists()) == ([], False)

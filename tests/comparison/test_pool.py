@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from comparison.made import benchmarco, read_table, write_table
 
-from pipeline.cli import app
-from pipeline.metrics import parse_measures
-from pipeline.metrics.evaluation import evaluate_files
+from pipeline import evaluate
 
 DEPTH = 4
 TURNED = 10**6  # all ranks
 
 
-def pool(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["pool", *map(str, arguments)])
+pool = partial(benchmarco, "pool")
 
 
 def unjudged(folder: Path, qrels: dict[tuple[str, str], int], last: bool) -> set[tuple[str, str]]:
@@ -37,8 +33,7 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
 ) -> None:
     file, again = tmp_path / "pool.tsv", tmp_path / "again.tsv"
     assert pool(*results, "--depth", DEPTH, "--output", file).exit_code == 0
-    with open(file, newline="") as opened:
-        rows = list(csv.DictReader(opened, delimiter="\t"))
+    rows = read_table(file)
     pairs = [(row["query_id"], row["passage_id"]) for row in rows]
     expected = unjudged(results[0], qrels, last=False) | unjudged(results[0], qrels, last=True)
     assert len(pairs) == len(set(pairs)) > 50
@@ -61,10 +56,8 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
 
     # every other row is judged, by a rule that both orders can lose or win by
     grades = {pair: number % 3 for number, pair in enumerate(pairs) if number % 2}
-    with open(file, "w", newline="") as opened:
-        writer = csv.DictWriter(opened, rows[0].keys(), delimiter="\t")
-        writer.writeheader()
-        writer.writerows(row | {"grade": grades.get(pair, "")} for row, pair in zip(rows, pairs, strict=True))
+    graded = [row | {"grade": grades.get(pair, "")} for row, pair in zip(rows, pairs, strict=True)]
+    write_table(file, graded)
     before = {path: path.read_bytes() for folder in results for path in folder.iterdir()}
     done = pool(*results, "--add", file, "--json")
     assert {path: path.read_bytes() for path in before} == before
@@ -80,7 +73,7 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
     assert {(query, passage): int(grade) for query, _, passage, grade in lines} == qrels | grades
     for folder, result in zip(results, rescored["results"], strict=True):
         original = json.loads((folder / "metrics.json").read_text())["metrics"]
-        expected_values = evaluate_files(merged, folder / "run.trec", parse_measures(list(original)))
+        expected_values = evaluate(merged, folder / "run.trec", list(original))
         assert {name: each["original"] for name, each in result["metrics"].items()} == original
         added = {name: each["added"] for name, each in result["metrics"].items()}
         assert added == pytest.approx(expected_values.mean_by_measure, abs=1e-9)

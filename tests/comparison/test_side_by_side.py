@@ -1,159 +1,170 @@
-"""Comparisons of result folders: what they say, and which they refuse."""
+"""Comparisons of results and of suites: what they say, by plain NumPy and SciPy, and which they refuse."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
+from comparison.made import (
+    ONE,
+    THREE,
+    benchmarco,
+    changed,
+    document,
+    make,
+    result,
+    said,
+    suite,
+    values_of,
+    with_values,
+)
 from scipy import stats
-from typer.testing import CliRunner
 
-from pipeline.cli import app
+from pipeline import InputError, compare, load_configs, run_benchmarks
 from pipeline.comparison import Correction
-from pipeline.comparison.side_by_side import Comparison, compare
-from pipeline.core.errors import InputError
+from pipeline.comparison.gate import gate
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.json_record import Hardware
-from pipeline.results.folder import SavedResult
-from pipeline.results.records import Manifest, Metrics
+from pipeline.core.records import Float64
+from pipeline.metrics.paired import holm
+from pipeline.metrics.resampling import noninferiority
+from pipeline.report.renderings import latex, markdown
 from pipeline.results.suite_folder import SavedSuite
 
-QUERIES = [f"q{number}" for number in range(40)]
+over_strata = pytest.mark.parametrize("sizes", [ONE, THREE], ids=["one collection", "three collections"])
 
 
-def compare_results(results: Sequence[SavedResult], *arguments: Any, **named: Any) -> Comparison:
-    """Compare results of one collection."""
-    return compare([SavedSuite.of_one(result) for result in results], *arguments, **named)
+def trio(sizes: dict[str, int]) -> tuple[list[SavedSuite], list[list[Float64]]]:
+    """Three results of which the second is better on two collections, and their values by collection."""
+    suites = [
+        make("one", 1, sizes=sizes),
+        make("two", 2, (0.1, 0.1, 0), sizes),
+        make("three", 3, sizes=sizes),
+    ]
+    return suites, [[each.results[name].values[:, 0] for each in suites] for name in sizes]
 
 
-@pytest.fixture
-def make() -> Callable[..., SavedResult]:
-    """Makes results with random values, the same for the same seed; or with given ones."""
+@over_strata
+def test_what_it_says_is_what_plain_formulas_say(sizes: dict[str, int]) -> None:
+    suites, columns = trio(sizes)
+    made = compare(suites)
+    assert (made.measure, made.of_suites) == ("ndcg@10", sizes is THREE)
+    count, queries = len(sizes), sum(sizes.values())
+    by_collection = np.array([[values.mean() for values in row] for row in columns])
+    for number, entry in enumerate(made.results):
+        assert entry.mean == pytest.approx(by_collection[:, number].mean(), abs=1e-12)
+        assert list(entry.by_collection.values()) == pytest.approx(by_collection[:, number])
+        assert entry.best == (by_collection.argmax(axis=1) == number).sum()
+        assert (entry.queries, entry.seconds) == (queries, 4.5 * count)
+        assert entry.ci_low is not None
+        assert entry.ci_high is not None
+        spread = sum(row[number].var(ddof=1) / len(row[number]) for row in columns) ** 0.5 / count
+        assert entry.ci_high - entry.ci_low == pytest.approx(2 * 1.98 * spread, rel=0.05)
+    assert [pair.a + "-" + pair.b for pair in made.pairs] == ["one-two", "one-three", "two-three"]
+    generator = np.random.default_rng(99)
+    for pair, (a, b) in zip(made.pairs, [(0, 1), (0, 2), (1, 2)], strict=True):
+        differences = [row[a] - row[b] for row in columns]
+        mean = float(np.mean([each.mean() for each in differences]))
+        assert pair.difference == pytest.approx(mean, abs=1e-12)
+        p, error = by_satterthwaite(differences)
+        assert pair.p_ttest == pytest.approx(p, abs=1e-12)
+        flat = np.concatenate([each / len(each) / count for each in differences])
+        signs = generator.choice([-1.0, 1.0], (20_000, len(flat)))
+        p = (1 + (np.abs(signs @ flat) >= abs(flat.sum())).sum()) / 20_001
+        assert pair.p_randomization == pytest.approx(p, abs=0.012)
+        deviation = error * queries**0.5  # of one collection with this error and all queries
+        assert pair.effect_size == pytest.approx(mean / deviation)
+        d = {40: 0.454, 130: 2.83 / 130**0.5}[queries]  # G*Power 3.1
+        assert pair.detectable == pytest.approx(d * deviation, rel=0.01)
+        assert pair.queries_needed is not None
+        assert (pair.queries_needed > queries) == (pair.detectable > abs(mean))
+        assert (pair.p_equivalent, pair.equivalent) == (None, None)
+        for each, values in zip(pair.collections, differences if sizes is THREE else (), strict=True):
+            assert each.difference == pytest.approx(values.mean(), abs=1e-12)
+            assert each.p_ttest == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=1e-9)
+        units = [each.mean() for each in differences] if sizes is THREE else differences[0]
+        assert (pair.wins, pair.losses) == (np.greater(units, 0).sum(), np.less(units, 0).sum())
+    each = [each for pair in made.pairs for each in pair.collections]
+    # the t-test's where no randomization reaches the difference: only the observed one, of 20,001
+    both = [(one.p_ttest, one.p_randomization) for one in each]
+    larger = np.array([max(t, chance) if chance > 1.5 / 20_001 else t for t, chance in both])
+    assert [one.p_holm for one in each] == pytest.approx(holm(larger).tolist())  # one family
+    assert [pair.p_holm for pair in made.pairs] == pytest.approx(
+        holm(np.array([pair.p_ttest for pair in made.pairs])).tolist()
+    )
 
-    def result(
-        name: str, seed: int = 0, queries: list[str] = QUERIES, measures: tuple[str, ...] = ("ndcg@10", "mrr")
-    ) -> SavedResult:
-        values = np.random.default_rng(seed).beta(0.5, 0.7, (len(queries), len(measures)))
-        stages = [
-            {"stage": "passages", "seconds": 3.5, "items_per_second": 100.0, "bytes": 5},
-            {"stage": "queries", "seconds": None, "items_per_second": 300.0, "bytes": 6},
-            {"stage": "index", "seconds": None, "items_per_second": None, "bytes": 7},
-            {"stage": "search", "seconds": 1.0, "items_per_second": 600.0, "bytes": 8},
-        ]
-        metrics = {
-            "name": name,
-            "queries": len(queries),
-            "passages": 9,
-            "metrics": dict(zip(measures, values.mean(axis=0).tolist(), strict=True)),
-            "stages": stages,
-        }
-        manifest: dict[str, Any] = {"recipes": {"evaluate": {"qrels": {"qrels": "one"}}}, "hardware": {}}
-        record, manifest = Metrics.model_validate(metrics), Manifest.model_validate(manifest)
-        return SavedResult(Path("results", name), record, manifest, queries, list(measures), values)
 
-    return result
+def by_satterthwaite(differences: Sequence[Float64]) -> tuple[float, float]:
+    """The two-sided p of the mean of means, and its standard error."""
+    variances = np.array([each.var(ddof=1) / len(each) / len(differences) ** 2 for each in differences])
+    squares = sum(v**2 / (len(d) - 1) for v, d in zip(variances, differences, strict=True))
+    error = float(variances.sum() ** 0.5)
+    t = abs(np.mean([each.mean() for each in differences])) / error
+    return float(2 * stats.t.sf(t, error**4 / squares)), error
 
 
-def test_what_it_says_of_two_results(make: Callable[..., SavedResult]) -> None:
-    results = make("one", 1), make("two", 2)
-    comparison = compare_results(results, "RR")
-    ours, theirs = (result.values[:, 1] for result in results)
+def test_two_results_are_compared_as_by_scipy() -> None:
+    one, two = make("one", 1), make("two", 2, (0.05,))
+    comparison = compare([one, two], "RR")
     assert comparison.measure == "mrr"
-    assert [entry.name for entry in comparison.results] == ["one", "two"]
+    ours, theirs = (values_of(each)[:, 1] for each in (one, two))
     for entry, values in zip(comparison.results, (ours, theirs), strict=True):
         interval = stats.ttest_1samp(values, 0).confidence_interval()
-        assert entry.mean == pytest.approx(values.mean(), abs=1e-12)
         assert (entry.ci_low, entry.ci_high) == pytest.approx(tuple(interval))
-        assert (entry.queries, entry.index_bytes, entry.seconds) == (40, 7, 4.5)
         assert (entry.passages_per_second, entry.queries_per_second) == pytest.approx((100, 200))
+        assert entry.index_bytes == 7
     (pair,) = comparison.pairs
-    interval = stats.ttest_rel(ours, theirs).confidence_interval()
-    assert (pair.a, pair.b) == ("one", "two")
-    assert pair.difference == pytest.approx(ours.mean() - theirs.mean())
-    assert (pair.ci_low, pair.ci_high) == pytest.approx(tuple(interval))
-    assert (pair.simultaneous_low, pair.simultaneous_high) == (None, None)  # one pair is all pairs
-    assert pair.p_ttest == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, abs=1e-9)
+    tested = stats.ttest_rel(ours, theirs)
+    assert (pair.ci_low, pair.ci_high) == pytest.approx(tuple(tested.confidence_interval()))
+    assert pair.p_ttest == pytest.approx(tested.pvalue, abs=1e-9)
     assert pair.p_holm == pair.p_bh == pair.p_ttest
-    deviation = (ours - theirs).std(ddof=1)
-    assert pair.effect_size == pytest.approx((ours - theirs).mean() / deviation)
-    assert pair.detectable == pytest.approx(0.454 * deviation, rel=0.01)  # d with 40 queries: G*Power 3.1
-    assert pair.queries_needed is not None
-    assert (pair.queries_needed > 40) == (pair.detectable > abs(pair.difference))
     assert pair.p_maxt == pair.p_randomization
-    assert (pair.wins, pair.ties, pair.losses) == ((ours > theirs).sum(), 0, (ours < theirs).sum())
+    assert (pair.simultaneous_low, pair.simultaneous_high) == (None, None)  # one pair is all pairs
+    saved = two.results[""]
+    turned = SavedSuite.of_one(replace(saved, query_ids=saved.query_ids[::-1], values=saved.values[::-1]))
+    assert compare([one, turned], "RR").json() == comparison.json()  # queries are matched by id
 
 
-@pytest.mark.parametrize(
-    ("stage", "left"), [("passages", (None, 200)), ("index", (None, 200)), ("search", (100, None))]
-)
-def test_a_speed_of_which_a_part_was_not_timed_is_unknown(
-    make: Callable[..., SavedResult], stage: str, left: tuple[float | None, float | None]
-) -> None:
-    result = make("resumed, with nothing left to do")
-    change = {"seconds": 0.1, "items_per_second": None}
-    stages = tuple(
-        row.model_copy(update=change) if row.stage == stage else row for row in result.record.stages
-    )
-    (entry,) = compare_results([_changed(result, stages=stages)]).results
-    assert (entry.passages_per_second, entry.queries_per_second) == pytest.approx(left)
-
-
-def test_a_t_test_alone_shows_no_difference(make: Callable[..., SavedResult]) -> None:
-    one = make("one", queries=QUERIES[:2])
-    two = replace(_named(one, "two"), values=one.values - 0.25)
-    comparison = compare_results([one, two])
-    (pair,) = comparison.pairs
-    assert pair.p_holm < 0.05 < pair.p_randomization == 0.5  # 2 of 4 ways
-    assert (pair.ci_low, pair.ci_high) == (None, None)
-    assert not pair.shown
-    assert [entry.letters for entry in comparison.results] == ["a", "a"]
-
-
-def test_json_is_the_contract_s(make: Callable[..., SavedResult]) -> None:
-    document = json.loads(json.dumps(compare_results([make("a", 1), make("b", 2)]).json(), allow_nan=False))
-    assert {"measure", "results", "pairs"} <= set(document)
-    assert {"name", "mean", "ci_low", "ci_high", "queries"} <= set(document["results"][0])
-    assert {
-        "a", "b", "difference", "p_ttest", "p_randomization", "p_holm", "wins", "ties", "losses"
-    } <= set(document["pairs"][0])  # fmt: skip
-    few = compare_results([make("a", 1, QUERIES[:8]), make("b", 2, QUERIES[:8])]).json()
-    assert few["results"][0]["ci_low"] is few["pairs"][0]["ci_high"] is None
-
-
-def test_every_pair_is_corrected_for_all_and_letters_follow(make: Callable[..., SavedResult]) -> None:
-    base = make("base")
-    worse = replace(base, values=base.values - 0.2 - make("noise", 5).values / 50)
-    same = replace(base, values=base.values + 0.001 * np.resize([[1], [-1]], (40, 1)))
-    comparison = compare_results([_named(worse, "worse"), base, _named(same, "same")])
-    assert [(pair.a, pair.b) for pair in comparison.pairs] == [
-        ("worse", "base"), ("worse", "same"), ("base", "same")
-    ]  # fmt: skip
-    assert [pair.shown for pair in comparison.pairs] == [True, True, False]
-    assert [entry.letters for entry in comparison.results] == ["b", "a", "a"]
-    assert comparison.pairs[0].p_holm >= comparison.pairs[0].p_ttest
+@over_strata
+def test_letters_ranks_and_stars_agree(sizes: dict[str, int]) -> None:
+    suites, _ = trio(sizes)
+    made = compare(suites)
+    assert [pair.shown for pair in made.pairs] == [True, False, True]
+    assert [entry.letters for entry in made.results] == ["b", "a", "b"]
+    assert [(e.rank_low, e.rank_high) for e in made.results] == [(2, 3), (1, 1), (2, 3)]
+    shown = [[each.shown for each in pair.collections] for pair in made.pairs]
+    best, pairs, *each = made.tables()
+    assert "*" in pairs.rows[0][6]
+    if sizes is THREE:
+        assert shown == [[True, True, False], [False] * 3, [True, True, False]]
+        assert best.rows[1][4].startswith("1 (1 to 1)")
+        assert each[0].rows[0][1].endswith("*")
+        assert not each[0].rows[0][3].endswith("*")
+    (same,) = compare([make("one", 1, sizes=sizes), make("same", 1, sizes=sizes)]).pairs
+    assert (same.difference, same.p_ttest, same.p_randomization, same.p_holm) == (0, 1, 1, 1)
+    assert (same.wins, same.ties, same.losses) == (0, 3 if sizes is THREE else 40, 0)
+    assert (same.ci_low, same.simultaneous_low) == (None, None)  # differences without spread
 
 
 @pytest.mark.parametrize("correction", list(Correction))
-def test_no_interval_for_all_pairs_contradicts_its_star(
-    make: Callable[..., SavedResult], correction: Correction
-) -> None:
-    base = make("0")
+def test_no_interval_for_all_pairs_contradicts_its_star(correction: Correction) -> None:
     shifts = [0, 0.01, 0.02, 0.05, 0.09, 0.1, 0.11, 0.12, 0.16]
+    base = np.random.default_rng(0).beta(0.5, 0.7, (40, 2))
+    noise = [np.random.default_rng(seed).beta(0.5, 0.7, (40, 2)) / 6 for seed in range(1, 10)]
     results = [
-        replace(_named(base, f"+{shift}"), values=base.values + shift + make("noise", seed + 1).values / 6)
-        for seed, shift in enumerate(shifts)
+        SavedSuite.of_one(result(f"+{shift}", base + shift + each))
+        for shift, each in zip(shifts, noise, strict=True)
     ]
-    results = [_named(result, result.record.name) for result in results]
-    comparison = compare_results(results, correction=correction)
+    comparison = compare(results, correction=correction)
     assert {pair.shown for pair in comparison.pairs} == {True, False}
     for pair in comparison.pairs:
         low, high = pair.simultaneous_low, pair.simultaneous_high
@@ -173,9 +184,9 @@ def test_no_interval_for_all_pairs_contradicts_its_star(
     assert starred == [pair.shown for pair in comparison.pairs]
 
 
-def test_a_baseline_is_all_that_is_tested_against(finished: Path, make: Callable[..., SavedResult]) -> None:
-    results = [make(name, seed) for seed, name in enumerate("xyz")]
-    all_pairs, against = compare_results(results), compare_results(results, baseline="y")
+def test_a_baseline_is_all_that_is_tested_against(finished: Path) -> None:
+    results = [make("x", 0), make("y", 1), make("z", 2, (0.03,))]
+    all_pairs, against = compare(results), compare(results, baseline="y")
     assert [(pair.a, pair.b) for pair in against.pairs] == [("x", "y"), ("z", "y")]
     assert against.pairs[1].difference == -all_pairs.pairs[2].difference
     assert against.pairs[1].p_ttest == pytest.approx(all_pairs.pairs[2].p_ttest)
@@ -186,97 +197,154 @@ def test_a_baseline_is_all_that_is_tested_against(finished: Path, make: Callable
     for baseline in (folder, "t", str(folder / ".." / "t")):
         assert compare([folder], baseline=baseline).pairs == []
     assert compare([folder, folder], baseline=folder).pairs[0].b == "t"
-    with pytest.raises(InputError, match="nowhere does not exist"):
-        compare([folder], baseline="nowhere")
 
 
-def _named(result: SavedResult, name: str) -> SavedResult:
-    means = dict(zip(result.measures, result.values.mean(axis=0).tolist(), strict=True))
-    return _changed(result, name=name, metrics=means)
+@pytest.mark.parametrize(
+    ("stage", "left"), [("passages", (None, 200)), ("index", (None, 200)), ("search", (100, None))]
+)
+def test_a_speed_of_which_a_part_was_not_timed_is_unknown(
+    stage: str, left: tuple[float | None, float | None]
+) -> None:
+    saved = make("resumed, with nothing left to do", 1)
+    rows = [row.model_dump() for row in saved.results[""].record.stages]
+    rows = [
+        row | {"items_per_second": None, "seconds": 0.1} if row["stage"] == stage else row for row in rows
+    ]
+    (entry,) = compare([changed(saved, stages=rows)]).results
+    assert (entry.passages_per_second, entry.queries_per_second) == pytest.approx(left)
 
 
-def _changed(result: SavedResult, **record: object) -> SavedResult:
-    return replace(result, record=result.record.model_copy(update=record))
-
-
-def test_identical_results_show_nothing(finished: Path) -> None:
-    folder = finished / "results" / "t"
-    comparison = compare([folder, folder])
+def test_few_queries_and_rounding_show_no_difference() -> None:
+    one = make("one", 1, sizes=ONE)
+    few = with_values(one, values_of(one)[:2])
+    comparison = compare([few, with_values(few, values_of(few) - 0.25, "two")])
     (pair,) = comparison.pairs
-    assert (pair.difference, pair.p_ttest, pair.p_randomization, pair.p_holm) == (0, 1, 1, 1)
-    assert (pair.wins, pair.ties, pair.losses) == (0, 114, 0)
+    assert pair.p_holm < 0.05 < pair.p_randomization == 0.5  # 2 of 4 ways
+    assert not pair.shown
     assert [entry.letters for entry in comparison.results] == ["a", "a"]
-    assert [entry.name for entry in comparison.results] == ["t", "t#2"]
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    for entry in comparison.results:
-        assert entry.mean == metrics["metrics"][comparison.measure]
-        assert [entry.ci_low, entry.ci_high] == pytest.approx(metrics["intervals"][comparison.measure])
-    assert pair.ci_low is None  # differences without spread
-    assert comparison.results[0].index_bytes == metrics["stages"][3]["bytes"]
+    written = json.loads(json.dumps(comparison.json(), allow_nan=False))
+    assert written["results"][0]["ci_low"] is written["pairs"][0]["ci_high"] is None
+    for scale in (1, 1e6):
+        base = with_values(one, scale * (1 + values_of(one)))
+        (pair,) = compare([base, with_values(one, np.nextafter(values_of(base), np.inf), "two")]).pairs
+        assert (pair.ties, pair.p_ttest) == (40, 1)
 
 
-def test_queries_are_matched_by_id(make: Callable[..., SavedResult]) -> None:
-    one, two = make("one", 1), make("two", 2)
-    shuffled = replace(two, query_ids=two.query_ids[::-1], values=two.values[::-1])
-    assert compare_results([one, shuffled]).json() == compare_results([one, two]).json()
+def test_queries_that_collections_share_count_once() -> None:
+    """A suite of one collection and its copies says of its mean what the collection alone does."""
+    alone = [make("one", 1), make("two", 2)]
+    suites = [suite(each.name, dict.fromkeys(THREE, each.results[""])) for each in alone]
+    ours, theirs = compare(suites, margin=0.05), compare(alone, margin=0.05)
+    assert ours.notes == ["40 query ids are in several collections: each counts as one query"]
+    for name in ("p_ttest", "p_randomization", "p_equivalent", "ci_low", "ci_high", "effect_size"):
+        assert getattr(ours.pairs[0], name) == pytest.approx(getattr(theirs.pairs[0], name))
+    assert [(each.ci_low, each.ci_high) for each in ours.results] == [
+        pytest.approx((each.ci_low, each.ci_high)) for each in theirs.results
+    ]
+    for guarantee in (False, True):
+        (one,) = gate(*suites, margin=0.05, guarantee=guarantee).measures
+        (other,) = gate(*alone, margin=0.05, guarantee=guarantee).measures
+        assert one.p_not_worse == pytest.approx(other.p_not_worse)
+        assert (one.ci_low, one.ci_high) == pytest.approx((other.ci_low, other.ci_high))
 
 
-@pytest.mark.parametrize("scale", [1, 1e6])
-def test_rounding_wins_nothing(make: Callable[..., SavedResult], scale: float) -> None:
-    one = replace(make("one"), values=scale * (1 + make("one").values))
-    two = replace(_named(one, "two"), values=np.nextafter(one.values, np.inf))
-    (pair,) = compare_results([one, two]).pairs
-    assert (pair.ties, pair.p_ttest) == (40, 1)
+def test_means_within_a_margin() -> None:
+    suites = [
+        make(name, seed, better, THREE)
+        for name, seed, better in (("one", 1, (0, 0, 0)), ("near", 2, (0, 0, 0)), ("far", 3, (0.1, 0.1, 0)))
+    ]
+    made = compare(suites, margin=0.04)
+    near, far, _ = made.pairs
+    assert (near.equivalent, far.equivalent) == (True, False)
+    differences = [
+        suites[0].results[name].values[:, :1] - suites[1].results[name].values[:, :1] for name in THREE
+    ]
+    sides = [
+        noninferiority([sign * each for each in differences], np.array([0.04]), np.full(3, 1 / 3))[0]
+        for sign in (1, -1)
+    ]
+    assert near.p_equivalent == pytest.approx(3 * max(sides).item())  # Holm's, of three pairs
+    assert made.tables()[1].rows[0][7].endswith("=")
+    few = [with_values(each, values_of(each)[:20]) for each in (make("one", 1), make("near", 2))]
+    assert compare(few, margin=0.4).pairs[0].equivalent is False  # of 20 queries
+    assert "differ by less than 0.1 in" in compare([make("a", 1), make("b", 2)], margin=0.1).verdict
 
 
-def test_same_names_are_told_apart_by_their_paths(make: Callable[..., SavedResult]) -> None:
-    one = make("t", 1)
-    results = [replace(one, folder=Path(f"/{path}")) for path in ("a/x/t", "b/x/t", "b/y/t")]
-    names = [entry.name for entry in compare_results([*results, make("u", 2)]).results]
-    assert names == ["a/x/t", "b/x/t", "b/y/t", "u"]
+def test_names_are_told_apart_by_paths_and_are_text() -> None:
+    def names(*paths: str | bytes) -> list[str]:
+        saved = make("t", 1).results[""]
+        given = [SavedSuite.of_one(replace(saved, folder=Path(os.fsdecode(path)))) for path in paths]
+        return [entry.name for entry in compare([*given, make("u", 2)]).results]
+
+    assert names("/a/x/t", "/b/x/t", "/b/y/t") == ["a/x/t", "b/x/t", "b/y/t", "u"]
+    assert names(b"/a\xff", b"/a\xfe", b"/b") == ["a\ufffd", "a\ufffd#2", "b", "u"]
 
 
-def test_a_path_that_is_not_text_has_a_name_that_is(make: Callable[..., SavedResult]) -> None:
-    one = make("t", 1)
-    results = [replace(one, folder=Path(os.fsdecode(path))) for path in (b"/a\xff", b"/a\xfe", b"/b")]
-    names = [entry.name for entry in compare_results(results).results]
-    assert names == ["a\ufffd", "a\ufffd#2", "b"]
-
-
-def test_measure_is_the_first_that_all_have(make: Callable[..., SavedResult]) -> None:
-    results = make("one", measures=("map", "mrr", "ndcg@10")), make("two", measures=("ndcg@10", "mrr"))
-    comparison = compare_results(results)
+def test_the_measure_is_the_first_that_all_have() -> None:
+    values = np.random.default_rng(1).random((40, 3))
+    one = SavedSuite.of_one(result("one", values, ("map", "mrr", "ndcg@10")))
+    comparison = compare([one, SavedSuite.of_one(result("two", values[:, :2], ("ndcg@10", "mrr")))])
     assert (comparison.measure, comparison.measures) == ("mrr", ["mrr", "ndcg@10"])
-    with pytest.raises(InputError, match=r"map is not among the measures of two\. Allowed: mrr, ndcg@10"):
-        compare_results(results, "map")
-    with pytest.raises(InputError, match="no measure is in all of one, three"):
-        compare_results([results[0], make("three", measures=("recall@5",))])
 
 
-def test_other_queries_are_refused(make: Callable[..., SavedResult]) -> None:
-    with pytest.raises(InputError, match="different queries: 40 and 39, 'q39' only in one"):
-        compare_results([make("one"), make("two", queries=QUERIES[:-1])])
+def other_ids(given: SavedSuite, collection: str = "") -> SavedSuite:
+    saved = given.results[collection]
+    return replace(given, results={
+        **given.results, collection: replace(saved, query_ids=[f"other{q}" for q in saved.query_ids])
+    })  # fmt: skip
 
 
-def test_other_judgments_are_refused_and_other_passages_told(make: Callable[..., SavedResult]) -> None:
-    one, two = make("one", 1), make("two", 2)
+def other_judgments(given: SavedSuite) -> SavedSuite:
     judged = {"evaluate": {"qrels": {"qrels": "two"}}}
-    with pytest.raises(InputError, match="one and two were scored by different judgments"):
-        compare_results([one, replace(two, manifest=two.manifest.model_copy(update={"recipes": judged}))])
-    assert compare_results([one, two]).notes == []
-    larger = _changed(two, passages=10)
-    (note,) = compare_results([one, larger]).notes
-    assert "different passages, 9 and 10" in note
+    manifest = given.results[""].manifest.model_copy(update={"recipes": judged})
+    return SavedSuite.of_one(replace(given.results[""], manifest=manifest))
 
 
-def ran_on(
-    result: SavedResult, hardware: dict[str, Any], threads: int | None, last: str = "y"
-) -> SavedResult:
+TWO, WHOLE = make("two", 2), make("one", 1, sizes=THREE)
+of_three = partial(make, "two", 2, sizes=THREE)
+REFUSED = {
+    "map is not among the measures of one, two. Allowed: ndcg@10, mrr": ([TWO], "map"),
+    "no measure is in all of one, three": (
+        [SavedSuite.of_one(result("three", np.ones((40, 1)), ["recall@5"]))], None
+    ),
+    "different queries: 40 and 40, 'otherq0' only in two": ([other_ids(TWO)], None),
+    "one and two were scored by different judgments": ([other_judgments(TWO)], None),
+    "one is of a suite, and two is not": ([WHOLE, TWO], None),
+    "two has no macro mean: second failed": ([WHOLE, of_three(failed={"second": "no folder"})], None),
+    "of different collections: 'second' is only in one": (
+        [WHOLE, of_three(collections=("first", "third"))], None
+    ),
+    "their groups differ": ([WHOLE, of_three(groups={"first": "g", "third": "g"})], None),
+    "recall@5 is not on every collection of one": ([WHOLE], "recall@5"),
+    "one/first and two/first were scored on different queries": (
+        [WHOLE, other_ids(of_three(), "first")], None
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_compared_is_refused(message: str) -> None:
+    others, measure = REFUSED[message]
+    given = others if others[0] is WHOLE else [make("one", 1), *others]
+    with pytest.raises(InputError, match=re.escape(message)):
+        compare(given, measure)
+
+
+def test_a_margin_or_a_baseline_that_cannot_be_is_refused(finished: Path) -> None:
+    with pytest.raises(InputError, match="--margin 0"):
+        compare([WHOLE], margin=0)
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        compare([finished / "results" / "t"], baseline="nowhere")
+
+
+def ran_on(given: SavedSuite, hardware: dict[str, Any], threads: int | None, last: str = "y") -> SavedSuite:
     """The result with stages computed on some hardware, and written by a run on a processor named `last`."""
+    saved = given.results[""]
     made = {"hardware": Hardware(cpu="x", **hardware), "threads": threads}
-    stages = tuple(row.model_copy(update=made) for row in result.record.stages)
-    manifest = result.manifest.model_copy(update={"hardware": Hardware(cpu=last)})
-    return replace(result, record=result.record.model_copy(update={"stages": stages}), manifest=manifest)
+    stages = tuple(row.model_copy(update=made) for row in saved.record.stages)
+    manifest = saved.manifest.model_copy(update={"hardware": Hardware(cpu=last)})
+    record = saved.record.model_copy(update={"stages": stages})
+    return SavedSuite.of_one(replace(saved, record=record, manifest=manifest))
 
 
 @pytest.mark.parametrize(
@@ -292,101 +360,174 @@ def ran_on(
     ],
 )
 def test_other_processors_are_told_by_the_machine_of_each_stage(
-    make: Callable[..., SavedResult], ours: dict[str, Any], theirs: dict[str, Any], threads: int, told: bool
+    ours: dict[str, Any], theirs: dict[str, Any], threads: int, told: bool
 ) -> None:
     one, two = ran_on(make("one", 1), ours, 2), ran_on(make("two", 2), theirs, threads, last="z")
-    notes = [note for note in compare_results([one, two]).notes if "different hardware" in note]
+    notes = [note for note in compare([one, two]).notes if "different hardware" in note]
     assert len(notes) == told
     assert not notes or "computed passages, search on" in notes[0]
 
 
-def benchmarco(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Result:
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+def test_notes_say_what_else_differs() -> None:
+    one, two = make("one", 1), make("two", 2)
+    assert compare([one, two]).notes == []
+    (note,) = compare([one, changed(two, passages=10)]).notes
+    assert "different passages, 9 and 10" in note
+    # a difference below that of what is judged
+    apart = abs(values_of(one)[:, 0].mean() - values_of(two)[:, 0].mean())
+
+    def notes(first: float, second: float, measure: str = "ndcg@10") -> list[str]:
+        shares = zip((one, two), (first, second), strict=True)
+        return compare(
+            [changed(each, unjudged={"ndcg@10": {"judged": share}}) for each, share in shares], measure
+        ).notes
+
+    assert notes(0.9, 0.9 - apart * 1.1) == [
+        f"one and two differ by {apart:.4f}, less than the judged shares of what they found, 0.9000 and "
+        f"{0.9 - apart * 1.1:.4f}: missing judgments may decide (benchmarco pool)"
+    ]
+    assert notes(0.9, 0.9 - apart * 0.9) == []
+    assert notes(0.9, 0.1, "mrr") == []
+    # on several collections, what holds on all of them is said once
+    suites = make("one", 1, sizes=THREE), make("other", 2, sizes=THREE)
+    for saved, threads in ((suites[0], 2), (suites[1], 4)):
+        for number, (name, each) in enumerate(saved.results.items()):
+            stages = ("search", "index")[: 1 + number]
+            rows = [{"stage": stage, "seconds": 2.0, "threads": threads} for stage in stages]
+            saved.results[name] = changed(each, stages=rows).results[""]
+    (note,) = compare(suites).notes
+    assert note.startswith("one and other computed search, index on different hardware")
 
 
-def test_one_sentence_says_what_is_shown(make: Callable[..., SavedResult]) -> None:
-    low, high, like = make("low", 1), make("high", 1), make("like", 1)
-    high.values[:] = np.minimum(low.values + np.random.default_rng(2).uniform(0, 0.2, low.values.shape), 1)
-    like.values[:] = high.values[::-1]
-    for each in (high, like):
-        each.record.metrics.update(zip(each.measures, each.values.mean(axis=0).tolist(), strict=True))
-    pair = compare_results([low, high])
+def test_one_sentence_says_what_is_shown() -> None:
+    low, high = make("low", 1), make("high", 2, (0.1,))
+    like = with_values(high, values_of(high)[::-1], "like")
+    pair = compare([low, high])
     (shown,) = pair.pairs
+    assert shown.ci_low is not None
+    assert shown.ci_high is not None
     assert pair.verdict == (
         f"high is better than low in ndcg@10 by {-shown.difference:.4f} "
         f"[{-shown.ci_high:.4f}, {-shown.ci_low:.4f}] (p < 0.0001)"
     )
     assert len(pair.short_tables()) == 1
-    assert compare_results([high, like]).verdict.startswith("No difference shown between ")
-    both = compare_results([low, high, like])
+    assert compare([high, like]).verdict.startswith("No difference shown between ")
+    both = compare([low, high, like])
     assert re.match(r"(high|like) has the highest ndcg@10, 0\.\d{4}; ", both.verdict)
     assert "no difference shown from " in both.verdict
     assert len(both.short_tables()) == 2
-    against = compare_results([low, high, like], baseline="low").verdict
+    against = compare([low, high, like], baseline="low").verdict
     assert against.startswith("Against low in ndcg@10; better: high")
-    alone = compare_results([low]).verdict
+    alone = compare([low]).verdict
     assert re.fullmatch(r"ndcg@10 of low is 0\.\d{4} \[0\.\d{4}, 0\.\d{4}\] over \d+ queries", alone)
 
 
-def test_the_command_prints_each_form(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+KEYS = {"a", "b", "difference", "p_ttest", "p_randomization", "p_holm", "wins", "ties", "losses"}
+
+
+def test_the_command_prints_a_result_with_itself_in_each_form(finished: Path, tmp_path: Path) -> None:
     folder = finished / "results" / "t"
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    found = document("compare", folder, folder, "--measure", "RR@10")
+    assert found["measure"] == "mrr@10"
+    for entry, name in zip(found["results"], ("t", "t#2"), strict=True):
+        assert (entry["name"], entry["mean"], entry["queries"]) == (name, metrics["metrics"]["mrr@10"], 114)
+        assert [entry["ci_low"], entry["ci_high"]] == pytest.approx(metrics["intervals"]["mrr@10"])
+        assert entry["index_bytes"] == metrics["stages"][3]["bytes"]
+    assert set(found["pairs"][0]) >= KEYS
     printed = {
-        form: benchmarco(monkeypatch, "compare", folder, folder, "--format", form).stdout
+        form: benchmarco("compare", folder, folder, "--format", form).stdout
         for form in ("table", "csv", "markdown", "latex")
     }
     assert printed["table"].startswith("No difference shown between ")
     assert "0/114/0" not in printed["table"]
-    assert "0/114/0" in benchmarco(monkeypatch, "compare", folder, folder, "-v").stdout
     assert printed["csv"].startswith("measure,name,against,value,")
     assert printed["markdown"].startswith("ndcg@10 over 114 queries\n\n| result | mean |")
     assert printed["latex"].count(r"\end{tabular}") == 3  # results, pairs, what changes
-    done = benchmarco(monkeypatch, "compare", folder, folder, "--measure", "RR@10", "--json")
-    assert (json.loads(done.stdout)["measure"], done.exit_code) == ("mrr@10", 0)
-
-
-def test_a_folder_s_name_is_printed_as_it_is(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rich has markup and emoji of its own: `[bold]` and `:x:`."""
-    folders = [tmp_path / name for name in ("[bold]", ":x:")]
-    for folder in folders:
-        shutil.copytree(finished / "results" / "t", folder / "t")
-    printed = benchmarco(monkeypatch, "compare", *(folder / "t" for folder in folders), "-v").stdout
-    assert "[bold]/t - :x:/t" in printed
-
-
-def test_a_difference_below_that_of_what_is_judged_is_noted(make: Callable[..., SavedResult]) -> None:
-    def judged(result: SavedResult, share: float) -> SavedResult:
-        ends = {"ndcg@10": {"judged": share}}
-        metrics = result.record.model_dump() | {"unjudged": ends}
-        return replace(result, record=Metrics.model_validate(metrics))
-
-    one, other = make("one", 1), make("two", 2)
-    apart = abs(one.values[:, 0].mean() - other.values[:, 0].mean())
-    notes = compare_results([judged(one, 0.9), judged(other, 0.9 - apart * 1.1)]).notes
-    assert notes == [
-        f"one and two differ by {apart:.4f}, less than the judged shares of what they found, 0.9000 and "
-        f"{0.9 - apart * 1.1:.4f}: missing judgments may decide (benchmarco pool)"
-    ]
-    assert compare_results([judged(one, 0.9), judged(other, 0.9 - apart * 0.9)]).notes == []
-    assert compare_results([judged(one, 0.9), judged(other, 0.1)], "mrr").notes == []
+    # Rich has markup and emoji of its own: `[bold]` and `:x:`
+    named = [Path(shutil.copytree(folder, tmp_path / name / "t")) for name in ("[bold]", ":x:")]
+    printed["table"] = benchmarco("compare", *named, "-v").stdout
+    assert "[bold]/t - :x:/t" in printed["table"]
+    assert "0/114/0" in printed["table"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["compare", "nowhere"], "nowhere does not exist"),
-        (["compare", "t", "--measure", "ndgc@5"], "unknown measure 'ndgc@5'"),
-        (["compare", "t", "--measure", "ndcg@5"], "ndcg@5 is not among the measures of t"),
-        (["compare", "t", "--json", "--format", "csv"], "--json and --format csv"),
-        (["compare", "t", "--html", "none/page.html"], "no folder none"),
+        (["--measure", "ndgc@5"], "unknown measure 'ndgc@5'"),
+        (["--json", "--format", "csv"], "--json and --format csv"),
+        (["--html", "none/page.html"], "no folder none"),
     ],
 )
-def test_a_mistake_is_one_message(
-    finished: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
-) -> None:
-    monkeypatch.chdir(finished / "results")
-    done = benchmarco(monkeypatch, *arguments)
+def test_a_mistake_is_one_message(finished: Path, arguments: list[str], expected: str) -> None:
+    done = benchmarco("compare", finished / "results" / "t", *arguments)
     assert (done.exit_code, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert expected in done.stderr
+
+
+@pytest.fixture(scope="module")
+def suites(three_collections: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of two finished suites, `bm25` and `plain`, and of the single result `alone`."""
+    folder = tmp_path_factory.mktemp("suites")
+    listed = {name: {"source": "beir", "path": str(three_collections / name)} for name in ("small", "large")}
+    one, two = ({"name": name, "model.b": b} for name, b in (("bm25", 0.4), ("plain", 0.0)))
+    alone = {"name": "alone", "data": None, "data.source": "sample"}
+    config = {
+        "name": "any",
+        "data": {"collections": listed},
+        "model": {"backend": "bm25"},
+        "evaluate": {"measures": ["ndcg@10", "mrr@10"]},
+        "cache": str(folder / "i"),
+        "output": str(folder),
+        "sweep": [one, two, alone],
+    }
+    (folder / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
+    outcomes = list(run_benchmarks(load_configs(folder / "c.yaml")))
+    assert [outcome.error for outcome in outcomes] == [None] * 3
+    return folder
+
+
+def test_a_suite_is_compared_wherever_a_result_is(suites: Path, tmp_path: Path) -> None:
+    made = compare([suites / "bm25", suites / "plain"])
+    page = tmp_path / "page.html"
+    both = "compare", suites / "bm25", suites / "plain"
+    found = document(*both, "--html", page)
+    assert found == json.loads(json.dumps(made.json()))
+    assert found["collections"] == ["small", "large"]
+    assert set(found["pairs"][0]) >= KEYS
+    text = page.read_text(encoding="utf-8")
+    for shown in ("macro mean", "small", "large", "bm25 - plain", "What was run"):
+        assert shown in text
+    assert not re.search(r"(src|href)=\"(?!data:|#)", text)
+    for form, start in (("csv", "measure,name"), ("markdown", "ndcg@10 over 2"), ("latex", "% group:")):
+        assert benchmarco(*both, "--format", form).stdout.startswith(start)
+    assert "| result | macro mean |" in markdown(made.tables())
+    assert r"\toprule" in latex(made.tables())
+    assert benchmarco("report", suites / "bm25", "--html", page).exit_code == 0
+    assert "Collection by collection" in page.read_text(encoding="utf-8")
+    assert compare([suites / "bm25" / "small", suites / "plain" / "small"]).measure == "ndcg@10"
+    assert_a_row_for_each_mean_and_difference(made)
+
+
+def assert_a_row_for_each_mean_and_difference(made: Comparison) -> None:
+    table = made.figures()
+    names = [column.name for column in table.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in table.rows]
+    places = ["", "small", "large"]
+    assert [(row["name"], row["against"], row["collection"]) for row in rows] == [
+        (*pair, place) for pair in (("bm25", ""), ("plain", ""), ("bm25", "plain")) for place in places
+    ]
+    assert float(rows[0]["value"]) == pytest.approx((float(rows[1]["value"]) + float(rows[2]["value"])) / 2)
+
+
+def test_what_is_for_one_collection_is_refused_of_a_suite(suites: Path) -> None:
+    bm25, alone = suites / "bm25", suites / "alone"
+    assert document("gate", bm25, "--baseline", bm25)["verdict"] == "pass"
+    for arguments, message in (
+        (("gate", bm25, "--baseline", alone), "bm25 is of a suite, and alone is not"),
+        (("gate", bm25, "--baseline", bm25, "--sequential"), "--sequential with a suite"),
+        (("compare", bm25, "--groups"), "--groups with a suite"),
+        (("pool", bm25), "bm25 is of a suite"),
+    ):
+        done = benchmarco(*arguments)
+        assert (done.exit_code, message in said(done)) == (2, True), done.output

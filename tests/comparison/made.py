@@ -1,0 +1,140 @@
+"""Made-up results of one collection and of several, and the commands and tables that tests read and write."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from click.testing import Result
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.core.records import Float64
+from pipeline.results.folder import SavedResult
+from pipeline.results.records import Manifest, Metrics
+from pipeline.results.suite_folder import SavedSuite, SuiteRecord
+
+ONE = {"": 40}
+THREE = {"first": 40, "second": 30, "third": 60}
+"""Collections and their numbers of queries; a result of one collection has no name for it."""
+MEASURES = ("ndcg@10", "mrr")
+STAGES = [
+    {"stage": "passages", "seconds": 3.5, "items_per_second": 100.0, "bytes": 5},
+    {"stage": "queries", "seconds": None, "items_per_second": 300.0, "bytes": 6},
+    {"stage": "index", "seconds": None, "items_per_second": None, "bytes": 7},
+    {"stage": "search", "seconds": 1.0, "items_per_second": 600.0, "bytes": 8},
+]
+
+
+def result(
+    name: str, values: Float64, measures: Sequence[str] = MEASURES, collection: str = "", **record: Any
+) -> SavedResult:
+    """A result with these values, float64 [queries, measures], in `results/NAME`."""
+    metrics = {
+        "name": name, "queries": len(values), "passages": 9, "stages": STAGES,
+        "metrics": dict(zip(measures, values.mean(axis=0).tolist(), strict=True)), **record,
+    }  # fmt: skip
+    manifest = Manifest.model_validate({"recipes": {"evaluate": {"qrels": {"qrels": f"of {collection}"}}}})
+    ids = [f"{collection}q{number}" for number in range(len(values))]
+    folder = Path("results", name)
+    return SavedResult(folder, Metrics.model_validate(metrics), manifest, ids, list(measures), values)
+
+
+def suite(name: str, results: dict[str, SavedResult], **record: Any) -> SavedSuite:
+    """A suite of these results, one for each collection."""
+    means = [[each.record.metrics[measure] for each in results.values()] for measure in MEASURES]
+    written = {
+        "name": name, "collections": tuple(results), "keys": {}, "passages": 9 * len(results),
+        "queries": sum(len(each.values) for each in results.values()),
+        "metrics": dict(zip(MEASURES, np.mean(means, axis=1).tolist(), strict=True)), **record,
+    }  # fmt: skip
+    return SavedSuite(Path("results", name), SuiteRecord.model_validate(written), results)
+
+
+def make(
+    name: str, seed: int, better: Sequence[float] = (0, 0, 0), sizes: dict[str, int] = ONE, **record: Any
+) -> SavedSuite:
+    """A result of one collection, or a suite; `better` is added to the values of each collection.
+
+    A query is as hard for all; what else there is differs by the seed.
+    """
+    hard, *own = map(np.random.default_rng, (0, seed, seed + 1000))
+    results = {}
+    for (collection, size), more in zip(sizes.items(), better, strict=False):
+        shared = hard.normal(0.5, 0.2, size)
+        values = np.stack([shared + each.normal(more, 0.1, size) for each in own], axis=1)
+        results[collection] = result(name, np.clip(values, 0, 1), collection=collection)
+    return suite(name, results, **record) if sizes is not ONE else changed(results[""], **record)
+
+
+def changed(of_one: SavedResult | SavedSuite, **record: Any) -> SavedSuite:
+    """A result of one collection whose `metrics.json` has other values."""
+    saved = of_one if isinstance(of_one, SavedResult) else of_one.results[""]
+    metrics = saved.record.model_dump() | record
+    return SavedSuite.of_one(replace(saved, record=Metrics.model_validate(metrics)))
+
+
+def with_values(of_one: SavedSuite, values: Float64, name: str = "") -> SavedSuite:
+    """A result of one collection with other values, float64 [queries, measures], and maybe another name."""
+    saved = of_one.results[""]
+    made = result(name or of_one.name, values, saved.measures)
+    return SavedSuite.of_one(replace(made, query_ids=saved.query_ids[: len(values)]))
+
+
+def values_of(of_one: SavedSuite) -> Float64:
+    """float64 [queries, measures]."""
+    return of_one.results[""].values
+
+
+def benchmarco(*arguments: object) -> Result:
+    """Run a command."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def document(*arguments: object) -> dict[str, Any]:
+    """What a command that succeeds prints as JSON."""
+    done = benchmarco(*arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a TSV file."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """Write rows as a TSV file."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0], delimiter="\t")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def tops(folder: Path, depth: int) -> dict[str, list[str]]:
+    """The first passages of each query of a run, by score."""
+    found = defaultdict(list)
+    for line in (folder / "run.trec").read_text(encoding="utf-8").splitlines():
+        query, _, passage, _, score, _ = line.split()
+        found[query].append((-float(score), passage))
+    return {query: [passage for _, passage in sorted(hits)[:depth]] for query, hits in found.items()}
+
+
+def write_qrels(path: Path, qrels: Mapping[tuple[str, str], int]) -> Path:
+    """Write grades of pairs of query and passage as trec_eval reads them."""
+    path.write_text("".join(f"{query} 0 {passage} {grade}\n" for (query, passage), grade in qrels.items()))
+    return path
+
+
+def said(done: Result) -> str:
+    """What a command wrote, with a space in place of each end of a line."""
+    return " ".join(done.output.split())
