@@ -24,9 +24,8 @@ from pipeline import InputError
 from pipeline.comparison.gate import EXIT_CODES, ORDER_SEED, gate
 from pipeline.comparison.inputs import draw_order
 from pipeline.core.records import Float64
-from pipeline.metrics import resampling
 from pipeline.metrics.betting import Bets
-from pipeline.metrics.resampling import equivalence, noninferiority
+from pipeline.metrics.resampling import noninferiority
 from pipeline.results.suite_folder import SavedSuite
 
 
@@ -109,26 +108,6 @@ def test_verdicts_on_macro_means() -> None:
     assert found.queries_needed > 130
 
 
-def by_rates(queries: int, wins: float, losses: float, samples: int = 2000) -> Float64:
-    """Differences of a binary measure, float64 [queries, samples]."""
-    drawn = np.random.default_rng(queries).random((queries, samples))
-    return np.where(drawn < wins, 1.0, np.where(drawn < wins + losses, -1.0, 0.0))
-
-
-@pytest.mark.parametrize(("queries", "wins"), [(25, 0.0), (43, 0.1), (114, 0.01), (300, 0.0)])
-def test_of_results_worse_by_the_margin_at_most_six_in_a_hundred_pass(
-    queries: int, wins: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a binary measure with rare losses 45, 32 and 12 in a hundred passed by their spread alone."""
-    monkeypatch.setattr(resampling, "RESAMPLES", 500)
-    differences = by_rates(queries, wins, wins + 0.01)
-    halves = [differences[: queries // 2], differences[queries // 2 :]]
-    margins, most = np.full(2000, 0.01), 0.06 + 0.016  # and three errors of 2,000 samples
-    assert (noninferiority([differences], margins)[0] < 0.05).mean() <= most
-    assert (noninferiority(halves, margins, np.array([0.5, 0.5]))[0] < 0.05).mean() <= most
-    assert (equivalence([differences], 0.01) < 0.05).mean() <= most
-
-
 def test_a_pass_says_what_it_does_not_exclude() -> None:
     found = gate(made("near", noise=0.005), BASE, margin=0.03)
     assert found.unseen == pytest.approx(np.log(20) / 43)
@@ -178,9 +157,9 @@ def test_the_queries_needed_have_the_power_that_is_said(differences: Float64) ->
     (measure,) = gate(new, BASE, ["mrr"]).measures
     assert measure.verdict == "undecided"
     assert measure.queries_needed is not None
-    drawn = np.random.default_rng(5).choice(differences, (measure.queries_needed, 1000))
-    p = noninferiority([drawn], np.full(1000, 0.01), resamples=1999)[int(measure.difference < -0.01)]
-    assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.05)
+    drawn = np.random.default_rng(5).choice(differences, (measure.queries_needed, 400))
+    p = noninferiority([drawn], np.full(400, 0.01), resamples=999)[int(measure.difference < -0.01)]
+    assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.07)
 
 
 UNBOUNDED = SavedSuite.of_one(result("dcg", values_of(BASE), ["dcg@10", "mrr"]))

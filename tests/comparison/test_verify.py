@@ -7,18 +7,15 @@ import logging
 import os
 import re
 import shlex
-import shutil
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from comparison.made import benchmarco
 
-from pipeline.api import run_benchmark, verify
-from pipeline.cli import app
-from pipeline.comparison.side_by_side import compare
-from pipeline.core.errors import InputError
+from pipeline import InputError, compare, run_benchmark, verify
 from pipeline.report.page.render import render_page
 from pipeline.results.published import read_published
 from pipeline.run import causes, verification
@@ -135,124 +132,139 @@ def test_what_people_publish_is_read(tmp_path: Path, name: str, text: str, expec
     ] == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
+HEADER = "model,collection,measure,value\n"
+
+
+def test_files_without_scores_are_refused(tmp_path: Path) -> None:
+    for name, text in (
         ("x.json", "{}"),
         ("x.json", "[1"),
         ("x.yaml", "a: [}"),
         ("x.yaml", "conditions: 3"),
         ("x.md", "no metadata"),
         ("x.csv", "model,measure\n"),
-        ("x.csv", "model,collection,measure,value\nm,c,ndcg@10,high\n"),
+        ("x.csv", f"{HEADER}m,c,ndcg@10,high\n"),
         ("x.pdf", "0.5"),
-    ],
-)
-def test_files_without_scores_are_refused(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=f"{name}"):
-        read_published(tmp_path / name)
+        ("deep.json", "[" * 200_000 + "]" * 200_000),
+        ("deep.yaml", "[" * 20_000),
+    ):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match=name):
+            read_published(tmp_path / name)
+    os.mkfifo(tmp_path / "pipe.json")
+    for name in ("pipe.json", "none.json"):
+        with pytest.raises(InputError, match=name):
+            read_published(tmp_path / name)
 
 
-def config_of(folder: Path, expected: list[dict[str, object]], **data: object) -> dict[str, Any]:
-    """The sample with BM25, whose recall@100 is near 1 and below it."""
-    return {
-        "name": "sample",
-        "data": {"source": "sample", **data},
-        "model": {"backend": "bm25"},
-        "search": {"top_k": 100},
-        "evaluate": {"measures": ["ndcg@10"]},
-        "expected": expected,
-        "cache": str(folder / "indexes"),
-        "output": str(folder / "results"),
-    }
+Configure = Callable[..., dict[str, Any]]
 
 
-def test_a_run_shows_the_verdict_and_a_result_can_be_verified_again(tmp_path: Path) -> None:
-    plain = run_benchmark(config_of(tmp_path, []))
-    ndcg = plain.metrics["metrics"]["ndcg@10"]
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("indexes")
+
+
+@pytest.fixture
+def configure(cache: Path, tmp_path: Path) -> Configure:
+    """A config with published scores: the sample with BM25, whose recall@100 is near 1 and below it."""
+
+    def made(*expected: dict[str, Any], **changes: Any) -> dict[str, Any]:
+        return {
+            "name": "sample", "data": {"source": "sample"}, "model": {"backend": "bm25"},
+            "search": {"top_k": 100}, "evaluate": {"measures": ["ndcg@10", "map@10"]},
+            "expected": list(expected), "cache": str(cache), "output": str(tmp_path / "results"), **changes,
+        }  # fmt: skip
+
+    return made
+
+
+def score(config: dict[str, Any], measure: str = "ndcg@10") -> float:
+    """What a run of a config measures."""
+    value: float = run_benchmark(config).metrics["metrics"][measure]
+    return value
+
+
+def written(path: Path, config: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+def collection(folder: Path, texts: dict[str, str], queries: dict[str, str], qrels: dict[str, str]) -> Any:
+    """A collection in BEIR's layout, as the section `data` of a config; a text may begin with a title."""
+    (folder / "qrels").mkdir(parents=True)
+    passages = [dict(zip(("_id", "title", "text"), (name, *text.rpartition("|")[::2]), strict=True))
+                for name, text in texts.items()]  # fmt: skip
+    asked = [{"_id": name, "text": text} for name, text in queries.items()]
+    for name, rows in (("corpus", passages), ("queries", asked)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    lines = [f"{query}\t{passage}\t1\n" for query, passage in qrels.items()]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines), "utf-8")
+    return {"source": "beir", "path": str(folder), "split": "test"}
+
+
+def test_a_run_shows_the_verdict_and_a_result_can_be_verified_again(configure: Configure) -> None:
+    ndcg = score(configure())
+    with pytest.raises(InputError, match="no published score"):
+        verify([run_benchmark(configure()).folder])
+    half = {"measure": "ndcg@10", "digits": 2}
     published = [
         {"measure": "ndcg@10", "value": round(ndcg, 4), "source": "a paper"},
         {"measure": "success@1", "value": 2.0},
         {"measure": "recall@1000", "value": 0.5},
-    ]
-    result = run_benchmark(config_of(tmp_path, published))
-    cells = {cell.measure: cell for cell in result.record.expected}
-    assert {name: cell.verdict for name, cell in cells.items()} == {
-        "ndcg@10": "reproduced",
-        "success@1": "not reproduced",
-        "recall@1000": "not comparable",
-    }
-    assert cells["ndcg@10"].tolerance == pytest.approx(0.001 + 0.00005)
-    (table,) = result.tables()
-    assert [column.name for column in table.columns][-2:] == ["published", "verdict"]
-    assert any(
-        note.startswith("recall@1000, published as 0.5: not comparable, cutoff") for note in table.notes
-    )
-    again = verify([result.folder])
-    assert [(cell.measure, cell.verdict) for cell in again.cells] == [
-        (name, cell.verdict) for name, cell in cells.items()
-    ]
-
-
-def test_tolerance_includes_half_a_unit_of_the_last_digit(tmp_path: Path) -> None:
-    ndcg = run_benchmark(config_of(tmp_path, [])).metrics["metrics"]["ndcg@10"]
-    given = [
-        {"measure": "ndcg@10", "value": ndcg + 0.0059, "digits": 2},
-        {"measure": "ndcg@10", "value": ndcg + 0.0061, "digits": 2},
+        half | {"value": ndcg + 0.0059},  # a tolerance of 0.001 and half a unit of the last digit
+        half | {"value": ndcg + 0.0061},
         {"measure": "ndcg@10", "value": ndcg - 0.0061, "tolerance": 0.01, "digits": 4},
     ]
-    cells = run_benchmark(config_of(tmp_path, given)).record.expected
-    assert [cell.verdict for cell in cells] == ["reproduced", "not reproduced", "reproduced"]
-
-
-def test_a_slice_is_not_comparable(tmp_path: Path) -> None:
-    given = [{"measure": "ndcg@10", "value": 0.5}]
-    (cell,) = run_benchmark(config_of(tmp_path, given, queries=5)).record.expected
+    result = run_benchmark(configure(*published))
+    cells = result.record.expected
+    assert [cell.verdict for cell in cells] == [
+        "reproduced", "not reproduced", "not comparable", "reproduced", "not reproduced", "reproduced",
+    ]  # fmt: skip
+    assert cells[0].tolerance == pytest.approx(0.001 + 0.00005)
+    (table,) = result.tables()
+    assert [column.name for column in table.columns][-2:] == ["published", "verdict"]
+    said = "recall@1000, published as 0.5: not comparable, cutoff"
+    assert any(note.startswith(said) for note in table.notes)
+    again = verify([result.folder])
+    assert [(cell.measure, cell.verdict) for cell in again.cells] == [
+        (cell.measure, cell.verdict) for cell in cells
+    ]
+    few = configure({"measure": "ndcg@10", "value": 0.5}, data={"source": "sample", "queries": 5})
+    (cell,) = run_benchmark(few).record.expected
     assert (cell.verdict, cell.got is None) == ("not comparable", False)
     assert cell.reason == "measured on the first 5 queries only"
 
 
-def test_the_command_verifies_a_trec_run(tmp_path: Path) -> None:
-    (tmp_path / "run.trec").write_text("1 Q0 a 1 2.0 x\n1 Q0 b 2 1.0 x\n", encoding="utf-8")
-    (tmp_path / "qrels.trec").write_text("1 0 b 1\n", encoding="utf-8")
+@pytest.fixture
+def files(tmp_path: Path) -> list[object]:
+    """Options of `verify`: a run of one query, its judgments, and `scores.csv`, which is not there."""
+    (tmp_path / "run.trec").write_text("1 Q0 a 1 2.0 x\n1 Q0 b-7 2 1.0 x\n", encoding="utf-8")
+    (tmp_path / "qrels.trec").write_text("1 0 b-7 1\n", encoding="utf-8")
     csv = tmp_path / "scores.csv"
-    files = ["--run", tmp_path / "run.trec", "--qrels", tmp_path / "qrels.trec", "--expected", csv]
-    verdicts = {}
-    for lines in ("m,c,mrr@2,0.5", "m,c,mrr@2,0.7", "m,c,mrr,0.5"):
-        csv.write_text(f"model,collection,measure,value\n{lines}\n", encoding="utf-8")
-        done = CliRunner().invoke(app, ["verify", *map(str, files), "--json"])
-        document = json.loads(done.stdout)
-        verdicts[lines] = done.exit_code, document["verdict"], document["cells"][0]["verdict"]
-    assert verdicts == {
-        "m,c,mrr@2,0.5": (0, "reproduced", "reproduced"),
-        "m,c,mrr@2,0.7": (3, "not reproduced", "not reproduced"),
-        "m,c,mrr,0.5": (4, "not comparable", "not comparable"),
-    }
+    return ["--expected", csv, "--run", tmp_path / "run.trec", "--qrels", tmp_path / "qrels.trec"]
 
 
-def test_nothing_to_verify_is_refused(tmp_path: Path) -> None:
-    folder = run_benchmark(config_of(tmp_path, [])).folder
-    with pytest.raises(InputError, match="no published score"):
-        verify([folder])
+@pytest.mark.parametrize(
+    ("line", "code", "verdict"),
+    [("mrr@2,0.5", 0, "reproduced"), ("mrr@2,0.7", 3, "not reproduced"), ("mrr,0.5", 4, "not comparable")],
+)
+def test_the_command_verifies_a_trec_run(
+    files: list[object], tmp_path: Path, line: str, code: int, verdict: str
+) -> None:
+    (tmp_path / "scores.csv").write_text(f"{HEADER}m,c,{line}\n", encoding="utf-8")
+    done = benchmarco("verify", *files, "--json")
+    document = json.loads(done.stdout)
+    assert (done.exit_code, document["verdict"], document["cells"][0]["verdict"]) == (code, verdict, verdict)
 
 
 CACM = Path(__file__).resolve().parents[3] / "shared" / "data" / "cacm"
 
 
-def test_hostile_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "deep.json").write_text("[" * 200_000 + "]" * 200_000, encoding="utf-8")
-    (tmp_path / "deep.yaml").write_text("[" * 20_000, encoding="utf-8")
-    os.mkfifo(tmp_path / "pipe.json")
-    for name in ("deep.json", "deep.yaml", "pipe.json", "none.json"):
-        with pytest.raises(InputError, match=name):
-            read_published(tmp_path / name)
-
-
 @pytest.mark.skipif(not CACM.is_dir(), reason="needs ../shared/data/cacm")
 def test_a_published_figure_of_anserini(tmp_path: Path) -> None:
     csv = tmp_path / "cacm.csv"
-    csv.write_text("model,collection,measure,value\nbm25,cacm,P@30,0.1942\n", encoding="utf-8")
+    csv.write_text(f"{HEADER}bm25,cacm,P@30,0.1942\n", encoding="utf-8")
     run = CACM / "runs" / "anserini-bm25-top30.trec.gz"
     made = verify(run=run, qrels=CACM / "qrels" / "as-published.tsv", expected=[csv])
     assert made.verdict == "reproduced"
@@ -264,57 +276,44 @@ def test_a_published_figure_of_anserini(tmp_path: Path) -> None:
     assert abs(cell.why[0].difference) < 0.00005
 
 
-def published(folder: Path, means: dict[str, float]) -> Path:
-    path = folder / "published.csv"
-    lines = [f"bm25,sample,{name},{value:.5f}" for name, value in means.items()]
-    path.write_text("\n".join(["model,collection,measure,value", *lines]), encoding="utf-8")
-    return path
+PLANTED: dict[str, tuple[dict[str, Any], str]] = {
+    "k1 1.5, b 0.75": ({"model": {"backend": "bm25", "k1": 1.5, "b": 0.75}}, "ndcg@10"),
+    "model.stemmer null": ({"model": {"backend": "bm25", "stemmer": None}}, "ndcg@10"),
+    "model.stop_words null": ({"model": {"backend": "bm25", "stop_words": None}}, "ndcg@10"),
+    "gain 2^grade - 1": ({"evaluate": {"measures": ["ndcg(gain=exp)@10"]}}, "ndcg(gain=exp)@10"),
+    "average precision over": (
+        {"evaluate": {"measures": ["map(norm=retrieved)@10"]}}, "map(norm=retrieved)@10"
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("planted", "first"),
-    [
-        ({"model": {"backend": "bm25", "k1": 1.5, "b": 0.75}}, "k1 1.5, b 0.75"),
-        ({"model": {"backend": "bm25", "stemmer": None}}, "model.stemmer null"),
-        ({"model": {"backend": "bm25", "stop_words": None}}, "model.stop_words null"),
-        ({"evaluate": {"measures": ["ndcg(gain=exp)@10", "map@10"]}}, "gain 2^grade - 1"),
-        ({"evaluate": {"measures": ["ndcg@10", "map(norm=retrieved)@10"]}}, "average precision over"),
-    ],
-)
-def test_a_planted_cause_is_named_first(tmp_path: Path, planted: dict[str, Any], first: str) -> None:
-    base = config_of(tmp_path, []) | {"evaluate": {"measures": ["ndcg@10", "map@10"]}}
-    theirs = run_benchmark(base | planted | {"name": "theirs"}).metrics["metrics"]
-    mine = tmp_path / "mine.yaml"
-    mine.write_text(json.dumps(base), encoding="utf-8")
-    means = {re.sub(r"\(.*\)", "", name): value for name, value in theirs.items()}
-    made = verify([mine], expected=[published(tmp_path, means)], why=True, minutes=60)
-    cells = [cell for cell in made.cells if cell.verdict == "not reproduced"]
-    assert cells
-    for cell in cells:
+def test_each_planted_cause_is_named_first(configure: Configure) -> None:
+    given = [
+        {
+            "measure": re.sub(r"\(.*\)", "", measure), "source": cause, "tolerance": 0.0001,
+            "value": score(configure(name="theirs", **changes), measure),
+        }
+        for cause, (changes, measure) in PLANTED.items()
+    ]  # fmt: skip
+    found = verify([run_benchmark(configure(*given)).folder], why=True, minutes=60)
+    assert [cell.verdict for cell in found.cells] == ["not reproduced"] * len(PLANTED)
+    for cell in found.cells:
         assert cell.why
-        assert cell.why[0].change.startswith(first)
+        assert cell.why[0].change.startswith(cell.source)
         assert abs(cell.why[0].difference) <= cell.tolerance
 
 
 @pytest.fixture
-def suite(tmp_path: Path) -> dict[str, Any]:
+def suite(tmp_path: Path, configure: Configure) -> dict[str, Any]:
     """BM25 on two collections: the sample, and four passages; each with a published score."""
-    place = tmp_path / "small"
-    (place / "qrels").mkdir(parents=True)
     texts = {"a": "a red apple", "b": "a green apple tree", "c": "the red car", "d": "a boat"}
-    passages = [{"_id": name, "title": "", "text": text} for name, text in texts.items()]
-    queries = [{"_id": "1", "text": "red apple"}, {"_id": "2", "text": "car"}]
-    for name, rows in (("corpus", passages), ("queries", queries)):
-        (place / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    (place / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tb\t1\n2\tc\t1\n", "utf-8")
-    beir = {"source": "beir", "path": str(place), "split": "test"}
+    small = collection(tmp_path / "small", texts, {"1": "red apple", "2": "car"}, {"1": "b", "2": "c"})
     collections = {
-        "small": {"data": beir, "expected": [{"measure": "success@1", "value": 1.0}]},
+        "small": {"data": small, "expected": [{"measure": "success@1", "value": 1.0}]},
         "sample": {"data": {"source": "sample"}, "expected": [{"measure": "ndcg@10", "value": 0.9}]},
     }
-    (tmp_path / "two.yaml").write_text(json.dumps({"collections": collections}), encoding="utf-8")
-    data = {"source": "suite", "suite": str(tmp_path / "two.yaml")}
-    return config_of(tmp_path, []) | {"name": "two", "data": data}
+    path = written(tmp_path / "two.yaml", {"collections": collections})
+    return configure(name="two", data={"source": "suite", "suite": str(path)})
 
 
 def test_each_collection_of_a_suite_has_its_published_scores(
@@ -326,17 +325,17 @@ def test_each_collection_of_a_suite_has_its_published_scores(
     names = [column.name for column in scores.columns]
     parts = [names.index(name) for name in ("collection", "measure", "verdict")]
     assert [tuple(row[part] for part in parts) for row in scores.rows] == expected
-
-    config = tmp_path / "suite.yaml"
-    config.write_text(json.dumps(suite), encoding="utf-8")
+    config = written(tmp_path / "suite.yaml", suite)
     with caplog.at_level(logging.WARNING):
         tried = [verify([target], why=True, minutes=60) for target in (made.folder, config)]
     assert "had other settings" not in caplog.text  # of trials
     for found in tried:
         assert [(each.collection, each.measure, each.verdict) for each in found.cells] == expected
-        for cell in found.cells:
-            assert cell.why
+        assert all(cell.why for cell in found.cells)
         assert any("k1 1.2" in each.change for each in found.cells[1].why or ())
+    page = render_page(compare([made.folder]))
+    assert page.count('<section id="published">') == 1
+    assert "not reproduced" in page
 
 
 def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
@@ -346,76 +345,61 @@ def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
     listed = json.loads(path.read_text(encoding="utf-8"))
     for each in listed["collections"].values():
         each.pop("expected")
-    path.write_text(json.dumps(listed), encoding="utf-8")
-    config = tmp_path / "suite.yaml"
-    config.write_text(json.dumps(suite), encoding="utf-8")
-    expected = [published(tmp_path, {"ndcg@10": 0.5})]
+    written(path, listed)
+    config, csv = written(tmp_path / "suite.yaml", suite), tmp_path / "published.csv"
+    csv.write_text(f"{HEADER}bm25,sample,ndcg@10,0.5\n", encoding="utf-8")
     for target in (config, run_benchmark(suite).folder):
-        (cell,) = verify([target], expected=expected).cells  # the folder has the score from the first time
+        (cell,) = verify([target], expected=[csv]).cells  # the folder has the score from the first time
         assert cell.collection == "sample"
-    expected[0].write_text("model,collection,measure,value\nbm25,other,ndcg@10,0.5\n", encoding="utf-8")
+    csv.write_text(f"{HEADER}bm25,other,ndcg@10,0.5\n", encoding="utf-8")
     with pytest.raises(InputError, match="no published score"):
-        verify([config], expected=expected)
+        verify([config], expected=[csv])
 
 
-def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path) -> None:
-    folder = run_benchmark(config_of(tmp_path, [{"measure": "ndcg@10", "value": 0.5}])).folder
+def test_only_settings_that_are_needed_and_safe_are_run(configure: Configure) -> None:
+    folder = run_benchmark(configure({"measure": "ndcg@10", "value": 0.5, "source": "a <paper>"})).folder
+    page = render_page(compare([folder]))
+    assert page.count('<section id="published">') == 1
+    assert "a &lt;paper&gt;" in page
     with pytest.raises(InputError, match="nothing is run"):
         verify([folder], overrides=["search.top_k=50"])
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     manifest["config"]["engine"] = {"kind": "ray", "address": "elsewhere:6379"}
-    path.write_text(json.dumps(manifest), encoding="utf-8")
+    written(path, manifest)
     assert verify([folder]).verdict == "not reproduced"  # runs nothing
     with pytest.raises(InputError, match="send data and code to the cluster elsewhere:6379"):
         verify([folder], why=True)
     (cell,) = verify([folder], why=True, overrides=["engine={kind: local}"]).cells
     assert cell.why
+    plain = run_benchmark(configure(name="plain")).folder
+    assert 'id="published"' not in render_page(compare([plain]))
 
 
-def test_repeated_passages_are_named(tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    (theirs / "qrels").mkdir(parents=True)
+def test_repeated_passages_are_named(tmp_path: Path, configure: Configure) -> None:
     texts = {"a": "a red apple", "b": "an apple tree", "c": "a red car", "d": "a boat"}
-    lines = [json.dumps({"_id": name, "text": text}) for name, text in texts.items()]
-    (theirs / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    queries = [{"_id": "1", "text": "apple tree"}, {"_id": "2", "text": "red car"}]
-    (theirs / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)), encoding="utf-8")
-    (theirs / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n2\ta\t1\n", "utf-8")
-    mine = tmp_path / "mine"
-    shutil.copytree(theirs, mine)
-    lines += [json.dumps({"_id": f"{name}-again", "text": text}) for name, text in texts.items()]
-    (mine / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    data = {"source": "beir", "path": str(theirs), "split": "test"}
-    value = run_benchmark(config_of(tmp_path, []) | {"data": data, "name": "theirs"}).metrics["metrics"]
-    expected = [{"measure": "ndcg@10", "value": value["ndcg@10"]}]
-    folder = run_benchmark(config_of(tmp_path, expected) | {"data": data | {"path": str(mine)}}).folder
+    twice = texts | {f"{name}-again": text for name, text in texts.items()}
+    theirs, mine = (
+        collection(tmp_path / name, passages, {"1": "apple tree", "2": "red car"}, {"1": "a", "2": "a"})
+        for name, passages in (("theirs", texts), ("mine", twice))
+    )
+    value = score(configure(data=theirs, name="theirs"))
+    folder = run_benchmark(configure({"measure": "ndcg@10", "value": value}, data=mine)).folder
     (cell,) = verify([folder], why=True).cells
     assert cell.verdict == "not reproduced"
     assert cell.why
     assert cell.why[0].change == "passages with an earlier one's text removed"
 
 
-def test_titles_are_left_out_of_passages_without_a_text_too(tmp_path: Path) -> None:
-    place = tmp_path / "titles"
-    (place / "qrels").mkdir(parents=True)
-    passages = [
-        ("a", "red apple", ""),
-        ("b", "", "an apple and a pear"),
-        ("c", "", "the red car of a friend"),
-    ]
-    lines = [json.dumps({"_id": name, "title": title, "text": text}) for name, title, text in passages]
-    (place / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    queries = [{"_id": "1", "text": "red apple"}, {"_id": "2", "text": "a friend's car"}]
-    (place / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)), encoding="utf-8")
-    (place / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n2\tc\t1\n", "utf-8")
-    data = {"source": "beir", "path": str(place), "split": "test"}
-    expected = [{"measure": "success@1", "value": 0.5, "digits": 4}]
-    folder = run_benchmark(config_of(tmp_path, expected) | {"data": data}).folder
+def test_titles_are_left_out_of_passages_without_a_text_too(tmp_path: Path, configure: Configure) -> None:
+    texts = {"a": "red apple|", "b": "an apple and a pear", "c": "the red car of a friend"}
+    asked = {"1": "red apple", "2": "a friend's car"}
+    data = collection(tmp_path / "titles", texts, asked, {"1": "a", "2": "c"})
+    expected = {"measure": "success@1", "value": 0.5, "digits": 4}
+    folder = run_benchmark(configure(expected, data=data)).folder
     (cell,) = verify([folder], why=True, minutes=60).cells
     assert cell.why
-    assert cell.why[0].change == "data.title_separator null"
-    assert cell.why[0].got == 0.5
+    assert (cell.why[0].change, cell.why[0].got) == ("data.title_separator null", 0.5)
 
 
 def test_minutes_are_those_of_all_targets(
@@ -447,34 +431,11 @@ def test_minutes_are_those_of_all_targets(
     assert sum(note.startswith("Not tried for lack of time: k1 1.2, b 0.75, ") for note in notes) == 2
 
 
-def test_several_scores_of_one_measure_are_each_explained(tmp_path: Path) -> None:
-    base = config_of(tmp_path, [])
-    sources = {"one": {"k1": 1.5, "b": 0.75}, "two": {"stemmer": None}}
-    given = []
-    for source, settings in sources.items():
-        theirs = base | {"name": source, "model": {"backend": "bm25", **settings}}
-        value = run_benchmark(theirs).metrics["metrics"]["ndcg@10"]
-        given.append({"measure": "ndcg@10", "value": value, "source": source, "tolerance": 0.0001})
-    folder = run_benchmark(config_of(tmp_path, given)).folder
-    found = verify([folder], why=True, minutes=60)
-    first = {cell.source: cell.why[0] for cell in found.cells if cell.why}
-    assert {source: each.change for source, each in first.items()} == {
-        "one": "k1 1.5, b 0.75",
-        "two": "model.stemmer null",
-    }
-    assert all(abs(each.difference) < 0.0001 for each in first.values())
-
-
-def test_tables_of_verdicts_as_markdown_and_as_pages(tmp_path: Path) -> None:
-    (tmp_path / "run.trec").write_text("1 Q0 a 1 2.0 x\n1 Q0 a-7 2 1.0 x\n", encoding="utf-8")
-    (tmp_path / "qrels.trec").write_text("1 0 a-7 1\n", encoding="utf-8")
-    csv, page = tmp_path / "scores.csv", tmp_path / "page.html"
-    csv.write_text(
-        "model,collection,measure,value,source\n<m>,c,mrr@2,0.9,a|b\n<m>,c,recall@1,0,\n", encoding="utf-8"
-    )
-    files = ["--run", tmp_path / "run.trec", "--qrels", tmp_path / "qrels.trec", "--expected", csv]
-    arguments = ["verify", *map(str, files), "--why", "--markdown", "--html", str(page)]
-    done = CliRunner().invoke(app, arguments)
+def test_tables_of_verdicts_as_markdown_and_as_pages(files: list[object], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    rows = "<m>,c,mrr@2,0.9,a|b\n<m>,c,recall@1,0,\n"
+    (tmp_path / "scores.csv").write_text(f"{HEADER.strip()},source\n{rows}", encoding="utf-8")
+    done = benchmarco("verify", *files, "--why", "--markdown", "--html", page)
     assert done.exit_code == 3
     lines = done.stdout.splitlines()
     assert lines[0] == "2 published scores: 1 reproduced, 1 not reproduced"
@@ -487,27 +448,13 @@ def test_tables_of_verdicts_as_markdown_and_as_pages(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "0.0000" in second
     assert any(line.startswith("mrr@2: ") for line in lines)
-    given = ["--expected", csv, "--run", tmp_path / "run.trec", "--qrels", tmp_path / "qrels.trec"]
-    again = ["verify", *map(str, given), "--why"]
+    again = ["verify", *map(str, files), "--why"]
     command = shlex.join(["benchmarco", *again])
     plain = [line.replace("\\", "") for line in lines]
     assert any(line.endswith(f", benchmarco {version('benchmarco')}: {command}") for line in plain)
-    document = json.loads(CliRunner().invoke(app, [*again, "--json"]).stdout)
+    document = json.loads(benchmarco(*again, "--json").stdout)
     assert (document["command"], document["version"]) == (command, version("benchmarco"))
     html = page.read_text(encoding="utf-8")
     assert html.count("<table>") == html.count("</table>") == 2
     assert "&lt;m&gt;" in html
     assert "<m>" not in html
-
-
-def test_reports_have_a_table_of_published_scores(tmp_path: Path, suite: dict[str, Any]) -> None:
-    given = [{"measure": "ndcg@10", "value": 0.9, "source": "a <paper>"}]
-    one = run_benchmark(config_of(tmp_path, given)).folder
-    two = run_benchmark(suite).folder
-    pages = {name: render_page(compare([each])) for name, each in (("one", one), ("two", two))}
-    for page in pages.values():
-        assert page.count('<section id="published">') == 1
-        assert "not reproduced" in page
-    assert "a &lt;paper&gt;" in pages["one"]
-    plain = run_benchmark(config_of(tmp_path, []) | {"name": "plain"}).folder
-    assert 'id="published"' not in render_page(compare([plain]))

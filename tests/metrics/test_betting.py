@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from itertools import permutations, product
+from itertools import permutations
 
 import numpy as np
 import pytest
 
 from pipeline.metrics.betting import STAKES, Bets, BetsInOrder, growth, log_capital
-from pipeline.metrics.statistics import ONE
-
-RARE = "rare losses of everything"
 
 
 def test_the_capital_by_hand() -> None:
     """Of the values 0 and 1/2, against a mean of -1/2: each share u makes (1 + u) (1 + 2 u)."""
     expected = np.mean((1 + STAKES) * (1 + 2 * STAKES))
-    bets = Bets.of_one(np.array([0.0, 0.5]))
-    assert bets.log_capital(-0.5) == pytest.approx(np.log(expected))
-    assert bets.p_value(-0.5) == pytest.approx(1 / expected)
-    assert bets.p_value(0.9) == 1
+    for values in ([0.0, 0.5], [0.5, 0.0]):
+        bets = Bets.of_one(np.array(values))
+        assert bets.log_capital(-0.5) == pytest.approx(np.log(expected))
+        assert bets.p_value(-0.5) == pytest.approx(1 / expected)
+        assert bets.p_value(0.9) == 1
     assert STAKES.mean() == pytest.approx(0.5)  # as of Beta(1/2, 1/2), whose variance is 1/8
     assert STAKES.var() == pytest.approx(1 / 8)
+    values = np.random.default_rng(4).uniform(-1, 1, 30)
+    capital = log_capital(growth(values, np.linspace(-0.9, 0.9, 50), -1.0))
+    assert (np.diff(capital) < 0).all()  # it falls with the mean
 
 
 def test_no_loss_takes_as_many_queries_as_the_rule_of_three_and_the_price_of_the_shares() -> None:
@@ -39,19 +40,20 @@ def test_the_bound_is_where_the_capital_reaches_one_over_alpha() -> None:
     assert Bets.of_one(np.zeros(9), 0, 1).lower_bound(0.05) == 0
 
 
-@pytest.mark.parametrize("values", ["nDCG-like", "differences", RARE])
-def test_bounds_hold_at_any_time_of_stopping(values: str) -> None:
+@pytest.mark.parametrize(
+    ("values", "chances", "low"),
+    [
+        ([0.0, 0.25, 0.5, 0.75, 1.0], [0.05, 0.1, 0.15, 0.3, 0.4], 0.0),  # as of nDCG
+        ([-0.3, -0.1, 0.0, 0.1, 0.3], [0.1, 0.2, 0.4, 0.2, 0.1], -1.0),  # differences
+        ([-1.0, 0.0], [0.01, 0.99], -1.0),  # rare losses of everything
+    ],
+)
+def test_bounds_hold_at_any_time_of_stopping(values: list[float], chances: list[float], low: float) -> None:
     """Who looks after every query, and stops when the true mean is excluded, succeeds in 5% at most."""
-    random = np.random.default_rng(11)
-    draw, mean, low = {
-        "nDCG-like": (lambda: random.beta(2, 1, 300), 2 / 3, 0.0),
-        "differences": (lambda: np.clip(random.normal(0, 0.1, 300), -1, 1), 0.0, -1.0),
-        RARE: (lambda: np.where(random.random(300) < 0.01, -1.0, 0.0), -0.01, -1.0),
-    }[values]
-    excluded = 0
-    for _ in range(400):
-        grown = np.cumsum([growth(np.array([value]), np.array([mean]), low)[0] for value in draw()], axis=0)
-        excluded += bool(log_capital(grown).max() >= np.log(20))
+    random, mean = np.random.default_rng(11), np.dot(values, chances)
+    each = np.concatenate([growth(np.array([value]), np.array([mean]), low) for value in values])
+    drawn = random.choice(len(values), (400, 300), p=chances)
+    excluded = sum(log_capital(np.cumsum(each[rows], axis=0)).max() >= np.log(20) for rows in drawn)
     assert excluded <= 400 * 0.05 + 13  # three errors
 
 
@@ -59,8 +61,7 @@ def test_of_several_collections_the_least_capital_of_all_ways_to_share_a_mean_co
     random = np.random.default_rng(3)
     strata = [random.normal(0.02, 0.2, 60), random.normal(-0.01, 0.05, 40)]
     weights = np.array([0.3, 0.7])
-    low, high = -np.ones(2), np.ones(2)
-    bets = Bets(strata, weights, low, high)
+    bets = Bets(strata, weights, -np.ones(2), np.ones(2))
     means = np.linspace(-0.9995, 1, 4000)
     each = [log_capital(growth(values, means, -1.0)) for values in strata]
     for mean in (-0.2, -0.05):
@@ -74,26 +75,20 @@ def test_of_several_collections_the_least_capital_of_all_ways_to_share_a_mean_co
     assert zeros.log_capital(-0.01) == pytest.approx(shared_evenly, abs=1e-3)
 
 
-def test_the_capital_falls_with_the_mean_and_does_not_depend_on_the_order() -> None:
-    values = np.random.default_rng(4).uniform(-1, 1, 30)
-    capital = log_capital(growth(values, np.linspace(-0.9, 0.9, 50), -1.0))
-    assert (np.diff(capital) < 0).all()
-    for part, mean in product((values[::-1], np.sort(values)), (-0.3, 0.2)):
-        assert Bets.of_one(part).log_capital(mean) == pytest.approx(
-            Bets([values], ONE, -ONE, ONE).log_capital(mean)
-        )
+VALUES = np.array([0.9, -0.2, -0.3, 0.1, -0.4, -0.1])
 
 
-@pytest.mark.parametrize("judge", [None, "right", "wrong", "of another scale"])
-def test_in_every_order_of_drawing_few_reach_a_capital_against_the_true_mean(judge: str | None) -> None:
+@pytest.mark.parametrize(
+    "judged", [np.zeros(6), -VALUES, 5 * VALUES + 3], ids=["no judge", "wrong", "of another scale"]
+)
+def test_in_every_order_of_drawing_few_reach_a_capital_against_the_true_mean(judged: np.ndarray) -> None:
     """Of all 720 orders of six queries at most a share of alpha ever has a capital of 1 / alpha (Ville)."""
-    values = np.array([0.9, -0.2, -0.3, 0.1, -0.4, -0.1])
-    judged = {None: np.zeros(6), "right": values, "wrong": -values, "of another scale": 5 * values + 3}[judge]
+    orders = list(map(np.array, permutations(range(6))))
     for above in (True, False):
         best = np.array(
             [
-                BetsInOrder(values[rows], -1, 1, judged, rows).log_capital(values.mean(), above)[-1]
-                for rows in map(np.array, permutations(range(6)))
+                BetsInOrder(VALUES[rows], -1, 1, judged, rows).log_capital(VALUES.mean(), above)[-1]
+                for rows in orders
             ]
         )
         for alpha in (0.8, 0.5, 0.2, 0.05):
@@ -104,22 +99,21 @@ def test_in_every_order_of_drawing_few_reach_a_capital_against_the_true_mean(jud
 def test_a_winner_is_seldom_false_however_one_stops_and_a_good_judge_finds_it_sooner() -> None:
     random = np.random.default_rng(11)
     human = random.choice([-0.3, 0.0, 0.3], 1000, p=[0.3, 0.4, 0.3])
-    ranges = np.where(human == 0, 0, -0.3), np.where(human == 0, 0, 0.3)
+    low, high = np.where(human == 0, 0, -0.3), np.where(human == 0, 0, 0.3) + 0.2
     equal, better = human - human.mean(), human + np.where(random.random(1000) < 0.4, 0.2, 0)
     judged = better + random.normal(0, 0.05, 1000)
     wrong, after = 0, {False: [], True: []}
-    for number in range(100):
+    for number in range(60):
         drawn = random.permutation(1000)[:300]
         wrong += BetsInOrder(equal[drawn], -1, 1, -judged, drawn).decided(0.05)[1] != 0
         for by_judge in (False, True):
-            ends = (ranges[0], ranges[1] + 0.2)
             of_all = judged if by_judge else np.zeros(1000)
-            bets = BetsInOrder(better[drawn], *ends, of_all, drawn)
+            bets = BetsInOrder(better[drawn], low, high, of_all, drawn)
             decided, side = bets.decided(0.05)
             assert side >= 0
             after[by_judge].append(decided or 301)
         if number < 5:
-            low, high = bets.interval(0.05)
-            assert low < better.mean() < high
-    assert wrong <= 0.05 * 100 + 4 * np.sqrt(0.05 * 0.95 * 100)
+            interval = bets.interval(0.05)
+            assert interval[0] < better.mean() < interval[1]
+    assert wrong <= 0.05 * 60 + 4 * np.sqrt(0.05 * 0.95 * 60)
     assert np.mean(after[True]) < np.mean(after[False])

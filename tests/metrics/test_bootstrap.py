@@ -34,19 +34,51 @@ def test_is_the_stricter_of_t_tests_and_the_bootstrap() -> None:
     assert np.all(p_with_unseen(differences) > by_t)
 
 
-@pytest.mark.parametrize("queries", [25, 43])
-def test_one_query_that_carries_the_loss_seldom_passes_unseen(
-    queries: int, monkeypatch: pytest.MonkeyPatch
+def by_rates(queries: int, wins: float, samples: int) -> Float64:
+    """Differences of a binary measure with one loss in a hundred more than wins."""
+    drawn = np.random.default_rng(queries).random((queries, samples))
+    return np.where(drawn < wins, 1.0, np.where(drawn < 2 * wins + 0.01, -1.0, 0.0))
+
+
+def with_ties(samples: int, deviation: float) -> Float64:
+    """As between precisions of one model."""
+    generator = np.random.default_rng(3)
+    same = generator.random((43, samples)) < 0.4
+    return np.where(same, 0, generator.normal(-0.01 / 0.6, deviation, (43, samples)))
+
+
+LITTLE = np.random.default_rng(2).normal(-0.018, 0.045, 42)
+CARRIED = np.append(LITTLE, -0.58)
+"""One query carries the loss, as of recall@100 of two systems on DL 2019: 15% passed by the spread alone."""
+AT_THE_MARGIN: dict[str, tuple[float, Float64]] = {
+    # of a binary measure with rare losses 45, 32 and 12 in a hundred passed by their spread alone
+    "no win of 25": (0.01, by_rates(25, 0, 2000)),
+    "wins of 43": (0.01, by_rates(43, 0.1, 2000)),
+    "a win of 114": (0.01, by_rates(114, 0.01, 2000)),
+    "no win of 300": (0.01, by_rates(300, 0, 2000)),
+    "many ties": (0.01, with_ties(4000, 0.05)),
+    "many ties, little spread": (0.01, with_ties(3000, 0.02)),
+    "one query carries the loss": (
+        float(-CARRIED.mean()),
+        np.random.default_rng(3).choice(CARRIED, (43, 2000)),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AT_THE_MARGIN)
+def test_what_is_worse_by_the_margin_passes_in_at_most_one_of_twenty(
+    case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Like recall@100 of two systems on DL 2019: by the spread alone 15% and 17% passed."""
     monkeypatch.setattr(resampling, "RESAMPLES", 500)
-    little = np.random.default_rng(2).normal(-0.018, 0.045, 42)
-    population = np.append(little, -0.58)
-    differences = np.random.default_rng(3).choice(population, (queries, 2000))
-    margin = -population.mean()
-    by_t = stats.ttest_1samp(differences, -margin, alternative="greater").pvalue
-    assert (by_t < 0.05).mean() > 0.1
-    assert (p_values(differences, margin)[0] < 0.05).mean() <= 0.06
+    margin, differences = AT_THE_MARGIN[case]
+    most = 0.05 + 3 * (0.05 * 0.95 / differences.shape[1]) ** 0.5 + 0.01
+    assert (p_values(differences, margin)[0] < 0.05).mean() <= most
+    assert (p_values(-differences, margin)[1] < 0.05).mean() <= most
+    for sign in (1, -1):
+        assert (equivalence([sign * differences], margin) < 0.05).mean() <= most
+    half = len(differences) // 2
+    halves, margins = [differences[:half], differences[half:]], np.full(differences.shape[1], margin)
+    assert (noninferiority(halves, margins, np.array([0.5, 0.5]))[0] < 0.05).mean() <= most
 
 
 def test_no_difference_at_all_is_not_worse_and_one_at_the_margin_is_undecided() -> None:
@@ -55,24 +87,17 @@ def test_no_difference_at_all_is_not_worse_and_one_at_the_margin_is_undecided() 
     assert p_values(same[:43])[0].item() == pytest.approx(np.exp(-0.43))  # where 43 queries show nothing
     assert [p.item() < 0.05 for p in p_values(at_margin)] == [False, False]
     assert [p.item() for p in p_values(one)] == [1, 1]
-
-
-def test_passes_what_is_worse_by_the_margin_in_at_most_one_of_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resampling, "RESAMPLES", 500)
-    generator = np.random.default_rng(3)
-    same = generator.random((43, 4000)) < 0.4  # ties, as between precisions of one model
-    differences = np.where(same, 0, generator.normal(-0.01 / 0.6, 0.05, (43, 4000)))
-    not_worse, worse = p_values(differences)
-    assert (not_worse < 0.05).mean() <= 0.06
-    assert (worse < 0.05).mean() <= 0.06
+    strata = [np.full((40, 1), 0.1), np.full((1, 1), 0.1)]  # one query of a collection shows nothing
+    found = noninferiority(strata, np.array([0.01]), np.array([0.5, 0.5]))
+    assert [p.tolist() for p in found] == [[1], [1]]
 
 
 def test_power_is_that_of_simulated_tests() -> None:
     generator = np.random.default_rng(4)
     for effect, needed in zip((0.1, 0.5), solve_power([0.1, 0.5], np.nan, 0.05).astype(int), strict=True):
-        drawn = generator.normal(effect, 1, (4000, needed))
+        drawn = generator.normal(effect, 1, (2000, needed))
         p = stats.ttest_1samp(drawn, 0, axis=1, alternative="greater").pvalue
-        assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.03)
+        assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.035)
         fewer, power = (
             stats.nct.sf(stats.t.ppf(0.95, n - 1), n - 1, effect * n**0.5) for n in (needed - 1, needed)
         )
@@ -90,12 +115,6 @@ def test_numbers_of_queries_by_published_tables() -> None:
     assert solve_power(np.nan, 1, 0.05) == np.inf
 
 
-def test_one_query_of_a_collection_shows_nothing() -> None:
-    strata = [np.full((40, 1), 0.1), np.full((1, 1), 0.1)]
-    found = noninferiority(strata, np.array([0.01]), np.array([0.5, 0.5]))
-    assert [p.tolist() for p in found] == [[1], [1]]
-
-
 def test_equivalence_is_the_larger_of_two_one_sided_tests() -> None:
     differences = np.random.default_rng(1).normal([0.0, 0.008, -0.03], 0.03, (60, 3))
     expected = np.maximum(p_with_unseen(differences), p_with_unseen(-differences))
@@ -105,14 +124,3 @@ def test_equivalence_is_the_larger_of_two_one_sided_tests() -> None:
     assert equivalence([-differences], 0.01) == pytest.approx(found, abs=0.02)
     same, apart = np.zeros((300, 1)), np.full((300, 1), 0.02)
     assert (equivalence([same], 0.01).item() < 0.05, equivalence([apart], 0.01).item() > 0.9) == (True, True)
-
-
-def test_what_differs_by_the_margin_is_equivalent_in_at_most_one_of_twenty(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(resampling, "RESAMPLES", 500)
-    generator = np.random.default_rng(3)
-    same = generator.random((43, 3000)) < 0.4  # ties, as between precisions of one model
-    for side in (-1, 1):
-        differences = np.where(same, 0, generator.normal(side * 0.01 / 0.6, 0.02, (43, 3000)))
-        assert (equivalence([differences], 0.01) < 0.05).mean() <= 0.06

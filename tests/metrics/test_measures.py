@@ -107,13 +107,10 @@ def test_each_rule_by_hand(score_lists: Scorer, measure: str, expected: float) -
     assert score_lists([RANKED], [JUDGED], measure).item() == pytest.approx(expected)
 
 
-def test_err_takes_the_grades_of_gdeval(score_lists: Scorer) -> None:
-    assert score_lists([[1, 2]], [{1: 4, 2: 4}], "err@2").item() == 15 / 16 + 1 / 16 * 15 / 16 / 2
+def test_grades_past_what_a_measure_can_hold_are_refused(score_lists: Scorer) -> None:
+    assert score_lists([[1, 2]], [{1: 4, 2: 4}], "err@2").item() == 15 / 16 + 1 / 16 * 15 / 16 / 2  # gdeval's
     with pytest.raises(InputError, match="grade 5 with err"):
         score_lists([[1]], [{2: 5}], "err@5")
-
-
-def test_grade_past_what_gain_exp_can_hold_is_refused(score_lists: Scorer) -> None:
     with pytest.raises(InputError, match="grade 2000 with gain=exp"):
         score_lists([[1]], [{1: 2000}], "dcg(gain=exp)@5")
 

@@ -57,32 +57,20 @@ def test_spelled_out_defaults_are_read_and_not_printed(measure: Measure) -> None
     [
         ("nDCG@10", "ndcg@10"),
         ("RR@10", "mrr@10"),
-        ("RR", "mrr"),
         ("recip_rank", "mrr"),
         ("AP@100", "map@100"),
-        ("AP(rel=2)@1000", "map(rel=2)@1000"),
         ("map_cut_10", "map@10"),
-        ("map_cut.10", "map@10"),
         ("R@100", "recall@100"),
-        ("recall_100", "recall@100"),
         ("recall_at_100", "recall@100"),
         ("P@10", "precision@10"),
         ("P_10", "precision@10"),
-        ("P.10", "precision@10"),
         ("ndcg_cut_10", "ndcg@10"),
-        ("ndcg_at_10", "ndcg@10"),
         ("Rprec", "r_precision"),
-        ("R_Precision", "r_precision"),
-        ("Rprec(rel=2)", "r_precision(rel=2)"),
         ("success_5", "success@5"),
-        ("Judged@10", "judged@10"),
-        ("recall(cap=true)@10", "recall(cap=true)@10"),
         ("recall(rel=2,cap=True)@10", "recall(cap=true,rel=2)@10"),
         ("recall(cap=false,rel=1)@10", "recall@10"),
         ("ndcg(gain=exp,ideal=retrieved)@5", "ndcg(gain=exp,ideal=retrieved)@5"),
-        ("map(norm=retrieved)", "map(norm=retrieved)"),
         ("ndcg()@010", "ndcg@10"),
-        ("Bpref(rel=2)", "bpref(rel=2)"),
         ("infAP", "infap"),
         ("RBP(p=.50)@20", "rbp(p=0.5)@20"),
         ("RBP(rel=2,p=0.8)", "rbp(rel=2)"),
@@ -99,20 +87,17 @@ def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
     ("text", "parts"),
     [
         ("ndgc@20", ["unknown measure 'ndgc@20'", "nearest is ndcg@20"]),
-        ("recal@5", ["nearest is recall@5"]),
         ("rprecision", ["nearest is r_precision."]),
         ("quality", ["unknown measure 'quality'", "Allowed: precision, recall"]),
         ("", ["unknown measure ''"]),
         ("ndcg", ["no cutoff", "ndcg@10"]),
         ("r_precision@5", ["has a cutoff", "r_precision alone"]),
         ("ndcg@0", ["cutoff '0'", "from 1"]),
-        ("ndcg@-3", ["cutoff '-3'"]),
         ("ndcg@1.5", ["cutoff '1.5'"]),
         ("ndcg@", ["cutoff ''"]),
         ("ndcg@99999999999999999999999", ["cutoff"]),
         ("ndcg@١", ["cutoff"]),
         ("ndcg(gian=exp)@5", ["no parameter 'gian'", "Allowed: gain, ideal", "nearest is gain"]),
-        ("ndcg(rel=2)@5", ["no parameter 'rel'", "Allowed: gain, ideal"]),
         ("judged(rel=2)@5", ["no parameter 'rel'", "Allowed: unjudged"]),
         ("dcg(gain=expo)@5", ["gain=expo", "Allowed: gain=linear, gain=exp", "nearest is gain=exp"]),
         ("recall(cap)@5", ["cap=", "cap=false, cap=true"]),
@@ -120,10 +105,7 @@ def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
         ("recall(rel=two)@5", ["rel=two"]),
         ("recall(rel=2,rel=2)@5", ["duplicate parameter 'rel'"]),
         ("rbp(p=1)@5", ["p=1 in measure", "a share between 0 and 1"]),
-        ("rbp(p=0.0)@5", ["p=0.0 in measure"]),
-        ("map(unjudged=gone)", ["Allowed: unjudged=kept, unjudged=removed"]),
         ("ndcg@10)", ["cannot be read"]),
-        ("ndcg(gain=exp@10", ["cannot be read"]),
     ],
 )
 def test_errors_name_what_is_wrong_and_what_is_near(text: str, parts: list[str]) -> None:
@@ -145,11 +127,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_lists_are_split_outside_parentheses() -> None:
     names = ["ndcg@10", "recall(cap=true,rel=2)@5", "map"]
     assert [str(m) for m in parse_measures("nDCG@10, recall(rel=2,cap=true)@5,AP")] == names
-    assert [str(m) for m in parse_measures(names)] == names
-
-
-def test_a_measure_named_twice_is_kept_once() -> None:
-    assert [str(m) for m in parse_measures("ndcg@10,map,nDCG_cut_10")] == ["ndcg@10", "map"]
+    assert [str(m) for m in parse_measures([*names, "nDCG_cut_10"])] == names  # each once
 
 
 @pytest.mark.parametrize("texts", ["", [], "ndcg@10,", ","])

@@ -33,8 +33,10 @@ def samples(judge: str, labelled: int, times: int = 400) -> tuple[float, list[Sh
     return float(human.mean()), made
 
 
-@pytest.mark.parametrize("labelled", [20, 100])
-@pytest.mark.parametrize("judge", ["right", "noisy", "coin", "turned", "constant", "off on one in twenty"])
+@pytest.mark.parametrize(
+    ("judge", "labelled"),
+    [("right", 20), ("noisy", 100), ("turned", 20), ("constant", 20), ("off on one in twenty", 20)],
+)
 def test_the_interval_holds_the_mean_whatever_the_judge(judge: str, labelled: int) -> None:
     truth, made = samples(judge, labelled)
     held = np.mean([each.ci_low - 1e-12 <= truth <= each.ci_high + 1e-12 for each in made])
@@ -44,19 +46,16 @@ def test_the_interval_holds_the_mean_whatever_the_judge(judge: str, labelled: in
         assert each.ci_high - each.ci_low <= alone.ci_high - alone.ci_low + 1e-12
         assert 0 <= each.weight <= 1
         assert labelled - 1e-9 <= each.effective_labels <= QUERIES
-
-
-def test_a_useful_judge_saves_labels_and_a_useless_one_costs_none() -> None:
-    _, noisy = samples("noisy", 50)
-    _, turned = samples("turned", 50)
-    narrower = [
-        (each.ci_high - each.ci_low) / (each.without_judge.ci_high - each.without_judge.ci_low)
-        for each in noisy
-    ]
-    assert np.mean(narrower) < 0.8
-    assert np.median([each.effective_labels for each in noisy]) > 70
-    assert {each.weight for each in turned} == {0}
-    assert all(each.difference == each.without_judge.difference for each in turned)
+    if judge == "turned":  # it costs no labels
+        assert {each.weight for each in made} == {0}
+        assert all(each.difference == each.without_judge.difference for each in made)
+    if judge == "noisy":  # it saves some
+        wide, narrow = (
+            [each.ci_high - each.ci_low for each in of]
+            for of in ([each.without_judge for each in made], made)
+        )
+        assert np.mean(narrow) < 0.8 * np.mean(wide)
+        assert np.median([each.effective_labels for each in made]) > 140
 
 
 def test_without_a_judge_the_interval_is_that_of_the_t_test() -> None:

@@ -27,8 +27,12 @@ def test_the_interval_is_scipy_s() -> None:
     values = np.random.default_rng(1).beta(0.5, 0.7, size=(43, 3))
     theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert np.allclose(ends([values]), (theirs.low, theirs.high), rtol=1e-12)
-    large = np.ldexp(values, 900)  # whose squares are no floats
-    assert np.ldexp(ends([values]), 900).tolist() == ends([large]).tolist()
+    for power in (-900, 900):  # with which squares are no floats
+        scaled = estimate([np.ldexp(values, power)])
+        assert scaled.p.tolist() == estimate([values]).p.tolist()
+        assert np.ldexp(ends([values]), power).tolist() == np.array(scaled.ends).T.tolist()
+    with pytest.raises(ValueError, match="no query"):
+        ends([np.empty((0, 2))])
 
 
 @pytest.mark.parametrize(
@@ -111,15 +115,15 @@ def test_queries_that_collections_share_are_one_draw() -> None:
 
 def test_macro_intervals_of_translations_hold_the_mean_as_often_as_they_say() -> None:
     """As of 26 languages of one data set, of which they held it in 46%."""
-    strata, weights = translations(26, 50, 1000), np.full(26, 1 / 26)
+    strata, weights = translations(26, 50, 500), np.full(26, 1 / 26)
     ids = [f"q{number}" for number in range(50)]
     made = estimate(*by_query(strata, weights, [ids] * 26), low=0, high=1)
     low, high = np.array(made.ends, dtype=np.float64).T
-    assert 0.93 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.97
+    assert 0.92 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
     some = [values[start:] for start, values in enumerate(strata[:8])]  # each language lacks some
     made = estimate(*by_query(some, np.full(8, 1 / 8), [ids[start:] for start in range(8)]), low=0, high=1)
     low, high = np.array(made.ends, dtype=np.float64).T
-    assert 0.93 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
+    assert 0.92 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
     differences = [one - other for one, other in zip(strata[:13], strata[13:], strict=True)]
     differences = [each + 0.3 * (strata[0] - strata[1]) for each in differences]
     found = randomization_test(
@@ -131,19 +135,14 @@ def test_macro_intervals_of_translations_hold_the_mean_as_often_as_they_say() ->
 @pytest.mark.parametrize("skewed", [False, True])
 def test_intervals_hold_the_mean_as_often_as_they_say(skewed: bool) -> None:
     generator = np.random.default_rng(6)
-    values = generator.beta(2, 1.1, (43, 20_000))
+    values = generator.beta(2, 1.1, (43, 5_000))
     if skewed:  # differences that are ties in nine queries of ten
-        values = generator.normal(0.1, 0.3, (200, 20_000)) * (generator.random((200, 20_000)) < 0.1)
+        values = generator.normal(0.1, 0.3, (200, 5_000)) * (generator.random((200, 5_000)) < 0.1)
     low, high = ends([values])
     mean = 0.01 if skewed else 2 / 3.1
     shown = ~np.isnan(low)
     assert shown.mean() > 0.95
     assert 0.93 < ((low <= mean) & (mean <= high))[shown].mean() < 0.97
-
-
-def test_no_query_is_refused() -> None:
-    with pytest.raises(ValueError, match="no query"):
-        ends([np.empty((0, 2))])
 
 
 @pytest.mark.parametrize("n_queries", [2, 5, 43, 6980])
@@ -169,12 +168,6 @@ def test_p_values_are_scipy_s(n_queries: int) -> None:
 def test_t_test_by_hand() -> None:
     # mean 2, deviation 1: t = 2 sqrt(3), and p = 1 - t / sqrt(t^2 + 2) with two degrees of freedom
     assert estimate([np.array([[1.0], [2.0], [3.0]])]).p.item() == pytest.approx(1 - np.sqrt(12 / 14))
-
-
-@pytest.mark.parametrize("power", [-600, 600])  # whose square is no longer a float
-def test_t_test_does_not_depend_on_the_scale(power: int) -> None:
-    differences = np.random.default_rng(5).normal(0.05, 0.2, (50, 4))
-    assert estimate([np.ldexp(differences, power)]).p.tolist() == estimate([differences]).p.tolist()
 
 
 def test_holm_by_hand() -> None:
@@ -313,7 +306,3 @@ def test_extreme_columns() -> None:
         assert estimate([nothing]).p.tolist() == [1, 1]
     assert estimate([STRATA[0]], np.ones(1)).freedom == pytest.approx([39] * 3)
     assert estimate([one, one[:1]], np.array([0.5, 0.5])).p == [1]  # its spread is not known
-    tiny = [values * 1e-200 for values in STRATA]
-    weights = np.full(3, 1 / 3)
-    assert estimate(tiny, weights).p == pytest.approx(estimate(STRATA, weights).p)
-    assert (estimate(tiny, weights).errors > 0).all()
