@@ -62,7 +62,7 @@ def shown(width: int, *tables: Table) -> str:
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@pytest.mark.parametrize("width", [60, 100, 140])
 def test_the_terminal_shows_every_figure_whole(comparison: Comparison, width: int) -> None:
     text = shown(width, *comparison.tables())
     for figure in (
@@ -146,11 +146,7 @@ def test_summary_has_a_row_per_result_and_every_measure() -> None:
     ]
     lines = shown(100, summary_table(records, 3)).splitlines()
     assert lines[0].startswith("2 of 3 benchmarks finished")
-    assert [cell.strip() for cell in lines[4].split("│")[1:-1]] == ["one", "0.5000", "", "2.5", "1 of 2"]
-    assert [cell.strip() for cell in lines[5].split("│")[1:-1]] == [
-        "two",
-        "0.2500",
-        "0.1250",
-        "0.0",
-        "0 of 1",
+    assert [line.strip("│ ").split() for line in lines[4:6]] == [
+        ["one", "│", "0.5000", "│", "│", "2.5", "│", "1", "of", "2"],
+        ["two", "│", "0.2500", "│", "0.1250", "│", "0.0", "│", "0", "of", "1"],
     ]

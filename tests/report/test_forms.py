@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipeline.comparison.side_by_side import Comparison, compare
+from pipeline import compare
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.table import SOFT_HYPHEN, Table, html_table, text_table, transposed
 from pipeline.report.page.render import render_page
 from pipeline.report.renderings import csv_text, latex, markdown, terminal_parts

@@ -12,9 +12,8 @@ import yaml
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from typer.testing import CliRunner
 
-from pipeline import load_config, run_benchmark
+from pipeline import InputError, run_benchmark
 from pipeline.cli import app
-from pipeline.core.errors import InputError
 from pipeline.results.exchange import model_index, task_of, write_mteb
 from pipeline.results.folder import SavedResult, read_result
 
@@ -25,14 +24,13 @@ MEASURES = ["ndcg@10", "recall@100", "success@5", "ndcg(gain=exp)@10", "map"]
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The result folder of a suite of two collections, searched with BM25."""
     folder = tmp_path_factory.mktemp("exchange")
-    config = folder / "c.yaml"
-    config.write_text(
-        "name: mine\ndata: {collections: {whole: {source: sample}, part: {source: sample, queries: 40}}}\n"
-        f"model: {{backend: bm25}}\nevaluate: {{measures: {json.dumps(MEASURES)}}}\n"
-        f"cache: {folder}/i\noutput: {folder}/out\n",
-        encoding="utf-8",
-    )
-    run_benchmark(load_config(config))
+    sample = {"source": "sample"}
+    config = {
+        "name": "mine", "data": {"collections": {"whole": sample, "part": sample | {"queries": 40}}},
+        "model": {"backend": "bm25"}, "evaluate": {"measures": MEASURES}, "cache": str(folder / "i"),
+        "output": str(folder / "out"),
+    }  # fmt: skip
+    run_benchmark(config)
     return folder / "out" / "mine"
 
 
@@ -86,32 +84,21 @@ def test_results_of_several_models_and_two_of_one_collection_are_refused(
             write()
 
 
-MINILM = {"backend": "native", "name": "all-minilm-l6-v2"}
+MINILM = {"backend": "flag", "name": "all-minilm-l6-v2"}
+
+
+SMALL = {"precision": "bf16", "truncate_dim": 64, "vector_precision": "binary"}
+JUDGE = {"backend": "flag", "name": "/home/me/judge", "precision": "bf16"}
 
 
 @pytest.mark.parametrize(
     ("model", "more", "name"),
     [
         ({"backend": "bm25", "name": "all-minilm-l6-v2"}, {}, "bm25 (k1=0.9, b=0.4)"),
-        (MINILM, {}, "all-minilm-l6-v2"),
-        (
-            {
-                **MINILM,
-                "backend": "flag",
-                "precision": "bf16",
-                "truncate_dim": 64,
-                "vector_precision": "binary",
-            },
-            {},
-            "all-minilm-l6-v2 (bf16, 64 dimensions, binary vectors)",
-        ),
+        (MINILM | SMALL, {}, "all-minilm-l6-v2 (bf16, 64 dimensions, binary vectors)"),
         (MINILM, {"index": {"factory": "IVF16,Flat"}}, "all-minilm-l6-v2, index IVF16,Flat"),
-        ({**MINILM, "name": "/home/me/models/mine"}, {}, "mine"),
-        (
-            {"backend": "bm25"},
-            {"rerank": {"backend": "flag", "name": "/home/me/judge", "precision": "bf16"}},
-            "bm25 (k1=0.9, b=0.4), reranked by judge (bf16)",
-        ),
+        (MINILM | {"name": "/home/me/models/mine"}, {}, "mine"),
+        ({"backend": "bm25"}, {"rerank": JUDGE}, "bm25 (k1=0.9, b=0.4), reranked by judge (bf16)"),
         ({"backend": "precomputed", "passages": "/p.npy", "queries": "/q.npy"}, {}, "whole"),
     ],
 )
@@ -133,13 +120,8 @@ def test_shipped_collections_are_tasks_of_mteb() -> None:
     assert task(**swahili, subset="sw") == {"task": "MIRACLRetrieval", "languages": ("swa-Latn",)}
     assert task(**swahili, subset=None) is None
     assert task(**{**swahili, "queries": 50}, subset="sw") is None
-    bright = {
-        "source": "bright",
-        "path": "mteb/BRIGHT",
-        "domain": "pony",
-        "split": "examples",
-        "subset": None,
-    }
+    bright = {"source": "bright", "path": "mteb/BRIGHT", "domain": "pony"}
+    bright |= {"split": "examples", "subset": None}
     short, long = task(**bright, documents="short"), task(**bright, documents="long")
     assert short == {"task": "BrightPonyRetrieval", "split": "standard", "languages": ("eng-Latn",)}
     assert long == {"task": "BrightPonyLongRetrieval", "split": "long", "languages": ("eng-Latn",)}

@@ -15,39 +15,55 @@ from pipeline.core.errors import InputError
 from pipeline.results.folder import read_result
 
 
+def put(key: str, value: object) -> Callable[[Path], object]:
+    """Gives `metrics.json` another value."""
+
+    def change(folder: Path) -> None:
+        metrics = folder / "metrics.json"
+        metrics.write_text(json.dumps(json.loads(metrics.read_text(encoding="utf-8")) | {key: value}))
+
+    return change
+
+
+def edit(change: Callable[[str], str]) -> Callable[[Path], object]:
+    """Changes `per_query.csv`."""
+
+    def apply(folder: Path) -> None:
+        table = folder / "per_query.csv"
+        table.write_text(change(table.read_text(encoding="utf-8")), encoding="utf-8")
+
+    return apply
+
+
+def content(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
+
+
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
-        (lambda folder: shutil.rmtree(folder), "does not exist"),
+        (shutil.rmtree, "does not exist"),
         (lambda folder: [path.unlink() for path in folder.iterdir()], "is not a result folder"),
         (lambda folder: (folder / "manifest.json").unlink(), "is not finished: it has no manifest.json"),
         (lambda folder: (folder / "per_query.csv").unlink(), "is not finished: it has no per_query.csv"),
-        (lambda folder: (folder / "metrics.json").write_text("{"), "metrics.json is not a JSON object"),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json is not a JSON object"),
-        (
-            lambda folder: (folder / "manifest.json").write_text("{}"),
-            "'recipes' in manifest.json: Field",
-        ),
-        (lambda folder: (folder / "metrics.json").write_text("{}"), "is damaged"),
-        (lambda folder: _put(folder, "name", "\ud800"), "metrics.json is not a JSON object"),
-        (lambda folder: _put(folder, "name", ""), "'name' in metrics.json"),
-        (lambda folder: _put(folder, "passages", 0), "'passages' in metrics.json"),
-        (lambda folder: _put(folder, "stages", [{"stage": 5}]), "'stages.0.stage' in metrics.json"),
-        (lambda folder: _put(folder, "index", {"factory": "IVF16"}), "'index.parameters' in metrics.json"),
-        (lambda folder: _put(folder, "passages", "many"), "'passages' in metrics.json"),
-        (
-            lambda folder: (folder / "manifest.json").write_text('{"recipes": {"data": {}}, "config": 5}'),
-            "'config' in manifest.json: Input should be an object",
-        ),
-        (lambda folder: _put(folder, "metrics", {"mrr@10": 10**400, "ndcg@10": 0}), "is damaged"),
-        (lambda folder: (folder / "per_query.csv").write_text(""), "is damaged"),
-        (lambda folder: _edit(folder, lambda text: text[:-9]), "is damaged"),
-        (lambda folder: _edit(folder, lambda text: text[: text.rindex("q")]), "counts 114 queries"),
-        (lambda folder: _edit(folder, lambda text: text.replace("q002", "q001")), "has 113 in 114 rows"),
-        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "nan")), "the mean of"),
-        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "0.9", 1)), "the mean of"),
-        (lambda folder: _edit(folder, lambda text: text.replace("1.0", "one", 1)), "is damaged"),
-        (lambda folder: _edit(folder, lambda text: text.replace("mrr@10", "mrr@11")), "other measures"),
+        (content("metrics.json", "{"), "metrics.json is not a JSON object"),
+        (content("manifest.json", "[]"), "manifest.json is not a JSON object"),
+        (content("manifest.json", "{}"), "'recipes' in manifest.json: Field"),
+        (content("metrics.json", "{}"), "is damaged"),
+        (put("name", "\ud800"), "metrics.json is not a JSON object"),
+        (put("name", ""), "'name' in metrics.json"),
+        (put("passages", 0), "'passages' in metrics.json"),
+        (put("stages", [{"stage": 5}]), "'stages.0.stage' in metrics.json"),
+        (put("index", {"factory": "IVF16"}), "'index.parameters' in metrics.json"),
+        (put("metrics", {"mrr@10": 10**400, "ndcg@10": 0}), "is damaged"),
+        (content("per_query.csv", ""), "is damaged"),
+        (edit(lambda text: text[:-9]), "is damaged"),
+        (edit(lambda text: text[: text.rindex("q")]), "counts 114 queries"),
+        (edit(lambda text: text.replace("q002", "q001")), "has 113 in 114 rows"),
+        (edit(lambda text: text.replace("1.0", "nan")), "the mean of"),
+        (edit(lambda text: text.replace("1.0", "0.9", 1)), "the mean of"),
+        (edit(lambda text: text.replace("1.0", "one", 1)), "is damaged"),
+        (edit(lambda text: text.replace("mrr@10", "mrr@11")), "other measures"),
     ],
 )
 def test_what_is_no_whole_result_is_refused(
@@ -75,16 +91,6 @@ def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> 
     assert result.record.model_dump()["weather"] == ["rain"]
     assert (result.manifest.config, result.manifest.hardware.found()) == ({}, {})
     assert compare([folder]).results[0].index_bytes == 5
-
-
-def _put(folder: Path, key: str, value: object) -> None:
-    metrics = folder / "metrics.json"
-    metrics.write_text(json.dumps(json.loads(metrics.read_text(encoding="utf-8")) | {key: value}))
-
-
-def _edit(folder: Path, change: Callable[[str], str]) -> None:
-    table = folder / "per_query.csv"
-    table.write_text(change(table.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def test_a_folder_of_results_names_them(finished: Path) -> None:

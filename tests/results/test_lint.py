@@ -39,22 +39,22 @@ def scores(random: np.random.Generator) -> dict[str, Any]:
     return {**found, "main_score": found["ndcg_at_10"]}
 
 
-def test_what_is_planted_in_a_thousand_files_is_found_and_nothing_else(tmp_path: Path) -> None:
+def test_what_is_planted_in_hundreds_of_files_is_found_and_nothing_else(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     planted: dict[str, str] = {}
-    for number in range(1000):
+    for number in range(300):
         path = tmp_path / f"model-{number}" / "revision" / "Task.json"
         path.parent.mkdir(parents=True)
         entry = scores(random)
-        if number % 50 == 0:
-            identity = list(PLANTED)[number // 50 % len(PLANTED)]
+        if number % 15 == 0:
+            identity = list(PLANTED)[number // 15 % len(PLANTED)]
             name, value = PLANTED[identity]
             planted[str(path)] = identity
             entry[name] = value
         content = {"task_name": "Task", "mteb_version": "2.20.0", "scores": {"test": [entry]}}
         path.write_text(json.dumps(content), encoding="utf-8")
     found = lint([tmp_path])
-    assert (found.files, {each.file for each in found.found}) == (1000, set(planted))
+    assert (found.files, {each.file for each in found.found}) == (300, set(planted))
     for path, identity in planted.items():
         said = {each.identity for each in found.found if each.file == path}
         named = {"ndcg@1 = precision@1": "ndcg@1 <= precision@1"}.get(identity, identity)

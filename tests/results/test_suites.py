@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import compare, load_config, run_benchmark, run_benchmarks
+from pipeline import InputError, compare, load_config, run_benchmark, run_benchmarks
 from pipeline.cli import app
 from pipeline.config import Config
-from pipeline.core.errors import InputError
 from pipeline.encoders import Encoder
 from pipeline.engines import LocalEngine
 from pipeline.results.suite_folder import SuiteResult, read_suite_result
@@ -27,17 +26,28 @@ NAMES = ("small", "middle", "large")
 MEASURES = ["ndcg@10", "mrr@10"]
 
 
-@pytest.fixture
-def place(three_collections: Path, tmp_path: Path) -> Path:
-    """A folder with copies of the collections and a config of all three, that runs BM25."""
-    shutil.copytree(three_collections, tmp_path, dirs_exist_ok=True)
+def write_config(folder: Path) -> Path:
+    """The config of a suite of three collections beside it, that runs BM25."""
     listed = ", ".join(f"{name}: {{source: beir, path: {name}}}" for name in NAMES)
-    (tmp_path / "c.yaml").write_text(
+    (folder / "c.yaml").write_text(
         f"name: three\ndata: {{collections: {{{listed}}}}}\nmodel: {{backend: bm25}}\n"
-        f"evaluate: {{measures: {json.dumps(MEASURES)}}}\ncache: {tmp_path}/i\noutput: {tmp_path}/out\n",
+        f"evaluate: {{measures: {json.dumps(MEASURES)}}}\ncache: {folder}/i\noutput: {folder}/out\n",
         encoding="utf-8",
     )
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def place(three_collections: Path, tmp_path: Path) -> Path:
+    """A folder with copies of the collections and the config."""
+    return write_config(Path(shutil.copytree(three_collections, tmp_path, dirs_exist_ok=True)))
+
+
+@pytest.fixture(scope="module")
+def shared(three_collections: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, for tests that change nothing of the collections: they share a cache."""
+    folder = tmp_path_factory.mktemp("suites")
+    return write_config(Path(shutil.copytree(three_collections, folder, dirs_exist_ok=True)))
 
 
 def config_in(place: Path, *changes: str) -> Config:
@@ -54,66 +64,53 @@ def command(place: Path, *arguments: str) -> Any:
     return CliRunner().invoke(app, ["run", str(place / "c.yaml"), *arguments])
 
 
-def test_a_macro_mean_is_the_mean_of_the_single_runs(place: Path) -> None:
-    result = run(place)
+def test_a_macro_mean_is_the_mean_of_the_single_runs(shared: Path) -> None:
+    result = run(shared)
     single = {}
     for name in NAMES:
         data = f"data={{source: beir, path: {name}}}"
-        single[name] = run_benchmark(config_in(place, f"name=alone-{name}", data)).record
+        single[name] = run_benchmark(config_in(shared, f"name=alone-{name}", data)).record
     for measure in MEASURES:
         means = [single[name].metrics[measure] for name in NAMES]
         assert result.metrics["metrics"][measure] == pytest.approx(np.mean(means), abs=1e-12)
         low, high = result.metrics["intervals"][measure]
         assert low < np.mean(means) < high
     for name in NAMES:
-        files = {path.name for path in (place / "out/three" / name).iterdir()}
+        files = {path.name for path in (result.folder / name).iterdir()}
         assert files == {"metrics.json", "per_query.csv", "run.trec", "manifest.json"}
         assert result.results[name].record.metrics == single[name].metrics
-    written = json.loads((place / "out/three/suite.json").read_text(encoding="utf-8"))
+    written = json.loads((result.folder / "suite.json").read_text(encoding="utf-8"))
     assert written == result.metrics
-    assert written["collections"] == list(NAMES)
-    assert result.record.queries == 105
-    assert list(read_suite_result(place / "out/three").results) == list(NAMES)
+    assert (written["collections"], written["queries"]) == (list(NAMES), 105)
+    assert list(read_suite_result(result.folder).results) == list(NAMES)
 
 
-def test_main_measures_that_differ_have_a_mean_of_their_own(place: Path) -> None:
-    listed = [f"  {name}: {{data: {{source: beir, path: {name}}}}}\n" for name in NAMES[:2]]
+def test_main_measures_and_groups_have_means_of_their_own(shared: Path) -> None:
+    listed = [f"  {name}: {{data: {{source: beir, path: {name}}}, group: two}}\n" for name in NAMES[:2]]
     listed.append("  large: {data: {source: beir, path: large}, main_measure: R@5}\n")
     text = f"main_measure: mrr@10\ncollections:\n{''.join(listed)}"
-    (place / "suite.yaml").write_text(text, encoding="utf-8")
-    result = run(place, "data={suite: ./suite.yaml}")
+    (shared / "suite.yaml").write_text(text, encoding="utf-8")
+    result = run(shared, "data={suite: ./suite.yaml}", "name=main")
     main = dict.fromkeys(NAMES[:2], "mrr@10") | {"large": "recall@5"}
     assert result.metrics["main_measures"] == main
     assert list(result.metrics["metrics"]) == [*MEASURES, "main measures"]
-    means = [result.results[name].record.metrics[measure] for name, measure in main.items()]
-    assert result.metrics["metrics"]["main measures"] == pytest.approx(np.mean(means), abs=1e-12)
+    for measure, of_each in (("mrr@10", dict.fromkeys(NAMES, "mrr@10")), ("main measures", main)):
+        means = [result.results[name].record.metrics[of_each[name]] for name in NAMES]
+        mean = (sum(means[:2]) / 2 + means[2]) / 2  # a group counts as one collection
+        assert result.metrics["metrics"][measure] == pytest.approx(mean, abs=1e-12)
     (table,) = result.tables()
     assert table.columns[-1].name == "main measures"
     assert "main measures: mrr@10 of small, middle; recall@5 of large." in table.notes
     made = compare([result.folder, result.folder], "main", margin=0.1)
-    assert (made.measure, made.results[0].mean) == ("main measures", pytest.approx(np.mean(means)))
+    assert (made.measure, made.results[0].mean) == ("main measures", pytest.approx(mean))
     assert list(made.results[0].by_collection.values()) == pytest.approx(means)
     assert made.notes[0].startswith("main measures: mrr@10 of small")
-    said = CliRunner().invoke(app, ["gate", str(result.folder), "--baseline", str(result.folder),
-                                    "--measure", "main measures", "--json"])  # fmt: skip
+    gate = ["gate", str(result.folder), "--baseline", str(result.folder), "--measure", "main measures"]
+    said = CliRunner().invoke(app, [*gate, "--json"])
     assert json.loads(said.stdout)["measures"][0]["measure"] == "main measures"
-    page = place / "page.html"
-    said = CliRunner().invoke(app, ["report", str(result.folder), "--html", str(page)])
-    assert said.exit_code == 0, said.stderr
+    page = shared / "page.html"
+    assert CliRunner().invoke(app, ["report", str(result.folder), "--html", str(page)]).exit_code == 0
     assert "main measures" in page.read_text(encoding="utf-8")
-
-
-def test_collections_of_one_group_count_as_one(place: Path) -> None:
-    listed = [f"  {name}: {{data: {{source: beir, path: {name}}}, group: two}}\n" for name in NAMES[:2]]
-    listed.append("  large: {data: {source: beir, path: large}, main_measure: 'recall@5'}\n")
-    (place / "suite.yaml").write_text(f"collections:\n{''.join(listed)}", encoding="utf-8")
-    result = run(place, "data={suite: ./suite.yaml}")
-    means = [result.results[name].record.metrics["mrr@10"] for name in NAMES]
-    assert result.metrics["metrics"]["mrr@10"] == pytest.approx(
-        (sum(means[:2]) / 2 + means[2]) / 2, abs=1e-12
-    )
-    assert "recall@5" in result.results["large"].record.metrics
-    assert list(result.metrics["metrics"]) == MEASURES  # those that all have
 
 
 def missing(place: Path) -> None:
@@ -137,19 +134,19 @@ def test_a_collection_that_cannot_be_read_is_left_out_and_made_by_the_next_run(
     assert "let people judge" not in said.stdout
     saved = read_suite_result(place / "out/three")
     assert list(saved.results) == ["small", "large"]
-    assert list(saved.record.failed) == ["middle"]
-    assert saved.record.metrics == {}
+    assert (list(saved.record.failed), saved.record.metrics) == (["middle"], {})
     shutil.rmtree(place / "middle", ignore_errors=True)
     shutil.copytree(three_collections / "middle", place / "middle")
     again = run(place)
     assert again.metrics["failed"] == {}
-    reused = {name: again.results[name].reused for name in NAMES}
-    assert reused["middle"] == []
-    assert "search" in reused["small"]
-    assert "search" in reused["large"]
+    assert ["search" in again.results[name].reused for name in NAMES] == [True, False, True]
 
 
-def test_a_suite_of_which_nothing_can_be_read_is_refused_and_writes_nothing(place: Path) -> None:
+def test_what_cannot_be_run_is_refused_and_writes_nothing(place: Path) -> None:
+    shutil.copytree(place / "small", place / "copy")
+    said = command(place, "--set", "data.collections.again={source: beir, path: copy}")
+    assert said.exit_code == 2
+    assert "three: the collections 'small' and 'again' are the same data" in said.stderr
     for name in NAMES:
         shutil.rmtree(place / name)
     said = command(place)
@@ -158,43 +155,29 @@ def test_a_suite_of_which_nothing_can_be_read_is_refused_and_writes_nothing(plac
     assert not (place / "out").exists()
 
 
-def test_the_same_collection_twice_is_refused(place: Path) -> None:
-    shutil.copytree(place / "small", place / "copy")
-    said = command(place, "--set", "data.collections.again={source: beir, path: copy}")
-    assert said.exit_code == 2
-    assert "three: the collections 'small' and 'again' are the same data" in said.stderr
-    assert not (place / "out").exists()
-
-
-def test_all_are_checked_before_the_first_is_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[tuple[str, str]] = []
-    for name in ("check", "run"):
-        whole = getattr(Benchmark, name)
-
-        def noted(self: Benchmark, name: str = name, whole: Any = whole) -> Any:
-            order.append((name, self.config.name))
-            return whole(self)
-
-        monkeypatch.setattr(Benchmark, name, noted)
-    run(place)
-    assert order[:3] == [("check", name) for name in NAMES]
-    assert [name for what, name in order if what == "run"] == list(NAMES)
-
-
-def test_a_suite_that_is_interrupted_goes_on_where_it_stopped(
+def test_all_are_checked_first_and_an_interrupted_suite_goes_on_where_it_stopped(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = Benchmark.run
+    order: list[tuple[str, str]] = []
+    check, work = Benchmark.check, Benchmark.run
 
-    def interrupt(self: Benchmark) -> Any:
+    def noted(self: Benchmark) -> Any:
+        order.append(("check", self.config.name))
+        return check(self)
+
+    def interrupted(self: Benchmark) -> Any:
+        order.append(("run", self.config.name))
         if self.config.name == "middle":
             raise KeyboardInterrupt
-        return whole(self)
+        return work(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Benchmark, "run", interrupt)
+        patch.setattr(Benchmark, "check", noted)
+        patch.setattr(Benchmark, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(place)
+    assert order[:3] == [("check", name) for name in NAMES]
+    assert [name for what, name in order if what == "run"] == ["small", "middle"]
     assert (place / "out/three/small/manifest.json").is_file()
     assert not (place / "out/three/suite.json").exists()
     with caplog.at_level("INFO"):
@@ -216,11 +199,8 @@ def test_the_model_is_loaded_once_and_a_corpus_that_is_used_twice_encoded_once(
     shutil.copytree(place / "small", place / "twin")
     queries = (place / "twin/queries.jsonl").read_text(encoding="utf-8").replace('"text": "', '"text": "and ')
     (place / "twin/queries.jsonl").write_text(queries, encoding="utf-8")
-    result = run(
-        place,
-        f"model={{backend: flag, name: {bge_folder}}}",
-        "data.collections.twin={source: beir, path: twin}",
-    )
+    twin = "data={collections: {small: {source: beir, path: small}, twin: {source: beir, path: twin}}}"
+    result = run(place, f"model={{backend: flag, name: {bge_folder}}}", twin)
     assert len(loads) == 1
     assert "passages" in result.results["twin"].reused
     assert "queries" not in result.results["twin"].reused
@@ -247,35 +227,30 @@ def test_an_encoder_and_a_reranker_are_loaded_once_for_all_collections(
     for name in NAMES:
         assert result.results[name].reused == []
         assert result.results[name].record.stage("rerank").seconds is not None
-    again = config_in(place, *settings, "name=again")
-    assert run_benchmark(again, fresh=True).metrics["metrics"] == result.metrics["metrics"]
-    assert len(opened) == 4
     alone = run_benchmark(config_in(place, "data={source: beir, path: small}", "name=alone", *settings))
     assert alone.metrics["metrics"] == result.results["small"].record.metrics
-    assert len(opened) == 4
+    assert len(opened) == 2
 
 
-def test_suites_and_single_benchmarks_run_beside_each_other(place: Path) -> None:
-    alone = config_in(place, "name=alone", "data={source: beir, path: small}")
-    whole = config_in(place, "data.queries=5")
+def test_suites_and_single_benchmarks_run_beside_each_other(shared: Path) -> None:
+    alone = config_in(shared, "name=beside", "data={source: beir, path: small}")
+    whole = config_in(shared, "name=five", "data.queries=5")
     outcomes = list(run_benchmarks([alone, whole]))
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert [outcome.result.record.queries for outcome in outcomes if outcome.result] == [25, 15]
     with pytest.raises(InputError, match="holds a result of a suite"):
-        run_benchmark(config_in(place, "data={source: beir, path: small}"))
+        run_benchmark(config_in(shared, "name=five", "data={source: beir, path: small}"))
     with pytest.raises(InputError, match="holds a result of one collection"):
-        run_benchmark(config_in(place, "name=alone"))
+        run_benchmark(config_in(shared, "name=beside"))
 
 
-def test_results_of_different_runs_are_no_suite(place: Path) -> None:
-    run(place)
-    folder = place / "out/three"
-    run_benchmark(
-        config_in(place, "name=small", "data={source: beir, path: small, queries: 9}"), output=folder
-    )
+def test_results_of_different_runs_are_no_suite(shared: Path) -> None:
+    folder = run(shared, "name=mixed").folder
+    few = config_in(shared, "name=small", "data={source: beir, path: small, queries: 9}")
+    run_benchmark(few, output=folder)
     with pytest.raises(InputError, match="collection small has been run with other settings"):
         read_suite_result(folder)
-    run(place)
+    run(shared, "name=mixed")
     written = json.loads((folder / "suite.json").read_text(encoding="utf-8"))
     written["metrics"]["ndcg@10"] += 1e-6
     (folder / "suite.json").write_text(json.dumps(written), encoding="utf-8")
@@ -283,10 +258,9 @@ def test_results_of_different_runs_are_no_suite(place: Path) -> None:
         read_suite_result(folder)
 
 
-def test_plan_data_and_prune_take_suites(place: Path) -> None:
-    (place / "i").mkdir()
-    for arguments in (["plan"], ["data"], ["cache", "prune", "--unused", "--cache", str(place / "i")]):
-        said = CliRunner().invoke(app, [*arguments, str(place / "c.yaml")])
+def test_plan_data_and_prune_take_suites(shared: Path) -> None:
+    for arguments in (["plan"], ["data"], ["cache", "prune", "--unused", "--cache", str(shared / "i")]):
+        said = CliRunner().invoke(app, [*arguments, str(shared / "c.yaml")])
         assert said.exit_code == 0, said.stderr
         assert "prune" in arguments or all(f"three/{name}" in said.stdout for name in NAMES)
 
@@ -305,7 +279,6 @@ def test_an_engine_is_taken_over_by_those_with_an_equal_key_and_closed_before_an
     session, store = Session(), Store(Path("nowhere"))
     first = session.engine(OpensEngine("a model", opened), store)
     assert session.engine(OpensEngine("a model", opened), store) is first
-    assert said == ["open"]
     assert session.engine(OpensEngine("another", opened), store) is not first
     session.close_engine()
     session.close_engine()
