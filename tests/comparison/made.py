@@ -125,8 +125,8 @@ def tops(folder: Path, depth: int) -> dict[str, list[str]]:
     found = defaultdict(list)
     for line in (folder / "run.trec").read_text(encoding="utf-8").splitlines():
         query, _, passage, _, score, _ = line.split()
-        found[query].append((-float(score), passage))
-    return {query: [passage for _, passage in sorted(hits)[:depth]] for query, hits in found.items()}
+        found[query].append((float(score), passage))
+    return {query: [p for _, p in sorted(hits, reverse=True)[:depth]] for query, hits in found.items()}
 
 
 def write_qrels(path: Path, qrels: Mapping[tuple[str, str], int]) -> Path:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from comparison.made import benchmarco, document, said
 
 from pipeline import InputError, compare
-from pipeline.cli import app
 
 QRELS = Path("data", "qrels", "test.tsv")
 
@@ -42,17 +41,13 @@ def test_a_run_file_is_the_equal_of_the_result_it_is_of() -> None:
 def test_several_measures_have_a_table_each_and_a_warning() -> None:
     arguments = ["compare", "a.trec", "b.trec", "--qrels", str(QRELS)]
     measures = ["--measure", "ndcg@10", "--measure", "P@3"]
-    shown = CliRunner().invoke(app, [*arguments, *measures, "-v"])
-    assert shown.exit_code == 0, shown.output
-    text = " ".join(shown.stdout.split())
+    text = said(benchmarco(*arguments, *measures, "-v"))
     assert "differences in ndcg@10" in text
     assert "differences in precision@3" in text
     assert "2 measures: p is corrected for the pairs of one measure" in text
-    printed = CliRunner().invoke(app, [*arguments, *measures, "--json"])
-    assert [each["measure"] for each in json.loads(printed.stdout)] == ["ndcg@10", "precision@3"]
-    one = CliRunner().invoke(app, [*arguments, "--measure", "ndcg@10", "--json"])
-    assert json.loads(one.stdout)["measure"] == "ndcg@10"
-    table = CliRunner().invoke(app, [*arguments, *measures, "--format", "csv"]).stdout
+    printed: Any = document(*arguments, *measures)
+    assert [each["measure"] for each in printed] == ["ndcg@10", "precision@3"]
+    table = benchmarco(*arguments, *measures, "--format", "csv").stdout
     rows = list(csv.DictReader(io.StringIO(table)))
     assert [row["measure"] for row in rows] == ["ndcg@10"] * 3 + ["precision@3"] * 3
 
@@ -67,6 +62,6 @@ def test_runs_without_their_judgments_are_refused() -> None:
         file.write("unknown\tunknown\t1\n")
     with pytest.raises(InputError, match=r"was not scored by other\.tsv"):
         compare(["results/t", "a.trec"], qrels="other.tsv")
-    arguments = ["compare", "a.trec", "b.trec", "--qrels", str(QRELS), "--html", "page.html"]
-    assert "--html with the run file a.trec" in CliRunner().invoke(app, arguments).stderr
+    done = benchmarco("compare", "a.trec", "b.trec", "--qrels", QRELS, "--html", "page.html")
+    assert "--html with the run file a.trec" in said(done)
     assert not Path("page.html").exists()

@@ -65,17 +65,16 @@ def test_what_it_says_is_what_plain_formulas_say(sizes: dict[str, int]) -> None:
         assert list(entry.by_collection.values()) == pytest.approx(by_collection[:, number])
         assert entry.best == (by_collection.argmax(axis=1) == number).sum()
         assert (entry.queries, entry.seconds) == (queries, 4.5 * count)
-        assert entry.ci_low is not None
-        assert entry.ci_high is not None
-        spread = sum(row[number].var(ddof=1) / len(row[number]) for row in columns) ** 0.5 / count
-        assert entry.ci_high - entry.ci_low == pytest.approx(2 * 1.98 * spread, rel=0.05)
+        _, error, freedom = by_satterthwaite([row[number] for row in columns])
+        reach = stats.t.ppf(0.975, freedom) * error
+        assert (entry.ci_low, entry.ci_high) == pytest.approx((entry.mean - reach, entry.mean + reach))
     assert [pair.a + "-" + pair.b for pair in made.pairs] == ["one-two", "one-three", "two-three"]
     generator = np.random.default_rng(99)
     for pair, (a, b) in zip(made.pairs, [(0, 1), (0, 2), (1, 2)], strict=True):
         differences = [row[a] - row[b] for row in columns]
         mean = float(np.mean([each.mean() for each in differences]))
         assert pair.difference == pytest.approx(mean, abs=1e-12)
-        p, error = by_satterthwaite(differences)
+        p, error, _ = by_satterthwaite(differences)
         assert pair.p_ttest == pytest.approx(p, abs=1e-12)
         flat = np.concatenate([each / len(each) / count for each in differences])
         signs = generator.choice([-1.0, 1.0], (20_000, len(flat)))
@@ -103,13 +102,13 @@ def test_what_it_says_is_what_plain_formulas_say(sizes: dict[str, int]) -> None:
     )
 
 
-def by_satterthwaite(differences: Sequence[Float64]) -> tuple[float, float]:
-    """The two-sided p of the mean of means, and its standard error."""
+def by_satterthwaite(differences: Sequence[Float64]) -> tuple[float, float, float]:
+    """Of the mean of means: the two-sided p, the standard error, and the degrees of freedom."""
     variances = np.array([each.var(ddof=1) / len(each) / len(differences) ** 2 for each in differences])
     squares = sum(v**2 / (len(d) - 1) for v, d in zip(variances, differences, strict=True))
     error = float(variances.sum() ** 0.5)
-    t = abs(np.mean([each.mean() for each in differences])) / error
-    return float(2 * stats.t.sf(t, error**4 / squares)), error
+    t, freedom = abs(np.mean([each.mean() for each in differences])) / error, error**4 / float(squares)
+    return float(2 * stats.t.sf(t, freedom)), error, freedom
 
 
 def test_two_results_are_compared_as_by_scipy() -> None:
@@ -351,8 +350,6 @@ def ran_on(given: SavedSuite, hardware: dict[str, Any], threads: int | None, las
     ("ours", "theirs", "threads", "told"),
     [
         ({"gpus": ("NVIDIA H200",)}, {"gpus": ("NVIDIA T4",)}, 2, True),
-        ({"gpus": ("NVIDIA T4",)}, {"gpus": ()}, 2, True),
-        ({"gpus": ("NVIDIA T4",)}, {"gpus": ("NVIDIA T4",)}, 2, False),
         ({"gpus": ()}, {}, 2, False),
         ({"system": "Linux-6.1", "memory_gb": 8}, {"system": "Linux-6.2", "memory_gb": 9}, 2, False),
         ({"cores": 1}, {"cores": 2}, 2, True),

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,27 +53,19 @@ def test_spelled_out_defaults_are_read_and_not_printed(measure: Measure) -> None
     ("text", "canonical"),
     [
         ("nDCG@10", "ndcg@10"),
-        ("RR@10", "mrr@10"),
         ("recip_rank", "mrr"),
-        ("AP@100", "map@100"),
         ("map_cut_10", "map@10"),
         ("R@100", "recall@100"),
         ("recall_at_100", "recall@100"),
         ("P@10", "precision@10"),
-        ("P_10", "precision@10"),
         ("ndcg_cut_10", "ndcg@10"),
-        ("Rprec", "r_precision"),
         ("success_5", "success@5"),
         ("recall(rel=2,cap=True)@10", "recall(cap=true,rel=2)@10"),
-        ("recall(cap=false,rel=1)@10", "recall@10"),
         ("ndcg(gain=exp,ideal=retrieved)@5", "ndcg(gain=exp,ideal=retrieved)@5"),
         ("ndcg()@010", "ndcg@10"),
         ("infAP", "infap"),
         ("RBP(p=.50)@20", "rbp(p=0.5)@20"),
-        ("RBP(rel=2,p=0.8)", "rbp(rel=2)"),
         ("err_20", "err@20"),
-        ("nDCG(unjudged=removed)@10", "ndcg(unjudged=removed)@10"),
-        ("bpref(unjudged=kept)", "bpref"),
     ],
 )
 def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
@@ -89,20 +78,15 @@ def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
         ("ndgc@20", ["unknown measure 'ndgc@20'", "nearest is ndcg@20"]),
         ("rprecision", ["nearest is r_precision."]),
         ("quality", ["unknown measure 'quality'", "Allowed: precision, recall"]),
-        ("", ["unknown measure ''"]),
         ("ndcg", ["no cutoff", "ndcg@10"]),
         ("r_precision@5", ["has a cutoff", "r_precision alone"]),
         ("ndcg@0", ["cutoff '0'", "from 1"]),
-        ("ndcg@1.5", ["cutoff '1.5'"]),
-        ("ndcg@", ["cutoff ''"]),
         ("ndcg@99999999999999999999999", ["cutoff"]),
         ("ndcg@١", ["cutoff"]),
         ("ndcg(gian=exp)@5", ["no parameter 'gian'", "Allowed: gain, ideal", "nearest is gain"]),
-        ("judged(rel=2)@5", ["no parameter 'rel'", "Allowed: unjudged"]),
         ("dcg(gain=expo)@5", ["gain=expo", "Allowed: gain=linear, gain=exp", "nearest is gain=exp"]),
         ("recall(cap)@5", ["cap=", "cap=false, cap=true"]),
         ("recall(rel=0)@5", ["rel=0", "from 1"]),
-        ("recall(rel=two)@5", ["rel=two"]),
         ("recall(rel=2,rel=2)@5", ["duplicate parameter 'rel'"]),
         ("rbp(p=1)@5", ["p=1 in measure", "a share between 0 and 1"]),
         ("ndcg@10)", ["cannot be read"]),
@@ -139,9 +123,3 @@ def test_no_measure_is_refused(texts: str | list[str]) -> None:
 def test_aliases_lead_to_measures() -> None:
     assert set(ALIASES.values()) <= set(MEASURES)
     assert not set(ALIASES) & set(MEASURES)
-
-
-def test_import_is_light() -> None:
-    code = "import sys, pipeline.metrics.names; print({'pyarrow', 'scipy', 'pandas'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "set()"

@@ -14,14 +14,6 @@ def qrels_of(entries: list[tuple[int, int, int]]) -> Qrels:
     return Qrels(*np.array(sorted(entries), dtype=np.int64).reshape(-1, 3).T)
 
 
-def test_columns_stand_in_the_order_asked(score_lists: Callable[..., Float64]) -> None:
-    ranked, judged = [[1, 2, 3], [5, 4]], [{2: 1, 3: 2}, {4: 1}]
-    names = ["recall@2", "ndcg@1", "recall@1", "map", "recall(rel=2)@3", "ndcg@3", "recall@3"]
-    together = score_lists(ranked, judged, ",".join(names))
-    for column, name in enumerate(names):
-        assert together[:, [column]] == pytest.approx(score_lists(ranked, judged, name), abs=0)
-
-
 def test_a_ranking_of_other_queries_is_refused() -> None:
     ranking = Ranking(np.zeros((2, 3), np.int64), np.zeros((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"\(2, 3\) for 3 queries"):
