@@ -25,8 +25,6 @@ from pipeline.encoders.http.grading import read_grade
 from pipeline.metrics.agreement import agreement
 from pipeline.metrics.prediction_powered import sharpen
 
-TURNED = 5  # of the first four passages two are others
-
 
 @pytest.fixture
 def server() -> Iterator[ChatServer]:

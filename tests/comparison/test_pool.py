@@ -1,4 +1,4 @@
-"""Pools of unjudged passages: what is in the file, and the scores with the grades that people gave."""
+"""What two results change, which passages people judge to decide it, and the scores with their grades."""
 
 from __future__ import annotations
 
@@ -7,25 +7,18 @@ from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
-from comparison.made import benchmarco, read_table, write_table
+from comparison.made import benchmarco, document, read_table, said, tops, write_qrels, write_table
 
-from pipeline import evaluate
+from pipeline import InputError, compare, evaluate
+from pipeline.comparison.decide import open_rankings, read_labels
+from pipeline.report.page.render import render_page
 
 DEPTH = 4
-TURNED = 10**6  # all ranks
 
 
 pool = partial(benchmarco, "pool")
-
-
-def unjudged(folder: Path, qrels: dict[tuple[str, str], int], last: bool) -> set[tuple[str, str]]:
-    """Pairs in the first or last ranks of a run that are not judged, by plain reading."""
-    found = defaultdict(list)
-    for line in (folder / "run.trec").read_text().splitlines():
-        found[line.split()[0]].append(line.split()[2])
-    tops = {query: hits[-DEPTH:] if last else hits[:DEPTH] for query, hits in found.items()}
-    return {(query, hit) for query, hits in tops.items() for hit in hits if (query, hit) not in qrels}
 
 
 def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
@@ -35,7 +28,8 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
     assert pool(*results, "--depth", DEPTH, "--output", file).exit_code == 0
     rows = read_table(file)
     pairs = [(row["query_id"], row["passage_id"]) for row in rows]
-    expected = unjudged(results[0], qrels, last=False) | unjudged(results[0], qrels, last=True)
+    found = {(query, p) for folder in results for query, ps in tops(folder, DEPTH).items() for p in ps}
+    expected = found - qrels.keys()
     assert len(pairs) == len(set(pairs)) > 50
     assert set(pairs) == expected
     assert list(rows[0]) == ["query_id", "passage_id", "query", "passage", "grade"]
@@ -105,3 +99,159 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
         done = pool(*arguments)
         assert (done.exit_code, done.stdout) == (2, "")
         assert message in done.stderr
+
+
+def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_count(
+    results: list[Path], qrels: dict[tuple[str, str], int], tmp_path: Path
+) -> None:
+    file, more = tmp_path / "pool.tsv", tmp_path / "more.tsv"
+    draw = ("--decide", "P@4", "--seed", 5, "--queries")
+    done = pool(*results, *draw, 12, "--output", file, "--json")
+    rows, facts = read_table(file), json.loads(done.stdout)
+    assert (facts["measure"], facts["queries"], facts["pairs"]) == ("precision@4", 12, len(rows))
+    assert pool(*results, *draw, 16, "--output", more).exit_code == 0
+    assert [(r["query_id"], r["passage_id"]) for r in read_table(more)][: len(rows)] == [
+        (r["query_id"], r["passage_id"]) for r in rows
+    ]
+    other = tmp_path / "other.tsv"
+    assert pool(*results, *draw[:3], 6, "--queries", 12, "--output", other).exit_code == 0
+    assert {row["query_id"] for row in read_table(other)} != {row["query_id"] for row in rows}
+
+    one, two = (tops(folder, 4) for folder in results)
+    listed = defaultdict(set)
+    for row in rows:
+        listed[row["query_id"]].add(row["passage_id"])
+    for query, passages in listed.items():
+        apart = set(one[query]) ^ set(two[query])
+        assert passages == {passage for passage in apart if (query, passage) not in qrels}
+    assert {row["draw"].split("/")[1] for row in rows} == {"12 seed 5 precision@4"}
+
+    # the first queries are judged, the next is not finished, the one after it is
+    order = list(dict.fromkeys(row["query_id"] for row in rows))
+    grades = {}
+    for number, row in enumerate(rows):
+        place = order.index(row["query_id"])
+        if place < 5 or place == 6:
+            grades[row["query_id"], row["passage_id"]] = row["grade"] = str(number % 2)
+    labels = read_labels(open_rankings(results, "--labels"), write_table(tmp_path / "filled.tsv", rows))
+    assert (labels.drawn, labels.after >= 1, str(labels.measure)) == (12, True, "precision@4")
+    assert 5 <= len(labels.queries) < 12 - labels.after
+    merged = write_qrels(tmp_path / "merged.trec", qrels | grades)
+    scored = [evaluate(merged, folder / "run.trec", ["P@4"]) for folder in results]
+    ids = json_ids(results[0])
+    for place, row in enumerate(labels.queries.tolist()):
+        expected = [each.values[each.query_ids.index(ids[row]), 0] for each in scored]
+        assert labels.values[place].tolist() == pytest.approx(expected)
+
+    # the same as lines of JSON
+    lines = tmp_path / "pool.jsonl"
+    assert pool(*results, *draw, 12, "--output", lines).exit_code == 0
+    records = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        grade = grades.get((record["query_id"], record["passage_id"]))
+        record["grade"] = None if grade is None else int(grade)
+    lines.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    assert read_labels(open_rankings(results, "--labels"), lines).values.tolist() == labels.values.tolist()
+
+
+def json_ids(folder: Path) -> list[str]:
+    """The queries in the order of the collection."""
+    data = json.loads((folder / "manifest.json").read_text())["config"]["data"]["path"]
+    lines = (Path(data) / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    judged = {row.split(",")[0] for row in (folder / "per_query.csv").read_text().splitlines()[1:]}
+    return [query for query in (json.loads(line)["_id"] for line in lines) if query in judged]
+
+
+def test_grades_of_queries_that_were_not_drawn_are_refused(results: list[Path], tmp_path: Path) -> None:
+    file = tmp_path / "pool.tsv"
+    assert pool(*results, "--decide", "dcg@4", "--queries", 5, "--output", file).exit_code == 0
+    rows = [row | {"grade": "1"} for row in read_table(file)]
+    every = tmp_path / "every.tsv"
+    pool(*results, "--depth", 4, "--output", every)
+    drawn = {row["query_id"] for row in rows}
+    chosen = next(row for row in read_table(every) if row["query_id"] not in drawn)
+    for change in (
+        [chosen | {"grade": "1", "draw": ""}],
+        [chosen | {"grade": "1", "draw": rows[0]["draw"]}],
+        [row | {"draw": row["draw"].replace("seed 1", "seed 2")} for row in rows],
+        [row | {"draw": ""} for row in rows],
+    ):
+        bad = write_table(tmp_path / "bad.tsv", [*rows, *change] if len(change) == 1 else change)
+        with pytest.raises(InputError, match="which was not drawn"):
+            read_labels(open_rankings(results, "--labels"), bad)
+    unfinished = [row | {"grade": ""} if row["query_id"] == rows[0]["query_id"] else row for row in rows]
+    with pytest.raises(InputError, match="rows without a grade"):
+        read_labels(open_rankings(results, "--labels"), write_table(tmp_path / "late.tsv", unfinished))
+
+
+def test_what_cannot_be_decided_is_refused_and_nothing_written(results: list[Path], tmp_path: Path) -> None:
+    file = tmp_path / "pool.tsv"
+    for message, arguments in {
+        "measures with a cutoff": (*results, "--decide", "map"),
+        "unjudged=removed": (*results, "--decide", "ndcg(unjudged=removed)@10"),
+        "two or more": (results[0], "--decide", "P@10"),
+        "--depth 5 with --decide": (*results, "--decide", "P@10", "--depth", 5),
+        "without --decide": (*results, "--queries", 5),
+    }.items():
+        done = pool(*arguments, "--output", file)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert message in said(done)
+        assert not file.exists()
+    done = pool(*results, "--decide", "ndcg@4", "--output", file)
+    assert "divides by all relevant passages" in done.stdout
+
+
+K = 4
+
+
+def churn_of(*arguments: object) -> dict[str, float | int | str | None]:
+    found: dict[str, float | int | str | None] = document("compare", *arguments)["churn"]
+    return found
+
+
+def rbo(one: list[str], other: list[str], p: float = 0.9) -> float:
+    """Equation 30 of Webber et al., word by word."""
+    shared = [len(set(one[:d]) & set(other[:d])) for d in range(1, K + 1)]
+    return shared[-1] / K * p**K + (1 - p) / p * sum(x / d * p**d for d, x in enumerate(shared, 1))
+
+
+def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
+    results: list[Path], qrels: dict[tuple[str, str], int], tmp_path: Path
+) -> None:
+    churn = churn_of(*results, "--measure", "precision@4")
+    one, other = (tops(folder, K) for folder in results)
+    assert churn["queries"] == len(one)
+    assert churn["changed"] == sum(one[query] != other[query] for query in one)
+    overlaps = [len(set(one[query]) & set(other[query])) / K for query in one]
+    assert churn["overlap"] == pytest.approx(np.mean(overlaps))
+    assert churn["rbo"] == pytest.approx(np.mean([rbo(one[query], other[query]) for query in one]))
+    apart = {(q, p): p in other[q] for q in one for p in set(one[q]) ^ set(other[q]) if (q, p) not in qrels}
+    assert churn["to_judge"] == len(apart) > 20
+    for end in ("lowest", "highest"):
+        best = end == "highest"
+        judged = {**qrels, **{pair: int(second == best) for pair, second in apart.items()}}
+        path = write_qrels(tmp_path / f"{end}.trec", judged)
+        means = [evaluate(path, each / "run.trec", ["P@4"]).means[0] for each in results]
+        assert churn[end] == pytest.approx(means[1] - means[0])
+    comparison = compare(results, "precision@4")
+    (row,) = comparison.to_dataframe().dropna(subset=["churn_changed"]).to_dict("records")
+    assert (row["against"], row["churn_to_judge"]) == (comparison.results[1].name, churn["to_judge"])
+    assert (row["churn_before"], row["churn_after"]) == tuple(each.name for each in comparison.results)
+    page = render_page(comparison)
+    assert "If you switch" in page
+    assert f">{churn['changed']}<" in page
+
+    # from the baseline to the other, and the same table for people
+    turned = churn_of(results[0], "--baseline", results[1], "--measure", "precision@4")
+    assert turned["highest"] == pytest.approx(-float(churn["lowest"] or 0))
+    assert "to judge" in benchmarco("compare", "-v", *results).stdout
+    of_ndcg = churn_of(*results, "--measure", "ndcg@10")
+    assert (of_ndcg["lowest"], of_ndcg["depth"]) == (None, 10)
+
+
+def test_more_results_have_none_and_equal_ones_no_change(results: list[Path]) -> None:
+    assert churn_of(results[0], *results) is None
+    same = churn_of(results[0], results[0], "--measure", "precision@4")
+    assert (same["changed"], same["overlap"], same["to_judge"]) == (0, 1, 0)
+    assert same["rbo"] == pytest.approx(1)
+    assert same["lowest"] == same["highest"] == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -448,20 +450,6 @@ def test_the_command_prints_a_result_with_itself_in_each_form(finished: Path, tm
     assert "0/114/0" in printed["table"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--measure", "ndgc@5"], "unknown measure 'ndgc@5'"),
-        (["--json", "--format", "csv"], "--json and --format csv"),
-        (["--html", "none/page.html"], "no folder none"),
-    ],
-)
-def test_a_mistake_is_one_message(finished: Path, arguments: list[str], expected: str) -> None:
-    done = benchmarco("compare", finished / "results" / "t", *arguments)
-    assert (done.exit_code, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    assert expected in done.stderr
-
-
 @pytest.fixture(scope="module")
 def suites(three_collections: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two finished suites, `bm25` and `plain`, and of the single result `alone`."""
@@ -517,14 +505,73 @@ def assert_a_row_for_each_mean_and_difference(made: Comparison) -> None:
     assert float(rows[0]["value"]) == pytest.approx((float(rows[1]["value"]) + float(rows[2]["value"])) / 2)
 
 
-def test_what_is_for_one_collection_is_refused_of_a_suite(suites: Path) -> None:
+def test_options_that_do_not_go_together_are_refused(suites: Path) -> None:
     bm25, alone = suites / "bm25", suites / "alone"
     assert document("gate", bm25, "--baseline", bm25)["verdict"] == "pass"
     for arguments, message in (
         (("gate", bm25, "--baseline", alone), "bm25 is of a suite, and alone is not"),
         (("gate", bm25, "--baseline", bm25, "--sequential"), "--sequential with a suite"),
         (("compare", bm25, "--groups"), "--groups with a suite"),
+        (("compare", bm25, "--json", "--format", "csv"), "--json and --format csv"),
+        (("compare", bm25, "--html", "none/page.html"), "no folder none"),
         (("pool", bm25), "bm25 is of a suite"),
     ):
         done = benchmarco(*arguments)
-        assert (done.exit_code, message in said(done)) == (2, True), done.output
+        assert (done.exit_code, done.stdout, message in said(done)) == (2, "", True), done.output
+
+
+QRELS = Path("data", "qrels", "test.tsv")
+
+
+@pytest.fixture
+def runs(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a result, `a.trec`, which is its run, and `b.trec`, with half of the lines of it."""
+    monkeypatch.chdir(workplace)
+    lines = Path("results/t/run.trec").read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("a.trec").write_text("".join(lines), encoding="utf-8")
+    Path("b.trec").write_text("".join(lines[::2]), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_run_file_is_the_equal_of_the_result_it_is_of() -> None:
+    compared = compare(["results/t", "a.trec"], "ndcg@10", qrels=QRELS)
+    (pair,) = compared.pairs
+    assert [entry.name for entry in compared.results] == ["t", "a.trec"]
+    assert pair.difference == pytest.approx(0, abs=1e-12)
+    assert pair.ties == len(compared.query_ids)
+    assert compared.notes == []
+    among_runs = compare(["a.trec", "b.trec"], "ndcg@10", qrels=QRELS)
+    beside = compare(["results/t", "b.trec"], "ndcg@10", qrels=QRELS)
+    assert among_runs.pairs[0].difference == pytest.approx(beside.pairs[0].difference)
+    assert among_runs.pairs[0].ties < len(compared.query_ids)
+
+
+@pytest.mark.usefixtures("runs")
+def test_several_measures_have_a_table_each_and_a_warning() -> None:
+    arguments = ["compare", "a.trec", "b.trec", "--qrels", str(QRELS)]
+    measures = ["--measure", "ndcg@10", "--measure", "P@3"]
+    text = said(benchmarco(*arguments, *measures, "-v"))
+    assert "differences in ndcg@10" in text
+    assert "differences in precision@3" in text
+    assert "2 measures: p is corrected for the pairs of one measure" in text
+    printed: Any = document(*arguments, *measures)
+    assert [each["measure"] for each in printed] == ["ndcg@10", "precision@3"]
+    table = benchmarco(*arguments, *measures, "--format", "csv").stdout
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [row["measure"] for row in rows] == ["ndcg@10"] * 3 + ["precision@3"] * 3
+
+
+@pytest.mark.usefixtures("runs")
+def test_runs_without_their_judgments_are_refused() -> None:
+    with pytest.raises(InputError, match=r"a\.trec is a run file, and --qrels is not given"):
+        compare(["results/t", "a.trec"])
+    with pytest.raises(InputError, match="without a run file"):
+        compare(["results/t"], qrels=QRELS)
+    shutil.copy(QRELS, "other.tsv")
+    with open("other.tsv", "a", encoding="utf-8") as file:
+        file.write("unknown\tunknown\t1\n")
+    with pytest.raises(InputError, match=r"was not scored by other\.tsv"):
+        compare(["results/t", "a.trec"], qrels="other.tsv")
+    done = benchmarco("compare", "a.trec", "b.trec", "--qrels", QRELS, "--html", "page.html")
+    assert "--html with the run file a.trec" in said(done)
+    assert not Path("page.html").exists()

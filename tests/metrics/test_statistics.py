@@ -96,23 +96,6 @@ def translations(collections: int, queries: int, samples: int) -> list[Float64]:
     ]
 
 
-def test_queries_that_collections_share_are_one_draw() -> None:
-    ids = [f"q{number}" for number in range(40)]
-    values = STRATA[0]
-    strata, weights = by_query([values] * 3, np.full(3, 1 / 3), [ids] * 3)
-    assert len(strata) == 1
-    assert ends(strata, weights) == pytest.approx(ends([values]))  # not √3 times narrower
-    apart = [values, STRATA[1]], np.array([0.5, 0.5])
-    assert by_query(*apart, [ids, [f"p{number}" for number in range(25)]]) == apart
-    # all but the first two of the second collection are in the first, too
-    others = ["a", "b", *ids[:23]]
-    strata, weights = by_query(*apart, [ids, others])
-    assert sum(map(len, strata)) == 42
-    assert weights.sum() == pytest.approx(1)
-    assert estimate(strata, weights).means == pytest.approx(estimate(*apart).means)
-    assert min(map(len, strata)) >= 17
-
-
 def test_macro_intervals_of_translations_hold_the_mean_as_often_as_they_say() -> None:
     """As of 26 languages of one data set, of which they held it in 46%."""
     strata, weights = translations(26, 50, 500), np.full(26, 1 / 26)
@@ -215,13 +198,6 @@ def test_a_macro_mean_by_hand() -> None:
     shares = np.array([1 / 3, 4 / 2]) / 4
     assert made.errors == pytest.approx([shares.sum() ** 0.5])
     assert made.freedom == pytest.approx([shares.sum() ** 2 / (shares[0] ** 2 / 2 + shares[1] ** 2 / 1)])
-
-
-def test_of_two_collections_the_t_test_is_welch_s() -> None:
-    """M = (m1 + m2) / 2 is 0 just where m1 = -m2, which Welch's test of two samples tests."""
-    one, two = STRATA[0] - 0.7, STRATA[1] - 0.65
-    expected = stats.ttest_ind(one, -two, equal_var=False).pvalue
-    assert estimate([one, two], np.array([0.5, 0.5])).p == pytest.approx(expected, abs=1e-12)
 
 
 def test_ties_may_hide_half_a_value_more() -> None:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
+from comparison.made import benchmarco
 from huggingface_hub.repocard_data import model_index_to_eval_results
-from typer.testing import CliRunner
 
 from pipeline import InputError, run_benchmark
-from pipeline.cli import app
 from pipeline.results.exchange import model_index, task_of, write_mteb
 from pipeline.results.folder import SavedResult, read_result
 
@@ -43,7 +42,7 @@ def test_what_is_written_is_what_mteb_s_task_result_demands(
     suite: Path, whole: SavedResult, tmp_path: Path
 ) -> None:
     """The fields of `mteb.results.TaskResult` 2.26, their types, and what its validators demand."""
-    done = CliRunner().invoke(app, ["export", str(suite / "whole"), "--mteb", str(tmp_path)])
+    done = benchmarco("export", suite / "whole", "--mteb", tmp_path)
     assert done.exit_code == 0, done.stderr
     path = tmp_path / "results" / "bm25_k1_0.9_b_0.4" / "no_revision_available" / "whole.json"
     assert json.loads((path.parent / "model_meta.json").read_text()) == {
@@ -129,7 +128,7 @@ def test_shipped_collections_are_tasks_of_mteb() -> None:
 
 
 def test_a_model_card_says_the_results(suite: Path, whole: SavedResult) -> None:
-    printed = CliRunner().invoke(app, ["export", str(suite / "whole"), "--model-index"]).stdout
+    printed = benchmarco("export", suite / "whole", "--model-index").stdout
     _, header, _ = printed.split("---\n")
     name, results = model_index_to_eval_results(yaml.safe_load(header)["model-index"])
     assert name == "bm25 (k1=0.9, b=0.4)"
@@ -138,6 +137,6 @@ def test_a_model_card_says_the_results(suite: Path, whole: SavedResult) -> None:
     assert {(each.task_type, each.dataset_type, each.dataset_split) for each in results} == {
         ("Retrieval", "sample", "test")
     }
-    refused = CliRunner().invoke(app, ["export", str(suite / "whole")])
+    refused = benchmarco("export", suite / "whole")
     assert refused.exit_code == 2
     assert "neither --mteb nor --model-index" in refused.stderr

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from comparison.made import benchmarco, document
 
 from pipeline import run_benchmark
-from pipeline.cli import app
 from pipeline.results.lint import lint
 
 CUTOFFS = (1, 3, 5, 10, 20, 100, 1000)
@@ -43,16 +42,14 @@ def test_what_is_planted_in_hundreds_of_files_is_found_and_nothing_else(tmp_path
     random = np.random.default_rng(0)
     planted: dict[str, str] = {}
     for number in range(300):
-        path = tmp_path / f"model-{number}" / "revision" / "Task.json"
-        path.parent.mkdir(parents=True)
+        folder = tmp_path / f"model-{number}" / "revision"
         entry = scores(random)
         if number % 15 == 0:
             identity = list(PLANTED)[number // 15 % len(PLANTED)]
             name, value = PLANTED[identity]
-            planted[str(path)] = identity
+            planted[str(folder / "Task.json")] = identity
             entry[name] = value
-        content = {"task_name": "Task", "mteb_version": "2.20.0", "scores": {"test": [entry]}}
-        path.write_text(json.dumps(content), encoding="utf-8")
+        written(folder, "Task", **entry)
     found = lint([tmp_path])
     assert (found.files, {each.file for each in found.found}) == (300, set(planted))
     for path, identity in planted.items():
@@ -61,7 +58,7 @@ def test_what_is_planted_in_hundreds_of_files_is_found_and_nothing_else(tmp_path
         assert named in said
 
 
-def written(folder: Path, task: str, **values: float) -> None:
+def written(folder: Path, task: str, **values: Any) -> None:
     """A result file of MTEB with one set of scores."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {"task_name": task, "mteb_version": "1.29.7", "scores": {"test": [values]}}
@@ -85,13 +82,8 @@ def test_what_the_files_tell_of_a_cause_is_named(tmp_path: Path) -> None:
     written(tmp_path / "tied" / "r", "Task", mrr_at_1=0.5, precision_at_1=0.4, ndcg_at_1=0.4)
     written(tmp_path / "none" / "r", "Task", mrr_at_1=0.0, mrr_at_10=0.0, precision_at_1=0.4)
     written(tmp_path / "cut" / "r", "Task", recall_at_10=0.5, recall_at_100=0.0)
-    written(
-        tmp_path / "percent" / "r",
-        "Task",
-        precision_at_100=0.0113,
-        precision_at_1000=0.0011,
-        ndcg_at_10=0.5123,
-    )
+    few = {"precision_at_100": 0.0113, "precision_at_1000": 0.0011, "ndcg_at_10": 0.5123}
+    written(tmp_path / "percent" / "r", "Task", **few)
     causes = {each.model: each.cause for each in lint([tmp_path]).found}
     assert causes.keys() == {"tied", "none", "cut"}  # a tenth of 0.0113 may be 0.0011 in four digits
     assert "mteb 2.18.19" in causes["tied"]
@@ -99,38 +91,23 @@ def test_what_the_files_tell_of_a_cause_is_named(tmp_path: Path) -> None:
     assert causes["cut"] == "0 at 100: not computed there"
 
 
-def test_our_own_results_hold_and_an_altered_one_does_not(
+def test_the_command_finds_nothing_in_our_own_results_and_what_is_altered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run_benchmark(
-        {
-            "name": "own",
-            "data": {"source": "sample"},
-            "model": {"backend": "bm25"},
-            "evaluate": {
-                "measures": ["mrr@1", "precision@1", "success@1", "ndcg@1", "recall@1", "recall@10", "map@10"]
-            },
-        }
+    measures = ["mrr@1", "precision@1", "success@1", "ndcg@1", "recall@1", "recall@10", "map@10"]
+    data, model = {"source": "sample"}, {"backend": "bm25"}
+    run_benchmark({"name": "own", "data": data, "model": model, "evaluate": {"measures": measures}})
+    assert document("verify", "--lint", "results")["contradictions"] == []
+    written(
+        tmp_path / "mteb" / "model" / "revision",
+        "Task",
+        **(scores(np.random.default_rng(1)) | {"mrr_at_1": 0.9}),
     )
-    runner = CliRunner()
-    held = runner.invoke(app, ["verify", "--lint", "results", "--json"])
-    assert (held.exit_code, json.loads(held.stdout)["contradictions"]) == (0, [])
-    mteb = tmp_path / "mteb" / "model" / "revision" / "Task.json"
-    mteb.parent.mkdir(parents=True)
-    entry = {**scores(np.random.default_rng(1)), "mrr_at_1": 0.9}
-    mteb.write_text(json.dumps({"task_name": "Task", "scores": {"test": [entry]}}), encoding="utf-8")
-    wrong = runner.invoke(app, ["verify", "--lint", "mteb"])
-    assert wrong.exit_code == 3
-    assert "mrr@1 = precision@1" in wrong.stdout
-    page = runner.invoke(app, ["verify", "--lint", "mteb", "--markdown"])
+    wrong = benchmarco("verify", "--lint", "mteb")
+    assert (wrong.exit_code, "mrr@1 = precision@1" in wrong.stdout) == (3, True)
+    page = benchmarco("verify", "--lint", "mteb", "--markdown")
     assert page.exit_code == 3
     assert "| identity | cause | scores | files | models |" in page.stdout.splitlines()
-
-
-@pytest.mark.parametrize("arguments", [["--lint"], ["--lint", "missing.json"], ["--lint", ".", "--why"]])
-def test_what_cannot_be_checked_is_refused(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(app, ["verify", *arguments], standalone_mode=False).exception is not None
+    for refused in (["--lint"], ["--lint", "missing.json"], ["--lint", ".", "--why"]):
+        assert benchmarco("verify", *refused).exit_code == 2
