@@ -11,11 +11,11 @@ from comparison.made import read_table
 
 @pytest.fixture(scope="module")
 def results(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The finished result, and one that has each query's first five passages in the opposite order."""
+    """The finished result, and one that has each query's first six passages in the opposite order."""
     first = finished / "results" / "t"
     second = Path(shutil.copytree(first, tmp_path_factory.mktemp("turned") / "other"))
     lines = [line.split() for line in (first / "run.trec").read_text().splitlines()]
-    turned = [[q, q0, d, r, r if int(r) <= 5 else -int(r), tag] for q, q0, d, r, _, tag in lines]
+    turned = [[q, q0, d, r, r if int(r) <= 6 else -int(r), tag] for q, q0, d, r, _, tag in lines]
     (second / "run.trec").write_text("".join(" ".join(map(str, line)) + "\n" for line in turned))
     return [first, second]
 

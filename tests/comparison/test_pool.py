@@ -201,7 +201,7 @@ def test_what_cannot_be_decided_is_refused_and_nothing_written(results: list[Pat
     assert "divides by all relevant passages" in done.stdout
 
 
-K = 4
+K = 5
 
 
 def churn_of(*arguments: object) -> dict[str, float | int | str | None]:
@@ -218,7 +218,7 @@ def rbo(one: list[str], other: list[str], p: float = 0.9) -> float:
 def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
     results: list[Path], qrels: dict[tuple[str, str], int], tmp_path: Path
 ) -> None:
-    churn = churn_of(*results, "--measure", "precision@4")
+    churn = churn_of(*results, "--measure", "precision@5")
     one, other = (tops(folder, K) for folder in results)
     assert churn["queries"] == len(one)
     assert churn["changed"] == sum(one[query] != other[query] for query in one)
@@ -231,9 +231,9 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
         best = end == "highest"
         judged = {**qrels, **{pair: int(second == best) for pair, second in apart.items()}}
         path = write_qrels(tmp_path / f"{end}.trec", judged)
-        means = [evaluate(path, each / "run.trec", ["P@4"]).means[0] for each in results]
+        means = [evaluate(path, each / "run.trec", ["P@5"]).means[0] for each in results]
         assert churn[end] == pytest.approx(means[1] - means[0])
-    comparison = compare(results, "precision@4")
+    comparison = compare(results, "precision@5")
     (row,) = comparison.to_dataframe().dropna(subset=["churn_changed"]).to_dict("records")
     assert (row["against"], row["churn_to_judge"]) == (comparison.results[1].name, churn["to_judge"])
     assert (row["churn_before"], row["churn_after"]) == tuple(each.name for each in comparison.results)
@@ -242,7 +242,7 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
     assert f">{churn['changed']}<" in page
 
     # from the baseline to the other, and the same table for people
-    turned = churn_of(results[0], "--baseline", results[1], "--measure", "precision@4")
+    turned = churn_of(results[0], "--baseline", results[1], "--measure", "precision@5")
     assert turned["highest"] == pytest.approx(-float(churn["lowest"] or 0))
     assert "to judge" in benchmarco("compare", "-v", *results).stdout
     of_ndcg = churn_of(*results, "--measure", "ndcg@10")
@@ -251,7 +251,7 @@ def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
 
 def test_more_results_have_none_and_equal_ones_no_change(results: list[Path]) -> None:
     assert churn_of(results[0], *results) is None
-    same = churn_of(results[0], results[0], "--measure", "precision@4")
+    same = churn_of(results[0], results[0], "--measure", "precision@5")
     assert (same["changed"], same["overlap"], same["to_judge"]) == (0, 1, 0)
     assert same["rbo"] == pytest.approx(1)
     assert same["lowest"] == same["highest"] == 0

@@ -334,8 +334,10 @@ def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
 
 
 def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path, configure: Configure) -> None:
-    data = collection(tmp_path / "few", FRUIT, {"1": "apple tree", "2": "red car"}, {"1": "a", "2": "a"})
-    expected = {"measure": "ndcg@10", "value": 0.1, "source": "a <paper>"}
+    texts = {"a": "red apple|", "b": "an apple and a pear", "c": "the red car of a friend"}
+    asked = {"1": "red apple", "2": "a friend's car"}
+    data = collection(tmp_path / "titles", texts, asked, {"1": "a", "2": "c"})
+    expected = {"measure": "success@1", "value": 0.5, "digits": 4, "source": "a <paper>"}
     folder = run_benchmark(configure(expected, data=data)).folder
     page = render_page(compare([folder]))
     assert page.count('<section id="published">') == 1
@@ -349,8 +351,10 @@ def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path, configur
     assert verify([folder]).verdict == "not reproduced"  # runs nothing
     with pytest.raises(InputError, match="send data and code to the cluster elsewhere:6379"):
         verify([folder], why=True)
-    (cell,) = verify([folder], why=True, overrides=["engine={kind: local}"]).cells
+    (cell,) = verify([folder], why=True, minutes=60, overrides=["engine={kind: local}"]).cells
     assert cell.why
+    # titles are left out of passages without a text, too
+    assert (cell.why[0].change, cell.why[0].got) == ("data.title_separator null", 0.5)
     plain = run_benchmark(configure(name="plain", data=data)).folder
     assert 'id="published"' not in render_page(compare([plain]))
 
@@ -367,17 +371,6 @@ def test_repeated_passages_are_named(tmp_path: Path, configure: Configure) -> No
     assert cell.verdict == "not reproduced"
     assert cell.why
     assert cell.why[0].change == "passages with an earlier one's text removed"
-
-
-def test_titles_are_left_out_of_passages_without_a_text_too(tmp_path: Path, configure: Configure) -> None:
-    texts = {"a": "red apple|", "b": "an apple and a pear", "c": "the red car of a friend"}
-    asked = {"1": "red apple", "2": "a friend's car"}
-    data = collection(tmp_path / "titles", texts, asked, {"1": "a", "2": "c"})
-    expected = {"measure": "success@1", "value": 0.5, "digits": 4}
-    folder = run_benchmark(configure(expected, data=data)).folder
-    (cell,) = verify([folder], why=True, minutes=60).cells
-    assert cell.why
-    assert (cell.why[0].change, cell.why[0].got) == ("data.title_separator null", 0.5)
 
 
 def test_minutes_are_those_of_all_targets(

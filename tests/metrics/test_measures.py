@@ -6,56 +6,25 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Qrels, Ranking
-from pipeline.metrics import parse_measures, scoring
+from pipeline.metrics import parse_measures
 from pipeline.metrics.measures import MEASURES
-from pipeline.metrics.scoring import compute_measures, drop_identical, judge_ranking
+from pipeline.metrics.scoring import compute_measures, drop_identical
 
 Scorer = Callable[..., Float64]
-
-TRUTH = [[11, 1, 7, 17, 21], [4, 16, 1], [26, 10, 22, 8]]
-RESULTS = [
-    [11, 1, 17, 7, 21, 8, 0, 28, 9, 20],
-    [16, 1, 6, 18, 3, 4, 25, 19, 8, 14],
-    [24, 10, 26, 2, 8, 28, 4, 23, 13, 21],
-]
-
-
-@pytest.mark.parametrize(
-    ("measure", "expected"),
-    [
-        ("recall(cap=true)", [0.6667, 0.8056, 0.9167]),
-        ("mrr", [0.6667, 0.8333, 0.8333]),
-        ("precision", [0.6667, 0.6667, 0.3667]),
-        ("map(norm=retrieved)", [0.66667, 0.86296, 0.80741]),
-        ("ndcg", [0.66667, 0.78596, 0.84168]),
-        ("ndcg(ideal=retrieved)", [0.66667, 0.82587, 0.88159]),
-    ],
-)
-def test_the_tutorial(score_lists: Scorer, measure: str, expected: list[float]) -> None:
-    judged = [dict.fromkeys(relevant, 1) for relevant in TRUTH]
-    values = score_lists(RESULTS, judged, ",".join(f"{measure}@{k}" for k in (1, 5, 10)))
-    assert values.mean(axis=0) == pytest.approx(expected, abs=6e-5)
 
 
 @pytest.mark.parametrize(
     ("grades", "measure", "expected"),
     [
         ([5, 2, 4, 0, 1], "dcg@5", 8.64871),
-        ([2, 0, 5, 1, 4], "dcg@5", 6.47809),
         ([5, 2, 4, 0, 1], "cg@5", 12),
-        ([2, 0, 5, 1, 4], "cg@5", 12),
         ([5, 2, 4, 0, 1], "ndcg@5", 0.96586),
-        ([5, 2, 4], "ndcg@3", 0.96928),
         ([2, 3, 3, 1, 2], "dcg@5", 6.59717),
-        ([3, 3, 2, 2, 1], "dcg@5", 7.14100),
         ([2, 3, 3, 1, 2], "ndcg@5", 6.59717 / 7.14100),
         ([2, 3, 3, 1, 2], "dcg(gain=exp)@5", 12.50774),
-        ([3, 3, 2, 2, 1], "dcg(gain=exp)@5", 14.59539),
         ([2, 3, 3, 1, 2], "ndcg(gain=exp)@5", 12.50774 / 14.59539),
         ([2, 3, 3, 1, 2], "cg(gain=exp)@3", 3 + 7 + 7),
     ],
@@ -134,44 +103,6 @@ def test_a_ranking_of_other_queries_is_refused() -> None:
     ranking = Ranking(np.zeros((2, 3), np.int64), np.zeros((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"\(2, 3\) for 3 queries"):
         compute_measures(ranking, qrels_of([(0, 0, 1)]), 3, parse_measures("map"))
-
-
-@settings(max_examples=150)
-@given(
-    st.integers(1, 6),
-    st.integers(0, 7),
-    st.sets(st.tuples(st.integers(0, 5), st.integers(0, 40)), max_size=60),
-    st.integers(0, 2**32 - 1),
-    st.sampled_from([1, 8, 1 << 16]),
-)
-def test_grades_are_those_of_a_plain_lookup(
-    n_queries: int, k: int, pairs: set[tuple[int, int]], seed: int, block: int
-) -> None:
-    """Whatever collides in the lookup's table, and however rows are cut into blocks."""
-    random = np.random.default_rng(seed)
-    passages = np.argsort(random.random((n_queries, 41)), axis=1)[:, :k].astype(np.int64)
-    passages[random.random(passages.shape) < 0.1] = -1
-    entries = [(q, p, int(random.integers(-2, 4))) for q, p in pairs if q < n_queries]
-    grades = {(q, p): g for q, p, g in entries}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "BLOCK_CELLS", block)
-        ranking = Ranking(passages, np.zeros(passages.shape, np.float32))
-        judged = judge_ranking(ranking, qrels_of(entries), n_queries)
-    found = judged.found
-    expected = [
-        (q, rank, grades[q, p])
-        for q, row in enumerate(passages.tolist())
-        for rank, p in enumerate(row, 1)
-        if (q, p) in grades
-    ]
-    cells = (found.queries.tolist(), found.ranks.tolist(), found.grades.tolist())
-    assert list(zip(*cells, strict=True)) == expected
-    best = judged.ideal
-    for query in range(n_queries):
-        of_query = best.queries == query
-        ideal = sorted((g for (q, _), g in grades.items() if q == query), reverse=True)
-        assert best.grades[of_query].tolist() == ideal
-        assert best.ranks[of_query].tolist() == list(range(1, len(ideal) + 1))
 
 
 def test_judged_passages_that_collide_in_the_table_are_all_found(score_lists: Callable[..., Float64]) -> None:

@@ -39,16 +39,6 @@ def test_parse_and_print_are_inverse(measure: Measure) -> None:
     assert parse_measure(f"  {str(measure).upper()} ") == measure
 
 
-@given(measures())
-def test_spelled_out_defaults_are_read_and_not_printed(measure: Measure) -> None:
-    all_settings = {**measure.settings, "unjudged": "removed" if measure.condensed else "kept"}
-    params = ", ".join(
-        f"{key} = {value:.15f}" if key == "p" else f"{key} = {value}" for key, value in all_settings.items()
-    )
-    cutoff = f" @ {measure.cutoff}" if measure.cutoff else ""
-    assert str(parse_measure(f"{measure.name} ( {params} ){cutoff}")) == str(measure)
-
-
 @pytest.mark.parametrize(
     ("text", "canonical"),
     [

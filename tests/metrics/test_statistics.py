@@ -81,7 +81,6 @@ def test_intervals_stay_within_the_range() -> None:
         for ends in ({}, {"low": 0, "high": 1})
     )
     for free, bounded in zip(wide, within, strict=True):
-        assert free is not None
         assert free[1] > 1
         assert bounded == (free[0], 1)
 

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from pipeline import InputError, compare, load_config, run_benchmark, run_benchmarks
 from pipeline.cli import app
 from pipeline.config import Config
-from pipeline.encoders import Encoder
 from pipeline.engines import LocalEngine
 from pipeline.results.suite_folder import SuiteResult, read_suite_result
 from pipeline.retrievers.stage import OpensEngine
@@ -185,29 +184,8 @@ def test_all_are_checked_first_and_an_interrupted_suite_goes_on_where_it_stopped
     assert "three: collection 2 of 3, middle" in caplog.text
 
 
-def test_the_model_is_loaded_once_and_a_corpus_that_is_used_twice_encoded_once(
-    place: Path, bge_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loads = []
-    whole = Encoder.__init__
-
-    def noted(self: Encoder, *arguments: Any) -> None:
-        loads.append(arguments[1].name)
-        whole(self, *arguments)
-
-    monkeypatch.setattr(Encoder, "__init__", noted)
-    shutil.copytree(place / "small", place / "twin")
-    queries = (place / "twin/queries.jsonl").read_text(encoding="utf-8").replace('"text": "', '"text": "and ')
-    (place / "twin/queries.jsonl").write_text(queries, encoding="utf-8")
-    twin = "data={collections: {small: {source: beir, path: small}, twin: {source: beir, path: twin}}}"
-    result = run(place, f"model={{backend: flag, name: {bge_folder}}}", twin)
-    assert len(loads) == 1
-    assert "passages" in result.results["twin"].reused
-    assert "queries" not in result.results["twin"].reused
-
-
 @pytest.mark.usefixtures("quick_conversion")
-def test_an_encoder_and_a_reranker_are_loaded_once_for_all_collections(
+def test_models_are_loaded_once_and_a_corpus_that_is_used_twice_is_encoded_once(
     place: Path, bge_folder: Path, reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
@@ -218,15 +196,20 @@ def test_an_encoder_and_a_reranker_are_loaded_once_for_all_collections(
         return whole(self, store)
 
     monkeypatch.setattr(OpensEngine, "__call__", noted)
+    shutil.copytree(place / "small", place / "twin")
+    queries = (place / "twin/queries.jsonl").read_text(encoding="utf-8").replace('"text": "', '"text": "and ')
+    (place / "twin/queries.jsonl").write_text(queries, encoding="utf-8")
     settings = (
-        f"model={{backend: native, precision: int16, name: {bge_folder}}}",
+        f"model={{backend: openvino, name: {bge_folder}}}",
         f"rerank={{backend: openvino, name: {reranker('bert')}, depth: 3}}",
     )
-    result = run(place, *settings)
+    twin = "data={collections: {small: {source: beir, path: small}, twin: {source: beir, path: twin}}}"
+    result = run(place, *settings, twin)
     assert len(opened) == len(set(opened)) == 2
-    for name in NAMES:
-        assert result.results[name].reused == []
-        assert result.results[name].record.stage("rerank").seconds is not None
+    assert result.results["small"].reused == []
+    assert "passages" in result.results["twin"].reused
+    assert "queries" not in result.results["twin"].reused
+    assert all(each.record.stage("rerank").seconds is not None for each in result.results.values())
     alone = run_benchmark(config_in(place, "data={source: beir, path: small}", "name=alone", *settings))
     assert alone.metrics["metrics"] == result.results["small"].record.metrics
     assert len(opened) == 2

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from pipeline import compare, load_config, run_benchmark
-from pipeline.cli import app
 from pipeline.report.page import queries
 from pipeline.report.page.queries import Hit, explain_query, read_query_data, select_queries
 from pipeline.report.page.render import render_page
@@ -104,6 +102,9 @@ def test_plots_take_the_page_s_colours_and_keep_text_as_text(several: str) -> No
 
 
 def test_every_query_and_value_is_there(several: str, folders: list[Path]) -> None:
+    one = Reader(render_page(compare(folders[:1])))
+    assert (one.data["names"], one.data["pairs"]) == (["whole"], [])
+    assert not any(attributes.get("id") == "pairs" for _, attributes in one.elements)
     compared, data = compare(folders, "ndcg@10"), Reader(several).data
     assert data["ids"] == compared.query_ids
     assert data["names"] == ["whole", "five", "three"]
@@ -149,21 +150,6 @@ def test_what_others_wrote_stays_text(workplace: Path) -> None:
     assert read.open == []
     assert "img" not in [tag for tag, _ in read.elements]
     assert read.data["texts"][0] == HOSTILE
-
-
-def test_commands_write_the_page(folders: list[Path], tmp_path: Path) -> None:
-    run = CliRunner().invoke
-    one, many = tmp_path / "one.html", tmp_path / "many.html"
-    assert run(app, ["report", str(folders[0]), "--html", str(one)]).exit_code == 0
-    read = Reader(one.read_text(encoding="utf-8"))
-    assert (read.data["names"], read.data["pairs"]) == (["whole"], [])
-    assert not any(attributes.get("id") == "pairs" for _, attributes in read.elements)
-    done = run(app, ["compare", *map(str, folders), "--measure", "RR@10", "--html", str(many), "--json"])
-    assert json.loads(done.stdout)["measure"] == "mrr@10"
-    assert Reader(many.read_text(encoding="utf-8")).data["measure"] == "mrr@10"
-    for folder, page in ((tmp_path, "no.html"), (folders[0], "no/a.html")):
-        assert run(app, ["report", str(folder), "--html", str(tmp_path / page)]).exit_code == 2
-    assert {path.name for path in tmp_path.iterdir()} == {"one.html", "many.html"}
 
 
 def test_few_queries_have_their_passages_and_these_are_cut(
@@ -237,7 +223,6 @@ def test_a_result_without_any_hit_is_explained(tmp_path: Path) -> None:
     config = {"name": "none", "data": data, "model": {"backend": "bm25"}, "output": str(tmp_path)}
     result = run_benchmark(config | {"cache": str(tmp_path / "indexes")})
     (examined,) = read_query_data(compare([result.folder])).details
-    assert examined is not None
     assert (examined.curves["ndcg"], examined.judged) == ([0], 0)
     assert examined.queries["q"].why == "The only relevant passage is not among the 0 retrieved."
 
@@ -252,7 +237,6 @@ def test_curves_and_ranks_are_those_of_the_result(folders: list[Path]) -> None:
     compared = compare(folders, "ndcg@10")
     data = read_query_data(compared)
     for entry, source, examined in zip(compared.results, compared.sources, data.details, strict=True):
-        assert examined is not None
         curve = dict(zip(examined.cutoffs, examined.curves["ndcg"], strict=True))
         assert curve[10] == pytest.approx(entry.mean, abs=1e-12)
         curve = dict(zip(examined.cutoffs, examined.curves["recall"], strict=True))
