@@ -76,8 +76,8 @@ def test_bad_answers_are_asked_once_more_and_never_counted(
     sweep = ["sweep=[{name: t}, {name: other}]", f"output={both}", "evaluate.measures=[precision@5]"]
     every = [part for each in sweep for part in ("--set", each)]
     plan = judge(["plan", *arguments[1:2], *arguments[4:], *every])
-    said = f"judge: qwen3-30b grades {planned['pairs']:,} pairs of"
-    assert (plan.exit_code, said in plan.stdout, server.requests) == (0, True, [])
+    grades = f"judge: qwen3-30b grades {planned['pairs']:,} pairs of"
+    assert (plan.exit_code, grades in plan.stdout, server.requests) == (0, True, [])
     plans: Any = document("plan", *arguments[1:2], *arguments[4:], *every)
     assert [each["judge"]["tokens"] for each in plans] == [planned["tokens"]] * 2
     shutil.rmtree(both / "other")

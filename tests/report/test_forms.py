@@ -12,20 +12,16 @@ from html.parser import HTMLParser
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import pytest
+from comparison.made import STAGES, changed, make
 from rich.console import Console
 
 from pipeline import compare
-from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.comparison.tables import Entry
 from pipeline.core.table import SOFT_HYPHEN, Table, html_table, text_table, transposed
 from pipeline.report.page.render import render_page
 from pipeline.report.renderings import csv_text, latex, markdown, terminal_parts
-from pipeline.results.folder import SavedResult
-from pipeline.results.records import Manifest, Metrics
-from pipeline.results.suite_folder import SavedSuite
+from pipeline.results.records import Metrics
 from pipeline.results.tables import section_tables, summary_table
 
 WIDTH = 400
@@ -105,7 +101,6 @@ def test_every_form_has_the_same_titles_columns_and_cells(measured: Comparison, 
         if form == "terminal":  # where the second line of a cell is below the first lines of others
             wanted = [line for text in wanted for line in re.split(r" (?=\S+ to )", text)]
         assert [text for text in wanted if text not in shown] == []
-        assert sorted(texts(transposed(table))) == sorted(texts(table))
 
 
 def test_the_page_has_the_same_titles_columns_and_cells(measured: Comparison) -> None:
@@ -119,39 +114,18 @@ def test_the_page_has_the_same_titles_columns_and_cells(measured: Comparison) ->
         wanted = [[cell.replace("\n", " ") for cell in row] for row in table.rows]
         assert sorted(rows) == sorted(wanted)
         assert [note for note in table.notes if note not in page[0][0] and not note.startswith("Note:")] == []
+    for table in chain(*section_tables(measured.records, measured.measure).values()):
+        assert sorted(texts(transposed(table))) == sorted(texts(table))
 
 
-NAMES = ["minilm_fp32", "minilm-openvino-bf16", "bm25"]
-
-
-def entry(
-    name: str, mean: float, interval: tuple[float, float], letters: str, *cost: float | int | None
-) -> Entry:
-    return Entry(name, mean, *interval, 43, letters, 1, None, None, 1, {"": mean}, *cost)  # type: ignore[arg-type]
-
-
-def suites(count: int) -> list[SavedSuite]:
-    """Results of one collection without anything in them."""
-    record = Metrics(name="t", queries=1, passages=1, metrics={}, stages=())
-    empty = SavedResult(Path("t"), record, Manifest(recipes={"data": {}}), [], [], np.empty((0, 0)))
-    return [SavedSuite.of_one(empty)] * count
-
-
-@pytest.fixture
-def comparison() -> Comparison:
-    entries = [
-        entry(NAMES[0], 0.6427, (0.5672, 0.7128), "a", 213.4, 431.0, 22_396_589, 181.25),
-        entry(NAMES[1], 0.6403, (0.56, 0.71), "a", 1388.0, 9.5, 22_396_589, 40.0),
-        entry(NAMES[2], 0.5058, (0.43, 0.58), "b", None, None, None, None),
-    ]
-    same, better = (0.2, 0.21, 0.2, 0.2, 0.2, False), (0.00002, 0.00005, 0.00006, 0.00006, 0.00003, True)
-    pairs = [
-        Pair(NAMES[0], NAMES[1], 0.0024, -0.001, 0.006, -0.002, 0.007, *same, 12, 20, 11),
-        Pair(NAMES[0], NAMES[2], 0.1369, 0.07, 0.2, 0.06, 0.21, *better, 33, 1, 9),
-        Pair(NAMES[1], NAMES[2], 0.1345, 0.07, 0.2, 0.06, 0.21, *better, 32, 1, 10),
-    ]
-    notes = ["they ran on different hardware"]
-    return Comparison("ndcg@10", entries, pairs, notes, ["ndcg@10"], [np.empty((0, 3))], suites(3))
+@pytest.fixture(scope="module")
+def made() -> Comparison:
+    """Three results with numbers of every kind, of which the last is shown to be worse."""
+    last = [row | {"seconds": None, "items_per_second": None, "bytes": None} for row in STAGES]
+    worse = changed(make("bm25", 3, (-0.2,)), stages=last)
+    large = [row | {"bytes": 22_396_589, "seconds": 1388.0} for row in STAGES]
+    best = changed(make("minilm-openvino-bf16", 2), stages=large, passages=10)
+    return compare([make("minilm_fp32", 1), best, worse])
 
 
 def shown(width: int, *tables: Table) -> str:
@@ -163,63 +137,57 @@ def shown(width: int, *tables: Table) -> str:
 
 
 @pytest.mark.parametrize("width", [60, 100, 140])
-def test_the_terminal_shows_every_figure_whole(comparison: Comparison, width: int) -> None:
-    text = shown(width, *comparison.tables())
-    for figure in (
-        "0.6427", "0.5672 to 0.7128", "1,388", "9.5", "22.4 MB", "181.2", "+0.1369", "[+0.0700,+0.2000]",
-        "[+0.0600,+0.2100]",        "0.2100", "<0.0001 *", "33/1/9 │", "bm25", "minilm_fp32 -", "random-"
-    ):  # fmt: skip
+def test_the_terminal_shows_every_figure_whole(made: Comparison, width: int) -> None:
+    text = shown(width, *made.tables())
+    cells = [cell for table in made.tables() for row in table.rows for cell in row[1:]]
+    figures = [part for cell in cells for part in cell.split()]
+    assert [figure for figure in figures if figure not in text] == []
+    for figure in ("22.4 MB", "<0.0001 *", "bm25", "minilm_fp32 -", "random-"):
         assert figure in text, figure
     assert text.count("<0.0001 *") == 2
     assert max(map(len, text.splitlines())) <= width
-    assert text.replace("\n", " ").count("Note: they ran on") == 1
+    (note,) = made.notes
+    assert " ".join(text.split()).count(f"Note: {note}") == 1
 
 
-def test_csv_keeps_full_precision_in_one_table(comparison: Comparison) -> None:
-    rows = list(csv.DictReader(io.StringIO(csv_text(comparison.figures()))))
+def test_csv_keeps_full_precision_in_one_table(made: Comparison) -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_text(made.figures()))))
     assert [(row["name"], row["against"]) for row in rows] == [
-        *((name, "") for name in NAMES), (NAMES[0], NAMES[1]), (NAMES[0], NAMES[2]), (NAMES[1], NAMES[2])
+        *((entry.name, "") for entry in made.results), *((pair.a, pair.b) for pair in made.pairs)
     ]  # fmt: skip
     assert {row["measure"] for row in rows} == {"ndcg@10"}
-    assert (rows[0]["value"], rows[0]["index_bytes"], rows[2]["seconds"]) == ("0.6427", "22396589", "")
-    assert (float(rows[4]["value"]), float(rows[4]["p_holm"]), rows[4]["wins"]) == (0.1369, 0.00006, "33")
+    assert [float(row["value"]) for row in rows[:3]] == [entry.mean for entry in made.results]
+    assert (rows[1]["index_bytes"], rows[2]["seconds"]) == ("22396589", "")
+    for row, pair in zip(rows[3:], made.pairs, strict=True):
+        assert (float(row["value"]), float(row["p_holm"])) == (pair.difference, pair.p_holm)
+        assert int(row["wins"]) == pair.wins
 
 
 @pytest.mark.parametrize(
-    ("name", "escaped"),
+    ("name", "in_markdown", "in_latex"),
     [
-        ("a|b*c*", r"a\|b\*c\*"),
-        ("`a`~b~", r"\`a\`\~b\~"),
-        ("[a](b)&amp;<c>$d$", r"\[a\](b)\&amp;\<c\>\$d\$"),
+        ("a|b*c*", r"a\|b\*c\*", r"a\textbar{}b*c*"),
+        ("`a`~b~", r"\`a\`\~b\~", r"\textasciigrave{}a\textasciigrave{}\textasciitilde{}b\textasciitilde{}"),
+        ("[a](b)&amp;<c>$d$", r"\[a\](b)\&amp;\<c\>\$d\$", r"{}[a](b)\&amp;\textless{}c\textgreater{}\$d\$"),
+        (r"a\b^c", r"a\\b^c", r"a\textbackslash{}b\textasciicircum{}c"),
+        ("50% #2 a---b'", r"50% #2 a---b'", r"50\% \#2 a-{}-{}-b\textquotesingle{}"),
     ],
 )
-def test_markdown_prints_a_name_as_it_is(comparison: Comparison, name: str, escaped: str) -> None:
-    first, *rest = comparison.results
-    pairs = [replace(pair, a=name) for pair in comparison.pairs[:1]]
-    changed = replace(comparison, results=[replace(first, name=name), *rest], pairs=pairs, notes=[name])
-    text = markdown(changed.tables())
-    assert f"\n| {escaped} | 0.6427 |" in text
-    assert f"\n| {escaped} - {NAMES[1]} | +0.0024 [-0.0010,+0.0060] |" in text
-    assert f"\nNote: {escaped}." in text
-
-
-@pytest.mark.parametrize(
-    ("name", "escaped"),
-    [
-        (r"a\b", r"a\textbackslash{}b &"),
-        ("a^b~c", r"a\textasciicircum{}b\textasciitilde{}c &"),
-        ("a<b>|c", r"a\textless{}b\textgreater{}\textbar{}c &"),
-        ("[a]*", "\n{}[a]* &"),
-        ("50% & $1 #2", r"50\% \& \$1 \#2 &"),
-        ("?`a'", r"?\textasciigrave{}a\textquotesingle{} &"),
-    ],
-)
-def test_latex_prints_a_name_as_it_is(comparison: Comparison, name: str, escaped: str) -> None:
-    first, *rest = comparison.results
-    text = latex(replace(comparison, results=[replace(first, name=name), *rest]).tables())
-    assert escaped in text
+def test_documents_print_a_name_as_it_is(
+    made: Comparison, name: str, in_markdown: str, in_latex: str
+) -> None:
+    first, *rest = made.results
+    pairs = [replace(pair, a=name) for pair in made.pairs[:1]]
+    named = replace(made, results=[replace(first, name=name), *rest], pairs=pairs, notes=[name])
+    text = markdown(named.tables())
+    assert f"\n| {in_markdown} | {first.mean:.4f} |" in text
+    assert f"\n| {in_markdown} - {rest[0].name} | " in text
+    assert f"\nNote: {in_markdown}." in text
+    text = latex(replace(made, results=[replace(first, name=name), *rest]).tables())
+    assert f"\n{in_latex} &" in text
     assert r"\textless{}0.0001 *" in text
-    assert text.count(r"\textbf{0.6427}") == text.count(r"\textbf") == 1  # the best
+    best = max(entry.mean for entry in made.results)
+    assert text.count(rf"\textbf{{{best:.4f}}}") == text.count(r"\textbf") == 1
 
 
 def test_summary_has_a_row_per_result_and_every_measure() -> None:
