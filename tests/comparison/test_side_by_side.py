@@ -262,6 +262,8 @@ def test_means_within_a_margin() -> None:
     ]
     assert near.p_equivalent == pytest.approx(3 * max(sides).item())  # Holm's, of three pairs
     assert made.tables()[1].rows[0][7].endswith("=")
+    with pytest.raises(InputError, match="--margin 0"):
+        compare(suites, margin=0)
     few = [with_values(each, values_of(each)[:20]) for each in (make("one", 1), make("near", 2))]
     assert compare(few, margin=0.4).pairs[0].equivalent is False  # of 20 queries
     assert "differ by less than 0.1 in" in compare([make("a", 1), make("b", 2)], margin=0.1).verdict
@@ -325,13 +327,6 @@ def test_what_cannot_be_compared_is_refused(message: str) -> None:
     given = others if others[0] is WHOLE else [make("one", 1), *others]
     with pytest.raises(InputError, match=re.escape(message)):
         compare(given, measure)
-
-
-def test_a_margin_or_a_baseline_that_cannot_be_is_refused(finished: Path) -> None:
-    with pytest.raises(InputError, match="--margin 0"):
-        compare([WHOLE], margin=0)
-    with pytest.raises(InputError, match="nowhere does not exist"):
-        compare([finished / "results" / "t"], baseline="nowhere")
 
 
 def ran_on(given: SavedSuite, hardware: dict[str, Any], threads: int | None, last: str = "y") -> SavedSuite:

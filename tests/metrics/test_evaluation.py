@@ -119,7 +119,6 @@ def test_many_queries(tmp_path: Path) -> None:
             {"queries": 1, "fewest": 2, "cutoff": 4},
         ),  # without hits: missing
         ("recall@4", 2, {"queries": 1, "fewest": 0, "cutoff": 2}),
-        ("recall@2", None, None),
         ("map,mrr", 9, None),
     ],
 )
