@@ -92,6 +92,15 @@ def values_of(of_one: SavedSuite) -> Float64:
     return of_one.results[""].values
 
 
+def config(folder: Path, name: str, **sections: Any) -> dict[str, Any]:
+    """BM25 on the sample, with cache and results in a folder; sections may be others."""
+    return {
+        "name": name, "data": {"source": "sample"}, "model": {"backend": "bm25"}, "search": {"top_k": 20},
+        "evaluate": {"measures": ["ndcg@10", "mrr@10"]}, "cache": str(folder / "indexes"),
+        "output": str(folder / "results"), **sections,
+    }  # fmt: skip
+
+
 def benchmarco(*arguments: object) -> Result:
     """Run a command."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments])

@@ -6,10 +6,9 @@ import json
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from comparison.made import benchmarco, document
+from comparison.made import benchmarco, config, document
 
 from pipeline import InputError, compare, run_benchmark
 from pipeline.comparison.side_by_side import Comparison
@@ -26,12 +25,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     shutil.copytree(root / "pipeline/data/sample", folder / "data")
 
     def run(name: str, data: str) -> Path:
-        config: dict[str, Any] = {
-            "name": name, "data": {"source": "beir", "path": str(folder / data)}, "search": {"top_k": 20},
-            "model": {"backend": "bm25"}, "evaluate": {"measures": ["ndcg@10"]},
-            "cache": str(folder / "indexes"), "output": str(folder / "results"),
-        }  # fmt: skip
-        return run_benchmark(config).folder
+        beir = {"source": "beir", "path": str(folder / data)}
+        return run_benchmark(config(folder, name, data=beir)).folder
 
     found = compare([run("whole", "data")]).with_groups().groups
     small = [group for group in found.groups if group.by == "cluster" and len(group.query_ids) <= 25]

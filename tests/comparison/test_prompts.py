@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparison.made import benchmarco, document
+from comparison.made import benchmarco, config, document
 from scipy import stats
 
 from pipeline import InputError, run_benchmark
@@ -19,23 +19,19 @@ from pipeline.results.folder import read_result
 PROMPTS = ["", "query: ", "about the weather and the sea: "]
 
 
-def config(name: str, folder: Path, **model: Any) -> dict[str, Any]:
-    """MiniLM on a part of the sample; all configs share a cache."""
-    return {
-        "name": name, "data": {"source": "sample", "corpus": 200, "queries": 40}, "search": {"top_k": 20},
-        "model": {"backend": "flag", "name": "all-minilm-l6-v2", **model},
-        "evaluate": {"measures": ["ndcg@10", "mrr@10"]},
-        "cache": str(folder.parent / "indexes"), "output": str(folder),
-    }  # fmt: skip
+def prompted(folder: Path, name: str, **model: Any) -> dict[str, Any]:
+    """MiniLM on a part of the sample."""
+    data = {"source": "sample", "corpus": 200, "queries": 40}
+    return config(folder, name, data=data, model={"backend": "flag", "name": "all-minilm-l6-v2", **model})
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], Path]:
     """The folders of two models, MiniLM and MiniLM cut to 16 dimensions, by dimensions and prompt."""
-    folder = tmp_path_factory.mktemp("prompts") / "results"
+    folder = tmp_path_factory.mktemp("prompts")
     return {
         (cut, prompt): run_benchmark(
-            config(f"d{cut}-{number}", folder, query_instruction=prompt, truncate_dim=cut)
+            prompted(folder, f"d{cut}-{number}", query_instruction=prompt, truncate_dim=cut)
         ).folder
         for cut in (384, 16)
         for number, prompt in enumerate(PROMPTS)
@@ -66,9 +62,8 @@ def test_models_over_prompts(swept: dict[tuple[int, str], Path]) -> None:
 def test_the_setting_runs_each_prompt_on_the_same_passages_and_ends_with_the_table(
     swept: dict[tuple[int, str], Path],
 ) -> None:
-    folder = swept[384, ""].parent.with_name("asked")
-    folder.mkdir()
-    written = config("asked", folder, prompts=["", "asked: "])
+    folder = swept[384, ""].parent
+    written = prompted(folder.parent, "asked", prompts=["", "asked: "])
     (folder / "c.yaml").write_text(json.dumps(written), encoding="utf-8")
     run = benchmarco("run", folder / "c.yaml")
     assert run.exit_code == 0, run.output

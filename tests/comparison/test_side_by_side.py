@@ -21,6 +21,7 @@ from comparison.made import (
     THREE,
     benchmarco,
     changed,
+    config,
     document,
     make,
     result,
@@ -446,19 +447,11 @@ def suites(three_collections: Path, tmp_path_factory: pytest.TempPathFactory) ->
     listed = {name: {"source": "beir", "path": str(three_collections / name)} for name in ("small", "large")}
     one, two = ({"name": name, "model.b": b} for name, b in (("bm25", 0.4), ("plain", 0.0)))
     alone = {"name": "alone", "data": None, "data.source": "sample"}
-    config = {
-        "name": "any",
-        "data": {"collections": listed},
-        "model": {"backend": "bm25"},
-        "evaluate": {"measures": ["ndcg@10", "mrr@10"]},
-        "cache": str(folder / "i"),
-        "output": str(folder),
-        "sweep": [one, two, alone],
-    }
-    (folder / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
+    swept = config(folder, "any", data={"collections": listed}, sweep=[one, two, alone], search={})
+    (folder / "c.yaml").write_text(json.dumps(swept), encoding="utf-8")
     outcomes = list(run_benchmarks(load_configs(folder / "c.yaml")))
     assert [outcome.error for outcome in outcomes] == [None] * 3
-    return folder
+    return folder / "results"
 
 
 def test_a_suite_is_compared_wherever_a_result_is(suites: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparison.made import benchmarco
+from comparison.made import benchmarco, config
 
 from pipeline import InputError, compare, run_benchmark, verify
 from pipeline.report.page.render import render_page
@@ -145,23 +145,21 @@ def configure(cache: Path, tmp_path: Path) -> Configure:
     """A config with published scores: the sample with BM25, whose recall@100 is near 1 and below it."""
 
     def made(*expected: dict[str, Any], **changes: Any) -> dict[str, Any]:
-        return {
-            "name": "sample", "data": {"source": "sample"}, "model": {"backend": "bm25"},
-            "search": {"top_k": 100}, "evaluate": {"measures": ["ndcg@10", "map@10"]},
-            "expected": list(expected), "cache": str(cache), "output": str(tmp_path / "results"), **changes,
-        }  # fmt: skip
+        measures = {"measures": ["ndcg@10", "map@10"]}
+        sections = {"search": {"top_k": 100}, "evaluate": measures, "cache": str(cache), "name": "sample"}
+        return config(tmp_path, **sections | {"expected": list(expected)} | changes)
 
     return made
 
 
-def score(config: dict[str, Any], measure: str = "ndcg@10") -> float:
+def score(given: dict[str, Any], measure: str = "ndcg@10") -> float:
     """What a run of a config measures."""
-    value: float = run_benchmark(config).metrics["metrics"][measure]
+    value: float = run_benchmark(given).metrics["metrics"][measure]
     return value
 
 
-def written(path: Path, config: dict[str, Any]) -> Path:
-    path.write_text(json.dumps(config), encoding="utf-8")
+def written(path: Path, content: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(content), encoding="utf-8")
     return path
 
 
@@ -302,9 +300,9 @@ def test_each_collection_of_a_suite_has_its_published_scores(
     names = [column.name for column in scores.columns]
     parts = [names.index(name) for name in ("collection", "measure", "verdict")]
     assert [tuple(row[part] for part in parts) for row in scores.rows] == expected
-    config = written(tmp_path / "suite.yaml", suite)
+    path = written(tmp_path / "suite.yaml", suite)
     with caplog.at_level(logging.WARNING):
-        tried = [verify([made.folder], why=True, minutes=60), verify([config])]
+        tried = [verify([made.folder], why=True, minutes=60), verify([path])]
     assert "had other settings" not in caplog.text  # of trials
     for found in tried:
         assert [(each.collection, each.measure, each.verdict) for each in found.cells] == expected
@@ -323,14 +321,14 @@ def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
     for each in listed["collections"].values():
         each.pop("expected")
     written(path, listed)
-    config, csv = written(tmp_path / "suite.yaml", suite), tmp_path / "published.csv"
+    target, csv = written(tmp_path / "suite.yaml", suite), tmp_path / "published.csv"
     csv.write_text(f"{HEADER}bm25,sample,ndcg@10,0.5\n", encoding="utf-8")
-    for target in (config, run_benchmark(suite).folder):
-        (cell,) = verify([target], expected=[csv]).cells  # the folder has the score from the first time
+    for each in (target, run_benchmark(suite).folder):
+        (cell,) = verify([each], expected=[csv]).cells  # the folder has the score from the first time
         assert cell.collection == "sample"
     csv.write_text(f"{HEADER}bm25,other,ndcg@10,0.5\n", encoding="utf-8")
     with pytest.raises(InputError, match="no published score"):
-        verify([config], expected=[csv])
+        verify([target], expected=[csv])
 
 
 def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path, configure: Configure) -> None:

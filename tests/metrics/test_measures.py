@@ -1,19 +1,31 @@
-"""The measures by hand, and the lookup of grades by brute force."""
+"""The measures by hand, and their names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipeline.core.errors import InputError
-from pipeline.core.records import Float64, Qrels, Ranking
-from pipeline.metrics import parse_measures
-from pipeline.metrics.measures import MEASURES
-from pipeline.metrics.scoring import compute_measures, drop_identical
+from pipeline import InputError, evaluate
+from pipeline.metrics.measures import Cutoff
+from pipeline.metrics.names import (
+    ALIASES,
+    COMMON,
+    MEASURES,
+    PARAMETERS,
+    Measure,
+    parse_measure,
+    parse_measures,
+)
 
-Scorer = Callable[..., Float64]
+
+def score(ranked: Sequence[str], judged: dict[str, int], measure: str) -> float:
+    """What one query has of a measure."""
+    run = {"q": {passage: float(-rank) for rank, passage in enumerate(ranked)}}
+    return evaluate({"q": judged}, run, [measure]).values.item()
 
 
 @pytest.mark.parametrize(
@@ -29,17 +41,15 @@ Scorer = Callable[..., Float64]
         ([2, 3, 3, 1, 2], "cg(gain=exp)@3", 3 + 7 + 7),
     ],
 )
-def test_graded_lists(score_lists: Scorer, grades: list[int], measure: str, expected: float) -> None:
-    ranked = list(range(len(grades)))
-    value = score_lists([ranked], [dict(zip(ranked, grades, strict=True))], measure)
-    assert value.item() == pytest.approx(expected, rel=1e-5)
+def test_graded_lists(grades: list[int], measure: str, expected: float) -> None:
+    value = score("abcde", dict(zip("abcde", grades, strict=True)), measure)
+    assert value == pytest.approx(expected, rel=1e-5)
 
 
 # Of each rule one case; trec_eval, ir_measures and gdeval check all others (tests/parity).
 # One query: ranks 1 to 6 hold grades 0, 2, unjudged, 1, -1, 3; a grade 1 and a grade 2 were not retrieved.
-RANKED = [10, 11, 12, 13, 14, 15]
 E = 0.00001
-JUDGED = {10: 0, 11: 2, 13: 1, 14: -1, 15: 3, 20: 1, 21: 2}
+JUDGED = {"a": 0, "b": 2, "d": 1, "e": -1, "f": 3, "x": 1, "y": 2}
 
 
 @pytest.mark.parametrize(
@@ -78,16 +88,16 @@ JUDGED = {10: 0, 11: 2, 13: 1, 14: -1, 15: 3, 20: 1, 21: 2}
         ("dcg(unjudged=removed)@4", 2 / np.log2(3) + 1 / 2 + 3 / np.log2(5)),
     ],
 )
-def test_each_rule_by_hand(score_lists: Scorer, measure: str, expected: float) -> None:
-    assert score_lists([RANKED], [JUDGED], measure).item() == pytest.approx(expected)
+def test_each_rule_by_hand(measure: str, expected: float) -> None:
+    assert score("abcdef", JUDGED, measure) == pytest.approx(expected)
 
 
-def test_grades_past_what_a_measure_can_hold_are_refused(score_lists: Scorer) -> None:
-    assert score_lists([[1, 2]], [{1: 4, 2: 4}], "err@2").item() == 15 / 16 + 1 / 16 * 15 / 16 / 2  # gdeval's
+def test_grades_past_what_a_measure_can_hold_are_refused() -> None:
+    assert score("ab", {"a": 4, "b": 4}, "err@2") == 15 / 16 + 1 / 16 * 15 / 16 / 2  # gdeval's
     with pytest.raises(InputError, match="grade 5 with err"):
-        score_lists([[1]], [{2: 5}], "err@5")
+        score("a", {"a": 1, "b": 5}, "err@5")
     with pytest.raises(InputError, match="grade 2000 with gain=exp"):
-        score_lists([[1]], [{1: 2000}], "dcg(gain=exp)@5")
+        score("a", {"a": 2000}, "dcg(gain=exp)@5")
 
 
 @pytest.mark.parametrize("name", sorted(MEASURES))
@@ -95,26 +105,101 @@ def test_every_measure_says_its_formula(name: str) -> None:
     assert MEASURES[name].compute.__doc__
 
 
-def qrels_of(entries: list[tuple[int, int, int]]) -> Qrels:
-    return Qrels(*np.array(sorted(entries), dtype=np.int64).reshape(-1, 3).T)
+@st.composite
+def measures(draw: st.DrawFn) -> Measure:
+    name = draw(st.sampled_from(sorted(MEASURES)))
+    definition = MEASURES[name]
+    drawn = {"rel": st.integers(1, 2**31 - 1), "p": st.integers(1, 10**15 - 1).map(lambda n: n / 10**15)}
+    values = {
+        key: draw(drawn.get(key, st.sampled_from(PARAMETERS[key]))) for key in (*definition.params, *COMMON)
+    }
+    params = tuple(sorted((key, value) for key, value in values.items() if value != PARAMETERS[key][0]))
+    cutoffs = st.integers(1, 2**31 - 1)
+    cutoff = draw(
+        {Cutoff.NONE: st.none(), Cutoff.OPTIONAL: st.none() | cutoffs, Cutoff.REQUIRED: cutoffs}[
+            definition.cutoff
+        ]
+    )
+    return Measure(name, params, cutoff)
 
 
-def test_a_ranking_of_other_queries_is_refused() -> None:
-    ranking = Ranking(np.zeros((2, 3), np.int64), np.zeros((2, 3), np.float32))
-    with pytest.raises(ValueError, match=r"\(2, 3\) for 3 queries"):
-        compute_measures(ranking, qrels_of([(0, 0, 1)]), 3, parse_measures("map"))
+@given(measures())
+def test_parse_and_print_are_inverse(measure: Measure) -> None:
+    assert parse_measure(str(measure)) == measure
+    assert parse_measure(f"  {str(measure).upper()} ") == measure
 
 
-def test_judged_passages_that_collide_in_the_table_are_all_found(score_lists: Callable[..., Float64]) -> None:
-    passages = [1024 * number for number in range(8)]
-    assert score_lists([passages], [dict.fromkeys(passages, 1)], "recall@8").item() == 1
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("nDCG@10", "ndcg@10"),
+        ("recip_rank", "mrr"),
+        ("map_cut_10", "map@10"),
+        ("R@100", "recall@100"),
+        ("recall_at_100", "recall@100"),
+        ("P@10", "precision@10"),
+        ("ndcg_cut_10", "ndcg@10"),
+        ("success_5", "success@5"),
+        ("recall(rel=2,cap=True)@10", "recall(cap=true,rel=2)@10"),
+        ("ndcg(gain=exp,ideal=retrieved)@5", "ndcg(gain=exp,ideal=retrieved)@5"),
+        ("ndcg()@010", "ndcg@10"),
+        ("infAP", "infap"),
+        ("RBP(p=.50)@20", "rbp(p=0.5)@20"),
+        ("err_20", "err@20"),
+    ],
+)
+def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
+    assert str(parse_measure(text)) == canonical
 
 
-def test_drop_identical_moves_rows_up() -> None:
-    passages = np.array([[5, 2, 7], [1, 4, -1], [3, 8, 9]])
-    scores = np.array([[3, 2, 1], [9, 8, -np.inf], [6, 5, 4]], np.float32)
-    dropped = drop_identical(Ranking(passages, scores), np.array([2, 1, -1]))
-    assert dropped.passages.tolist() == [[5, 7, -1], [4, -1, -1], [3, 8, 9]]
-    assert dropped.scores.tolist() == [[3, 1, -np.inf], [8, -np.inf, -np.inf], [6, 5, 4]]
-    ranking = Ranking(np.array([[5, -1]]), np.array([[3, -np.inf]], np.float32))
-    assert drop_identical(ranking, np.array([-1])) is ranking
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("ndgc@20", ["unknown measure 'ndgc@20'", "nearest is ndcg@20"]),
+        ("rprecision", ["nearest is r_precision."]),
+        ("quality", ["unknown measure 'quality'", "Allowed: precision, recall"]),
+        ("ndcg", ["no cutoff", "ndcg@10"]),
+        ("r_precision@5", ["has a cutoff", "r_precision alone"]),
+        ("ndcg@0", ["cutoff '0'", "from 1"]),
+        ("ndcg@99999999999999999999999", ["cutoff"]),
+        ("ndcg@١", ["cutoff"]),
+        ("ndcg(gian=exp)@5", ["no parameter 'gian'", "Allowed: gain, ideal", "nearest is gain"]),
+        ("dcg(gain=expo)@5", ["gain=expo", "Allowed: gain=linear, gain=exp", "nearest is gain=exp"]),
+        ("recall(cap)@5", ["cap=", "cap=false, cap=true"]),
+        ("recall(rel=0)@5", ["rel=0", "from 1"]),
+        ("recall(rel=2,rel=2)@5", ["duplicate parameter 'rel'"]),
+        ("rbp(p=1)@5", ["p=1 in measure", "a share between 0 and 1"]),
+        ("ndcg@10)", ["cannot be read"]),
+    ],
+)
+def test_errors_name_what_is_wrong_and_what_is_near(text: str, parts: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        parse_measure(text)
+    for part in parts:
+        assert part in str(error.value)
+
+
+@given(st.text() | st.from_regex(r"[a-zA-Z_]{1,8}(\([a-z=,0-9]*\))?(@[0-9-]{1,3})?", fullmatch=True))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        measure = parse_measure(text)
+    except InputError:
+        return
+    assert parse_measure(str(measure)) == measure
+
+
+def test_lists_are_split_outside_parentheses() -> None:
+    names = ["ndcg@10", "recall(cap=true,rel=2)@5", "map"]
+    assert [str(m) for m in parse_measures("nDCG@10, recall(rel=2,cap=true)@5,AP")] == names
+    assert [str(m) for m in parse_measures([*names, "nDCG_cut_10"])] == names  # each once
+
+
+@pytest.mark.parametrize("texts", ["", [], "ndcg@10,", ","])
+def test_no_measure_is_refused(texts: str | list[str]) -> None:
+    with pytest.raises(InputError, match="measure"):
+        parse_measures(texts)
+
+
+def test_aliases_lead_to_measures() -> None:
+    assert set(ALIASES.values()) <= set(MEASURES)
+    assert not set(ALIASES) & set(MEASURES)

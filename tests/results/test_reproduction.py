@@ -13,18 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparison.made import benchmarco
+from comparison.made import benchmarco, config
 
 from pipeline import run_benchmark
 from pipeline.results.folder import read_result
 
-
-def config(folder: Path, name: str, data: dict[str, Any], k1: float = 1.5) -> dict[str, Any]:
-    return {
-        "name": name, "data": data, "model": {"backend": "bm25", "k1": k1}, "search": {"top_k": 20},
-        "evaluate": {"measures": ["ndcg@10", "mrr@10"]}, "cache": str(folder / "indexes"),
-        "output": str(folder / "results"),
-    }  # fmt: skip
+BM25 = {"backend": "bm25"}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +26,9 @@ def one(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     """A result of BM25 on a collection in `data`, in `results/one` of a folder."""
     folder = tmp_path_factory.mktemp("bm25")
     shutil.copytree(root / "pipeline/data/sample", folder / "data")
-    return run_benchmark(config(folder, "one", {"source": "beir", "path": str(folder / "data")})).folder
+    return run_benchmark(
+        config(folder, "one", data={"source": "beir", "path": str(folder / "data")}, model=BM25 | {"k1": 1.5})
+    ).folder
 
 
 def changed(folder: Path, name: str, **changes: Any) -> None:
@@ -83,7 +79,6 @@ def test_a_run_ended_by_sigterm_leaves_no_temporary_folder(one: Path, tmp_path: 
     assert ended.returncode == 128 + signal.SIGTERM
 
 
-BM25 = {"backend": "bm25"}
 SERVER = {"backend": "http", "name": "m", "url": "http://127.0.0.1:9/v1"}
 RISKY: dict[str, dict[str, Any]] = {
     "run Python files": {"model": {"backend": "flag", "name": "/m", "trust_remote_code": True}},
@@ -135,7 +130,7 @@ def test_another_setting_and_other_passages_are_named(one: Path, tmp_path: Path)
 def test_a_suite_is_run_again_collection_by_collection(three_collections: Path, tmp_path: Path) -> None:
     names = ("small", "large")
     listed = {name: {"source": "beir", "path": str(three_collections / name)} for name in names}
-    suite = run_benchmark(config(tmp_path, "two", {"collections": listed})).folder
+    suite = run_benchmark(config(tmp_path, "two", data={"collections": listed})).folder
     done = benchmarco("reproduce", suite)
     assert (done.exit_code, "small: unchanged" in done.output) == (0, True)
     sets = ("--set", "model.k1=5", "--set", "model.b=1")
