@@ -105,6 +105,13 @@ def test_order_of_lines_does_not_matter(paths: tuple[Path, Path]) -> None:
         assert np.array_equal(evaluate(*paths, measures).values, expected)
 
 
+def test_judged_passages_that_collide_in_the_table_are_all_found() -> None:
+    passages = 1024 * np.arange(8)
+    ranking = Ranking(passages[None], -np.arange(8, dtype=np.float32)[None])
+    qrels = Qrels(np.zeros(8, np.int64), passages, np.ones(8, np.int64))
+    assert compute_measures(ranking, qrels, 1, parse_measures("recall@8")).item() == 1
+
+
 def test_many_queries(tmp_path: Path) -> None:
     """More than 16 bits count, with runs of every length and in another order than the judgments."""
     qrels, run = tmp_path / "qrels", tmp_path / "run"
