@@ -22,7 +22,7 @@ PROMPTS = ["", "query: ", "about the weather and the sea: "]
 def prompted(folder: Path, name: str, **model: Any) -> dict[str, Any]:
     """MiniLM on a part of the sample."""
     data = {"source": "sample", "corpus": 200, "queries": 40}
-    return config(folder, name, data=data, model={"backend": "flag", "name": "all-minilm-l6-v2", **model})
+    return config(folder, name, data=data, model={"backend": "native", "name": "all-minilm-l6-v2", **model})
 
 
 @pytest.fixture(scope="module")
