@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from search.by_definition import BAR, best, ids, positive, same
 
 from pipeline.core import machine
-from pipeline.core.display import silent
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Float64, Int64, Ragged, Ranking
+from pipeline.core.records import Ragged, Ranking
 from pipeline.native import nearest
 from pipeline.search import inverted_index
 
@@ -25,20 +24,16 @@ def ragged(rows: list[dict[int, float]]) -> Ragged:
     return Ragged(ends, (np.array(words, np.int32), np.array(weights, np.float32)))
 
 
-def brute_force(passages: Ragged, queries: Ragged, k: int, rank: Int64) -> Ranking:
+def brute_force(passages: Ragged, queries: Ragged, k: int) -> Ranking:
     whole = [np.zeros((len(rows), WORDS)) for rows in (passages, queries)]
     for rows, matrix in zip((passages, queries), whole, strict=True):
         matrix[np.repeat(np.arange(len(rows)), rows.lengths), rows.columns[0]] = rows.columns[1]
-    exact: Float64 = whole[1] @ whole[0].T
-    scores = exact.astype(np.float32)
-    order = np.array([np.lexsort((rank, -row)) for row in scores])[:, :k]
-    best = np.take_along_axis(scores, order, axis=1)
-    return Ranking(np.where(best > 0, order, -1), np.where(best > 0, best, np.float32(-np.inf)))
+    return positive(best(whole[1] @ whole[0].T, k))
 
 
-def found(passages: Ragged, queries: Ragged, k: int, rank: Int64, memory: int = 1 << 20) -> Ranking:
-    with silent("", None, "") as bar:
-        return inverted_index.search(inverted_index.Inverted((passages,)), queries, k, rank, bar, memory)
+def found(passages: Ragged, queries: Ragged, k: int, memory: int = 1 << 20) -> Ranking:
+    rank = descending_id_rank(ids(len(passages)))
+    return inverted_index.search(inverted_index.Inverted((passages,)), queries, k, rank, BAR, memory)
 
 
 # weights are multiples of a quarter, so that sums are exact in any order and scores often tie
@@ -56,14 +51,11 @@ def test_hits_equal_brute_force(
     passages: list[dict[int, float]], queries: list[dict[int, float]], k: int, entries: int, memory: int
 ) -> None:
     stored, asked = ragged(passages), ragged(queries)
-    ids = pa.chunked_array([pa.array([str(number * 7 % 100) for number in range(len(passages))])])
-    rank = descending_id_rank(ids)
-    expected = brute_force(stored, asked, k, rank)
+    expected = brute_force(stored, asked, k)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inverted_index, "SEGMENT_ENTRIES", entries)
-        hits = found(stored, asked, k, rank, memory)
-    np.testing.assert_array_equal(hits.passages, expected.passages)
-    np.testing.assert_array_equal(hits.scores, expected.scores)
+        hits = found(stored, asked, k, memory)
+    assert same(hits, expected)
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +75,11 @@ def many() -> tuple[Ragged, Ragged]:
 def test_threads_and_segments_change_no_score(
     many: tuple[Ragged, Ragged], monkeypatch: pytest.MonkeyPatch, k: int
 ) -> None:
-    rank = np.random.default_rng(1).permutation(len(many[0]))
-    expected = brute_force(*many, k, rank)
-    one = found(*many, k, rank)
+    expected = brute_force(*many, k)
+    one = found(*many, k)
     monkeypatch.setattr(machine, "threads_allowed", lambda: 5)
     monkeypatch.setattr(inverted_index, "SEGMENT_ENTRIES", 30_000)
-    other = found(*many, k, rank, memory=100_000)
+    other = found(*many, k, memory=100_000)
     for hits in (one, other):
         np.testing.assert_array_equal(hits.passages, expected.passages)
         np.testing.assert_allclose(hits.scores, expected.scores, rtol=1e-7)

@@ -1,29 +1,32 @@
-"""Whole benchmarks by every way of searching: what is made, what is reused, what is measured."""
+"""Whole benchmarks by every way of searching, also in shards: what is made, reused and measured."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
+import workplaces
+from workplaces import config
 
-from pipeline import api
-from pipeline.config.files import load_config
+from pipeline import InputError, run_benchmark
 from pipeline.core.display import silent
-from pipeline.core.errors import InputError
 from pipeline.core.json_record import StageRow
-from pipeline.run.benchmark import Benchmark
-from pipeline.search import searchers
+from pipeline.core.records import Array
+from pipeline.engines import jobs
+from pipeline.search import exact, searchers
 from pipeline.storage import vector_shards
-from pipeline.storage.store import Store
+
+IVF = ("index.factory='IVF4,Flat'",)
 
 
 def run(folder: Path, *settings: str) -> dict[str, Any]:
-    places = [f"cache={folder}/indexes", f"output={folder}/results"]
-    return api.run_benchmark(load_config(folder / "c.yaml", [*places, *settings])).metrics
+    return workplaces.run(folder, *settings).metrics
 
 
 def stored(folder: Path, stage: str) -> list[Path]:
@@ -50,38 +53,56 @@ def test_streamed_search_writes_the_same_and_builds_no_index(workplace: Path, me
     assert not list((workplace / "indexes").glob("index/*/manifest.json"))
 
 
-def test_the_number_of_queries_searched_at_once_changes_no_byte(workplace: Path) -> None:
-    passages = stored(workplace, "search")[0] / "scores.npy"
-    before = passages.read_bytes()
-    (passages.parent / "manifest.json").unlink()
-    run(workplace, "search.batch_size=3")
-    assert passages.read_bytes() == before
-
-
-def test_an_approximate_index_is_measured_against_exact_search_made_once(workplace: Path) -> None:
-    exact = run(workplace)["metrics"]
-    searches = len(stored(workplace, "search"))
-    metrics = run(workplace, "index.factory='IVF4,Flat'", "search.parameters={nprobe: 4}")
+def test_an_approximate_index_is_measured_against_exact_search_made_once(
+    workplace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The exact search is the same artifact as that of a flat index, in another role."""
+    first = run(workplace)
+    (flat,) = stored(workplace, "search")
+    before = (flat / "manifest.json").read_bytes()
+    metrics = run(workplace, *IVF, "search.parameters={nprobe: 4}")
     assert made(metrics) == ["index", "search", "evaluate"]
-    assert len(stored(workplace, "search")) == searches + 1  # the exact one was there
-    overlap = metrics["against_exact"]["overlap"]
+    overlap, index = metrics["against_exact"]["overlap"], metrics["index"]
     assert list(overlap) == ["5", "10", "20", "50"]
     assert min(overlap.values()) > 0.95  # of all lists: only what is as near as float32 tells may differ
-    assert metrics["index"]["factory"] == "IVF4,Flat"
-    assert metrics["index"]["parameters"] == {"nprobe": 4}
-    assert metrics["index"]["disk_bytes"] > 345 * 128 * 4
-    assert metrics["index"]["memory_mb"] * 1e6 > 345 * 128 * 4
-    again = run(workplace, "index.factory='IVF4,Flat'", "search.parameters={nprobe: 1}")
+    assert (index["factory"], index["parameters"]) == ("IVF4,Flat", {"nprobe": 4})
+    assert min(index["disk_bytes"], index["memory_mb"] * 1e6) > 345 * 128 * 4
+    again = run(workplace, *IVF, "search.parameters={nprobe: 1}")
     assert made(again) == ["search", "evaluate"]  # one index serves all search parameters
     assert again["against_exact"]["overlap"]["50"] < overlap["50"]
     for name, change in again["against_exact"]["change"].items():
-        assert change["exact"] == exact[name]
-        assert change["difference"] == pytest.approx(again["metrics"][name] - exact[name], abs=1e-12)
+        assert change["exact"] == first["metrics"][name]
+        assert change["difference"] == pytest.approx(again["metrics"][name] - change["exact"], abs=1e-12)
         if change["ci_low"] is not None:  # shown where enough queries have changed
             assert change["ci_low"] <= change["difference"] <= change["ci_high"]
     assert any(change["ci_low"] is not None for change in again["against_exact"]["change"].values())
     written = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
     assert written["against_exact"] == again["against_exact"]
+    assert "recomputing it" not in caplog.text
+    assert (flat / "manifest.json").read_bytes() == before
+    assert len(stored(workplace, "search")) == 3
+    assert "against_exact" not in first
+    assert "against_exact" not in run(workplace, *IVF, "search.against_exact=false")
+
+
+BEST, FOUND = np.array([[1, 2, 3, 4], [5, 6, 7, 8]]), np.array([[2, 1, 9, 3], [8, 0, -1, -1]])
+SHORT, SHORTER = np.array([[3, 1, -1], [2, -1, -1]]), np.array([[3, -1, -1], [-1, -1, -1]])
+
+
+@pytest.mark.parametrize(
+    ("found", "best", "cutoff", "expected"),
+    [
+        (FOUND, BEST, 1, 0.0),
+        (FOUND, BEST, 2, (2 / 2 + 0) / 2),
+        (FOUND, BEST, 9, (3 / 4 + 1 / 4) / 2),
+        (SHORT, SHORT, 3, 1),
+        (SHORTER, SHORT, 3, (1 / 2 + 0) / 2),
+    ],
+)
+def test_overlap_is_the_share_of_exact_hits_found(
+    found: Array, best: Array, cutoff: int, expected: float
+) -> None:
+    assert exact.overlap(found, best, cutoff) == pytest.approx(expected)
 
 
 def test_seconds_are_what_the_benchmark_itself_costs(
@@ -104,29 +125,23 @@ def test_seconds_are_what_the_benchmark_itself_costs(
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600 * len(late))
     monkeypatch.setattr(searchers, "SECONDS", 0.01)
     monkeypatch.setattr(searchers, "time_searches", measured)
-    settings = [f"cache={workplace}/indexes", f"output={workplace}/results", "search.top_k=60"]
-    config = load_config(workplace / "c.yaml", [*settings, "index.factory='IVF4,Flat'"])
-    metrics = api.run_benchmark(config, progress=progress).metrics
+    metrics = run_benchmark(config(workplace, "search.top_k=60", *IVF), progress=progress).metrics
     assert late == ["measuring", "exact search"]
     assert sum(stage["seconds"] for stage in metrics["stages"]) < 3600
 
 
-def test_exact_search_is_measured_against_nothing(workplace: Path) -> None:
-    assert "against_exact" not in run(workplace)
-    assert "against_exact" not in run(workplace, "index.factory=HNSW8", "search.against_exact=false")
-
-
-def test_vectors_in_fp16_need_no_other_encoding_and_score_alike(workplace: Path) -> None:
-    metrics = run(workplace, "model.vector_precision=fp16")
-    assert made(metrics) == ["index", "search", "evaluate"]
-    config, store = load_config(workplace / "c.yaml"), Store(workplace / "indexes")
-    halves = config.model_copy(update={"model": config.model.model_copy(update={"vector_precision": "fp16"})})
-    found = {}
-    for name, each in (("fp32", config), ("fp16", halves)):
-        benchmark = Benchmark(each, store)
-        found[name] = np.load(benchmark.ensure("search").path("scores.npy"))
-    assert np.abs(found["fp32"] - found["fp16"]).max() < 1e-3
-    assert (found["fp32"] != found["fp16"]).any()
+def test_every_figure_is_of_queries_that_were_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searchers, "SECONDS", 0.01)
+    threads, asked = faiss.omp_get_max_threads(), []
+    queries = np.zeros((5, 2), np.float32)
+    figures = searchers.time_searches(
+        lambda batch: asked.append((len(batch), faiss.omp_get_max_threads())), queries, 2
+    )
+    assert set(asked) == {(1, threads), (2, threads), (1, 1), (2, 1)}
+    assert figures["threads"] == threads == faiss.omp_get_max_threads()
+    assert figures["queries_per_second"] > 0 < figures["queries_per_second_one_thread"]
+    latency = figures["latency_ms"]
+    assert 0 <= latency["median"] <= latency["p95"] <= latency["p99"]
 
 
 def test_a_damaged_count_is_refused_in_one_sentence() -> None:
@@ -136,15 +151,66 @@ def test_a_damaged_count_is_refused_in_one_sentence() -> None:
         vector_shards.check_counts(10, 4, 10, np.ones((1, 8), np.float32))
 
 
-def test_an_approximate_index_is_compared_with_the_ranking_of_a_flat_one(
-    workplace: Path, caplog: pytest.LogCaptureFixture
+def hits(folder: Path) -> list[list[str]]:
+    """Query, passage and score of each hit."""
+    lines = (folder / "results" / "t" / "run.trec").read_text(encoding="utf-8").splitlines()
+    return [line.split()[:5:2] for line in lines]
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "cosine", "l2"])
+def test_shards_of_a_flat_index_find_what_one_finds(workplace: Path, metric: str) -> None:
+    run(workplace, f"index.metric={metric}")
+    whole = hits(workplace)
+    for shards in (3, 345):
+        run(workplace, f"index.metric={metric}", f"index.shards={shards}")
+        assert hits(workplace) == whole
+
+
+def test_each_shard_is_searched_with_the_parameters(workplace: Path) -> None:
+    """With all lists of each searched, what is as near as float32 tells may differ."""
+    factory = (*IVF, "index.shards=3")
+    overlaps = [
+        run(workplace, *factory, f"search.parameters={{nprobe: {lists}}}")["against_exact"]["overlap"]
+        for lists in (1, 4)
+    ]
+    assert overlaps[0]["50"] < 0.95 < overlaps[1]["50"]
+
+
+def test_shards_asked_one_after_the_other_cost_the_sum() -> None:
+    first = {
+        "memory_mb": 1.5, "threads": 2, "queries_per_second": 100.0, "queries_per_second_one_thread": 50.0,
+        "latency_ms": {"median": 1.0, "p95": 2.0, "p99": 3.0},
+    }  # fmt: skip
+    second = {**first, "memory_mb": 0.5, "threads": 1, "queries_per_second": 300.0}
+    assert jobs.total_cost([first, second]) == {
+        "memory_mb": 2.0, "threads": 1, "queries_per_second": 75.0, "queries_per_second_one_thread": 25.0,
+        "latency_ms": {"median": 2.0, "p95": 4.0, "p99": 6.0},
+    }  # fmt: skip
+
+
+def manifest(folder: Path, stage: str) -> dict[str, Any]:
+    """The one that is not of exact search."""
+    every = [json.loads(path.read_text()) for path in (folder / "indexes" / stage).glob("*/manifest.json")]
+    (found,) = (each for each in every if each["recipe"].get("shards") == 3 or "index" in each["facts"])
+    return found
+
+
+def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the same artifact in another role: made from another index, and not made again."""
-    run(workplace)
-    (flat,) = stored(workplace, "search")
-    before = (flat / "manifest.json").read_bytes()
-    for nprobe in (1, 4):
-        run(workplace, "index.factory='IVF4,Flat'", f"search.parameters={{nprobe: {nprobe}}}")
-    assert "recomputing it" not in caplog.text
-    assert (flat / "manifest.json").read_bytes() == before
-    assert len(stored(workplace, "search")) == 3
+    monkeypatch.setattr(searchers, "SECONDS", 0.01)
+    settings = ("index.shards=3", "index.factory=HNSW8")
+    metrics = run(workplace, *settings)
+    built, asked, before = manifest(workplace, "index"), manifest(workplace, "search"), hits(workplace)
+    assert sorted(built["files"]) == [f"index-{number}.faiss" for number in range(3)]
+    assert built["facts"] == {"rows": 345, "dimension": 128}
+    assert asked["facts"]["index"]["disk_bytes"] == sum(file["bytes"] for file in built["files"].values())
+    assert metrics["index"].keys() >= {"memory_mb", "queries_per_second", "latency_ms", "build_seconds"}
+    folder = workplace / "indexes" / "index" / built["key"]
+    (folder / "index-1.faiss").unlink()
+    shutil.rmtree(workplace / "indexes" / "search")
+    kept = (folder / "index-2.faiss").stat().st_ino
+    run(workplace, *settings)
+    assert hits(workplace) == before
+    assert (folder / "index-2.faiss").stat().st_ino == kept
+    assert manifest(workplace, "index")["made"]["engine"]["parts"] == {"local": 1}
