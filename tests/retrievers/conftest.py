@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 
-from pipeline.api import run_benchmark
+from pipeline import load_config, run_benchmark
 from pipeline.config import RERANKERS, RerankSettings
-from pipeline.config.files import load_config
 from pipeline.core.records import Float32
 from pipeline.encoders.base import Opener
 from pipeline.registry import register_reranker
@@ -65,58 +64,66 @@ evaluate: {measures: [ndcg@10, recall@100, mrr@10]}
 """
 RERANK = "rerank={backend: shared-words, name: %s, depth: 20}"
 FUSE = "fuse={of: [{model: {backend: bm25}}, {model: {backend: bm25, stemmer: null, b: 0.9}}]}"
+Run = Callable[..., SimpleNamespace]
 
 
 @pytest.fixture(scope="session")
 def reranking() -> SimpleNamespace:
-    """The reranker of these tests, how configs may name it, and a config without it."""
-    return SimpleNamespace(SharedWords=SharedWords, registered=registered, BASE=BASE)
+    """The reranker of these tests, how configs may name it, and configs without it."""
+    return SimpleNamespace(SharedWords=SharedWords, registered=registered, BASE=BASE, FUSE=FUSE)
 
 
 @pytest.fixture(scope="session")
-def composed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SimpleNamespace]:
-    """Runs the BM25 benchmark with settings, once for each; all share a cache. The folder has its results."""
+def runs_of() -> Callable[[Path, Path], Run]:
+    """Given a config and a folder of cache and results, runs it with settings, once for each."""
+
+    def of(path: Path, folder: Path) -> Run:
+        made: dict[tuple[str, ...], SimpleNamespace] = {}
+
+        def run(*settings: str) -> SimpleNamespace:
+            if settings not in made:
+                places = [f"cache={folder}/indexes", f"output={folder}/results", f"name=r{len(made)}"]
+                with registered():
+                    config = load_config(path, [*places, *settings])
+                SharedWords.scored.clear()
+                result = run_benchmark(config)
+                benchmark, scored = Benchmark(config, Store(folder / "indexes")), list(SharedWords.scored)
+                parts = {"config": config, "benchmark": benchmark, "recipes": benchmark.recipes}
+                made[settings] = SimpleNamespace(result=result, record=result.record, scored=scored, **parts)
+            return made[settings]
+
+        return run
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def composed(tmp_path_factory: pytest.TempPathFactory, runs_of: Callable[[Path, Path], Run]) -> Run:
+    """Runs the BM25 benchmark with settings."""
     folder = tmp_path_factory.mktemp("composed")
-    path = folder / "c.yaml"
-    path.write_text(BASE, encoding="utf-8")
-    made: dict[tuple[str, ...], SimpleNamespace] = {}
-
-    def run(name: str, *settings: str) -> SimpleNamespace:
-        given = [f"name={name}", f"cache={folder}/indexes", f"output={folder}/results", *settings]
-        if settings not in made:
-            with registered():
-                config = load_config(path, given)
-            SharedWords.scored.clear()
-            result = run_benchmark(config)
-            recipes = Benchmark(config, Store(folder / "indexes")).recipes
-            scored = list(SharedWords.scored)
-            made[settings] = SimpleNamespace(result=result, config=config, recipes=recipes, scored=scored)
-        return made[settings]
-
-    return run
+    (folder / "c.yaml").write_text(BASE, encoding="utf-8")
+    return runs_of(folder / "c.yaml", folder)
 
 
 @pytest.fixture(scope="session")
-def bm25(composed: Callable[..., SimpleNamespace]) -> SimpleNamespace:
+def bm25(composed: Run) -> SimpleNamespace:
     """BM25 alone."""
-    return composed("bm25")
+    return composed()
 
 
 @pytest.fixture(scope="session")
-def reranked(
-    composed: Callable[..., SimpleNamespace], bm25: SimpleNamespace, minilm_folder: Path
-) -> SimpleNamespace:
+def reranked(composed: Run, bm25: SimpleNamespace, minilm_folder: Path) -> SimpleNamespace:
     """BM25, the best 20 reranked."""
-    return composed("reranked", RERANK % minilm_folder)
+    return composed(RERANK % minilm_folder)
 
 
 @pytest.fixture(scope="session")
-def fused(composed: Callable[..., SimpleNamespace], bm25: SimpleNamespace) -> SimpleNamespace:
+def fused(composed: Run, bm25: SimpleNamespace) -> SimpleNamespace:
     """BM25 and BM25 with other settings, joined by reciprocal ranks."""
-    return composed("fused", "model=null", FUSE)
+    return composed("model=null", FUSE)
 
 
 @pytest.fixture(scope="session")
-def fused_reranked(composed: Callable[..., SimpleNamespace], minilm_folder: Path) -> SimpleNamespace:
+def fused_reranked(composed: Run, minilm_folder: Path) -> SimpleNamespace:
     """Fused, then reranked."""
-    return composed("fused-reranked", "model=null", FUSE, RERANK % minilm_folder)
+    return composed("model=null", FUSE, RERANK % minilm_folder)

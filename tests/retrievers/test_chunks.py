@@ -1,8 +1,7 @@
-"""Benchmarks of passages that are cut: their rankings against a plain version that scores every chunk."""
+"""Benchmarks of passages that are cut: their rankings against the definition, which scores every chunk."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shutil
@@ -14,14 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from search.by_definition import BAR, best_documents, positive, same, vector_scores
 
-from pipeline import api
-from pipeline.comparison.side_by_side import compare
-from pipeline.config.files import load_config
-from pipeline.core.display import silent
-from pipeline.core.errors import InputError
-from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Chunks, Collection, Float32, Ranking
+from pipeline import InputError, compare, load_config
+from pipeline.core.records import Float32, Ranking
 from pipeline.report.page.render import render_page
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage import vector_shards
@@ -33,65 +28,45 @@ M3 = ("data.queries=4", "data.corpus=40", "search.top_k=20", "evaluate.measures=
 
 
 @pytest.fixture(scope="module")
-def runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SimpleNamespace]:
-    """Runs the finished benchmark with settings, once for each; all share a cache."""
+def runs(
+    finished: Path, tmp_path_factory: pytest.TempPathFactory, runs_of: Callable[..., Any]
+) -> Callable[..., SimpleNamespace]:
+    """Runs the finished benchmark with settings."""
     folder = tmp_path_factory.mktemp("chunks")
     shutil.copytree(finished / "indexes", folder / "indexes")
-    made: dict[tuple[str, ...], SimpleNamespace] = {}
-
-    def run(*settings: str) -> SimpleNamespace:
-        if settings not in made:
-            places = [f"cache={folder}/indexes", f"output={folder}/results", f"name=r{len(made)}"]
-            config = load_config(finished / "c.yaml", [*places, *settings])
-            result = api.run_benchmark(config)
-            benchmark = Benchmark(config, Store(folder / "indexes"))
-            made[settings] = SimpleNamespace(result=result, benchmark=benchmark, record=result.record)
-        return made[settings]
-
-    return run
+    return runs_of(finished / "c.yaml", folder)
 
 
-def plain(scores: Float32, chunks: Chunks, collection: Collection, k: int, how: str) -> Ranking:
-    """The best documents by the scores of all chunks, float32 [queries, chunks], in the contract's order."""
-    spans = [slice(*span) for span in itertools.pairwise(chunks.bounds.tolist())]
-    reduce: dict[str, Callable[[Float32], Any]] = {
-        "max": np.max, "mean": lambda each: each.astype(np.float64).mean(), "first": lambda each: each[0],
-    }  # fmt: skip
-    values = np.array([[reduce[how](row[span]) for span in spans] for row in scores]).astype(np.float32)
-    rank = descending_id_rank(collection.passages.ids)
-    order = np.array([np.lexsort((rank, -row)) for row in values])[:, :k]
-    best = np.array([[span.start + int(np.argmax(row[span])) for span in spans] for row in scores])
-    found = [np.take_along_axis(each, order, axis=1) for each in (values, best)]
-    return Ranking(order, found[0], found[1])
+def expected(made: SimpleNamespace, scores: Float32, how: str, k: int = 50) -> Ranking:
+    """The best documents by the scores of all chunks, float32 [queries, chunks]."""
+    benchmark = made.benchmark
+    return best_documents(
+        scores, benchmark.opened("chunks").bounds, k, how, benchmark.collection.passages.ids
+    )
 
 
 def dense_scores(benchmark: Benchmark) -> Float32:
-    rows, queries = benchmark.opened("passages"), benchmark.opened("queries")
-    whole = vector_shards.read_rows(rows, 0, len(rows)).astype(np.float64)
-    return (queries.astype(np.float64) @ whole.T).astype(np.float32)
+    rows = benchmark.opened("passages")
+    return vector_scores(vector_shards.read_rows(rows, 0, len(rows)), benchmark.opened("queries"))
 
 
-@pytest.mark.parametrize("settings", [(), ("search.memory_mb=64",)], ids=["in memory", "streamed"])
-@pytest.mark.parametrize("how", ["max", "mean"])
+@pytest.mark.parametrize(
+    ("how", "settings"), [("max", ()), ("mean", ("search.memory_mb=64",))], ids=["in memory", "streamed"]
+)
 def test_documents_rank_as_if_every_chunk_were_scored(
     runs: Callable[..., SimpleNamespace], how: str, settings: tuple[str, ...]
 ) -> None:
     made = runs(CUT, f"search.aggregate={how}", *settings)
-    chunks: Chunks = made.benchmark.opened("chunks")
-    expected = plain(dense_scores(made.benchmark), chunks, made.benchmark.collection, 50, how)
-    found = made.benchmark.opened("search")
-    assert len(chunks) > len(made.benchmark.collection.passages)
-    assert np.array_equal(found.passages, expected.passages)
-    assert np.array_equal(found.scores, expected.scores)
-    best = made.benchmark.ensure("search").array("chunks.npy")
-    assert np.array_equal(best, expected.chunks)
+    assert len(made.benchmark.opened("chunks")) > len(made.benchmark.collection.passages)
+    best, found = expected(made, dense_scores(made.benchmark), how), made.benchmark.opened("search")
+    assert same(found, Ranking(best.passages, best.scores))
+    assert np.array_equal(made.benchmark.ensure("search").array("chunks.npy"), best.chunks)
 
 
 def test_first_encodes_the_first_chunks_and_no_others(runs: Callable[..., SimpleNamespace]) -> None:
     whole, made = runs(CUT), runs(CUT, "search.aggregate=first")
-    chunks = whole.benchmark.opened("chunks")
-    expected = plain(dense_scores(whole.benchmark), chunks, whole.benchmark.collection, 50, "first")
-    assert np.array_equal(made.benchmark.opened("search").passages, expected.passages)
+    best = expected(whole, dense_scores(whole.benchmark), "first")
+    assert np.array_equal(made.benchmark.opened("search").passages, best.passages)
     row = made.record.stage("passages")
     assert (row.items, row.found, row.encoding.texts) == (345, 345, 0)
 
@@ -124,52 +99,55 @@ def test_chunks_are_texts_of_their_passages(runs: Callable[..., SimpleNamespace]
         ]
 
 
-@pytest.mark.parametrize("how", ["max", "mean", "first"])
+@pytest.mark.parametrize("how", ["mean", "first"])
 def test_bm25_ranks_documents_by_chunks_of_words(runs: Callable[..., SimpleNamespace], how: str) -> None:
     made = runs(CUT, WORDS, f"search.aggregate={how}")
-    chunks, index, queries = (made.benchmark.opened(name) for name in ("chunks", "index", "queries"))
+    index, queries = (made.benchmark.opened(name) for name in ("index", "queries"))
     number = [index.vocab_dict.get(word, -1) for word in queries.vocabulary]
     known = [[number[word] for word in words if number[word] >= 0] for words in queries]
     scores = np.array([index.get_scores_from_ids(np.array(words, np.int64)) for words in known])
-    expected = plain(scores, chunks, made.benchmark.collection, 50, how)
-    found = made.benchmark.opened("search")
-    assert np.array_equal(found.passages, np.where(expected.scores > 0, expected.passages, -1))
-    assert np.array_equal(found.scores, np.where(expected.scores > 0, expected.scores, -np.inf))
+    assert same(made.benchmark.opened("search"), positive(expected(made, scores, how)))
 
 
-@pytest.mark.parametrize("how", ["max", "mean"])
-def test_word_weights_and_token_vectors_rank_documents(
-    runs: Callable[..., SimpleNamespace], m3_folder: Path, how: str
-) -> None:
-    model = f"model={{backend: flag, output: %s, name: {m3_folder}}}"
-    sparse = runs("data.chunks={tokens: 30, overlap: 4}", model % "sparse", f"search.aggregate={how}", *M3)
-    rows, queries = sparse.benchmark.opened("passages"), sparse.benchmark.opened("queries")
-    asked = np.zeros((len(queries), 700))
-    asked[np.repeat(np.arange(len(queries)), queries.lengths), queries.columns[0]] = queries.columns[1]
-    scores = []
-    for shard in rows:
-        held = np.zeros((len(shard), 700))
-        held[np.repeat(np.arange(len(shard)), shard.lengths), shard.columns[0]] = shard.columns[1]
-        scores.append(asked @ held.T)
-    check_close(sparse, np.concatenate(scores, axis=1).astype(np.float32), how)
-    multi = runs(
-        "data.chunks={tokens: 30, overlap: 4}", model % "multivector", f"search.aggregate={how}", *M3
+def word_weights(made: SimpleNamespace) -> Float32:
+    """Scores of all chunks by their word weights, [queries, chunks]."""
+    rows = [made.benchmark.opened("queries"), *made.benchmark.opened("passages")]
+    asked, *shards = weights = [np.zeros((len(each), 700)) for each in rows]
+    for whole, each in zip(weights, rows, strict=True):
+        whole[np.repeat(np.arange(len(each)), each.lengths), each.columns[0]] = each.columns[1]
+    return np.concatenate([asked @ shard.T for shard in shards], axis=1).astype(np.float32)
+
+
+def token_vectors(made: SimpleNamespace) -> Float32:
+    """Scores of all chunks by their token vectors, [queries, chunks]."""
+    passages, queries = (
+        [
+            text.astype(np.float64)
+            for shard in made.benchmark.opened(role)
+            for text in np.split(shard.columns[0], shard.ends[:-1])
+        ]
+        for role in ("passages", "queries")
     )
-    shards, asked_for = multi.benchmark.opened("passages"), multi.benchmark.opened("queries")
-    held = [text for shard in shards for text in np.split(shard.columns[0], shard.ends[:-1])]
-    given = [text for shard in asked_for for text in np.split(shard.columns[0], shard.ends[:-1])]
-    wide = np.float64
-    made = [[(q.astype(wide) @ p.astype(wide).T).max(axis=1).mean() for p in held] for q in given]
-    check_close(multi, np.array(made).astype(np.float32), how)
+    return np.array([[(q @ p.T).max(axis=1).mean() for p in passages] for q in queries]).astype(np.float32)
 
 
-def check_close(made: SimpleNamespace, scores: Float32, how: str) -> None:
-    """The same documents and best chunks, and scores that differ in the last bits at most."""
-    chunks = made.benchmark.opened("chunks")
-    expected = plain(scores, chunks, made.benchmark.collection, 20, how)
-    found = made.benchmark.opened("search")
-    assert np.allclose(found.scores, expected.scores, rtol=1e-6)
-    assert np.array_equal(found.passages, expected.passages)
+@pytest.mark.parametrize(
+    ("output", "scores_of", "how"),
+    [("sparse", word_weights, "mean"), ("multivector", token_vectors, "max")],
+)
+def test_word_weights_and_token_vectors_rank_documents(
+    runs: Callable[..., SimpleNamespace],
+    m3_folder: Path,
+    output: str,
+    scores_of: Callable[[SimpleNamespace], Float32],
+    how: str,
+) -> None:
+    """The same documents, and scores that differ in the last bits at most."""
+    model = f"model={{backend: flag, output: {output}, name: {m3_folder}}}"
+    made = runs("data.chunks={tokens: 30, overlap: 4}", model, f"search.aggregate={how}", *M3)
+    best, found = expected(made, scores_of(made), how, 20), made.benchmark.opened("search")
+    assert np.allclose(found.scores, best.scores, rtol=1e-6)
+    assert np.array_equal(found.passages, best.passages)
 
 
 def test_an_approximate_index_ranks_documents(runs: Callable[..., SimpleNamespace]) -> None:
@@ -187,25 +165,17 @@ def test_quantized_vectors_rank_documents(
     """Distances of bits often tie, and so go deep."""
     made = runs(CUT, f"model.vector_precision={precision}", f"search.aggregate={how}")
     chunks, queries = made.benchmark.opened("chunks"), made.benchmark.opened("queries")
-    with silent("", None, "") as bar:
-        whole = made.benchmark.opened("index").search(queries, len(chunks), None, chunks.texts.ids, bar)
+    whole = made.benchmark.opened("index").search(queries, len(chunks), None, chunks.texts.ids, BAR)
     scores = np.empty(whole.scores.shape, np.float32)
     np.put_along_axis(scores, whole.passages, whole.scores, axis=1)
-    expected = plain(scores, chunks, made.benchmark.collection, 50, how)
-    found = made.benchmark.opened("search")
-    assert np.array_equal(found.passages, expected.passages)
-    assert np.array_equal(found.scores, expected.scores)
+    best = expected(made, scores, how)
+    assert same(made.benchmark.opened("search"), Ranking(best.passages, best.scores))
 
 
 def test_a_setting_of_chunks_makes_again_what_is_made_of_them(runs: Callable[..., SimpleNamespace]) -> None:
     runs(CUT)
-    assert runs(CUT, "search.aggregate=mean").result.reused == [
-        "data",
-        "chunks",
-        "passages",
-        "queries",
-        "index",
-    ]
+    found = runs(CUT, "search.aggregate=mean").result.reused
+    assert found == ["data", "chunks", "passages", "queries", "index"]
     other = runs("data.chunks={tokens: 24, overlap: 7}")
     assert other.result.reused == ["data", "queries"]
     assert other.record.stage("passages").found > 0
@@ -223,12 +193,9 @@ def test_a_setting_of_chunks_makes_again_what_is_made_of_them(runs: Callable[...
     ],
 )
 def test_what_does_not_go_together_is_refused(finished: Path, settings: list[str], said: str) -> None:
-    def check() -> None:
+    with pytest.raises(InputError, match=said):  # noqa: PT012
         config = load_config(finished / "c.yaml", settings)
         Benchmark(config, Store(finished / "none")).check()
-
-    with pytest.raises(InputError, match=said):
-        check()
     assert not (finished / "none").exists()
 
 
@@ -247,18 +214,17 @@ def test_results_and_the_page_say_what_was_cut_and_which_chunk_was_found(
     assert '<section id="quality-against-chunk-size">' in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     texts = dict(zip(collection.passages.ids.to_pylist(), collection.passages.texts.to_pylist(), strict=True))
+    found = made[1].benchmark.opened("search").passages
+    chunk_of = made[1].benchmark.ensure("search").array("chunks.npy")
+    rows = {name: row for row, name in enumerate(texts)}
     seen = 0
     for row, results in data["details"].items():
         assert all(len(hit) == 4 for hit in results[0]["top"])  # whole passages
         query = collection.queries.ids.to_pylist().index(data["ids"][int(row)])
-        for hit in results[1]["top"]:
-            start, stop, excerpt = hit[4]
-            name = data["passages"][hit[0]][0]
-            document = collection.passages.ids.to_pylist().index(name)
-            ranking = made[1].benchmark.opened("search")
-            rank = ranking.passages[query].tolist().index(document)
-            best = int(made[1].benchmark.ensure("search").array("chunks.npy")[query, rank])
-            assert [start, stop] == chunks.places[:, best].tolist()
+        for number, *_, (start, stop, excerpt) in results[1]["top"]:
+            name = data["passages"][number][0]
+            rank = found[query].tolist().index(rows[name])
+            assert [start, stop] == chunks.places[:, chunk_of[query, rank]].tolist()
             assert excerpt == texts[name][start:stop]
             seen += 1
     assert seen >= 100

@@ -1,4 +1,4 @@
-"""Reranking with a cache of scores: only new pairs are scored, also after a kill and on other collections."""
+"""Reranking: only new pairs are scored, also after a kill and on other collections; the order of hits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipeline.api import run_benchmark
-from pipeline.config.files import load_config
-from pipeline.core.errors import InputError
+from pipeline import InputError, load_config, run_benchmark
+from pipeline.core.order import descending_id_rank
+from pipeline.core.records import Ranking
 from pipeline.formats.runs import read_run
 from pipeline.results.tables import section_tables
 from pipeline.retrievers import pair_scores
+from pipeline.retrievers.pair_scores import STAGE, ScoreStore, hash_pairs, hash_texts
+from pipeline.retrievers.reranked import rerank
+from pipeline.storage.cache import PruneLimits, prune
+from pipeline.storage.store import Store
 
 
 @pytest.fixture
@@ -40,13 +47,19 @@ def run(tmp_path: Path, reranking: Any, minilm_folder: Path) -> Iterator[Callabl
         yield run
 
 
-def test_a_greater_depth_and_another_first_stage_score_new_pairs_alone(run: Callable[..., Any]) -> None:
+def test_a_greater_depth_and_another_first_stage_score_new_pairs_alone(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
     first = run(depth=10)
     assert (first.row.pairs.found, first.row.pairs.scored) == (0, len(first.scored))
     deeper = run(depth=20)
     assert deeper.row.pairs.found == first.row.items
     assert len(deeper.scored) == deeper.row.pairs.scored == deeper.row.items - first.row.items
     assert not {*deeper.scored} & {*first.scored}
+    alone = run(f"cache={tmp_path}/other", depth=20)
+    found, expected = (read_run(made.result.folder / "run.trec") for made in (deeper, alone))
+    assert found.documents.to_pylist() == expected.documents.to_pylist()
+    assert (found.scores == expected.scores).all()
     assert run(depth=15).scored == []
     other = run("model.b=0.9", depth=20)
     known = {*first.scored, *deeper.scored}
@@ -66,14 +79,6 @@ def test_a_collection_without_judgments_is_reranked_and_not_scored(
     assert made.result.metrics["first_stage"] == {"metrics": {}, "change": {}}
     shown = section_tables({"run": made.result.record}, "")
     assert all(table.rows for tables in shown.values() for table in tables)
-
-
-def test_scores_from_the_cache_make_the_same_ranking(run: Callable[..., Any], tmp_path: Path) -> None:
-    run(depth=10)
-    deeper = read_run(run(depth=20).result.folder / "run.trec")
-    alone = read_run(run(f"cache={tmp_path}/other", depth=20).result.folder / "run.trec")
-    assert deeper.documents.to_pylist() == alone.documents.to_pylist()
-    assert (deeper.scores == alone.scores).all()
 
 
 def test_a_killed_run_loses_the_part_that_was_being_scored(
@@ -106,3 +111,49 @@ def test_scores_that_are_no_numbers_are_refused_and_not_kept(
     with pytest.raises(InputError, match=r"scores are NaN or infinite\. .*rerank\.precision"):
         run()
     assert not list((tmp_path / "indexes" / "scores").glob("*/manifest.json"))
+
+
+def test_a_damaged_part_is_scored_again(run: Callable[..., Any], tmp_path: Path) -> None:
+    first = run()
+    (path,) = (tmp_path / "indexes" / STAGE).glob("*/scores.npy")
+    path.write_bytes(path.read_bytes()[:-4] + np.float32(7).tobytes())
+    again = run("search.top_k=50")
+    assert again.row.pairs.found == 0
+    assert again.scored == first.scored
+    assert run("search.top_k=40").scored == []
+
+
+def test_scores_are_of_one_scorer_and_pairs_agree_in_both_numbers_and_what_is_in_use_stays(
+    tmp_path: Path,
+) -> None:
+    kept, pairs = ScoreStore(Store(tmp_path), {"model": "one"}), np.array([[1, 1], [1, 2]], np.uint64)
+    kept.add(pairs[:1], np.array([5], np.float32))
+    found = [ScoreStore(Store(tmp_path), {"model": name}).find(pairs) for name in ("one", "two")]
+    np.testing.assert_array_equal(found, [[5, np.nan], [np.nan, np.nan]])
+    assert prune(tmp_path, [], PruneLimits(unused=True), dry=False) == []
+    del kept
+    assert len(prune(tmp_path, [], PruneLimits(unused=True), dry=False)) == 1
+
+
+@given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), min_size=1, unique=True))
+def test_different_pairs_have_different_hashes(pairs: list[tuple[str, str]]) -> None:
+    queries, passages = zip(*pairs, strict=True)
+    found = hash_pairs(hash_texts(queries), hash_texts(passages))
+    assert len(np.unique(found[:, 0])) == len(np.unique(found, axis=0)) == len(pairs)
+
+
+def test_equal_scores_are_in_the_order_of_ids() -> None:
+    first = Ranking(np.arange(5)[None], -np.arange(5, dtype=np.float32)[None])
+    rank = descending_id_rank(pa.chunked_array([["a", "b", "c", "d", "e"]]))
+    assert rerank(first, np.zeros((1, 4), np.float32), rank).passages.tolist() == [[3, 2, 1, 0, 4]]
+
+
+@pytest.mark.parametrize("scale", [0, 1, 1e8, 3e37])
+def test_scores_below_the_depth_fall_strictly_from_the_lowest(scale: float) -> None:
+    passages = np.arange(1000)[None]
+    first = Ranking(passages, -passages.astype(np.float32))
+    scores = np.float32(scale) * np.array([[-3, -1, -2]], np.float32)
+    ranking = rerank(first, scores, np.arange(1000))
+    assert (np.diff(ranking.scores[0, 2:]) < 0).all()
+    assert np.isfinite(ranking.scores).all()
+    assert ranking.passages[0, 3:].tolist() == list(range(3, 1000))
