@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import resource
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -46,31 +47,12 @@ def make(store: Store, **kwargs: Any) -> Artifact:
 
 
 @given(JSON, JSON)
-def test_equal_recipes_and_only_they_have_equal_keys(one: Any, two: Any) -> None:
+def test_equal_recipes_of_a_stage_and_only_they_have_equal_keys(one: Any, two: Any) -> None:
     same = canonical_json(one) == canonical_json(two)
     assert (Recipe("s", {"x": one}).key == Recipe("s", {"x": two}).key) == same
     assert json.loads(canonical_json(one)) == one
-
-
-def test_key_depends_on_the_stage_and_not_on_the_order_of_settings() -> None:
-    assert Recipe("a", {"x": 1}).key != Recipe("b", {"x": 1}).key
-    assert Recipe("a", {"x": 1, "y": 2}).key == Recipe("a", {"y": 2, "x": 1}).key
-
-
-def test_made_once_then_reused(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    assert store.find(RECIPE) is None
-    artifact = store.make(RECIPE, build_two)
-    assert artifact.folder == tmp_path / "index" / RECIPE.key
-    assert artifact.facts == {"rows": 2}
-    with store.making(RECIPE) as draft:
-        assert draft.artifact is not None
-    found = store.load(RECIPE)
-    assert found is not None
-    assert found.manifest == artifact.manifest
-    assert found.manifest["recipe"] == RECIPE.plain
-    left = {path.name for path in artifact.folder.iterdir()}
-    assert left == {"a.bin", "b.bin", "manifest.json"}
+    key = Recipe("s", {"x": one, "y": two}).key
+    assert key == Recipe("s", {"y": two, "x": one}).key != Recipe("t", {"x": one, "y": two}).key
 
 
 def test_made_afresh_what_another_process_uses_stays_until_nobody_does(tmp_path: Path) -> None:
@@ -93,26 +75,6 @@ def test_made_afresh_what_another_process_uses_stays_until_nobody_does(tmp_path:
     assert {path.name for path in made.folder.iterdir()} == {"other.bin", "manifest.json"}
 
 
-@pytest.mark.parametrize("harm", ["flip", "truncate", "remove", "grow"])
-def test_damage_is_noticed_told_and_mended_keeping_what_is_whole(
-    tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = Store(tmp_path)
-    artifact = make(store)
-    path, whole = artifact.path("a.bin"), artifact.path("b.bin").stat().st_ino
-    original = path.read_bytes()
-    harmed = {"flip": b"X" + original[1:], "truncate": original[:-1], "grow": original + b"x"}
-    path.unlink() if harm == "remove" else path.write_bytes(harmed[harm])
-    assert (store.find(RECIPE) is None) == (harm != "flip")  # it looks at sizes, and reads no bytes
-    assert store.load(RECIPE) is None
-    assert "recomputing it" in caplog.text
-    mended = make(store)
-    assert mended.path("a.bin").read_bytes() == original
-    assert mended.path("b.bin").stat().st_ino == whole
-    assert mended.damaged() == []
-    assert caplog.text.count("recomputing it") == 1
-
-
 def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
     def build_empty(draft: Draft) -> dict[str, Any]:
         with draft.file("empty.bin") as path:
@@ -123,32 +85,6 @@ def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
     artifact.path("empty.bin").unlink()
     artifact.path("empty.bin").symlink_to("/proc/self/mem")  # as empty, and its first byte is an I/O error
     assert artifact.damaged() == ["empty.bin"]
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"layout": 999}', b'{"layout": 1, "key": "other"}'])
-def test_a_manifest_that_is_not_ours_is_no_artifact(tmp_path: Path, content: bytes) -> None:
-    store = Store(tmp_path)
-    artifact = make(store)
-    (artifact.folder / "manifest.json").write_bytes(content)
-    assert store.find(RECIPE) is None
-    assert store.load(RECIPE) is None
-    assert make(store).damaged() == []
-
-
-def test_a_failed_build_leaves_no_artifact_and_no_temporary_file(tmp_path: Path) -> None:
-    def fail(draft: Draft) -> dict[str, Any]:
-        with draft.file("a.bin") as path:
-            path.write_bytes(b"done")
-        with draft.file("b.bin") as path:
-            path.write_bytes(b"half")
-            raise ValueError("mid-write")
-
-    store = Store(tmp_path)
-    with pytest.raises(ValueError, match="mid-write"):
-        store.make(RECIPE, fail)
-    assert store.find(RECIPE) is None
-    names = {path.name for path in store.folder(RECIPE).iterdir()}
-    assert names == {"a.bin", "a.bin.sha256"}
 
 
 def test_afresh_nothing_is_taken_of_what_an_unfinished_run_left(tmp_path: Path) -> None:
@@ -193,7 +129,7 @@ def _killed_at(root: Path, moment: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "moment", [f"replace:{n}" for n in range(1, 6)] + [f"fsync:{n}" for n in range(1, 11)]
+    "moment", [f"replace:{n}" for n in range(1, 6)] + [f"fsync:{n}" for n in range(1, 11, 3)]
 )
 def test_killed_at_any_write_the_next_run_ends_the_same(tmp_path: Path, moment: str) -> None:
     reference = make(Store(tmp_path / "undisturbed"))
@@ -211,32 +147,9 @@ def test_killed_at_any_write_the_next_run_ends_the_same(tmp_path: Path, moment: 
     assert after.damaged() == []
 
 
-def _build_and_report(root: Path, barrier: Any, built: Any) -> None:
-    def build(draft: Draft) -> dict[str, Any]:
-        with built.get_lock():
-            built.value += 1
-        return build_two(draft)
-
-    barrier.wait()
-    artifact = Store(root).make(RECIPE, build)
-    assert artifact.damaged() == []
-
-
-def test_of_several_processes_one_builds(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    barrier, built = context.Barrier(4), context.Value("i", 0)
-    processes = [context.Process(target=_build_and_report, args=(tmp_path, barrier, built)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * 4
-    assert built.value == 1
-
-
 def test_whoever_waited_for_a_lock_that_was_removed_holds_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    for _ in range(50):
+    for _ in range(20):
         first = locks.hold(path, create=True)
         with ThreadPoolExecutor() as pool:
             waiting = pool.submit(locks.hold, path, create=True)
@@ -246,20 +159,6 @@ def test_whoever_waited_for_a_lock_that_was_removed_holds_the_new_one(tmp_path: 
         assert path.exists()
         assert locks.hold(path, wait=False) is None
         second.release()
-
-
-def test_locks_are_shared_or_exclusive_and_end_with_their_holder(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    assert locks.hold(path) is None
-    path.touch()
-    one, two = locks.hold(path, shared=True), locks.hold(path, shared=True)
-    assert locks.hold(path, wait=False) is None
-    one.release()
-    assert locks.hold(path, wait=False) is None
-    del two
-    alone = locks.hold(path, wait=False)
-    assert alone is not None
-    assert locks.hold(path, shared=True, wait=False) is None
 
 
 @pytest.mark.parametrize("level", ["artifact", "stage", "locks"])
@@ -283,35 +182,49 @@ def test_what_carries_no_manifest_of_ours_is_neither_filled_nor_removed(tmp_path
     store = Store(tmp_path)
     folder = store.folder(RECIPE)
     folder.mkdir(parents=True)
-    (folder / "layer.tar").write_text("another program's", encoding="utf-8")
+    others = [folder / "layer.tar", folder.parent / "notes.txt", tmp_path / "README.md"]
+    for path in others:
+        path.write_text("another program's", encoding="utf-8")
     with pytest.raises(InputError, match="was not created by benchmarco"):
         make(store)
     assert prune(tmp_path, [], PruneLimits(size=0), dry=False) == []
-    assert [path.name for path in folder.iterdir()] == ["layer.tar"]
+    assert all(path.exists() for path in others)
 
 
-def test_a_pipe_in_the_place_of_a_manifest_is_not_waited_for(tmp_path: Path) -> None:
-    folder = make(Store(tmp_path)).folder
-    (folder / "manifest.json").unlink()
-    os.mkfifo(folder / "manifest.json")
-    assert [entry.damaged() for entry in cache_entries(tmp_path)] == [["manifest.json"]]
-    assert make(Store(tmp_path)).damaged() == []
+def a_pipe(manifest: Path) -> None:
+    """It is not waited for."""
+    manifest.unlink()
+    os.mkfifo(manifest)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"facts": None}, {"made": []}, {"made": {"from_files": {"data": "x"}}}, {"recipe": "Flat"},
-        {"stage": 5}, {"files": ["a.bin"]}, {"files": {"a.bin": {"bytes": "9"}}},
-        {"files": {"../x": {"bytes": 1, "sha256": ""}}}, {"files": {"a\0b": {"bytes": 1, "sha256": ""}}},
-    ],
+def content(text: str) -> Callable[[Path], object]:
+    return lambda manifest: manifest.write_text(text, encoding="utf-8")
+
+
+def changed(parts: dict[str, Any]) -> Callable[[Path], None]:
+    """A manifest with other parts, and a checksum that is right."""
+
+    def write(path: Path) -> None:
+        manifest = json.loads(path.read_text(encoding="utf-8")) | parts
+        del manifest["sha256"]
+        path.write_text(json.dumps({**manifest, "sha256": hash_json(manifest)}), encoding="utf-8")
+
+    return write
+
+
+WRONG_PARTS: tuple[dict[str, Any], ...] = (
+    {"layout": 999}, {"facts": None}, {"made": []}, {"made": {"from_files": {"data": "x"}}},
+    {"recipe": "Flat"}, {"stage": 5}, {"files": ["a.bin"]}, {"files": {"a.bin": {"bytes": "9"}}},
+    {"files": {"../x": {"bytes": 1, "sha256": ""}}}, {"files": {"a\0b": {"bytes": 1, "sha256": ""}}},
 )  # fmt: skip
-def test_a_manifest_with_a_right_checksum_and_wrong_parts_is_damaged(
-    tmp_path: Path, change: dict[str, Any]
-) -> None:
+OTHERS = ("", "[]", '{"layout": 1, "key": "other"}')
+
+
+@pytest.mark.parametrize("harm", [a_pipe, *map(content, OTHERS), *map(changed, WRONG_PARTS)])
+def test_what_is_not_a_manifest_of_ours_is_damage(tmp_path: Path, harm: Callable[[Path], object]) -> None:
     artifact = make(Store(tmp_path))
-    manifest = {name: value for name, value in artifact.manifest.items() if name != "sha256"} | change
-    (artifact.folder / "manifest.json").write_text(json.dumps({**manifest, "sha256": hash_json(manifest)}))
+    harm(artifact.folder / "manifest.json")
+    assert Store(tmp_path).find(RECIPE) is None
     assert [entry.damaged() for entry in cache_entries(tmp_path)] == [["manifest.json"]]
     assert describe_entries(tmp_path)[0]["state"] == "damaged"
     assert make(Store(tmp_path)).damaged() == []
@@ -334,28 +247,3 @@ def test_a_full_disk_is_named_where_a_library_writes_files_of_its_own(tmp_path: 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.errno == errno.EFBIG
     assert str(caught.value.filename).startswith(str(Store(tmp_path).folder(RECIPE)))
-
-
-def test_what_differs_in_one_ingredient_is_found_and_cannot_be_removed(tmp_path: Path) -> None:
-    def recipe(texts: str, model: str = "m", stage: str = "passages") -> Recipe:
-        return Recipe(stage, {"texts": texts, "model": model})
-
-    made = Store(tmp_path)
-    every = [recipe("a"), recipe("b"), recipe("c"), recipe("a", "n"), recipe("a", stage="queries")]
-    folders = [made.make(each, build_two).folder for each in every]
-    for place, folder in enumerate(folders):
-        os.utime(folder / "manifest.json", (place, place))
-    (folders[2] / "a.bin").unlink()
-    (tmp_path / "passages" / ("0" * 64)).symlink_to(folders[1])
-    (tmp_path / "passages" / ("1" * 64)).mkdir()
-    del made
-    store = Store(tmp_path)
-    assert [each.folder for each in store.find_alike(recipe("d"), "texts")] == [folders[1], folders[0]]
-    assert [each.folder for each in store.find_alike(recipe("a"), "texts")] == [folders[1]]
-    assert store.find_alike(recipe("a"), "other") == []
-    (tmp_path / "passages" / ("0" * 64)).unlink()
-    limits = PruneLimits(unused=True)
-    assert {row["key"] for row in prune(tmp_path, [], limits, dry=False)}.isdisjoint(
-        {folders[0].name, folders[1].name}
-    )
-    assert store.find_alike(Recipe("none", {}), "texts") == []

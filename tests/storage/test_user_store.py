@@ -9,13 +9,10 @@ import pytest
 
 from pipeline import run_benchmark
 
-
-@pytest.fixture
-def config() -> dict[str, Any]:
-    return {
-        "name": "t", "data": {"source": "sample", "corpus": 20, "queries": 5}, "search": {"top_k": 10},
-        "model": {"backend": "openvino", "name": "all-minilm-l6-v2"}, "evaluate": {"measures": ["ndcg@10"]},
-    }  # fmt: skip
+CONFIG: dict[str, Any] = {
+    "name": "t", "data": {"source": "sample", "corpus": 20, "queries": 5}, "search": {"top_k": 10},
+    "evaluate": {"measures": ["ndcg@10"]},
+}  # fmt: skip
 
 
 def prepared(folder: Path) -> set[Path]:
@@ -24,7 +21,7 @@ def prepared(folder: Path) -> set[Path]:
 
 @pytest.mark.usefixtures("quick_conversion")
 def test_a_model_is_prepared_once_for_all_caches(
-    config: dict[str, Any],
+    bge_folder: Path,
     own_models: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -33,7 +30,8 @@ def test_a_model_is_prepared_once_for_all_caches(
     def run(place: str) -> tuple[str, bool]:
         """The key of the passages, and whether the model was prepared."""
         places = {part: str(tmp_path / place / part) for part in ("cache", "output")}
-        result = run_benchmark({**config, **places})
+        model = {"backend": "openvino", "name": str(bge_folder)}
+        result = run_benchmark({**CONFIG, "model": model, **places})
         seconds = result.record.stage("passages").preparing_seconds
         (key,) = (path.name for path in (tmp_path / place / "cache" / "passages").iterdir())
         return key, bool(seconds)

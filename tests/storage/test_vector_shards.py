@@ -1,19 +1,20 @@
-"""Shards of vectors: which are missing, how they are opened, what is refused."""
+"""Shards of rows: which are missing, how they are read, what is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, VectorForm
-from pipeline.storage import vector_shards
-from pipeline.storage.artifacts import Recipe
+from pipeline import InputError
+from pipeline.core.records import Embeddings, Ragged, VectorForm
+from pipeline.storage import ragged_shards, vector_shards
+from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
 
 
@@ -33,42 +34,22 @@ def test_missing_and_whole_shards_cover_every_row_once(
     assert all(stop - start <= size for start, stop in made)
 
 
-def test_shards_open_in_order_of_their_rows(tmp_path: Path, write_shard: Callable[..., None]) -> None:
-    all_rows = np.arange(50, dtype=np.float32).reshape(25, 2)
-
-    def build(draft):  # type: ignore[no-untyped-def]
-        for start in (20, 0, 10):
-            write_shard(draft, start, all_rows[start : start + 10])
-        return {}
-
-    artifact = Store(tmp_path).make(Recipe("passages", {}), build)
-    opened = vector_shards.open_embeddings(artifact)
-    assert (np.concatenate(opened.shards) == all_rows).all()
-    assert (vector_shards.read_all_rows(artifact) == all_rows).all()
-    assert (len(opened), opened.dimension) == (25, 2)
-    assert all(isinstance(shard, np.memmap) for shard in opened.shards)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_vectors_that_are_not_finite_are_refused_by_id(bad: float) -> None:
+@pytest.mark.parametrize(
+    ("change", "normalized", "said"),
+    [
+        (np.nan, False, r"'b' holds NaN or infinity; 1 of 3"),
+        (-np.inf, False, r"'b' holds NaN or infinity; 1 of 3"),
+        (2, True, r"'b' has length 2, and with model\.normalize it should be 1"),
+        (5e18, False, r"'b' is longer than 4\.6e\+18, so that scores would overflow; 1"),
+    ],
+)
+def test_vectors_that_are_unfit_are_refused_by_id(change: float, normalized: bool, said: str) -> None:
     rows = np.eye(3, dtype=np.float32)
-    rows[1, 2] = bad
-    with pytest.raises(InputError, match=r"'b' holds NaN or infinity; 1 of 3"):
-        vector_shards.check_vectors(rows, ["a", "b", "c"], normalized=False)
-
-
-def test_vectors_that_are_not_normalized_are_refused_where_they_should_be() -> None:
-    rows = np.eye(3, dtype=np.float32) * np.float32([[1], [1], [2]])
-    vector_shards.check_vectors(rows, "abc", normalized=False)
-    with pytest.raises(InputError, match=r"'c' has length 2, and with model\.normalize it should be 1"):
-        vector_shards.check_vectors(rows, "abc", normalized=True)
-
-
-def test_vectors_whose_scores_overflow_are_refused() -> None:
-    rows = np.eye(3, dtype=np.float32) * np.float32([[1], [4e18], [5e18]])
-    vector_shards.check_vectors(rows[:2], "ab", normalized=False)
-    with pytest.raises(InputError, match=r"'c' is longer than 4\.6e\+18, so that scores would overflow; 1"):
-        vector_shards.check_vectors(rows, "abc", normalized=False)
+    vector_shards.check_vectors(2 * rows, "abc", normalized=False)
+    vector_shards.check_vectors(rows, "abc", normalized=True)
+    rows[1, 1] = change
+    with pytest.raises(InputError, match=said):
+        vector_shards.check_vectors(rows, "abc", normalized=normalized)
 
 
 SHARDS = st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any)
@@ -94,18 +75,34 @@ def test_rows_are_read_and_picked_across_shards(sizes: list[int], data: st.DataO
     assert (picked == rows[some]).all()
 
 
-def test_rows_let_go_are_read_again(tmp_path: Path) -> None:
-    rows = np.arange(60_000, dtype=np.float32).reshape(-1, 3)
-    np.save(tmp_path / "rows.npy", rows)
-    embeddings = Embeddings((np.load(tmp_path / "rows.npy", mmap_mode="r"),))
-    assert (vector_shards.read_rows(embeddings, 0, 20_000) == rows).all()
-    vector_shards.release_memory(embeddings, 5, 19_000)
-    assert (vector_shards.read_rows(embeddings, 0, 20_000) == rows).all()
-
-
 def test_a_component_too_large_for_fp16_is_refused() -> None:
     rows = np.float32([[1, 2]] * 40 + [[3, 70_000]])
     halves = Embeddings((rows,), VectorForm(halves=True))
     assert (vector_shards.read_rows(halves, 0, 40) == rows[:40]).all()
     with pytest.raises(InputError, match=r"from row 40 on has a component of 7e\+04"):
         vector_shards.read_rows(halves, 40, 41)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=9), st.data())
+def test_rows_of_any_length_are_picked_by_number_and_joined_in_any_order(
+    tmp_path: Path, lengths: list[int], data: st.DataObject
+) -> None:
+    """From three shards, in two parts."""
+    words = np.arange(sum(lengths), dtype=np.int32)
+    rows = np.split(words, np.cumsum(lengths)[:-1])
+    numbers = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=2, max_size=9)), np.int64)
+    order = np.array(data.draw(st.permutations(range(len(numbers)))), np.int64)
+
+    def build(draft: Draft) -> dict[str, Any]:
+        for start, stop in vector_shards.split_evenly(len(rows), 3):
+            columns = (np.concatenate(rows[start:stop]),)
+            ragged_shards.save_rows(draft, start, Ragged(np.cumsum(lengths[start:stop]), columns))
+        return {}
+
+    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+        artifact = Store(Path(folder)).make(Recipe("passages", {}), build)
+        parts = [ragged_shards.read_some_rows(artifact, part) for part in np.array_split(numbers, 2)]
+        found = ragged_shards.join_and_order(parts, order)
+    assert [row.tolist() for row in np.split(found.columns[0], found.ends[:-1])] == [
+        rows[row].tolist() for row in numbers[order]
+    ]
