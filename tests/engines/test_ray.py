@@ -12,46 +12,43 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
+from workplaces import config, run
 
-from pipeline.api import run_benchmark
+from pipeline import InputError, run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
-from pipeline.config.files import load_config
 from pipeline.core.display import silent
-from pipeline.core.errors import InputError
 from pipeline.encoders import Network, resolve
 from pipeline.engines import Engine, Part, open_with
 from pipeline.engines import cluster as engine_cluster
 from pipeline.engines.cluster import share_out
 from pipeline.engines.ray import LOSSES
 from pipeline.retrievers import pair_scores
-from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 
 BEGINNING = ("benchmarco: model ", "benchmarco: t: computes ")  # what a run says before it begins
-
-
-def config(folder: Path, *settings: str) -> Config:
-    return load_config(folder / "c.yaml", [f"cache={folder}/indexes", f"output={folder}/results", *settings])
 
 
 def on_ray(folder: Path, cluster: str, *settings: str) -> Config:
     return config(folder, "engine.kind=ray", f"engine.address={cluster}", "engine.workers=2", *settings)
 
 
-def scores(folder: Path) -> dict[str, dict[str, float]]:
-    """Each query's passages and scores, by the run file."""
-    found: dict[str, dict[str, float]] = {}
-    for line in (folder / "results" / "t" / "run.trec").read_text(encoding="utf-8").splitlines():
-        query, _, passage, _, score, _ = line.split()
-        found.setdefault(query, {})[passage] = float(score)
-    return found
+def scores(folder: Path) -> dict[tuple[str, str], float]:
+    """By ids of query and passage the score, of the result `t`."""
+    lines = (folder / "results" / "t" / "run.trec").read_text(encoding="utf-8").splitlines()
+    return {(query, passage): float(score) for query, _, passage, _, score, _ in map(str.split, lines)}
+
+
+def remove(folder: Path, *stages: str) -> None:
+    for stage in stages:
+        shutil.rmtree(folder / "indexes" / stage)
 
 
 def made(folder: Path, stage: str) -> dict[str, Any]:
@@ -68,12 +65,13 @@ def assert_same_results(folder: Path, reference: Path) -> None:
     )
     assert metrics == pytest.approx(expected, abs=0.0002)
     ours, theirs = scores(folder), scores(reference)
-    assert ours.keys() == theirs.keys()
-    for query, ranked in theirs.items():
-        lowest = min(ranked.values())
-        assert len(ours[query]) == len(ranked)
-        for passage in ours[query].keys() | ranked.keys():  # at the end of a list two close ones may change
-            assert ours[query].get(passage, lowest) == pytest.approx(ranked.get(passage, lowest), abs=1e-5)
+    assert Counter(query for query, _ in ours) == Counter(query for query, _ in theirs)
+    lowest: dict[str, float] = {}
+    for (query, _), score in theirs.items():
+        lowest[query] = min(score, lowest.get(query, score))
+    for pair in ours.keys() | theirs.keys():  # at the end of a list two close ones may change
+        default = lowest[pair[0]]
+        assert ours.get(pair, default) == pytest.approx(theirs.get(pair, default), abs=1e-5)
     for stage in ("passages", "queries"):
         manifest, expected = made(folder, stage), made(reference, stage)
         assert manifest["facts"] == expected["facts"]
@@ -86,67 +84,46 @@ def assert_same_results(folder: Path, reference: Path) -> None:
 @pytest.fixture
 def emptied(workplace: Path) -> Path:
     """Data, model, its conversion, and nothing made with them."""
-    for path in (workplace / "indexes").iterdir():
-        if path.name != "openvino":
-            subprocess.run(["rm", "-r", str(path)], check=True)
-    subprocess.run(["rm", "-r", str(workplace / "results")], check=True)
+    remove(workplace, *(path.name for path in (workplace / "indexes").iterdir() if path.name != "openvino"))
+    shutil.rmtree(workplace / "results")
     return workplace
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["whole", "in chunks"])
-def test_two_workers_make_what_one_process_makes(
-    emptied: Path, finished: Path, tmp_path: Path, cluster: str, cut: bool
+@pytest.mark.usefixtures("quick_conversion")
+def test_workers_make_the_word_weights_of_chunks_that_one_process_makes(
+    emptied: Path, tmp_path: Path, cluster: str, root: Path
 ) -> None:
-    texts, alone, settings = 345, finished, []
-    if cut:
-        settings = ["data.queries=5", "data.corpus=60", "data.chunks={tokens: 24, overlap: 6}"]
-        alone = Path(shutil.copytree(emptied, tmp_path / "alone"))
-        run_benchmark(config(alone, *settings))
-        texts = made(alone, "chunks")["facts"]["chunks"]
+    """Rows of any length, as token vectors are too, travel as those of one length do."""
+    splade = root.parent / "shared" / "models" / "splade-tiny"
+    if not splade.is_dir():
+        pytest.skip("the model ../shared/models/splade-tiny is not on this machine")
+    model = (
+        f"model={{backend: native, output: sparse, name: {splade}, passage_max_length: 32, shard_rows: 50}}"
+    )
+    settings = (model, "data.corpus=60", "data.queries=5", "data.chunks={tokens: 24, overlap: 6}")
+    alone = Path(shutil.copytree(emptied, tmp_path / "alone"))
+    run(alone, *settings)
     run_benchmark(on_ray(emptied, cluster, *settings))
     assert_same_results(emptied, alone)
-    encoded = made(emptied, "passages")["made"]
-    assert texts > 100
-    assert encoded["encoding"]["texts"] == texts
-    assert (encoded["engine"]["kind"], encoded["engine"]["workers"]) == ("ray", 2)
-    assert sum(encoded["engine"]["parts"].values()) == -(-texts // 100)
-
-
-def test_workers_make_the_token_vectors_that_one_process_makes(
-    emptied: Path, tmp_path: Path, cluster: str, m3_folder: Path
-) -> None:
-    """Rows of any length, as word weights are too, travel as those of one length do."""
-    (emptied / "bge-m3").symlink_to(m3_folder)
-    alone = tmp_path / "alone"
-    shutil.copytree(emptied, alone, symlinks=True)
-    model = "model={backend: flag, name: ./bge-m3, output: multivector, shard_rows: 40}"
-    settings = (model, "data.corpus=120", "data.queries=20", "search.top_k=20", "evaluate.measures=[mrr@10]")
-    run_benchmark(config(alone, *settings))
-    run_benchmark(on_ray(emptied, cluster, *settings))
-    assert_same_results(emptied, alone)
-    engine = made(emptied, "passages")["made"]["engine"]
-    assert (engine["kind"], sum(engine["parts"].values())) == ("ray", 3)
+    engine, texts = made(emptied, "passages")["made"]["engine"], made(alone, "chunks")["facts"]["chunks"]
+    assert (engine["kind"], sum(engine["parts"].values())) == ("ray", -(-texts // 50))
 
 
 def workers() -> list[int]:
     """The workers of the Ray engine on the cluster that these tests started, and on no other."""
-    parents, named = {}, []
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if (path / "cmdline").read_bytes().startswith(b"ray::Worker"):
-                named.append(int(path.name))
-
-    def ours(process: int) -> bool:
-        parent = parents.get(process, 0)
-        return parent == os.getpid() or (parent > 1 and ours(parent))
-
-    return [process for process in named if ours(process)]
+    started = psutil.Process().children(recursive=True)
+    return [process.pid for process in started if process.cmdline()[:1] == ["ray::Worker"]]
 
 
-def test_workers_killed_in_the_middle_cost_their_shards_only(
-    emptied: Path, finished: Path, cluster: str, caplog: pytest.LogCaptureFixture
+def test_workers_elsewhere_killed_in_the_middle_cost_their_shards_only(
+    emptied: Path,
+    finished: Path,
+    cluster: str,
+    kept_by_nodes: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """They are sent the model that was converted here, and convert none of their own."""
     killed = []
 
     class Killing:
@@ -162,13 +139,20 @@ def test_workers_killed_in_the_middle_cost_their_shards_only(
         watched = label == "encode passages"
         return contextlib.nullcontext(Killing()) if watched else silent(label, total, unit)
 
+    monkeypatch.setattr(engine_cluster, "node_id", lambda: "no worker's")
     run_benchmark(on_ray(emptied, cluster), progress=progress)
     assert killed
     assert "a worker died" in caplog.text
     assert_same_results(emptied, finished)
     encoded = made(emptied, "passages")["made"]
     assert encoded["encoding"]["texts"] == 345
+    assert (encoded["engine"]["kind"], encoded["engine"]["workers"]) == ("ray", 2)
     assert sum(encoded["engine"]["parts"].values()) == 4
+    assert not (kept_by_nodes / "openvino").exists()
+    sent = [json.loads(path.read_text())["recipe"] for path in kept_by_nodes.glob("files/*/manifest.json")]
+    stored = Path(os.environ["BENCHMARCO_CACHE"]).glob("openvino/*/manifest.json")
+    converted = [json.loads(path.read_text())["files"] for path in stored]
+    assert sent[0]["files"] in converted
 
 
 DRIVER = """
@@ -197,7 +181,7 @@ def test_the_driver_killed_its_whole_shards_are_kept_whichever_engine_goes_on(
     (draft,) = (emptied / "indexes" / "passages").iterdir()
     whole = {path: path.stat().st_ino for path in draft.glob("rows-*.npy")}
     assert len(whole) == 2
-    run_benchmark(config(emptied))
+    run(emptied)
     assert_same_results(emptied, finished)
     assert {path: path.stat().st_ino for path in whole} == whole
     encoded = made(emptied, "passages")["made"]
@@ -205,21 +189,25 @@ def test_the_driver_killed_its_whole_shards_are_kept_whichever_engine_goes_on(
     assert encoded["encoding"]["texts"] < 345
 
 
-def test_workers_find_what_an_index_finds(workplace: Path, cluster: str) -> None:
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [((), {"search": 8}), (("index.factory=HNSW8", "index.shards=3"), {"index": 3, "search": 3})],
+    ids=["vectors", "shards of an index"],
+)
+def test_workers_find_what_one_process_finds(
+    workplace: Path, cluster: str, settings: tuple[str, ...], parts: dict[str, int]
+) -> None:
     """The score of a pair depends on its two vectors alone, so the run is the same to the byte."""
+    settings = (*settings, "search.against_exact=false") if settings else ()
+    run(workplace, *settings)
     before = (workplace / "results" / "t" / "run.trec").read_bytes()
-    for stage in ("index", "search", "evaluate"):
-        subprocess.run(["rm", "-r", str(workplace / "indexes" / stage)], check=True)
-    run_benchmark(on_ray(workplace, cluster))
+    remove(workplace, "index", "search", "evaluate")
+    run_benchmark(on_ray(workplace, cluster, *settings))
     assert (workplace / "results" / "t" / "run.trec").read_bytes() == before
-    assert sum(made(workplace, "search")["made"]["engine"]["parts"].values()) == 8
-    assert not (workplace / "indexes" / "index").exists()
-
-
-def scores_of_run(workplace: Path) -> dict[tuple[str, str], float]:
-    """By ids of query and passage the score, of the result `t`."""
-    lines = (workplace / "results" / "t" / "run.trec").read_text(encoding="utf-8").splitlines()
-    return {(query, passage): float(score) for query, _, passage, _, score, _ in map(str.split, lines)}
+    assert (workplace / "indexes" / "index").exists() == ("index" in parts)
+    for stage, count in parts.items():
+        engine = made(workplace, stage)["made"]["engine"]
+        assert (engine["kind"], sum(engine["parts"].values())) == ("ray", count)
 
 
 @pytest.mark.usefixtures("quick_conversion")
@@ -228,38 +216,15 @@ def test_workers_score_the_pairs_that_one_process_scores(
 ) -> None:
     monkeypatch.setattr(pair_scores, "SHARD_PAIRS", 200)
     rerank = f"rerank={{backend: openvino, name: {reranker('bert')}, depth: 4}}"
-    run_benchmark(config(workplace, rerank))
-    alone = scores_of_run(workplace)
-    for stage in ("scores", "rerank", "evaluate"):
-        shutil.rmtree(workplace / "indexes" / stage)
+    run(workplace, rerank)
+    alone = scores(workplace)
+    remove(workplace, "scores", "rerank", "evaluate")
     run_benchmark(on_ray(workplace, cluster, rerank))
-    assert scores_of_run(workplace) == pytest.approx(alone, abs=1e-4)
+    assert scores(workplace) == pytest.approx(alone, abs=1e-4)
     reranked = made(workplace, "rerank")["made"]
     assert reranked["pairs"] == {"found": 0, "scored": 114 * 4}
     assert (reranked["engine"]["kind"], reranked["engine"]["workers"]) == ("ray", 2)
     assert sum(reranked["engine"]["parts"].values()) == 3
-
-
-def test_workers_elsewhere_are_sent_the_model_that_was_calibrated_here(
-    emptied: Path,
-    tmp_path: Path,
-    cluster: str,
-    kept_by_nodes: Path,
-    own_models: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run_benchmark(config(emptied, "model.precision=int8"))
-    alone = Path(shutil.copytree(emptied, tmp_path / "alone"))
-    for stage in ("passages", "queries", "index", "search", "evaluate"):
-        shutil.rmtree(emptied / "indexes" / stage)
-    monkeypatch.setattr(engine_cluster, "node_id", lambda: "no worker's")
-    run_benchmark(on_ray(emptied, cluster, "model.precision=int8"))
-    assert_same_results(emptied, alone)
-    assert not (kept_by_nodes / "openvino").exists()  # no worker calibrated one of its own
-    sent = [json.loads(path.read_text())["recipe"] for path in kept_by_nodes.glob("files/*/manifest.json")]
-    prepared = [json.loads(path.read_text()) for path in own_models.glob("openvino/*/manifest.json")]
-    (calibrated,) = (manifest for manifest in prepared if "corpus" in manifest["recipe"])
-    assert {"files": calibrated["files"]} in [{"files": recipe["files"]} for recipe in sent]
 
 
 def test_a_run_that_finds_everything_needs_no_cluster(workplace: Path) -> None:
@@ -267,77 +232,40 @@ def test_a_run_that_finds_everything_needs_no_cluster(workplace: Path) -> None:
     assert all(stage["reused"] for stage in metrics["stages"])
 
 
-@dataclass(frozen=True)
-class Meeting:
+def meet(fifo: Path, inputs: range, encoder: Any, bar: Any) -> tuple[Any, int]:
     """A job of which two parts must be at work at the same time: each waits until the other comes."""
-
-    fifo: Path
-
-    def __call__(self, inputs: range, encoder: Any, bar: Any) -> tuple[Any, int]:
-        with open(self.fifo, "rb" if inputs.start else "wb"):
-            bar.update(len(inputs))
-            return np.array(inputs), os.getpid()
+    with open(fifo, "rb" if inputs.start else "wb"):
+        bar.update(len(inputs))
+        return np.array(inputs), os.getpid()
 
 
-@dataclass(frozen=True)
-class Deadly:
+def die(always: int, once: Path, inputs: range, encoder: Any, bar: Any) -> int:
     """A job that kills its worker each time at one part, and at another the first time."""
-
-    once: Path
-    always: int = -1
-
-    def __call__(self, inputs: range, encoder: Any, bar: Any) -> int:
-        if inputs.start == self.always:
+    if inputs.start == always:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if inputs.start == 1:
+        with contextlib.suppress(FileExistsError):
+            once.touch(exist_ok=False)
             os.kill(os.getpid(), signal.SIGKILL)
-        if inputs.start == 1:
-            with contextlib.suppress(FileExistsError):
-                self.once.touch(exist_ok=False)
-                os.kill(os.getpid(), signal.SIGKILL)
-        return inputs.start
+    return inputs.start
 
 
-@dataclass(frozen=True)
-class Refusing:
+def refuse(error: str, inputs: range, encoder: Any, bar: Any) -> None:
     """A job that meets what a user has to mend, or a disk that is full."""
-
-    error: str
-
-    def __call__(self, inputs: range, encoder: Any, bar: Any) -> None:
-        if self.error == "input":
-            raise InputError("found", allowed="allowed", fix="fix")
-        raise OSError(28, "No space left on device", "/there")
+    if error == "input":
+        raise InputError("found", allowed="allowed", fix="fix")
+    raise OSError(28, "No space left on device", "/there")
 
 
-@dataclass(frozen=True)
-class Sizes:
+def tell(shared: Any, inputs: Any, encoder: Any, bar: Any) -> Any:
     """A job that tells how its inputs arrived."""
-
-    shared: Any
-
-    def __call__(self, inputs: Any, encoder: Any, bar: Any) -> Any:
-        array, ids = inputs
-        return type(array).__name__, array.sum(), self.shared.sum(), ids.to_pylist(), ids.nbytes
+    array, ids = inputs
+    return type(array).__name__, array.sum(), shared.sum(), ids.to_pylist(), ids.nbytes
 
 
 def part(start: int, stop: int) -> Part:
     """A part whose inputs are its rows' numbers."""
     return Part(start, stop, lambda: range(start, stop))
-
-
-@pytest.fixture
-def engine(cluster: str, tmp_path: Path) -> Iterator[Engine]:
-    """Two workers, whose model nothing asks for."""
-    from ray import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    opened = open_with(
-        EngineConfig(kind="ray", address=cluster, workers=2),
-        None,
-        "cpu",
-        Store(tmp_path),
-    )
-    yield opened
-    opened.close()
 
 
 class Counting:
@@ -347,62 +275,73 @@ class Counting:
         self.total += n
 
 
-def test_two_parts_are_done_at_once_on_two_nodes(engine: Engine, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    bar = Counting()
-    found = list(engine.each(Meeting(tmp_path / "fifo"), [part(0, 3), part(3, 5)], bar))
-    assert bar.total == 5
-    assert len({done.node for done in found}) == len({done.outputs[1] for done in found}) == 2
-    for done in found:
-        assert done.outputs[0].tolist() == list(range(done.part.start, done.part.stop))
+@pytest.fixture(scope="class")
+def engine(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Two workers, whose model nothing asks for."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    settings = EngineConfig(kind="ray", address=cluster, workers=2)
+    opened = open_with(settings, None, "cpu", Store(tmp_path_factory.mktemp("engine")))
+    yield opened
+    opened.close()
 
 
-def test_what_is_mapped_or_sliced_here_travels_as_it_is_and_alone(engine: Engine, tmp_path: Path) -> None:
-    np.arange(1000, dtype=np.uint8).tofile(tmp_path / "array")
-    mapped = np.memmap(tmp_path / "array", np.uint8, "r")
-    ids = pa.chunked_array([pa.array([f"document {number}" for number in range(9000)])]).slice(8000, 2)
-    one = Part(0, 1, lambda: (mapped[10:20], ids))
-    (done,) = engine.each(Sizes(mapped), [one], Counting())
-    kind, total, shared, arrived, size = done.outputs
-    assert (kind, total, shared) == ("ndarray", sum(range(10, 20)), mapped.sum())
-    assert arrived == ["document 8000", "document 8001"]
-    assert size < 100
+class TestJobs:
+    """One engine does the jobs of all these tests."""
 
+    def test_two_parts_are_done_at_once_on_two_nodes(self, engine: Engine, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "fifo")
+        bar = Counting()
+        found = list(engine.each(partial(meet, tmp_path / "fifo"), [part(0, 3), part(3, 5)], bar))
+        assert bar.total == 5
+        assert len({done.node for done in found}) == len({done.outputs[1] for done in found}) == 2
+        for done in found:
+            assert done.outputs[0].tolist() == list(range(done.part.start, done.part.stop))
 
-def test_no_more_inputs_are_read_than_workers_need_and_one(engine: Engine, tmp_path: Path) -> None:
-    read, most = [], 0
+    def test_what_is_mapped_or_sliced_here_travels_as_it_is_and_alone(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        np.arange(1000, dtype=np.uint8).tofile(tmp_path / "array")
+        mapped = np.memmap(tmp_path / "array", np.uint8, "r")
+        ids = pa.chunked_array([pa.array([f"document {number}" for number in range(9000)])]).slice(8000, 2)
+        one = Part(0, 1, lambda: (mapped[10:20], ids))
+        (done,) = engine.each(partial(tell, mapped), [one], Counting())
+        kind, total, shared, arrived, size = done.outputs
+        assert (kind, total, shared) == ("ndarray", sum(range(10, 20)), mapped.sum())
+        assert arrived == ["document 8000", "document 8001"]
+        assert size < 100
 
-    def counted(number: int) -> Part:
-        return Part(number, number + 1, lambda: read.append(number) or range(number, number + 1))
+    def test_what_a_worker_refuses_is_said_as_if_it_had_been_here(self, engine: Engine) -> None:
+        with pytest.raises(InputError) as refused:
+            list(engine.each(partial(refuse, "input"), [part(0, 1)], Counting()))
+        assert str(refused.value) == "found. Allowed: allowed. Fix."
+        with pytest.raises(OSError, match="No space left") as full:
+            list(engine.each(partial(refuse, "disk"), [part(0, 1)], Counting()))
+        assert (full.value.errno, full.value.filename) == (28, "/there")
 
-    for finished, _ in enumerate(
-        engine.each(Deadly(tmp_path / "once"), [counted(n) for n in range(9)], Counting())
-    ):
-        most = max(most, len(read) - finished)
-    assert len(read) == 9  # those of the part that lost its worker are still there
-    assert most <= engine.workers + 1
+    def test_a_part_that_loses_its_worker_is_done_once_by_another(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        """No more inputs are read than workers need and one; those of the part are still there."""
+        read, most, outputs = [], 0, Counter[int]()
 
+        def counted(number: int) -> Part:
+            return Part(number, number + 1, lambda: read.append(number) or range(number, number + 1))
 
-def test_a_part_that_loses_its_worker_is_done_once_by_another(engine: Engine, tmp_path: Path) -> None:
-    parts = [part(n, n + 1) for n in range(7)]
-    found = list(engine.each(Deadly(tmp_path / "once"), parts, Counting()))
-    assert (tmp_path / "once").exists()
-    assert Counter(done.outputs for done in found) == Counter(range(7))
+        parts = [counted(number) for number in range(9)]
+        for finished, done in enumerate(engine.each(partial(die, -1, tmp_path / "once"), parts, Counting())):
+            most = max(most, len(read) - finished)
+            outputs[done.outputs] += 1
+        assert (tmp_path / "once").exists()
+        assert outputs == Counter(range(9))
+        assert len(read) == 9
+        assert most <= engine.workers + 1
 
-
-def test_a_part_that_always_kills_its_worker_ends_the_run(engine: Engine, tmp_path: Path) -> None:
-    job = Deadly(tmp_path / "once", always=4)
-    with pytest.raises(ChildProcessError, match=f"a worker died at rows 4 to 9, {LOSSES} times"):
-        list(engine.each(job, [part(4, 9)], Counting()))
-
-
-def test_what_a_worker_refuses_is_said_as_if_it_had_been_here(engine: Engine) -> None:
-    with pytest.raises(InputError) as refused:
-        list(engine.each(Refusing("input"), [part(0, 1)], Counting()))
-    assert str(refused.value) == "found. Allowed: allowed. Fix."
-    with pytest.raises(OSError, match="No space left") as full:
-        list(engine.each(Refusing("disk"), [part(0, 1)], Counting()))
-    assert (full.value.errno, full.value.filename) == (28, "/there")
+    def test_a_part_that_always_kills_its_worker_ends_the_run(self, engine: Engine, tmp_path: Path) -> None:
+        job = partial(die, 4, tmp_path / "once")
+        with pytest.raises(ChildProcessError, match=f"a worker died at rows 4 to 9, {LOSSES} times"):
+            list(engine.each(job, [part(4, 9)], Counting()))
 
 
 def test_what_a_worker_refuses_when_it_joins_is_no_death(
@@ -422,7 +361,7 @@ def test_what_a_worker_refuses_when_it_joins_is_no_death(
 
 
 LOST = """
-import os, signal, sys, time
+import sys, time
 from pathlib import Path
 import psutil
 from pipeline import cli
@@ -435,8 +374,8 @@ def waiting(engine):
         started = psutil.Process().children(recursive=True)
         Path("pids").write_text(" ".join(str(process.pid) for process in started))
         (raylet,) = engine._ray._private.worker.global_worker.node.all_processes["raylet"]
-        os.kill(raylet.process.pid, signal.SIGKILL)
-        time.sleep(1)
+        raylet.process.kill()
+        raylet.process.wait()
     return wait(engine)
 RayEngine._wait = waiting
 cli.main()
@@ -463,8 +402,8 @@ def test_the_loss_of_this_machine_s_node_ends_the_run(emptied: Path, moment: str
 
 def alive(number: int) -> bool:
     """Whether a process is there, and no mere entry of one that has ended."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
     return False
 
 
@@ -478,24 +417,16 @@ def test_an_engine_that_cannot_be_made_leaves_the_cluster(
 
     monkeypatch.setattr(engine_cluster, "share_out", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        open_with(
-            EngineConfig(kind="ray", address=cluster),
-            None,
-            "cpu",
-            Store(tmp_path),
-        )
+        open_with(EngineConfig(kind="ray", address=cluster), None, "cpu", Store(tmp_path))
     assert not ray.is_initialized()
 
 
 @pytest.mark.parametrize(
     ("nodes", "workers", "gpu", "expected"),
     [
-        ([{"CPU": 2}], None, False, (1, 2)),
         ([{"CPU": 2}], 2, False, (2, 1)),
         ([{"CPU": 8}, {"CPU": 8}], None, False, (2, 8)),
-        ([{"CPU": 8}, {"CPU": 8}], 3, False, (3, 4)),
         ([{"CPU": 8}, {"CPU": 3}], 3, False, (3, 3)),
-        ([{"CPU": 8}, {"memory": 1e9}], None, False, (1, 8)),
         ([{"CPU": 16, "GPU": 4}, {"CPU": 12, "GPU": 2}, {"CPU": 64}], None, True, (6, 4)),
         ([{"CPU": 2, "GPU": 8}], 3, True, (3, 0)),
     ],
@@ -510,19 +441,7 @@ def test_a_cluster_is_shared_out_evenly(
     ("nodes", "workers", "gpu", "message"),
     [
         ([{"CPU": 8, "GPU": 1.0}], 2, True, "engine.workers: 2, but the cluster has 1 GPU. Allowed: 1 to 1"),
-        (
-            [{"CPU": 8}],
-            2,
-            True,
-            "engine.workers: 2, but the cluster has 0 GPUs. Allowed: a cluster with a GPU",
-        ),
-        ([{"CPU": 8}], None, True, "model.device: cuda, but the cluster has 0 GPUs."),
-        (
-            [{"CPU": 2}, {"CPU": 1}],
-            4,
-            False,
-            "engine.workers: 4, but the cluster has 3 CPUs. Allowed: 1 to 3",
-        ),
+        ([{"CPU": 8}], None, True, "model.device: cuda, but the cluster has 0 GPUs. Allowed: a cluster with"),
     ],
 )
 def test_a_cluster_that_is_too_small_is_said_with_both_numbers(
@@ -540,6 +459,10 @@ def test_a_cluster_that_is_too_small_is_said_with_both_numbers(
         (["model.backend=flag", "model.device=cuda"], "engine.workers: 2, but the cluster has 0 GPUs"),
         (["model.backend=flag", "model.device=cuda:1"], "model.device: cuda:1 with engine.kind: ray"),
         (["engine.address=127.0.0.1:1"], "engine.address: no Ray cluster at 127.0.0.1:1: .*refused"),
+        (["engine.address=ray://head:10001"], "null, auto or HOST:PORT"),
+        (["engine.workers=0"], "greater than or equal to 1"),
+        (["engine.kind=local", "engine.workers=null"], "engine.address is for kind 'ray'"),
+        (["engine.kind=local", "engine.address=null"], "engine.workers is for kind 'ray'"),
     ],
 )
 def test_what_ray_cannot_give_is_said_before_anything_is_made(
@@ -549,29 +472,3 @@ def test_what_ray_cannot_give_is_said_before_anything_is_made(
     with pytest.raises(InputError, match=message):
         run_benchmark(on_ray(emptied, cluster, *settings))
     assert sorted(emptied.rglob("*")) == before
-
-
-def test_without_ray_the_extra_and_the_command_are_named(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import importlib.util
-
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))
-    with pytest.raises(InputError, match=r"ray, which is not installed\. Run scripts/setup ray"):
-        Benchmark(config(finished, "engine.kind=ray"), Store(finished / "indexes")).check()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["engine.address=10.0.0.1:6379"], "engine.address is for kind 'ray'"),
-        (["engine.workers=2"], "engine.workers is for kind 'ray'"),
-        (["engine.store=s3://bucket/folder"], "engine.store. no longer exists"),
-        (["engine.kind=ray", "engine.address=ray://head:10001"], "null, auto or HOST:PORT"),
-        (["engine.kind=ray", "engine.workers=0"], "greater than or equal to 1"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(finished: Path, settings: list[str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        config(finished, *settings)
