@@ -5,11 +5,21 @@ What its nodes fetch is kept in another folder than what this process would.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
+
+
+@pytest.fixture(autouse=True)
+def _crashes_are_told(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ray takes the place of the handler that prints where a process crashes, and keeps it to the end."""
+    yield
+    faulthandler.disable()
+    faulthandler.enable(file=request.config.stash[fault_handler_stderr_fd_key])
 
 
 @pytest.fixture(scope="session")

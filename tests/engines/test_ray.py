@@ -75,10 +75,8 @@ def assert_same_results(folder: Path, reference: Path) -> None:
     for stage in ("passages", "queries"):
         manifest, expected = made(folder, stage), made(reference, stage)
         assert manifest["facts"] == expected["facts"]
-        names = sorted(manifest["files"])
-        assert names == sorted(expected["files"])
         place = folder / "indexes" / stage / manifest["key"]
-        assert sorted(path.name for path in place.iterdir()) == ["manifest.json", *names]
+        assert {path.name for path in place.iterdir()} == {"manifest.json", *expected["files"]}
 
 
 @pytest.fixture
@@ -156,14 +154,14 @@ def test_workers_elsewhere_killed_in_the_middle_cost_their_shards_only(
 
 
 DRIVER = """
-import os, sys
+import os
 from pipeline import cli
-replace, left, ending = os.replace, int(sys.argv.pop(1)), int(sys.argv.pop(1))
+replace, left = os.replace, 6  # two for each shard
 def dying(source, target):
     global left
     left -= "indexes/passages/" in str(target)
     if not left:
-        os.kill(os.getpid(), ending)
+        os.kill(os.getpid(), 9)
     replace(source, target)
 os.replace = dying
 cli.main()
@@ -175,8 +173,7 @@ def test_the_driver_killed_its_whole_shards_are_kept_whichever_engine_goes_on(
 ) -> None:
     settings = ["engine.kind=ray", f"engine.address={cluster}", "engine.workers=2"]
     sets = [part for setting in settings for part in ("--set", setting)]
-    renames = "6"  # two for each shard
-    command = [sys.executable, "-c", DRIVER, renames, str(int(signal.SIGKILL)), "run", "c.yaml", *sets]
+    command = [sys.executable, "-c", DRIVER, "run", "c.yaml", *sets]
     assert subprocess.run(command, cwd=emptied, check=False).returncode == -signal.SIGKILL
     (draft,) = (emptied / "indexes" / "passages").iterdir()
     whole = {path: path.stat().st_ino for path in draft.glob("rows-*.npy")}
@@ -407,24 +404,9 @@ def alive(number: int) -> bool:
     return False
 
 
-def test_an_engine_that_cannot_be_made_leaves_the_cluster(
-    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ray
-
-    def interrupted(*given: object) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(engine_cluster, "share_out", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        open_with(EngineConfig(kind="ray", address=cluster), None, "cpu", Store(tmp_path))
-    assert not ray.is_initialized()
-
-
 @pytest.mark.parametrize(
     ("nodes", "workers", "gpu", "expected"),
     [
-        ([{"CPU": 2}], 2, False, (2, 1)),
         ([{"CPU": 8}, {"CPU": 8}], None, False, (2, 8)),
         ([{"CPU": 8}, {"CPU": 3}], 3, False, (3, 3)),
         ([{"CPU": 16, "GPU": 4}, {"CPU": 12, "GPU": 2}, {"CPU": 64}], None, True, (6, 4)),
@@ -465,10 +447,13 @@ def test_a_cluster_that_is_too_small_is_said_with_both_numbers(
         (["engine.kind=local", "engine.address=null"], "engine.workers is for kind 'ray'"),
     ],
 )
-def test_what_ray_cannot_give_is_said_before_anything_is_made(
+def test_what_ray_cannot_give_is_said_before_anything_is_made_and_the_cluster_is_left(
     emptied: Path, cluster: str, settings: list[str], message: str
 ) -> None:
+    import ray
+
     before = sorted(emptied.rglob("*"))
     with pytest.raises(InputError, match=message):
         run_benchmark(on_ray(emptied, cluster, *settings))
     assert sorted(emptied.rglob("*")) == before
+    assert not ray.is_initialized()

@@ -187,7 +187,6 @@ def test_a_setting_of_chunks_makes_again_what_is_made_of_them(runs: Callable[...
         (["data.chunks={tokens: 32, overlap: 32}"], "data.chunks.overlap is 32"),
         (["search.aggregate=mean"], "leave it out, or set data.chunks"),
         ([CUT, "index.factory=HNSW8", "search.aggregate=mean"], "choose max or first"),
-        ([CUT, "index.shards=2"], "leave out index.shards"),
         ([CUT, "model={backend: precomputed, passages: a.npy, queries: b.npy}"], "leave out data.chunks"),
         (["data.chunks={tokens: 511}"], "1 to 510"),
     ],

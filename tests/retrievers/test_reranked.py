@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline import InputError, load_config, run_benchmark
 from pipeline.core.order import descending_id_rank
@@ -20,7 +18,7 @@ from pipeline.core.records import Ranking
 from pipeline.formats.runs import read_run
 from pipeline.results.tables import section_tables
 from pipeline.retrievers import pair_scores
-from pipeline.retrievers.pair_scores import STAGE, ScoreStore, hash_pairs, hash_texts
+from pipeline.retrievers.pair_scores import STAGE, ScoreStore
 from pipeline.retrievers.reranked import rerank
 from pipeline.storage.cache import PruneLimits, prune
 from pipeline.storage.store import Store
@@ -133,13 +131,6 @@ def test_scores_are_of_one_scorer_and_pairs_agree_in_both_numbers_and_what_is_in
     assert prune(tmp_path, [], PruneLimits(unused=True), dry=False) == []
     del kept
     assert len(prune(tmp_path, [], PruneLimits(unused=True), dry=False)) == 1
-
-
-@given(st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), min_size=1, unique=True))
-def test_different_pairs_have_different_hashes(pairs: list[tuple[str, str]]) -> None:
-    queries, passages = zip(*pairs, strict=True)
-    found = hash_pairs(hash_texts(queries), hash_texts(passages))
-    assert len(np.unique(found[:, 0])) == len(np.unique(found, axis=0)) == len(pairs)
 
 
 def test_equal_scores_are_in_the_order_of_ids() -> None:

@@ -239,9 +239,8 @@ def test_a_filter_that_lets_too_many_pairs_pass_is_given_up(monkeypatch: pytest.
     monkeypatch.setattr(filtered_scan, "PIECE", 1000)
     for vectors, is_useful in ((rows, True), (spiked, False)):
         found = filtered_scan.FilteredScan(Embeddings((vectors,)), queries, 10, ids(6000), "inner_product")
-        assert (found.search(1000, 2, BAR) is not None) == is_useful
-        with multiplied_in("int8"):
-            assert same(search(vectors, queries, 10), best(vector_scores(vectors, queries), 10))
+        ranking = found.search(1000, 2, BAR)
+        assert same(ranking, best(vector_scores(vectors, queries), 10)) if is_useful else ranking is None
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -12,18 +12,11 @@ from search.by_definition import BAR, best, ids, same
 from workplaces import config, run
 
 from pipeline import run_benchmarks
-from pipeline.core.records import Float32
 from pipeline.run.benchmark import Benchmark
 from pipeline.search import quantized
 from pipeline.search.quantized import QuantizedVectors
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import quantize_binary, quantize_int8, unpack_binary
-
-
-def vectors(precision: str, rows: Float32) -> QuantizedVectors:
-    ranges = np.stack([rows.min(axis=0), rows.max(axis=0)]) if precision == "int8" else None
-    made = quantize_binary(rows) if ranges is None else quantize_int8(rows, ranges)
-    return QuantizedVectors(tuple(np.array_split(made, 3)), rows.shape[1], ranges)
 
 
 @pytest.mark.parametrize(("n", "size", "k"), [(300, 1, 290), (4000, 9, 40), (9000, 6, 1), (700, 16, 9999)])
@@ -49,17 +42,19 @@ def test_hits_and_rescored_hits_are_the_best(precision: str, dimension: int) -> 
     rows, queries = (generator.standard_normal((count, dimension), np.float32) for count in (800, 9))
     rows[:, 3], k = 0.25, 15
     rows[100:160] = rows[:60]  # ties that ids decide
-    stored = vectors(precision, rows)
-    if stored.ranges is None:
+    ranges = np.stack([rows.min(axis=0), rows.max(axis=0)]) if precision == "int8" else None
+    made = quantize_binary(rows) if ranges is None else quantize_int8(rows, ranges)
+    stored = QuantizedVectors(tuple(np.array_split(made, 3)), dimension, ranges)
+    if ranges is None:
         bits, wanted = (array > 0 for array in (rows, queries))
         scores = -(bits[None] != wanted[:, None]).sum(axis=2)
         values = bits.astype(np.float64)
         assert (unpack_binary(np.concatenate(stored.shards), dimension) == bits).all()
     else:
         whole = np.concatenate(stored.shards).astype(np.int64)
-        scores = quantize_int8(queries, stored.ranges).astype(np.int64) @ whole.T
-        steps = (stored.ranges[1] - stored.ranges[0]) / 255
-        values = (whole + 128) * np.where(steps == 0, 1, steps) + stored.ranges[0]
+        scores = quantize_int8(queries, ranges).astype(np.int64) @ whole.T
+        steps = (ranges[1] - ranges[0]) / 255
+        values = (whole + 128) * np.where(steps == 0, 1, steps) + ranges[0]
     first = best(scores, 4 * k).passages
     again = np.full(scores.shape, -np.inf)
     np.put_along_axis(again, first, np.take_along_axis(queries.astype(np.float64) @ values.T, first, 1), 1)

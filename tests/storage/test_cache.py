@@ -85,11 +85,9 @@ def test_verify_finds_damage_and_says_so_with_its_exit_code(cache: Cache, workpl
     assert "index.faiss" in cache("verify").stdout
 
 
-def input_output_error(path: Path) -> None:
-    path.symlink_to("/proc/self/mem")  # at the first byte
-
-
-@pytest.mark.parametrize("instead", [Path.mkdir, input_output_error])
+@pytest.mark.parametrize(
+    "instead", [Path.mkdir, lambda path: path.symlink_to("/proc/self/mem")], ids=["a folder", "an I/O error"]
+)
 def test_an_artifact_that_cannot_be_read_is_named_and_the_others_are_looked_at(
     cache: Cache, workplace: Path, caplog: pytest.LogCaptureFixture, instead: Callable[[Path], None]
 ) -> None:
@@ -142,7 +140,10 @@ def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Pa
     assert [row["key"] for row in rows if row["state"] == "unfinished"] == [Recipe("passages", {"x": 1}).key]
 
 
-def test_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
+def test_a_run_marks_what_it_uses_and_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
+    ago(workplace, 40 * DAY, *stages(workplace))
+    assert run(workplace) == []
+    assert prune(workplace / "indexes", [], PruneLimits(older_than=DAY), dry=True) == []
     ago(workplace, 40 * DAY, "passages", "index")
     told = json.loads(cache("prune", "--older-than", "30d", "--json").stdout)
     assert [(row["stage"], row["removed"], row["why"]) for row in told["artifacts"]] == [
@@ -158,12 +159,6 @@ def test_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
     assert run(workplace) == []  # the ranking is still there
     again = run(workplace, "search.top_k=60", "evaluate.measures=[ndcg@5]")
     assert again == ["passages", "index", "search", "evaluate"]
-
-
-def test_a_run_marks_what_it_has_use_of(workplace: Path) -> None:
-    ago(workplace, 40 * DAY, *stages(workplace))
-    assert run(workplace) == []
-    assert prune(workplace / "indexes", [], PruneLimits(older_than=DAY), dry=True) == []
 
 
 def test_size_takes_the_least_recently_used_until_the_rest_fits(workplace: Path) -> None:
