@@ -174,7 +174,7 @@ def test_quantized_vectors_rank_documents(
 
 def test_a_setting_of_chunks_makes_again_what_is_made_of_them(runs: Callable[..., SimpleNamespace]) -> None:
     runs(CUT)
-    found = runs(CUT, "search.aggregate=mean").result.reused
+    found = runs(CUT, "search.aggregate=mean", "search.top_k=60").result.reused
     assert found == ["data", "chunks", "passages", "queries", "index"]
     other = runs("data.chunks={tokens: 24, overlap: 7}")
     assert other.result.reused == ["data", "queries"]

@@ -90,8 +90,8 @@ def test_a_sweep_of_dimensions_and_formats_encodes_each_text_once(workplace: Pat
     assert bytes_of[36, "binary"] == 5
     opened = Benchmark(configs[36, "int8"], Store(workplace / "indexes")).opened("index")
     assert sum(shard.nbytes for shard in opened.shards) == 345 * 36
-    plain = outcomes[list(configs).index((36, "binary"))].result.record
-    form = ("model.truncate_dim=36", "model.vector_precision=binary")
+    plain = outcomes[list(configs).index((128, "binary"))].result.record
+    form = ("model.truncate_dim=128", "model.vector_precision=binary")
     again = run(workplace, *form, "search.rescore=4").record
     assert again.stage("index").reused
     assert again.metrics != plain.metrics

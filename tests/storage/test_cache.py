@@ -193,7 +193,7 @@ def test_unused_is_what_no_config_given_uses_and_options_narrow_each_other(
     assert told("--unused", "--older-than", "6w") == told("--unused", "--older-than", "720 h") == both
     assert told("--unused", "--older-than", "60d") == []
     assert told("--unused", "--older-than", "30d", "--size", "1TB") == []
-    assert [key for key, _ in told("--older-than", "8s", "--size", "0.5 kb", "--yes")] == [old.key]
+    assert [key for key, _ in told("--older-than", "7w", "--size", "0.5 kb", "--yes")] == [old.key]
     assert run(workplace) == []
 
 
