@@ -41,9 +41,9 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 LONG = (
-    "test_crashes", "test_hub_run", "test_encoders_parity", "test_readme", "test_benchmark", "test_native",
-    "test_faiss_index", "test_metrics_parity", "test_damage", "test_sentence_transformers_parity",
-    "test_mistakes", "test_numbers", "test_package", "test_shipped_configs", "test_ray",
+    "test_crashes", "test_hub_run", "test_encoders_parity", "test_pages", "test_benchmark", "test_native",
+    "test_keys", "test_faiss_index", "test_metrics_parity", "test_damage", "test_mistakes", "test_package",
+    "test_sentence_transformers_parity", "test_ray",
 )  # fmt: skip
 """Test files that take longest, the longest first."""
 
@@ -91,38 +91,42 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def conversion_server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Runs a module that converts a model, as `subprocess.run` does; see `tests/conversion_server.py`."""
-    stderr = tmp_path_factory.mktemp("conversion") / "stderr"
-    process = subprocess.Popen(
-        [sys.executable, str(root / "tests" / "conversion_server.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """Runs `python -m MODULE ARGUMENTS` without its imports, as `subprocess.run`; see `fork_server.py`.
 
-    def run(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
-        assert command[:3] == [sys.executable, "-P", "-m"]
-        line = {
-            "arguments": command[3:], "environment": env, "folder": os.getcwd(), "stderr": str(stderr),
-        }  # fmt: skip
-        process.stdin.write(json.dumps(line) + "\n")
+    `fork.answer` gives the end of one that was stopped.
+    """
+    log = tmp_path_factory.mktemp("fork")
+    command = [sys.executable, str(ROOT / "tests" / "fork_server.py")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(module: str, *arguments: str, environment: dict[str, str], folder: Path | str, **at: Any) -> Any:
+        line = {"module": module, "arguments": arguments, "environment": environment, **at}
+        process.stdin.write(json.dumps({**line, "folder": str(folder), "log": str(log)}) + "\n")
         process.stdin.flush()
-        code = json.loads(process.stdout.readline())
-        return subprocess.CompletedProcess(command, code, stderr=stderr.read_text(encoding="utf-8"))
+        return run.answer()
 
+    def answer() -> Any:
+        code = json.loads(process.stdout.readline())
+        stderr = (log / "stderr").read_text(encoding="utf-8")
+        return subprocess.CompletedProcess(command, code, stderr=stderr)
+
+    run.answer = answer
     yield run
     process.stdin.close()
     assert process.wait() == 0
 
 
 @pytest.fixture
-def quick_conversion(conversion_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_conversion(fork: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are converted in processes that need not import torch first."""
     from pipeline.encoders import conversion
 
-    quick = SimpleNamespace(run=conversion_server, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+    def run(command: list[str], *, env: dict[str, str], **_: Any) -> Any:
+        assert command[:3] == [sys.executable, "-P", "-m"]
+        return fork(*command[3:], environment=env, folder=os.getcwd())
+
+    quick = SimpleNamespace(run=run, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
     monkeypatch.setattr(conversion, "subprocess", quick)
 
 
@@ -371,18 +375,30 @@ evaluate: {measures: [ndcg@10, "map(rel=2)@50", recall@20, mrr@10, precision@5]}
 
 
 @pytest.fixture(scope="session")
-def finished(make_once: Callable[..., Path], bge_folder: Path) -> Path:
-    """A folder with data, the config `c.yaml`, a model and a finished run of them; tests copy it."""
+def finished_of(make_once: Callable[..., Path], bge_folder: Path) -> Callable[[str], Path]:
+    """A folder with data, the config `c.yaml`, a model and a finished run of them; tests copy it.
 
-    def fill(folder: Path) -> None:
-        from workplaces import run
+    By its kind: `dense`, or `sparse` or `multivector` with rows from files.
+    """
+
+    def fill(folder: Path, kind: str) -> None:
+        from workplaces import give_rows, run
 
         shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")
-        shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
         (folder / "c.yaml").write_text(TRIAL, encoding="utf-8")
+        if kind == "dense":
+            shutil.copytree(bge_folder, folder / "bge-small-en-v1.5")
+        else:
+            give_rows(folder, kind)
         run(folder)
 
-    return make_once("finished", fill)
+    return lambda kind: make_once(f"finished-{kind}", partial(fill, kind=kind))
+
+
+@pytest.fixture(scope="session")
+def finished(finished_of: Callable[[str], Path]) -> Path:
+    """The finished run of kind `dense`."""
+    return finished_of("dense")
 
 
 @pytest.fixture
@@ -391,86 +407,28 @@ def workplace(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "workplace"))
 
 
-GIVEN_ROWS = "{backend: precomputed, output: KIND, passages: p.npz, queries: q.npz, shard_rows: 200}"
-
-
-@pytest.fixture(scope="session")
-def give_rows() -> Callable[[Path, str], None]:
-    """Makes the config `c.yaml` in a folder one of another kind, `sparse` or `multivector`.
-
-    Its model is then rows from files: counts of characters, or a vector for each character.
-    """
-    import numpy as np
-    from scipy.sparse import csr_array, save_npz
-
-    def give(folder: Path, kind: str) -> None:
-        for name, source in (("p", "corpus"), ("q", "queries")):
-            lines = (folder / "data" / f"{source}.jsonl").read_text(encoding="utf-8").splitlines()
-            texts = [json.loads(line)["text"][:24] for line in lines]
-            if kind == "sparse":
-                counts = [[text.count(chr(word)) for word in range(32, 127)] for text in texts]
-                save_npz(folder / f"{name}.npz", csr_array(np.array(counts, np.float32)))
-            else:
-                tokens = np.frombuffer("".join(texts).encode("ascii", "replace"), np.uint8)
-                vectors = np.random.default_rng(0).normal(size=(256, 16)).astype(np.float32)[tokens]
-                np.savez(folder / f"{name}.npz", vectors=vectors, ends=np.cumsum([*map(len, texts)]))
-        config = (folder / "c.yaml").read_text(encoding="utf-8")
-        line = next(line for line in config.splitlines() if line.startswith("model:"))
-        given = config.replace(line, f"model: {GIVEN_ROWS.replace('KIND', kind)}")
-        (folder / "c.yaml").write_text(given, encoding="utf-8")
-
-    return give
-
-
-@pytest.fixture(scope="session")
-def finished_of(
-    finished: Path, give_rows: Callable[[Path, str], None], make_once: Callable[..., Path]
-) -> Callable[[str], Path]:
-    """As `finished`, of a kind: `dense`, or `sparse` or `multivector` with rows from files."""
-
-    def fill(folder: Path, kind: str) -> None:
-        from workplaces import run
-
-        shutil.copytree(ROOT / "pipeline" / "data" / "sample", folder / "data")
-        (folder / "c.yaml").write_text(TRIAL, encoding="utf-8")
-        give_rows(folder, kind)
-        run(folder)
-
-    def of(kind: str) -> Path:
-        return finished if kind == "dense" else make_once(f"finished-{kind}", partial(fill, kind=kind))
-
-    return of
-
-
 WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("anor", "elis", "ipot", "ored", "undi")]
-
-
-def write_collection(folder: Path, seed: int, queries: int, passages: int = 60) -> None:
-    """A collection in BEIR's layout: each query has words of the one passage that is relevant, and others."""
-    draw = random.Random(seed)
-    texts = [draw.choices(WORDS, k=12) for _ in range(passages)]
-    (folder / "qrels").mkdir(parents=True)
-    with open(folder / "corpus.jsonl", "w", encoding="utf-8") as corpus:
-        for number, words in enumerate(texts):
-            corpus.write(json.dumps({"_id": f"p{number}", "text": " ".join(words)}) + "\n")
-    with (
-        open(folder / "queries.jsonl", "w", encoding="utf-8") as file,
-        open(folder / "qrels" / "test.tsv", "w", encoding="utf-8") as qrels,
-    ):
-        qrels.write("query-id\tcorpus-id\tscore\n")
-        for number in range(queries):
-            relevant = draw.randrange(passages)
-            asked = draw.sample(texts[relevant], 2) + draw.choices(WORDS, k=2)
-            file.write(json.dumps({"_id": f"q{number}", "text": " ".join(asked)}) + "\n")
-            qrels.write(f"q{number}\tp{relevant}\t1\n")
 
 
 @pytest.fixture(scope="session")
 def three_collections(make_once: Callable[..., Path]) -> Path:
-    """A folder of three collections: `small` of 25 queries, `middle` of 30 and `large` of 50."""
+    """A folder of three collections: `small` of 25 queries, `middle` of 30 and `large` of 50.
+
+    Each query has words of the one passage that is relevant, and others.
+    """
 
     def fill(folder: Path) -> None:
+        from layouts import Plain, beir
+
         for seed, (name, queries) in enumerate({"small": 25, "middle": 30, "large": 50}.items()):
-            write_collection(folder / name, seed, queries)
+            draw = random.Random(seed)
+            texts = [draw.choices(WORDS, k=12) for _ in range(60)]
+            made = Plain([(f"p{row}", "", " ".join(words)) for row, words in enumerate(texts)], [], [])
+            for number in range(queries):
+                relevant = draw.randrange(60)
+                asked = draw.sample(texts[relevant], 2) + draw.choices(WORDS, k=2)
+                made.queries.append((f"q{number}", " ".join(asked)))
+                made.qrels.append((f"q{number}", f"p{relevant}", 1))
+            beir(folder / name, made)
 
     return make_once("three_collections", fill)

@@ -90,13 +90,8 @@ class EmbeddingServer:
         """Answer one request."""
         handler.body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         with self.lock:
-            self.requests.append(
-                {
-                    "path": handler.path,
-                    "headers": {name.lower(): each for name, each in handler.headers.items()},
-                    "body": handler.body,
-                }
-            )
+            headers = {name.lower(): each for name, each in handler.headers.items()}
+            self.requests.append({"path": handler.path, "headers": headers, "body": handler.body})
             fault = self.faults.pop(0) if self.faults else None
         if fault and fault(handler):
             return None
@@ -104,22 +99,20 @@ class EmbeddingServer:
         if self.key and given != f"Bearer {self.key}":
             return handler.send(401, {"error": {"message": f"Incorrect API key provided: {given}"}})
         if handler.body.get("model", MODEL) != MODEL:
-            return handler.send(
-                404, {"error": {"message": f"The model {handler.body['model']} does not exist"}}
-            )
-        if handler.path == "/v1/embeddings":
-            return self.send_vectors(handler)
-        if handler.path == "/v1/rerank":
-            return self.send_scores(handler)
-        return handler.send(404, {"detail": "Not Found"})
+            message = f"The model {handler.body['model']} does not exist"
+            return handler.send(404, {"error": {"message": message}})
+        answers = {"/v1/embeddings": self.send_vectors, "/v1/rerank": self.send_scores}
+        if handler.path not in answers:
+            return handler.send(404, {"detail": "Not Found"})
+        texts = handler.body.get("input") or handler.body.get("documents") or handler.body["texts"]
+        if self.most_texts and len(texts) > self.most_texts:
+            error = f"batch size {len(texts)} > maximum allowed {self.most_texts}"
+            return handler.send(413, {"error": error})
+        return answers[handler.path](handler)
 
     def send_vectors(self, handler: Any, change: Callable[[list[Any]], list[Any]] = lambda rows: rows) -> Any:
         """Answer with vectors, of which a test may change something."""
         texts = handler.body["input"]
-        if self.most_texts and len(texts) > self.most_texts:
-            return handler.send(
-                413, {"error": f"batch size {len(texts)} > maximum allowed {self.most_texts}"}
-            )
         vectors = self.embed(texts)[:, : handler.body.get("dimensions")]
         if handler.body.get("encoding_format") == "base64" and not self.as_lists:
             found = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
@@ -136,8 +129,6 @@ class EmbeddingServer:
         """Answer with the cosines of a query and its passages, the best first."""
         body = handler.body
         passages = body.get("documents", body.get("texts"))
-        if self.most_texts and len(passages) > self.most_texts:
-            return handler.send(413, {"error": f"batch size {len(passages)} > maximum {self.most_texts}"})
         vectors = self.embed([body["query"], *passages])
         vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         scores = (vectors[1:] @ vectors[0]).tolist()

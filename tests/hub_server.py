@@ -1,7 +1,7 @@
 """A small hub on this machine: serves folders as repositories, by commit, as huggingface_hub asks for them.
 
 Run what is tested in a subprocess with `HubServer.environment`, because the client reads `HF_ENDPOINT` when
-it is imported. `python tests/hub_server.py FOLDER ID` serves a folder as a model repository by hand.
+it is imported.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
-
-KINDS = {"dataset": "datasets", "model": "models"}
 
 
 class HubServer:
@@ -43,8 +40,8 @@ class HubServer:
         names = sorted(path for path in folder.rglob("*") if path.is_file())
         files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in names}
         commit = hashlib.sha1(repr((kind, repo, sorted(files.items()))).encode()).hexdigest()
-        self._files[KINDS[kind], repo, commit] = files
-        self._branches[KINDS[kind], repo, branch] = commit
+        self._files[f"{kind}s", repo, commit] = files
+        self._branches[f"{kind}s", repo, branch] = commit
         return commit
 
     def close(self) -> None:
@@ -96,29 +93,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _api(self, kind: str, rest: str) -> None:
         """`<id>`, `<id>/revision/<rev>` or `<id>/tree/<rev>[/<folder>]`."""
-        for what in ("revision", "tree"):
-            repo, found, revision = rest.partition(f"/{what}/")
-            if found:
-                break
-        else:
-            what, repo, revision = "revision", rest, "main"
-        revision, _, folder = revision.partition("/") if what == "tree" else (revision, "", "")
-        answer = self.hub.find(kind, repo, revision)
+        repo, tree, place = rest.partition("/tree/")
+        revision, _, folder = place.partition("/")
+        if not tree:
+            repo, _, revision = rest.partition("/revision/")
+        answer = self.hub.find(kind, repo, revision or "main")
         if isinstance(answer, str):
             self._missing(answer)
             return
         commit, files = answer
-        if what == "revision":
-            siblings = [{"rfilename": name} for name in files]
-            record = {"id": repo, "sha": commit, "siblings": siblings, "private": False, "tags": []}
-            self._send(json.dumps({**record, "gated": False, "disabled": False, "downloads": 0, "likes": 0}))
+        if tree:
+            listed = [
+                {"type": "file", "path": name, "size": len(data), "oid": _blob(data)}
+                for name, data in files.items()
+                if name.startswith(folder)
+            ]
+            self._send(json.dumps(listed).encode())
             return
-        tree = [
-            {"type": "file", "path": name, "size": len(data), "oid": _blob(data)}
-            for name, data in files.items()
-            if name.startswith(folder)
-        ]
-        self._send(json.dumps(tree))
+        siblings = [{"rfilename": name} for name in files]
+        record = {"id": repo, "sha": commit, "siblings": siblings, "private": False, "tags": []}
+        record |= {"gated": False, "disabled": False, "downloads": 0, "likes": 0}
+        self._send(json.dumps(record).encode())
 
     def _file(self, kind: str, repo: str, revision: str, name: str) -> None:
         answer = self.hub.find(kind, repo, revision)
@@ -131,26 +126,15 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             data = answer[1][name]
             headers = {"X-Repo-Commit": answer[0], "ETag": f'"{_blob(data)}"', "Accept-Ranges": "bytes"}
-            self._send(data, "application/octet-stream", headers)
+            self._send(data, {**headers, "Content-Type": "application/octet-stream"})
 
     def _missing(self, code: str, headers: dict[str, str] | None = None) -> None:
-        body = json.dumps({"error": code})
-        self._send(body, headers={"X-Error-Code": code, **(headers or {})}, status=404)
+        self._send(json.dumps({"error": code}).encode(), {"X-Error-Code": code, **(headers or {})}, 404)
 
-    def _send(
-        self,
-        body: str | bytes,
-        kind: str = "application/json",
-        headers: dict[str, str] | None = None,
-        status: int = 200,
-    ) -> None:
-        data = body.encode() if isinstance(body, str) else body
+    def _send(self, data: bytes, headers: dict[str, str] | None = None, status: int = 200) -> None:
         self.send_response(status)
-        for name, value in {
-            "Content-Type": kind,
-            "Content-Length": str(len(data)),
-            **(headers or {}),
-        }.items():
+        usual = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+        for name, value in (usual | (headers or {})).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
@@ -160,9 +144,3 @@ class _Handler(BaseHTTPRequestHandler):
 def _blob(data: bytes) -> str:
     """A file's git blob id, which the hub takes for its ETag."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-
-
-if __name__ == "__main__":
-    server = HubServer()
-    print(server.publish("model", sys.argv[2], Path(sys.argv[1])), f"HF_ENDPOINT={server.url}")
-    threading.Event().wait()

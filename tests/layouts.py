@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,20 @@ class Plain:
     qrels: list[tuple[str, str, int]]
 
 
-def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
-    """Write JSONL, packed if the name says so."""
+def write_packed(path: Path, text: str) -> None:
+    """Write a text, packed if the name says so."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(record) + "\n" for record in records)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
+    """Write JSONL."""
+    write_packed(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def write_text(path: Path, rows: list[tuple[Any, ...]], separator: str = "\t") -> None:
-    """Write columns, packed if the name says so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(separator.join(map(str, row)) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    """Write columns."""
+    write_packed(path, "".join(separator.join(map(str, row)) + "\n" for row in rows))
 
 
 def write_parquet(path: Path, **columns: Any) -> None:
@@ -48,13 +51,11 @@ def write_parquet(path: Path, **columns: Any) -> None:
 
 def write_readme(folder: Path, tables: dict[str, dict[str, str]]) -> None:
     """Write a README that declares tables, split by split, as on the hub."""
-    configs = [
-        {
-            "config_name": name,
-            "data_files": [{"split": split, "path": path} for split, path in splits.items()],
-        }
+    declared = {
+        name: [{"split": split, "path": path} for split, path in splits.items()]
         for name, splits in tables.items()
-    ]
+    }
+    configs = [{"config_name": name, "data_files": files} for name, files in declared.items()]
     text = yaml.safe_dump({"configs": configs}, sort_keys=False)
     (folder / "README.md").write_text(f"---\n{text}---\n", encoding="utf-8")
 
@@ -67,11 +68,6 @@ def beir(folder: Path, plain: Plain, packed: str = "") -> DataSettings:
     header: list[tuple[Any, ...]] = [("query-id", "corpus-id", "score")]
     write_text(folder / "qrels" / f"test.tsv{packed}", header + plain.qrels)
     return SOURCES.make(source="beir", path=str(folder))
-
-
-def beir_packed(folder: Path, plain: Plain) -> DataSettings:
-    """The same, gzipped."""
-    return beir(folder, plain, ".gz")
 
 
 def beir_mteb(folder: Path, plain: Plain) -> DataSettings:
@@ -178,7 +174,7 @@ def tables_other(folder: Path, plain: Plain) -> DataSettings:
 
 LAYOUTS: dict[str, Callable[[Path, Plain], DataSettings]] = {
     "beir": beir,
-    "beir .gz": beir_packed,
+    "beir .gz": partial(beir, packed=".gz"),
     "beir as mteb": beir_mteb,
     "beir on the hub": beir_hub,
     "beir hub jsonl": beir_hub_jsonl,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from functools import partial
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline import InputError, compare, encoders, load_config, register_measure, registry, run_benchmark
+from pipeline import InputError, compare, encoders, register_measure, registry, run_benchmark
 from pipeline.config import (
     BACKENDS,
     RERANKERS,
@@ -35,11 +34,13 @@ from pipeline.formats.judgments import Judgments, make_judgments
 from pipeline.formats.texts import Batch as Records
 from pipeline.metrics.measures import MEASURES, Definition
 from pipeline.models.model import Model
+from pipeline.results.folder import Result
 from pipeline.retrievers.ranking import open_ranking, save_ranking
 from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.storage.artifacts import Draft
 
+MINILM = "all-minilm-l6-v2"
 PASSAGES = {"p1": "red apples grow on trees", "p2": "the sea is salty", "p3": "trains leave from the station"}
 QUERIES = {"q1": "which apples are red", "q2": "is the sea salty"}
 
@@ -50,13 +51,12 @@ class ToySettings(DataSettings):
     upper: bool = setting(False, "whether texts are in capitals", names="data")
 
 
+@dataclasses.dataclass
 class ToySource:
-    def __init__(self, upper: bool) -> None:
-        self.upper = upper
+    upper: bool
 
     def identity(self) -> dict[str, dict[str, Any]]:
-        plain = {"layout": "toy", "upper": self.upper}
-        return {"corpus": plain, "queries": plain, "qrels": plain}
+        return {part: {"layout": "toy", "upper": self.upper} for part in ("corpus", "queries", "qrels")}
 
     def size(self) -> tuple[int | None, str]:
         return len(PASSAGES), "passages"
@@ -143,9 +143,9 @@ class CommonWordsSettings(ModelSettings):
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    tables: list[dict[str, Any]] = [sources.OPENERS, encoders.OPENERS, pairs.OPENERS]
     kinds = [each._classes for each in (SOURCES, BACKENDS, RERANKERS)]
-    before = [(table, dict(table)) for table in (*tables, *kinds, registry.KINDS)]
+    tables: list[Any] = [sources.OPENERS, encoders.OPENERS, pairs.OPENERS, registry.KINDS, *kinds]
+    before = [(table, dict(table)) for table in tables]
     registry.register_source(ToySettings, lambda settings: ToySource(settings.upper))
     registry.register_backend(BagSettings, BagOpener)
     registry.register_reranker(LengthSettings, LengthOpener)
@@ -156,78 +156,65 @@ def _registered() -> Iterator[None]:
         table.update(content)
 
 
-@pytest.mark.parametrize("model", ["{backend: bag, name: all-minilm-l6-v2}", "{backend: common-words}"])
-def test_a_benchmark_runs_on_them(tmp_path: Path, model: str) -> None:
-    text = f"name: toy\ndata: {{source: toy}}\nmodel: {model}\nsearch: {{top_k: 2}}\n"
-    (tmp_path / "toy.yaml").write_text(
-        f"{text}evaluate: {{measures: [mrr@2]}}\ncache: {tmp_path}/indexes\noutput: {tmp_path}/results\n",
-        encoding="utf-8",
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Result]:
+    """Runs sections on the toy source."""
+    places = {"cache": str(tmp_path / "indexes"), "output": str(tmp_path / "results")}
+    return lambda **sections: run_benchmark(
+        {"name": "toy", "data": {"source": "toy"}, "search": {"top_k": 3}, **places, **sections}
     )
-    config = load_config(tmp_path / "toy.yaml")
-    result = run_benchmark(config)
-    assert result.metrics["metrics"] == {"mrr@2": 1.0}
-    assert json.loads((result.folder / "metrics.json").read_text(encoding="utf-8"))["passages"] == 3
-    again = run_benchmark(config)
+
+
+@pytest.mark.parametrize(
+    "model", [{"backend": "bag", "name": "all-minilm-l6-v2"}, {"backend": "common-words"}]
+)
+def test_a_benchmark_runs_on_them(run: Callable[..., Result], model: dict[str, str]) -> None:
+    sections = {"model": model, "evaluate": {"measures": ["mrr@2"]}}
+    result = run(**sections)
+    assert (result.record.metrics, result.record.passages) == ({"mrr@2": 1.0}, 3)
+    again = run(**sections)
     assert again.reused == [stage["stage"] for stage in again.metrics["stages"]]
-    louder = run_benchmark(load_config(tmp_path / "toy.yaml", ["data.upper=true"]))
+    louder = run(**sections, data={"source": "toy", "upper": True})
     assert louder.reused == []
-
-
-def test_a_reranker_from_outside_scores_pairs(tmp_path: Path) -> None:
-    rerank = "{backend: shortest, name: all-minilm-l6-v2, depth: 3}"
-    (tmp_path / "toy.yaml").write_text(
-        f"name: toy\ndata: {{source: toy}}\nmodel: {{backend: common-words}}\nrerank: {rerank}\n"
-        "search: {top_k: 3}\nevaluate: {measures: [mrr@3]}\n"
-        f"cache: {tmp_path}/indexes\noutput: {tmp_path}/results\n",
-        encoding="utf-8",
-    )
-    result = run_benchmark(load_config(tmp_path / "toy.yaml"))
-    lines = (result.folder / "run.trec").read_text(encoding="utf-8").splitlines()
+    rerank = {"backend": "shortest", "name": MINILM, "depth": 3}
+    reranked = run(**sections, rerank=rerank)
+    lines = (reranked.folder / "run.trec").read_text(encoding="utf-8").splitlines()
     assert [line.split()[2] for line in lines[:3]] == ["p2", "p1", "p3"]
-
-
-def test_the_schema_and_the_messages_know_them(tmp_path: Path) -> None:
-    path = tmp_path / "toy.yaml"
-    path.write_text(
-        "name: t\ndata: {source: toy, uper: true}\nmodel: {backend: bag, name: x}\n", encoding="utf-8"
-    )
-    with pytest.raises(Exception, match=r"unknown key 'data\.uper'.*upper"):
-        load_config(path)
+    with pytest.raises(InputError, match=r"unknown key 'data\.uper'.*upper"):
+        run(model=model, data={"source": "toy", "uper": True})
 
 
 def test_a_measure_of_a_program_is_computed_anew_by_each_and_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MEASURES, "hits", Definition(len, added="here"))  # is removed in the end
 
     def hits(judged: Any, cutoffs: Any, rel: int) -> Any:
         return judged.found.relevant(rel).total(cutoffs)
 
-    config = {
-        "name": "mine", "data": {"source": "sample", "queries": 30}, "model": {"backend": "bm25"},
-        "search": {"top_k": 10}, "evaluate": {"measures": ["hits@10", "precision@10", "hits(rel=2)@10"]},
-        "cache": str(tmp_path / "indexes"), "output": str(tmp_path / "results"),
+    def twice(judged: Any, cutoffs: Any, rel: int) -> Any:
+        return 2 * hits(judged, cutoffs, rel)
+
+    sections = {
+        "data": {"source": "sample", "queries": 30}, "search": {"top_k": 10},
+        "evaluate": {"measures": ["hits@10", "precision@10", "hits(rel=2)@10"]},
     }  # fmt: skip
     remade = []
-    for factor in (1, None, 2):  # the second time nothing is registered again
-        if factor:
-            register_measure("hits", partial(_times, hits, factor), parameters=["rel"], highest=10 * factor)
-            times = factor
-        result = run_benchmark(config)
-        means = result.metrics["metrics"]
+    for function in (hits, None, twice):  # the second time nothing is registered again
+        if function:
+            register_measure("hits", function, parameters=["rel"], highest=20)
+        result = run(**sections, model={"backend": "bm25"})
+        means = result.record.metrics
+        times = 2 if function is twice else 1
         assert means["hits@10"] == pytest.approx(10 * times * means["precision@10"], rel=1e-12)
         assert means["hits(rel=2)@10"] < means["hits@10"]
         remade.append("evaluate" not in result.reused)
     assert remade == [True, False, True]
-    words = run_benchmark({**config, "name": "other", "model": {"backend": "bm25", "k1": 2.0}})
+    words = run(**sections, name="other", model={"backend": "bm25", "k1": 2.0})
     pair = compare([result, words], "hits@10").pairs[0]
-    assert pair.difference == pytest.approx(means["hits@10"] - words.metrics["metrics"]["hits@10"])
+    assert pair.difference == pytest.approx(means["hits@10"] - words.record.metrics["hits@10"])
     for name in ("ndcg", "rr", "Hits", "p@10"):
         with pytest.raises(InputError, match="another name"):
             register_measure(name, hits)
     with pytest.raises(InputError, match="parameter 'alpha' of measure 'hits'"):
         register_measure("hits", hits, parameters=["alpha"])
-
-
-def _times(compute: Any, factor: int, *args: Any, **parameters: Any) -> Any:
-    return factor * compute(*args, **parameters)

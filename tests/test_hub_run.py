@@ -4,62 +4,50 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from layouts import write_parquet
+from workplaces import process
 
 from pipeline.results.folder import read_result
 from pipeline.run.reproduction import compare_with_original
 
-STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
-CONFIG = """
+MODEL = "someone/bge-small-en-v1.5"
+CONFIG = f"""
 name: hub
-data: {source: hub, path: someone/msmarco, split: dev, queries: 3, corpus: {positives_of: 5}}
-model: {name: someone/bge-small-en-v1.5, backend: native, precision: int16}
-search: {top_k: 3}
-evaluate: {measures: [mrr@3, "recall(cap=true)@1"]}
+data: {{source: hub, path: someone/msmarco, split: dev, queries: 3, corpus: {{positives_of: 5}}}}
+model: {{name: {MODEL}, backend: native, precision: int16}}
+search: {{top_k: 3}}
+evaluate: {{measures: [mrr@3, "recall(cap=true)@1"]}}
 """
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
 def published(hub_server: Any, tmp_path: Path, bge_folder: Path) -> dict[str, str]:
     """A dataset and a model in their hub layouts; the commit of each."""
-    dataset = tmp_path / "dataset" / "data"
-    dataset.mkdir(parents=True)
     queries = [f"what is number {row}" for row in range(8)]
     positives = [[f"number {row} is a number"] + ["and so is this"] * (row == 2) for row in range(8)]
-    pq.write_table(
-        pa.table({"query": queries, "positive": positives}), dataset / "dev-00000-of-00001.parquet"
-    )
+    write_parquet(tmp_path / "data/data/dev-00000-of-00001.parquet", query=queries, positive=positives)
     return {
-        "data": hub_server.publish("dataset", "someone/msmarco", dataset.parent),
-        "model": hub_server.publish("model", "someone/bge-small-en-v1.5", bge_folder),
+        "data": hub_server.publish("dataset", "someone/msmarco", tmp_path / "data"),
+        "model": hub_server.publish("model", MODEL, bge_folder),
     }
 
 
 @pytest.fixture
-def run(hub_server: Any, tmp_path: Path) -> Run:
+def run(hub_server: Any, published: dict[str, str], tmp_path: Path) -> Callable[..., str]:
+    """Runs the config in a process of its own, whose output it gives, or the message that refused it."""
     (tmp_path / "hub.yaml").write_text(CONFIG, encoding="utf-8")
 
-    def command(
-        *arguments: str, name: str = "run", home: str = "home", **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "pipeline", name, "hub.yaml", *arguments],
-            env=hub_server.environment(tmp_path / home, **environment),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+    def command(*arguments: str, name: str = "run", code: int = 0, **environment: str) -> str:
+        environment = {"HF_HUB_OFFLINE": "0", **environment}
+        known = hub_server.environment(tmp_path / "home", **environment)
+        done = process(tmp_path, "-m", "pipeline", name, "hub.yaml", *arguments, code=code, **known)
+        assert not code or len(done.stderr.splitlines()) == 1
+        return done.stderr if code else done.stdout
 
     return command
 
@@ -76,18 +64,20 @@ def reused(folder: Path) -> list[bool]:
 
 
 def test_branches_become_commits_files_come_once_and_then_no_hub_is_needed(
-    hub_server: Any, published: dict[str, str], run: Run, tmp_path: Path, bge_folder: Path
+    hub_server: Any, published: dict[str, str], run: Callable[..., str], tmp_path: Path, bge_folder: Path
 ) -> None:
     """Then a new commit, with its weights in .bin as older ones are, is encoded again."""
     import torch
     from safetensors.torch import load_file, save_file
 
-    done = run()
-    assert done.returncode == 0, done.stderr
+    described = json.loads(run("--json", name="data"))
+    assert described["lengths"]["passages"]["tokens"]["counted"] == 6
+    assert "tokenizer.json" in hub_server.downloads()
+    assert "model.safetensors" not in hub_server.downloads()  # which count no tokens
+
+    run()
     shaped = recipes(tmp_path)
-    assert shaped["passages"]["model"]["identity"] == {
-        "hub": "someone/bge-small-en-v1.5", "commit": published["model"]
-    }  # fmt: skip
+    assert shaped["passages"]["model"]["identity"] == {"hub": MODEL, "commit": published["model"]}
     assert published["data"] in json.dumps(shaped["passages"]["texts"])
     assert shaped["queries"]["model"]["prompt"][0].startswith("Represent this sentence")
     downloads = hub_server.downloads()
@@ -103,9 +93,8 @@ def test_branches_become_commits_files_come_once_and_then_no_hub_is_needed(
     torch.save(load_file(older / "model.safetensors"), older / "pytorch_model.bin")
     save_file({"unused": torch.zeros(1)}, older / "adapter.safetensors")
     (older / "model.safetensors").unlink()
-    hub_server.publish("model", "someone/bge-small-en-v1.5", older)
-    done = run()
-    assert done.returncode == 0, done.stderr
+    hub_server.publish("model", MODEL, older)
+    run()
     assert reused(tmp_path) == [True, False, False, False, False, False]
     assert "pytorch_model.bin" in hub_server.downloads()
     assert (tmp_path / "results/hub/run.trec").read_bytes() == before
@@ -115,64 +104,33 @@ def test_branches_become_commits_files_come_once_and_then_no_hub_is_needed(
 
     shaped = recipes(tmp_path)
     hub_server.close()
-    for stage in STAGES:
-        shutil.rmtree(tmp_path / "indexes" / stage)
+    shutil.rmtree(tmp_path / "indexes")
     for environment, is_reused in (({}, False), ({"HF_HUB_OFFLINE": "1"}, True)):
-        done = run(**environment)
-        assert done.returncode == 0, done.stderr
+        run(**environment)
         assert set(reused(tmp_path)) == {is_reused}
         assert recipes(tmp_path) == shaped
 
 
-def test_tokens_are_counted_without_the_weights(hub_server: Any, published: dict[str, str], run: Run) -> None:
-    done = run("--json", name="data")
-    assert json.loads(done.stdout)["lengths"]["passages"]["tokens"]["counted"] == 6
-    assert "tokenizer.json" in hub_server.downloads()
-    assert "model.safetensors" not in hub_server.downloads()
-
-
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [
+def test_what_a_hub_lacks_or_keeps_is_said_plainly(
+    hub_server: Any, run: Callable[..., str], tmp_path: Path
+) -> None:
+    known = f"model '{MODEL}' on the hub"
+    for setting, expected in (
         ("model.name=someone/bge-smal-en-v1.5", "the hub has no model 'someone/bge-smal-en-v1.5'"),
-        ("model.revision=v9", "model 'someone/bge-small-en-v1.5' on the hub has no revision 'v9'"),
-        ("model.revision=" + "a" * 40, "on the hub has no revision 'aaa"),
-    ],
-)
-def test_a_wrong_name_is_said_plainly(
-    published: dict[str, str], run: Run, tmp_path: Path, setting: str, expected: str
-) -> None:
-    done = run("--set", setting)
-    assert done.returncode == 2
-    assert expected in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "results").exists()
-
-
-def test_a_model_that_is_gated_is_said_plainly(hub_server: Any, published: dict[str, str], run: Run) -> None:
-    hub_server.gated.add("someone/bge-small-en-v1.5")
-    done = run()
-    assert done.returncode == 2
-    assert (
-        "model 'someone/bge-small-en-v1.5' on the hub is gated: its owner has to grant access" in done.stderr
-    )
-
-
-def test_a_disk_that_refuses_is_not_taken_for_a_hub_that_is_gone(
-    published: dict[str, str], run: Run, tmp_path: Path
-) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "hub").touch()
-    done = run()
-    assert done.returncode == 2
-    assert "home/hub/datasets--someone--msmarco" in done.stderr
-    assert "Not a directory; set HF_HOME to a folder that can be written" in done.stderr
-
-
-def test_a_hub_that_is_gone_is_said_plainly(hub_server: Any, published: dict[str, str], run: Run) -> None:
+        ("model.revision=v9", f"{known} has no revision 'v9'"),
+        ("model.revision=" + "a" * 40, f"{known} has no revision 'aaa"),
+    ):
+        assert expected in run("--set", setting, code=2)
+    hub_server.gated.add(MODEL)
+    assert f"{known} is gated: its owner has to grant access" in run(code=2)
+    (tmp_path / "away" / "hub").mkdir(parents=True)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "hub").touch()
+    refused = run(code=2, HF_HOME=str(tmp_path / "disk"))  # a disk that refuses, not a hub that is gone
+    assert "disk/hub/datasets--someone--msmarco" in refused
+    assert "Not a directory; set HF_HOME to a folder that can be written" in refused
     hub_server.close()
-    done = run()
-    assert done.returncode == 2
-    assert "someone/msmarco" in done.stderr
-    assert "not on this machine" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    gone = run(code=2, HF_HOME=str(tmp_path / "away"))
+    assert "someone/msmarco" in gone
+    assert "not on this machine" in gone
+    assert not (tmp_path / "results").exists()

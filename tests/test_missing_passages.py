@@ -12,14 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import pytrec_eval
-import yaml
 
-from pipeline import api
-from pipeline.comparison.side_by_side import compare
-from pipeline.config import Config
-from pipeline.config.files import load_config
-from pipeline.core.errors import InputError
+from pipeline import InputError, api, compare, load_config
 from pipeline.report.page.queries import read_query_data
+from pipeline.results.folder import Result
 
 MEASURES = {
     "recall@5": "recall_5", "map": "map", "ndcg@5": "ndcg_cut_5", "r_precision": "Rprec", "mrr": "recip_rank",
@@ -29,8 +25,8 @@ WORDS = ("cat", "dog", "owl", "fox", "bee", "ant")
 
 
 @pytest.fixture
-def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
-    """A config of 30 passages and 6 queries, one of which has no judged passage here; half are missing."""
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs a config of 30 passages and 6 queries; half of the judged passages are missing, of one all."""
     draw = np.random.default_rng(3)
     texts = [" ".join(draw.choice(WORDS, 4)) for _ in range(30)]
     data = tmp_path / "data"
@@ -50,10 +46,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
 
-    def load(*settings: str) -> Config:
-        return load_config("c.yaml", settings)
-
-    return load
+    return lambda *settings: api.run_benchmark(load_config("c.yaml", settings))
 
 
 def per_query(folder: Path) -> dict[str, dict[str, float]]:
@@ -62,18 +55,12 @@ def per_query(folder: Path) -> dict[str, dict[str, float]]:
     return {query: {name: float(value) for name, value in row.items()} for query, row in rows.items()}
 
 
-def test_a_run_has_the_measures_of_trec_eval_and_of_evaluate(configured: Callable[..., Config]) -> None:
-    result = api.run_benchmark(configured())
+def test_a_run_has_the_measures_of_trec_eval_and_of_evaluate(run: Callable[..., Result]) -> None:
+    result = run()
     scored = api.evaluate("data/qrels/test.tsv", result.folder / "run.trec", list(MEASURES))
     assert result.record.metrics == pytest.approx(scored.mean_by_measure, abs=1e-15)
-    qrels: dict[str, dict[str, int]] = {}
-    for line in Path("data/qrels/test.tsv").read_text(encoding="utf-8").splitlines():
-        query, _, passage, grade = line.split()
-        qrels.setdefault(query, {})[passage] = int(grade)
-    ranking: dict[str, dict[str, float]] = {query: {} for query in qrels}
-    for line in (result.folder / "run.trec").read_text(encoding="utf-8").splitlines():
-        query, _, passage, _, score, _ = line.split()
-        ranking[query][passage] = float(score)
+    with open("data/qrels/test.tsv") as judged, open(result.folder / "run.trec") as ranked:
+        qrels, ranking = pytrec_eval.parse_qrel(judged), pytrec_eval.parse_run(ranked)
     theirs = pytrec_eval.RelevanceEvaluator(qrels, set(MEASURES.values())).evaluate(ranking)
     ours = per_query(result.folder)
     assert ours.keys() == theirs.keys() == set(qrels)
@@ -83,8 +70,8 @@ def test_a_run_has_the_measures_of_trec_eval_and_of_evaluate(configured: Callabl
         )
 
 
-def test_what_is_missing_is_said_everywhere(configured: Callable[..., Config], tmp_path: Path) -> None:
-    result = api.run_benchmark(configured())
+def test_what_is_missing_is_said_everywhere(run: Callable[..., Result], tmp_path: Path) -> None:
+    result = run()
     missing = result.record.missing
     assert missing is not None
     assert missing.judgments >= 40
@@ -93,7 +80,7 @@ def test_what_is_missing_is_said_everywhere(configured: Callable[..., Config], t
     assert said in str(result)
     compared = compare([result.folder])
     assert [note.startswith(said) for note in compared.notes] == [True]
-    described: Any = api.describe_data([configured()])["t"]
+    described: Any = api.describe_data([load_config("c.yaml")])["t"]
     assert described["missing"] == missing.model_dump()
     page = read_query_data(compared)  # which recomputes measures of the cached judgments
     assert page.details[0] is not None
@@ -102,10 +89,10 @@ def test_what_is_missing_is_said_everywhere(configured: Callable[..., Config], t
 
 
 def test_dropped_is_what_the_corpus_lacks_and_nothing_is_encoded_again(
-    configured: Callable[..., Config],
+    run: Callable[..., Result],
 ) -> None:
-    counted = api.run_benchmark(configured())
-    dropped = api.run_benchmark(configured("data.missing_passages=drop", "name=u"))
+    counted = run()
+    dropped = run("data.missing_passages=drop", "name=u")
     assert [row.stage for row in dropped.record.stages if not row.reused] == ["data", "evaluate"]
     assert (counted.record.queries, dropped.record.queries) == (6, 5)
     assert "q5" not in per_query(dropped.folder)
@@ -123,21 +110,20 @@ def test_dropped_is_what_the_corpus_lacks_and_nothing_is_encoded_again(
         compare([counted.folder, dropped.folder])
 
 
-def test_queries_without_judgments_are_left_out_and_said(configured: Callable[..., Config]) -> None:
+def test_what_only_judgments_or_only_queries_have_is_left_out_and_said(
+    run: Callable[..., Result],
+) -> None:
     lines = Path("data/qrels/test.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
-    Path("data/qrels/test.tsv").write_text("".join(line for line in lines if line.split()[0] != "q2"))
-    result = api.run_benchmark(configured())
-    assert (result.record.queries, result.record.unjudged_queries) == (5, 1)
+    kept_lines = [line for line in lines if line.split()[0] != "q2"]
+    textless = "q9 0 d1 1\nq9 0 d2 1\nq8 0 d2 0\n"
+    Path("data/qrels/test.tsv").write_text("".join(kept_lines) + textless, encoding="utf-8")
+    dropped = run()
+    assert (dropped.record.queries, dropped.record.unjudged_queries) == (5, 1)
     said = "1 query without judgments is not scored"
-    assert said in str(result)
-    assert compare([result.folder]).notes[-1] == said
-
-
-def test_queries_without_judgments_are_searched_if_asked_for(configured: Callable[..., Config]) -> None:
-    lines = Path("data/qrels/test.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
-    Path("data/qrels/test.tsv").write_text("".join(line for line in lines if line.split()[0] != "q2"))
-    dropped = api.run_benchmark(configured())
-    kept = api.run_benchmark(configured("name=kept", "data.unjudged_queries=keep"))
+    assert said in str(dropped)
+    assert said in compare([dropped.folder]).notes
+    assert "2 judged queries without a text are left out; trec_eval -c gives them a 0" in str(dropped)
+    kept = run("name=kept", "data.unjudged_queries=keep")
     assert (kept.record.queries, kept.record.unjudged_queries) == (5, 1)
     assert kept.record.metrics == dropped.record.metrics
     assert per_query(kept.folder) == per_query(dropped.folder)
@@ -147,69 +133,36 @@ def test_queries_without_judgments_are_searched_if_asked_for(configured: Callabl
     assert api.reproduce(kept.folder)[0].unchanged
 
 
-def test_a_collection_without_judgments_is_searched_and_not_scored(configured: Callable[..., Config]) -> None:
+def test_a_collection_without_judgments_is_searched_and_not_scored(
+    run: Callable[..., Result],
+) -> None:
     shutil.rmtree("data/qrels")
     with pytest.raises(InputError, match=r"no file qrels/test.tsv .*data.unjudged_queries: keep"):
-        api.run_benchmark(configured())
-    result = api.run_benchmark(configured("data.unjudged_queries=keep"))
+        run()
+    result = run("data.unjudged_queries=keep")
     assert (result.record.metrics, result.record.queries, result.record.unjudged_queries) == ({}, 0, 6)
     assert "6 queries without judgments are not scored" in str(result)
     with pytest.raises(InputError, match=r"nothing is judged in the collection of t.*benchmarco judge"):
         compare([result.folder])
-    Path("data/queries.jsonl").rename("queries.jsonl")
-    with pytest.raises(InputError, match=r"no file queries.jsonl") as refused:
-        api.run_benchmark(configured())
-    assert "unjudged_queries" not in str(refused.value)  # of no help for other files
-    Path("queries.jsonl").rename("data/queries.jsonl")
-    Path("data/qrels").mkdir()
-    Path("data/qrels/test.tsv").write_text("q1 0 d2 1\n", encoding="utf-8")
-    scored = api.run_benchmark(configured("data.unjudged_queries=keep"))
-    assert (scored.record.queries, scored.record.unjudged_queries) == (1, 5)
-    assert {"passages", "queries", "index", "search"} <= set(scored.reused)
-
-
-def test_approximate_and_fused_rankings_of_a_collection_without_judgments(
-    configured: Callable[..., Config],
-) -> None:
-    shutil.rmtree("data/qrels")
-    np.save("passages.npy", np.eye(30, 8, dtype=np.float32) + 0.1)
-    np.save("queries.npy", np.eye(6, 8, dtype=np.float32))
-    vectors = {
-        "backend": "precomputed",
-        "passages": "passages.npy",
-        "queries": "queries.npy",
-        "normalize": False,
+    np.save("p.npy", np.eye(30, 8, dtype=np.float32) + 0.1)
+    np.save("q.npy", np.eye(6, 8, dtype=np.float32))
+    vectors = {"backend": "precomputed", "passages": "p.npy", "queries": "q.npy", "normalize": False}
+    shared = {
+        "data": {"source": "beir", "path": "data", "unjudged_queries": "keep"},
+        "evaluate": {"measures": list(MEASURES)},
     }
 
-    data = {"source": "beir", "path": "data", "unjudged_queries": "keep"}
+    def run_of(name: str, **sections: Any) -> Any:
+        return api.run_benchmark({"name": name, **shared, **sections})
 
-    def config(name: str, **sections: Any) -> Config:
-        given = {"name": name, "data": data} | sections
-        given["evaluate"] = {"measures": list(MEASURES)}
-        Path(f"{name}.yaml").write_text(yaml.safe_dump(given), encoding="utf-8")
-        return load_config(f"{name}.yaml")
-
-    approximate = api.run_benchmark(config("ivf", model=vectors, index={"factory": "IVF2,Flat"}))
+    approximate = run_of("ivf", model=vectors, index={"factory": "IVF2,Flat"})
     assert approximate.metrics["against_exact"]["change"] == {}
     assert approximate.metrics["against_exact"]["overlap"]
     fused = {"method": "weighted", "of": [{"model": {"backend": "bm25"}}, {"model": vectors}]}
-    assert [
-        each["metrics"]
-        for each in api.run_benchmark(config("f", fuse=fused | {"weights": [1, 1]})).metrics["of"]
-    ] == [{}, {}]
-    judged = {"source": "sample", "queries": 3}
-    suite = config("s", model={"backend": "bm25"}, data={"collections": {"x": data, "judged": judged}})
-    result = api.run_benchmark(suite)
+    parts = run_of("f", fuse=fused | {"weights": [1, 1]}).metrics["of"]
+    assert [each["metrics"] for each in parts] == [{}, {}]
+    collections = {"x": shared["data"], "judged": {"source": "sample", "queries": 3}}
+    result = run_of("s", model={"backend": "bm25"}, data={"collections": collections})
     assert "No macro mean: nothing is judged in x." in " ".join(str(result).split())
-    with pytest.raises(InputError, match=r"nothing is judged in the collection of s"):
-        compare([result.folder])
     with pytest.raises(InputError, match=r"fuse.tune: ndcg@5, and nothing is judged"):
-        api.run_benchmark(config("tuned", fuse=fused | {"tune": "ndcg@5"}))
-
-
-def test_judged_queries_without_a_text_are_left_out_and_said(configured: Callable[..., Config]) -> None:
-    with open("data/qrels/test.tsv", "a", encoding="utf-8") as file:
-        file.write("q9 0 d1 1\nq9 0 d2 1\nq8 0 d2 0\n")
-    result = api.run_benchmark(configured())
-    assert result.record.queries == 6
-    assert "2 judged queries without a text are left out; trec_eval -c gives them a 0" in str(result)
+        run_of("tuned", fuse=fused | {"tune": "ndcg@5"})

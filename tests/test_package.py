@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import ast
-import os
+import inspect
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from workplaces import process
+
+import pipeline
 
 KEPT = ("pipeline", "configs", "pyproject.toml", "README.md", "LICENSE")
+FUNCTIONS = {
+    "compare", "evaluate", "evaluate_model", "fuse", "load_config", "load_configs", "register_measure",
+    "reproduce", "run_benchmark", "run_benchmarks", "verify", "write_collection",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -27,90 +31,84 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in KEPT:
         copy = shutil.copytree if (root / name).is_dir() else shutil.copy
         copy(root / name, source / name)
-    build = (
-        "import setuptools.build_meta as backend\nbackend.build_wheel('dist')\nbackend.build_sdist('dist')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=source, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    build = "backend.build_wheel('dist'); backend.build_sdist('dist')"
+    process(source, "-c", f"import setuptools.build_meta as backend; {build}")
     return source / "dist"
 
 
-def one(folder: Path, pattern: str) -> Path:
-    (found,) = folder.glob(pattern)
-    return found
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    """What the wheel holds."""
+    (packed,) = built.glob("*.whl")
+    with zipfile.ZipFile(packed) as file:
+        file.extractall(built / "site")
+    return built / "site"
 
 
-def test_wheel_holds_the_package_whole(built: Path, root: Path) -> None:
-    with zipfile.ZipFile(one(built, "*.whl")) as wheel:
-        packed = {name for name in wheel.namelist() if name.startswith("pipeline/")}
-    files = (path for path in (root / "pipeline").rglob("*") if path.is_file())
-    here = {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
-    assert packed == here
+def files(folder: Path) -> set[str]:
+    paths = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path.relative_to(folder)) for path in paths}
 
 
-def test_source_distribution_holds_what_the_wheel_is_built_from(built: Path) -> None:
-    with tarfile.open(one(built, "*.tar.gz")) as archive:
+def test_distributions_hold_what_they_should(built: Path, wheel: Path, root: Path) -> None:
+    assert files(wheel / "pipeline") == files(root / "pipeline")
+    (packed,) = built.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     assert {"pyproject.toml", "LICENSE", "README.md", "pipeline/data/sample/corpus.jsonl"} <= names
 
 
-def test_citation_names_the_version(root: Path) -> None:
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = (root / "CITATION.cff").read_text(encoding="utf-8").splitlines()
-    assert f"version: {project['version']}" in lines
-
-
-def test_quickstart_runs_from_the_wheel(built: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    with zipfile.ZipFile(one(built, "*.whl")) as wheel:
-        wheel.extractall(site)
-    environment = {**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1"}
-
+def test_quickstart_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     def command(*arguments: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "pipeline", *arguments],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+        return process(tmp_path, "-P", *arguments, PYTHONPATH=str(wheel)).stdout
 
-    (tmp_path / "mine.yaml").write_text(command("example"), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(command("-m", "pipeline", "example"), encoding="utf-8")
     smaller = ("--set", "model.backend=openvino", "--set", "data.corpus=60", "--set", "data.queries=10")
-    assert "ndcg@10" in command("run", "mine.yaml", *smaller)
+    assert "ndcg@10" in command("-m", "pipeline", "run", "mine.yaml", *smaller)
     assert (tmp_path / "results/quickstart/metrics.json").is_file()
     script = (
         "import pipeline; from pipeline.core.installation import install_command\n"
         "print(pipeline.__file__, install_command('ray'), sep='\\n')"
     )
-    asked = [sys.executable, "-P", "-c", script]
-    found = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    place, installs = found.stdout.splitlines()
-    assert place.startswith(str(site))
+    place, installs = command("-c", script).splitlines()
+    assert place.startswith(str(wheel))
     assert installs == "pip install 'benchmarco[ray]'"
 
 
 def test_no_message_names_a_file_that_the_wheel_lacks(root: Path) -> None:
-    named = {
-        f"{path.relative_to(root)}: {text}"
-        for path in (root / "pipeline").rglob("*.py")
-        for text in messages(ast.parse(path.read_text(encoding="utf-8")))
-        if re.search(r"\b(configs|scripts|tests)/", text)
-    }
-    assert {name for name in named if "core/installation.py: scripts/setup" not in name} == set()
+    named: set[str] = set()
+    for path in (root / "pipeline").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        constants = {node for node in nodes if isinstance(node, ast.Constant)} - docstrings
+        texts = {str(node.value) for node in constants}
+        files = {text for text in texts if re.search(r"\b(configs|scripts|tests)/", text)}
+        named |= {f"{path.name}: {text}" for text in files}
+    assert {name for name in named if not name.startswith("installation.py: scripts/setup")} == set()
 
 
-def messages(tree: ast.AST) -> Iterator[str]:
-    """The texts in a module that are not docstrings."""
-    statements = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements:
-            yield node.value
-
-
-def test_supported_pythons_are_named(root: Path) -> None:
+def test_version_and_supported_pythons_are_named_alike(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = (root / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {project['version']}" in lines
     named = {line.rpartition(" ")[2] for line in project["classifiers"] if "Python :: 3." in line}
     assert named == {"3.11", "3.12", "3.13"}
     assert project["requires-python"] == ">=3.11"
     workflow = yaml.safe_load((root / ".github/workflows/test.yml").read_text(encoding="utf-8"))
     assert set(workflow["jobs"]["test"]["strategy"]["matrix"]["python"]) == named
+
+
+def test_the_public_names_are_these_and_each_is_documented(root: Path) -> None:
+    assert set(pipeline.__all__) == FUNCTIONS | {"InputError", "__version__"}
+    assert dir(pipeline) == sorted(pipeline.__all__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", pipeline.__version__)
+    with pytest.raises(AttributeError, match="no attribute 'runs'"):
+        pipeline.runs  # noqa: B018
+    page = (root / "docs" / "api.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)", page, re.MULTILINE)) == set(pipeline.__all__) - {"__version__"}
+    for name in FUNCTIONS:
+        function = getattr(pipeline, name)
+        signature = inspect.signature(function)
+        assert signature.return_annotation is not inspect.Signature.empty
+        assert all(p.annotation is not inspect.Parameter.empty for p in signature.parameters.values())
+        assert "Args:" in function.__doc__

@@ -1,12 +1,18 @@
-"""Runs of the config `c.yaml` of a folder, with cache and results beside it."""
+"""Runs of the config `c.yaml` of a folder, with cache and results beside it, and other processes."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-from pipeline.api import run_benchmark
+import numpy as np
+from scipy.sparse import csr_array, save_npz
+
+from pipeline import load_config, run_benchmark
 from pipeline.config import Config
-from pipeline.config.files import load_config
 from pipeline.results.folder import Result
 
 
@@ -16,3 +22,38 @@ def config(folder: Path, *settings: str) -> Config:
 
 def run(folder: Path, *settings: str, fresh: bool = False) -> Result:
     return run_benchmark(config(folder, *settings), fresh=fresh)
+
+
+def process(
+    folder: Path, *command: str, code: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python, or what begins with another program, in a folder; it must end with a code."""
+    words = [sys.executable, *command] if command[0].startswith("-") else list(command)
+    known = {**os.environ, "HF_HUB_OFFLINE": "1", **environment}
+    done = subprocess.run(words, cwd=folder, env=known, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+GIVEN_ROWS = "{backend: precomputed, output: KIND, passages: p.npz, queries: q.npz, shard_rows: 200}"
+
+
+def give_rows(folder: Path, kind: str) -> None:
+    """Make the config `c.yaml` in a folder one of another kind, `sparse` or `multivector`.
+
+    Its model is then rows from files: counts of characters, or a vector for each character.
+    """
+    for name, source in (("p", "corpus"), ("q", "queries")):
+        lines = (folder / "data" / f"{source}.jsonl").read_text(encoding="utf-8").splitlines()
+        texts = [json.loads(line)["text"][:24] for line in lines]
+        if kind == "sparse":
+            counts = [[text.count(chr(word)) for word in range(32, 127)] for text in texts]
+            save_npz(folder / f"{name}.npz", csr_array(np.array(counts, np.float32)))
+        else:
+            tokens = np.frombuffer("".join(texts).encode("ascii", "replace"), np.uint8)
+            vectors = np.random.default_rng(0).normal(size=(256, 16)).astype(np.float32)[tokens]
+            np.savez(folder / f"{name}.npz", vectors=vectors, ends=np.cumsum([*map(len, texts)]))
+    config = (folder / "c.yaml").read_text(encoding="utf-8")
+    line = next(line for line in config.splitlines() if line.startswith("model:"))
+    given = config.replace(line, f"model: {GIVEN_ROWS.replace('KIND', kind)}")
+    (folder / "c.yaml").write_text(given, encoding="utf-8")
