@@ -116,12 +116,6 @@ def test_a_file_that_changes_under_a_run_is_refused_and_nothing_of_it_kept(
     assert not all(row.reused for row in workplaces.run(workplace, *settings).record.stages)
 
 
-def test_fresh_makes_everything_again_with_the_same_bytes(workplace: Path) -> None:
-    before = {path.name: path.read_bytes() for path in (workplace / "results/t").glob("[pr]*")}
-    assert remade(run(workplace, fresh=True)) == list(STAGES)
-    assert {path.name: path.read_bytes() for path in (workplace / "results/t").glob("[pr]*")} == before
-
-
 def test_scores_are_made_again_of_other_hits_under_the_same_key(
     workplace: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

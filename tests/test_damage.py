@@ -30,21 +30,18 @@ MADE_OF_IT = {
 }
 
 
-Place = Callable[[str, str], tuple[Path, Path]]
-
-
 @pytest.fixture
-def place(finished_of: Callable[[str], Path], tmp_path: Path) -> Place:
-    """A copy of a finished run of a kind, where a stage is needed again, and the artifact of that stage."""
+def copy(finished_of: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Copies a finished run of a kind."""
+    return lambda kind: Path(shutil.copytree(finished_of(kind), tmp_path / "w"))
 
-    def copy(kind: str, stage: str) -> tuple[Path, Path]:
-        folder = Path(shutil.copytree(finished_of(kind), tmp_path / "w"))
-        for made in MADE_OF_IT[stage]:
-            shutil.rmtree(folder / "indexes" / made, ignore_errors=True)  # token vectors have no index
-        (artifact,) = (folder / "indexes" / stage).iterdir()
-        return folder, artifact
 
-    return copy
+def need_again(folder: Path, stage: str) -> Path:
+    """Remove the artifacts that a stage was needed for; the artifact of that stage."""
+    for made in MADE_OF_IT[stage]:
+        shutil.rmtree(folder / "indexes" / made, ignore_errors=True)  # token vectors have no index
+    (artifact,) = (folder / "indexes" / stage).iterdir()
+    return artifact
 
 
 def largest(folder: Path) -> Path:
@@ -77,11 +74,11 @@ def written(path: Path) -> tuple[int, int]:
     ],
 )
 def test_damage_is_found_told_and_mended_and_whole_shards_are_kept(
-    place: Place, caplog: pytest.LogCaptureFixture, kind: str, stage: str, is_manifest: bool
+    copy: Callable[[str], Path], caplog: pytest.LogCaptureFixture, kind: str, stage: str, is_manifest: bool
 ) -> None:
     """See `tests/storage/test_artifacts.py` for damage of other sorts."""
-    folder, artifact = place(kind, stage)
-    before = state(folder)
+    folder = copy(kind)
+    before, artifact = state(folder), need_again(folder, stage)
     shards = {path: written(path) for path in artifact.glob("rows-*")}
     file = artifact / "manifest.json" if is_manifest else largest(artifact)
     content = file.read_bytes()
@@ -95,8 +92,9 @@ def test_damage_is_found_told_and_mended_and_whole_shards_are_kept(
     assert str(artifact) in told
     assert state(folder) == before
     assert {row["state"] for row in verify(folder / "indexes")} == {"whole"}
-    same = {path for path, when in shards.items() if written(path) == when}
-    assert same == set() if is_manifest else set(shards) - {file}  # which nothing vouches for without one
+    kept = {path for path, when in shards.items() if written(path) == when}
+    vouched_for = set() if is_manifest else set(shards) - {file}
+    assert kept == vouched_for
     assert stage != "passages" or len(shards) > 1
 
 
@@ -130,9 +128,10 @@ def no_array(folder: Path, manifest: dict[str, Any]) -> None:
     ],
 )
 def test_an_artifact_that_agrees_with_its_manifest_and_holds_nonsense_is_one_message(
-    place: Place, kind: str, stage: str, corrupt: Corrupt
+    copy: Callable[[str], Path], kind: str, stage: str, corrupt: Corrupt
 ) -> None:
-    folder, artifact = place(kind, stage)
+    folder = copy(kind)
+    artifact = need_again(folder, stage)
     manifest = json.loads((artifact / "manifest.json").read_text(encoding="utf-8"))
     del manifest["sha256"]
     corrupt(artifact, manifest)

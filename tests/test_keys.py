@@ -177,7 +177,8 @@ model.vector_precision=int8
 index.factory=SQfp16
 search.top_k=1001 on fused
 search.memory_mb=64
-search.rescore=4 with search.aggregate=first on cut
+search.rescore=4 with model.vector_precision=binary
+search.aggregate=first on cut
 search.parameters={efSearch: 9} with index.factory=HNSW8
 search.against_exact=false with index.factory=HNSW8
 fuse.of=[{model: {backend: openvino, name: ./bge-small-en-v1.5}}, {model: {backend: bm25}}] on fused
