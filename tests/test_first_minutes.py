@@ -101,6 +101,7 @@ def test_a_command_without_standard_streams_works_and_keeps_its_exit_code(tmp_pa
 
 
 REFUSED = """
+from pipeline.core.errors import InputError
 from pipeline.cli.terminal import guarded
 @guarded
 def command():
