@@ -46,7 +46,6 @@ def run(hub_server: Any, published: dict[str, str], tmp_path: Path) -> Callable[
         environment = {"HF_HUB_OFFLINE": "0", **environment}
         known = hub_server.environment(tmp_path / "home", **environment)
         done = process(tmp_path, "-m", "pipeline", name, "hub.yaml", *arguments, code=code, **known)
-        assert not code or len(done.stderr.splitlines()) == 1
         return done.stderr if code else done.stdout
 
     return command
@@ -120,7 +119,8 @@ def test_what_a_hub_lacks_or_keeps_is_said_plainly(
         ("model.revision=v9", f"{known} has no revision 'v9'"),
         ("model.revision=" + "a" * 40, f"{known} has no revision 'aaa"),
     ):
-        assert expected in run("--set", setting, code=2)
+        (line,) = run("--set", setting, code=2).splitlines()
+        assert expected in line
     hub_server.gated.add(MODEL)
     assert f"{known} is gated: its owner has to grant access" in run(code=2)
     (tmp_path / "away" / "hub").mkdir(parents=True)
@@ -130,7 +130,7 @@ def test_what_a_hub_lacks_or_keeps_is_said_plainly(
     assert "disk/hub/datasets--someone--msmarco" in refused
     assert "Not a directory; set HF_HOME to a folder that can be written" in refused
     hub_server.close()
-    gone = run(code=2, HF_HOME=str(tmp_path / "away"))
+    (gone,) = run(code=2, HF_HOME=str(tmp_path / "away")).splitlines()
     assert "someone/msmarco" in gone
     assert "not on this machine" in gone
     assert not (tmp_path / "results").exists()
