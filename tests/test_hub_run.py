@@ -121,14 +121,14 @@ def test_what_a_hub_lacks_or_keeps_is_said_plainly(
     ):
         (line,) = run("--set", setting, code=2).splitlines()
         assert expected in line
-    hub_server.gated.add(MODEL)
-    assert f"{known} is gated: its owner has to grant access" in run(code=2)
     (tmp_path / "away" / "hub").mkdir(parents=True)
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "hub").touch()
     refused = run(code=2, HF_HOME=str(tmp_path / "disk"))  # a disk that refuses, not a hub that is gone
     assert "disk/hub/datasets--someone--msmarco" in refused
     assert "Not a directory; set HF_HOME to a folder that can be written" in refused
+    hub_server.gated.add(MODEL)
+    assert f"{known} is gated: its owner has to grant access" in run(code=2)
     hub_server.close()
     (gone,) = run(code=2, HF_HOME=str(tmp_path / "away")).splitlines()
     assert "someone/msmarco" in gone
