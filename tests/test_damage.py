@@ -63,28 +63,34 @@ def written(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "stage", "is_manifest"),
+    ("kind", "stage", "harm"),
     [
-        *(("dense", stage, False) for stage in MADE_OF_IT),
-        ("dense", "passages", True),
-        ("sparse", "passages", False),
-        ("sparse", "index", False),
-        ("multivector", "passages", False),
-        ("multivector", "queries", False),
+        ("dense", "data", "removed"),
+        ("dense", "passages", "flipped"),
+        ("dense", "passages", "manifest cut"),
+        ("dense", "queries", "grown"),
+        ("dense", "index", "cut"),
+        ("dense", "search", "flipped"),
+        ("dense", "evaluate", "flipped"),
+        ("sparse", "passages", "cut"),
+        ("sparse", "index", "flipped"),
+        ("multivector", "passages", "removed"),
+        ("multivector", "queries", "flipped"),
     ],
 )
 def test_damage_is_found_told_and_mended_and_whole_shards_are_kept(
-    copy: Callable[[str], Path], caplog: pytest.LogCaptureFixture, kind: str, stage: str, is_manifest: bool
+    copy: Callable[[str], Path], caplog: pytest.LogCaptureFixture, kind: str, stage: str, harm: str
 ) -> None:
-    """See `tests/storage/test_artifacts.py` for damage of other sorts."""
+    is_manifest = harm == "manifest cut"
     folder = copy(kind)
     before, artifact = state(folder), need_again(folder, stage)
     shards = {path: written(path) for path in artifact.glob("rows-*")}
     file = artifact / "manifest.json" if is_manifest else largest(artifact)
     content = file.read_bytes()
     half = len(content) // 2
-    other = bytes([content[half] ^ 1]) + content[half + 1 :]
-    file.write_bytes(content[:half] + (b"" if is_manifest else other))
+    flipped = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+    harmed = {"flipped": flipped, "grown": content + b"x"}.get(harm, content[:half])
+    file.unlink() if harm == "removed" else file.write_bytes(harmed)
     rows = [row for row in verify(folder / "indexes") if row["state"] != "whole"]
     assert [(row["stage"], row["key"], row["files"]) for row in rows] == [(stage, artifact.name, [file.name])]
     run(folder)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 SHAPE = {
     "vocab_size": 30522, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 128, "initializer_range": 0.3, "pad_token_id": 0, "max_position_embeddings": 130,
+    "intermediate_size": 128, "initializer_range": 0.3, "pad_token_id": 0, "max_position_embeddings": 300,
 }  # fmt: skip
 NATIVE = {"backend": "native", "output": "sparse", "precision": "int16"}
 SETTINGS = Settings("it", "", 0, False, "sparse")

@@ -30,14 +30,14 @@ def test_threads_are_pinned_only_where_no_other_process_is_expected(
 
 @pytest.mark.usefixtures("own_models")
 def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
-    bge_folder: Path, opened: Opened, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bge_folder: Path, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = tmp_path / "killed"
     killed.write_text("#!/bin/sh\nkill -KILL $$\n", encoding="utf-8")
     killed.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(killed))
     with pytest.raises(ChildProcessError, match="conversion was ended by SIGKILL"):
-        opened(store, name=bge_folder, backend="openvino")
+        opened(Store(tmp_path / "store"), name=bge_folder, backend="openvino")
 
 
 @pytest.mark.usefixtures("quick_conversion")
