@@ -64,23 +64,23 @@ class PartConfig(Section):
 class FuseConfig(Section):
     """Retrievers, and how their rankings are joined into one."""
 
-    method: MethodName = setting("rrf", "how rankings are joined; see docs/rerank-and-fuse.md", shapes="fuse")
+    method: MethodName = setting("rrf", "how rankings are joined", shapes="fuse")
     of: tuple[PartConfig, ...] = setting(
-        ..., "the retrievers, two or more", names="fuse", min_length=2, strict=False
+        ..., "two or more retrievers", names="fuse", min_length=2, strict=False
     )
-    k: int = setting(60, "rrf only: added to every rank", shapes="fuse", ge=1)
+    k: int = setting(60, "rrf: number added to each rank", shapes="fuse", ge=1)
     normalize: NormalizationName | None = setting(
-        None, "how scores are scaled; null: min_max, for interpolation none", shapes="fuse"
+        None, "how scores are scaled; null: min_max, or none with interpolation", shapes="fuse"
     )
     weights: tuple[float, ...] | None = setting(
-        None, "one for each retriever; for interpolation only that of the first", shapes="fuse", strict=False
+        None, "a weight per retriever; interpolation: only that of the first", shapes="fuse", strict=False
     )
     tune: str | None = setting(
         None,
-        "a measure: tune the weights for it by cross-validation over queries",
+        "measure for which the weights are tuned, by cross-validation over queries",
         names="fuse",
     )
-    folds: int = setting(5, "parts of the cross-validation of tune", shapes="fuse", ge=2)
+    folds: int = setting(5, "folds of this cross-validation", shapes="fuse", ge=2)
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:

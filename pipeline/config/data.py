@@ -14,8 +14,8 @@ from pipeline.config.settings import Kinds, LocalPath, PathOrId, Section, settin
 class ChunkSettings(Section):
     """Parts of passages that are encoded and searched in their place."""
 
-    tokens: int = setting(256, "most tokens of a chunk, without special tokens", shapes="chunks", ge=1)
-    overlap: int = setting(32, "most tokens repeated from the chunk before", shapes="chunks", ge=0)
+    tokens: int = setting(256, "maximum tokens of a chunk, without special tokens", shapes="chunks", ge=1)
+    overlap: int = setting(32, "maximum tokens repeated from the previous chunk", shapes="chunks", ge=0)
     boundary: Literal["sentence", "token"] = setting(
         "sentence", "cut between sentences where possible, or between words", shapes="chunks"
     )
@@ -40,8 +40,8 @@ class PooledSlice(Section):
         ..., "rankings of the whole corpus: result folders, TREC run files", names="data", min_length=1,
         strict=False,
     )  # fmt: skip
-    random: int = setting(0, "keep N passages more, drawn at random", shapes="data passages", ge=0)
-    seed: int = setting(0, "of the random passages", shapes="data passages", ge=0)
+    random: int = setting(0, "also keep N random passages", shapes="data passages", ge=0)
+    seed: int = setting(0, "seed of the random passages", shapes="data passages", ge=0)
 
     @property
     def names(self) -> list[str]:
@@ -84,36 +84,36 @@ class DataSettings(Section):
     queries: int | None = setting(None, "keep the first N queries; null: all", shapes="data queries", ge=1)
     corpus: Slice | None = setting(
         None,
-        "keep N passages, or {top, of, random, seed}, and all judged ones; {positives_of: N} with source "
-        "'hub'; null: all",
+        "slice: keep N passages, or {top, of, random, seed}, and all judged ones; {positives_of: N} with "
+        "source 'hub'; null: all",
         shapes="data passages",
     )
     title_separator: str | None = setting(
-        " ", "put between a passage's title and its text; null leaves titles out", shapes="data passages"
+        " ", "text between title and passage; null: no titles", shapes="data passages"
     )
     lowercase_queries: bool = setting(
         False,
-        "put queries in lower case; changes nothing for an uncased model",
+        "lowercase queries (no effect with an uncased model)",
         shapes="data queries",
     )
     unjudged_queries: Literal["drop", "keep"] = setting(
         "drop",
-        "queries without judgments: leave them out, or search but do not score them; then a local "
-        "folder needs no judgments",
+        "queries without judgments: leave them out, or search without scoring; then a local folder needs no "
+        "judgments",
         shapes="data queries",
     )
     missing_passages: Literal["count", "drop"] = setting(
         "count",
-        "judged passages that the corpus lacks: count them as not retrieved, as trec_eval does, or drop them",
+        "judged passages missing from the corpus: count as not retrieved, as in trec_eval, or drop",
         shapes="data evaluate",
     )
     ignored: Literal["none", "identical_ids", "negative_grades"] = setting(
         "none",
-        "passages removed before scoring: those with the query's own id, or judged below 0",
+        "passages to remove before scoring: with the query's own id, or with a grade below 0",
         shapes="evaluate",
     )
     chunks: ChunkSettings | None = setting(
-        None, "cut passages into chunks and search these; null keeps passages whole", shapes="chunks"
+        None, "cut passages into chunks and search these; null: whole passages", shapes="chunks"
     )
 
     @field_validator("corpus")
@@ -139,8 +139,8 @@ class DataSettings(Section):
 class LocatedSettings(DataSettings):
     """Where the files of a collection are, and which of its judgments are used."""
 
-    path: PathOrId = setting(..., "folder of the collection, or a dataset's id on the hub", names="data")
-    split: str = setting("test", "which judgments or rows", names="data")
+    path: PathOrId = setting(..., "folder, or id of a dataset on the hub", names="data")
+    split: str = setting("test", "split of the judgments or rows", names="data")
 
 
 class SampleSettings(DataSettings):
@@ -157,7 +157,7 @@ class BeirSettings(LocatedSettings):
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
     subset: str | None = setting(
         None,
-        "on the hub: prefix of the tables' names, such as sw of 'sw-corpus'",
+        "on the hub: prefix of table names, such as sw for 'sw-corpus'",
         names="data",
     )
 
@@ -166,14 +166,14 @@ class MsMarcoSettings(LocatedSettings):
     """MS MARCO's own files."""
 
     source: Literal["msmarco"] = DataSettings.narrowed("source", "msmarco")
-    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
+    path: LocalPath = LocatedSettings.narrowed("path", doc="folder")
 
 
 class FlagFolderSettings(LocatedSettings):
     """FlagEmbedding's evaluation layout."""
 
     source: Literal["flag"] = DataSettings.narrowed("source", "flag")
-    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
+    path: LocalPath = LocatedSettings.narrowed("path", doc="folder")
 
 
 class TableSettings(DataSettings):
@@ -181,17 +181,17 @@ class TableSettings(DataSettings):
 
     source: Literal["table"] = DataSettings.narrowed("source", "table")
     corpus_file: LocalPath = setting(..., "file of passages", names="data")
-    corpus_id: str = setting("id", "its column of ids", names="data")
-    corpus_text: str = setting("text", "its column of texts", names="data")
-    corpus_title: str | None = setting(None, "its column of titles; null: none", names="data")
+    corpus_id: str = setting("id", "column of passage ids", names="data")
+    corpus_text: str = setting("text", "column of passage texts", names="data")
+    corpus_title: str | None = setting(None, "column of titles; null: none", names="data")
     queries_file: LocalPath = setting(..., "file of queries", names="data")
-    query_id: str = setting("id", "its column of ids", names="data")
-    query_text: str = setting("text", "its column of texts", names="data")
+    query_id: str = setting("id", "column of query ids", names="data")
+    query_text: str = setting("text", "column of query texts", names="data")
     judgments_file: LocalPath | None = setting(None, "file of judgments", names="data")
-    judged_query: str = setting("query_id", "its column of queries' ids", names="data")
-    judged_passage: str = setting("passage_id", "its column of passages' ids", names="data")
+    judged_query: str = setting("query_id", "its column of query ids", names="data")
+    judged_passage: str = setting("passage_id", "its column of passage ids", names="data")
     grade: str | None = setting(
-        "grade", "its column of grades; null: it lists relevant passages", names="data"
+        "grade", "its column of grades; null: each listed passage has grade 1", names="data"
     )
 
     @model_validator(mode="after")
@@ -213,7 +213,7 @@ class HubSettings(LocatedSettings):
     query_column: str = setting("query", "column of query texts", names="data")
     positives_column: str = setting("positive", "column of lists of relevant texts", names="data")
     corpus_path: PathOrId | None = setting(
-        None, "dataset of the whole corpus; null: the positives", names="data"
+        None, "dataset with the corpus; null: the positives are the corpus", names="data"
     )
     corpus_revision: str | None = setting(None, "branch, tag or commit of corpus_path", names="data")
     corpus_split: str = setting("train", "split of corpus_path", names="data")
@@ -249,9 +249,7 @@ class BelebeleSettings(LocatedSettings):
     path: PathOrId = LocatedSettings.narrowed("path", "mteb/belebele")
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
     language: str = setting(..., "language of the questions, such as swh_Latn", names="data")
-    corpus_language: str | None = setting(
-        None, "language of the passages; null: the questions'", names="data"
-    )
+    corpus_language: str | None = setting(None, "language of the passages; null: the same", names="data")
 
 
 class BrightSettings(LocatedSettings):
@@ -260,13 +258,11 @@ class BrightSettings(LocatedSettings):
     source: Literal["bright"] = DataSettings.narrowed("source", "bright")
     path: PathOrId = LocatedSettings.narrowed("path", "xlangai/BRIGHT")
     split: str = LocatedSettings.narrowed(
-        "split", "examples", "table of questions: examples, or rewritten ones such as gpt4_reason"
+        "split", "examples", "examples, or rewritten questions such as gpt4_reason"
     )
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
-    domain: str = setting(..., "such as biology", names="data")
-    documents: Literal["short", "long"] = setting(
-        "short", "search passages, or whole documents", names="data"
-    )
+    domain: str = setting(..., "domain, such as biology", names="data")
+    documents: Literal["short", "long"] = setting("short", "search passages or whole documents", names="data")
     ignored: Literal["none", "identical_ids", "negative_grades"] = DataSettings.narrowed(
         "ignored", "negative_grades"
     )

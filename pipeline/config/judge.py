@@ -15,20 +15,20 @@ PLACES = ("{query}", "{passage}")
 
 
 class JudgeSettings(ServerSettings):
-    """A model that is asked for a grade by `benchmarco judge`, over OpenAI's chat interface."""
+    """A chat model that grades passages for `benchmarco judge`."""
 
     backend: Literal["http"] = setting("http", "a server with /chat/completions", shapes="")
-    url: ServerUrl = setting(..., "the server's address, without /chat/completions", shapes="", repr=False)
-    model: str = setting(..., "the model, as the server knows it", shapes="", min_length=1)
+    url: ServerUrl = setting(..., "server address, without /chat/completions", shapes="", repr=False)
+    model: str = setting(..., "model name on the server", shapes="", min_length=1)
     prompt: str | None = setting(
-        None, "the question, with {query} and {passage}; null: the one in docs/judge.md", shapes=""
+        None, "prompt with {query}, {passage} and optionally {grades}; null: the built-in one", shapes=""
     )
     grades: tuple[int, ...] = setting(
-        (0, 1, 2, 3), "grades it may give, ascending from 0", shapes="", min_length=2, strict=False
+        (0, 1, 2, 3), "allowed grades, ascending from 0", shapes="", min_length=2, strict=False
     )
-    repeats: int = setting(1, "times to ask each pair; the median counts", shapes="", ge=1, le=99)
+    repeats: int = setting(1, "requests per pair; the median counts", shapes="", ge=1, le=99)
     price: float | None = setting(
-        None, "price of 1,000,000 tokens, in any currency", shapes="", ge=0, strict=False
+        None, "price per million tokens, in any currency", shapes="", ge=0, strict=False
     )
 
     @field_validator("prompt")

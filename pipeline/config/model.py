@@ -33,7 +33,7 @@ TORCH_PRECISIONS = Literal["fp32", "fp16", "bf16"]
 
 
 class ModelSettings(Section):
-    """What makes texts searchable, and how."""
+    """The model that encodes texts, or BM25."""
 
     cuts_texts: ClassVar[bool] = False
     """Whether passages can be cut into chunks: the backend finds the tokens or words of a text here."""
@@ -51,7 +51,7 @@ class ModelSettings(Section):
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     shard_rows: int = setting(
         16384,
-        "most texts of a shard (2048 for output multivector)",
+        "maximum texts per shard (2048 for multivector)",
         shapes="",
         ge=1,
     )
@@ -91,10 +91,10 @@ class RowSettings(ModelSettings):
     """
 
     output: Output = setting("dense", "representation of a text", names="passages queries")
-    normalize: bool = setting(True, "scale every vector to length 1", shapes="index", outputs="dense")
+    normalize: bool = setting(True, "scale vectors to length 1", shapes="index", outputs="dense")
     truncate_dim: int | None = setting(
         None,
-        "dimensions kept of each vector (Matryoshka); null: the model's own",
+        "keep the first N dimensions (Matryoshka); null: the model's own",
         names="index",
         outputs="dense",
         ge=1,
@@ -176,32 +176,32 @@ class EncoderSettings(RowSettings, RunsModel):
 
     precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = setting(
         "fp32",
-        "number format of the computation; on a CPU fp16 is fp32, and auto may take int16 for fp32",
+        "number format of the computation; fp16 runs as fp32 on a CPU; auto may use int16 for fp32",
         names="passages queries",
     )
     query_instruction: str | None = setting(
         None,
-        "put before each query; null: the model's own; '': none; {task}: the suite's",
+        "prefix of queries; null: the model's own; '': none; {task} stands for the suite's instruction",
         names="queries",
     )
     passage_instruction: str | None = setting(
-        None, "put before each passage; null: the model's own; '': none", names="passages"
+        None, "prefix of passages; null: the model's own; '': none", names="passages"
     )
     query_max_length: int | None = setting(
         None,
-        "tokens kept of a query; null: the model's own, or 512",
+        "maximum tokens of a query; null: the model's own, or 512",
         names="queries",
         ge=3,
     )
     passage_max_length: int | None = setting(
-        None, "tokens kept of a passage; null: the model's own, or 512", names="passages", ge=3
+        None, "maximum tokens of a passage; null: the model's own, or 512", names="passages", ge=3
     )
     trust_remote_code: bool = setting(
-        False, "run Python files that come with the model", shapes="passages queries"
+        False, "run Python code that comes with the model", shapes="passages queries"
     )
     pooling: Literal["cls", "mean", "last_token"] | None = setting(
         None,
-        "how token vectors become one; null: the model's own",
+        "how token vectors are combined into one; null: the model's own",
         names="passages queries",
         outputs="dense",
     )
@@ -308,17 +308,13 @@ class PrecomputedSettings(RowSettings):
 
     backend: Literal["precomputed"] = ModelSettings.narrowed("backend", "precomputed")
     passages: LocalPath | None = setting(
-        None, "file with a row for each passage, in corpus order", names="passages"
+        None, "file with a row per passage, in corpus order", names="passages"
     )
-    queries: LocalPath | None = setting(
-        None, "file with a row for each query, in query order", names="queries"
-    )
+    queries: LocalPath | None = setting(None, "file with a row per query, in query order", names="queries")
     passage_ids: LocalPath | None = setting(
-        None, "text file with the id of each row, one a line", names="passages"
+        None, "text file with a passage id per row, for any other order", names="passages"
     )
-    query_ids: LocalPath | None = setting(
-        None, "text file with the id of each row of queries", names="queries"
-    )
+    query_ids: LocalPath | None = setting(None, "text file with a query id per row", names="queries")
 
 
 RUN_HERE = Kinds(
@@ -342,36 +338,36 @@ class HttpSettings(EncodingServerSettings, RowSettings):
 
     backend: Literal["http"] = ModelSettings.narrowed("backend", "http")
     output: Literal["dense"] = RowSettings.narrowed("output", "dense")
-    name: str = setting(..., "the model, as the server knows it", names="passages queries", min_length=1)
+    name: str = setting(..., "model name on the server", names="passages queries", min_length=1)
     revision: str | None = setting(
         None,
-        "any text: change it when the served model changes",
+        "any text; change it when the served model changes",
         names="passages queries",
     )
     url: ServerUrl = setting(
         OPENAI,
-        "the server's address, without /embeddings",
+        "server address, without /embeddings",
         names="passages queries",
         repr=False,
     )
     dimensions: int | None = setting(
         None,
-        "dimensions asked of the server; null: the model's own",
+        "dimensions to request; null: the model's own",
         names="passages queries",
         ge=1,
     )
-    query_instruction: str | None = setting(None, "put before each query; null: none", names="queries")
-    passage_instruction: str | None = setting(None, "put before each passage; null: none", names="passages")
+    query_instruction: str | None = setting(None, "prefix of queries; null: none", names="queries")
+    passage_instruction: str | None = setting(None, "prefix of passages; null: none", names="passages")
     same_as: Annotated[ModelSettings | None, RUN_HERE] = setting(
         None,
-        "a section `model` run here; the served vectors of a sample are compared with its own",
+        "section `model` of a local model; the vectors of a sample are compared",
         names="evaluate",
     )
     max_characters: int | None = setting(
-        None, "characters kept of a text; null: all", names="passages queries", ge=1
+        None, "maximum characters of a text; null: no limit", names="passages queries", ge=1
     )
     batch_size: int | None = ModelSettings.narrowed(
-        "batch_size", None, f"most texts of a request; null: {TEXTS}", ge=1
+        "batch_size", None, f"maximum texts per request; null: {TEXTS}", ge=1
     )
 
     @field_validator("same_as")
@@ -404,14 +400,14 @@ class Bm25Settings(ModelSettings):
 
     backend: Literal["bm25"] = ModelSettings.narrowed("backend", "bm25")
     k1: float = setting(0.9, "term-frequency saturation", shapes="index", ge=0)
-    b: float = setting(0.4, "length normalization: 0 is none, 1 is full", shapes="index", ge=0, le=1)
+    b: float = setting(0.4, "length normalization, from 0 (none) to 1 (full)", shapes="index", ge=0, le=1)
     stop_words: StopWords | None = setting(
         "english",
-        "stop words to leave out; null: none",
+        "language of stop words; null: none",
         names="passages queries",
     )
     stemmer: SnowballStemmer | None = setting(
-        "english", "Snowball stemmer; null: none", names="passages queries"
+        "english", "language of the Snowball stemmer; null: none", names="passages queries"
     )
 
     @property

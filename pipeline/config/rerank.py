@@ -11,13 +11,13 @@ from pipeline.config.stages import TEXTS, EncodingServerSettings, ServerUrl
 
 
 class ScorerSettings(Section):
-    """A model that scores the best passages of each query again."""
+    """A model that rescores the best passages of each query."""
 
     backend: str = setting(..., "what runs the model", shapes="scores")
     name: str = setting(..., "hub id or folder", names="scores")
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="scores")
-    depth: int = setting(100, "best passages of each query to score", shapes="rerank", ge=1)
-    batch_size: int | None = setting(None, "pairs per batch; null: the backend chooses", shapes="", ge=1)
+    depth: int = setting(100, "passages to rescore per query", shapes="rerank", ge=1)
+    batch_size: int | None = setting(None, "pairs per batch; null: chosen by the backend", shapes="", ge=1)
 
     @property
     def made_by(self) -> str:
@@ -37,12 +37,12 @@ class RerankSettings(ScorerSettings, RunsModel):
     name: PathOrId = ScorerSettings.narrowed("name")
     precision: Literal["fp32", "fp16", "bf16"] = setting(
         "fp32",
-        "number format of the computation; fp16 is fp32 on a CPU",
+        "number format of the computation; fp16 runs as fp32 on a CPU",
         names="scores",
     )
-    max_length: int = setting(512, "tokens kept of a query and a passage together", names="scores", ge=32)
+    max_length: int = setting(512, "maximum tokens of query and passage together", names="scores", ge=32)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    trust_remote_code: bool = setting(False, "run Python files that come with the model", shapes="scores")
+    trust_remote_code: bool = setting(False, "run Python code that comes with the model", shapes="scores")
 
 
 class FlagRerankSettings(RerankSettings):
@@ -50,15 +50,15 @@ class FlagRerankSettings(RerankSettings):
 
     query_max_length: int | None = setting(
         None,
-        "tokens kept of a query; null: three quarters of max_length",
+        "maximum tokens of a query; null: three quarters of max_length",
         names="scores",
         ge=3,
     )
     query_instruction: str | None = setting(
-        None, "put before each query; null: the model's own; '': none", shapes="scores"
+        None, "prefix of queries; null: the model's own; '': none", shapes="scores"
     )
     passage_instruction: str | None = setting(
-        None, "put before each passage; null: the model's own; '': none", shapes="scores"
+        None, "prefix of passages; null: the model's own; '': none", shapes="scores"
     )
 
     @model_validator(mode="after")
@@ -86,7 +86,7 @@ class FlagAutoRerankSettings(FlagRerankSettings):
     backend: Literal["flag"] = RerankSettings.narrowed("backend", "flag")
     prompt: str | None = setting(
         None,
-        "decoders only: question after the passage; null: FlagEmbedding's own",
+        "decoders: question after the passage; null: FlagEmbedding's own",
         shapes="scores",
         min_length=1,
     )
@@ -135,21 +135,21 @@ class HttpRerankSettings(EncodingServerSettings, ScorerSettings):
     """A reranker that a server runs."""
 
     backend: Literal["http"] = ScorerSettings.narrowed("backend", "http")
-    name: str = ScorerSettings.narrowed("name", doc="the model, as the server knows it", min_length=1)
+    name: str = ScorerSettings.narrowed("name", doc="model name on the server", min_length=1)
     revision: str | None = ScorerSettings.narrowed(
-        "revision", None, doc="any text: change it when the served model changes"
+        "revision", None, doc="any text; change it when the served model changes"
     )
-    url: ServerUrl = setting(..., "the server's address, without /rerank", names="scores", repr=False)
+    url: ServerUrl = setting(..., "server address, without /rerank", names="scores", repr=False)
     form: Literal["cohere", "tei"] = setting(
         "cohere",
-        "form of requests: cohere for Cohere, Jina, vLLM and Infinity; tei for TEI",
+        "form of requests: cohere for Cohere, Jina, vLLM, Infinity; tei for TEI",
         names="scores",
     )
     max_characters: int | None = setting(
-        None, "characters kept of a query and of a passage; null: all", names="scores", ge=1
+        None, "maximum characters of a query and of a passage; null: no limit", names="scores", ge=1
     )
     batch_size: int | None = ScorerSettings.narrowed(
-        "batch_size", None, doc=f"most passages of a request; null: {TEXTS}", ge=1
+        "batch_size", None, doc=f"maximum passages per request; null: {TEXTS}", ge=1
     )
 
 

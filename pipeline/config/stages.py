@@ -22,29 +22,29 @@ class IndexConfig(Section):
 
     factory: str = setting("Flat", "Faiss factory string", shapes="index")
     metric: Literal["inner_product", "cosine", "l2"] = setting(
-        "inner_product", "what a score is; l2 is minus the squared distance", shapes="index"
+        "inner_product", "similarity; l2 is minus the squared distance", shapes="index"
     )
     train_rows: int | None = setting(
-        None, "vectors to train on; null: 64 a list, at least 65,536", shapes="index", ge=1
+        None, "vectors to train on; null: 64 per list, at least 65,536", shapes="index", ge=1
     )
-    seed: int = setting(0, "seed for drawing these vectors", shapes="index", ge=0)
+    seed: int = setting(0, "seed of the training sample", shapes="index", ge=0)
     shards: int = setting(1, "number of indexes, each of a part of the passages", shapes="index", ge=1)
 
 
 class SearchConfig(Section):
     """How the index is searched."""
 
-    top_k: int = setting(1000, "passages kept for each query", shapes="search fuse", ge=1)
-    batch_size: int = setting(256, "queries searched at once in an approximate index", shapes="", ge=1)
+    top_k: int = setting(1000, "passages to retrieve per query", shapes="search fuse", ge=1)
+    batch_size: int = setting(256, "queries per batch in an approximate index", shapes="", ge=1)
     memory_mb: int | None = setting(
         None,
-        "factory Flat only: MB for searching stored vectors; null: the index is held in memory",
+        "factory Flat: search stored vectors within this many MB; null: hold the index in memory",
         shapes="",
         ge=64,
     )
     rescore: int | None = setting(
         None,
-        "int8 and binary vectors only: rescore the best N x top_k exactly",
+        "int8 and binary vectors: rescore the best N x top_k with unquantized queries",
         shapes="search",
         ge=1,
     )
@@ -53,12 +53,12 @@ class SearchConfig(Section):
     )
     against_exact: bool = setting(
         True,
-        "approximate indexes: measure speed, and the loss against exact search",
+        "approximate indexes: measure speed and the loss against exact search",
         names="search evaluate",
     )
     aggregate: Literal["max", "mean", "first"] = setting(
         "max",
-        "data.chunks only: a document's score, from its chunks'",
+        "with data.chunks: how the scores of a document's chunks are combined",
         names="chunks search",
     )
 
@@ -70,11 +70,9 @@ class EvaluateConfig(Section):
     """How the ranking is scored."""
 
     measures: tuple[str, ...] = setting(
-        MEASURES, "see docs/measures.md", names="evaluate", min_length=1, strict=False
+        MEASURES, "measures to compute", names="evaluate", min_length=1, strict=False
     )
-    ignore_identical_ids: bool = setting(
-        False, "drop passages whose id is the query's own", shapes="evaluate"
-    )
+    ignore_identical_ids: bool = setting(False, "drop passages with the query's own id", shapes="evaluate")
 
     @field_validator("measures", mode="before")
     @classmethod
@@ -100,12 +98,12 @@ class ExpectedScore(Section):
 
 
 class EngineConfig(Section):
-    """Where shards of the work run."""
+    """Where the work runs."""
 
     kind: Literal["local", "ray"] = setting("local", "this process, or workers on a Ray cluster", shapes="")
-    address: str | None = setting(None, "ray only: HOST:PORT of a cluster; null starts one here", shapes="")
+    address: str | None = setting(None, "ray: HOST:PORT of a cluster; null: start one here", shapes="")
     workers: int | None = setting(
-        None, "ray only: number of workers; null: one per GPU, or per machine without GPUs", shapes="", ge=1
+        None, "ray: number of workers; null: one per GPU, or per machine without GPUs", shapes="", ge=1
     )
 
     @field_validator("address")
@@ -167,23 +165,27 @@ class ServerSettings(Section):
 
     api_key_env: VariableName | None = setting(
         None,
-        "environment variable with the key; null: OPENAI_API_KEY for OpenAI, else none",
+        "environment variable with the API key; null: OPENAI_API_KEY for OpenAI, else none",
         shapes="",
         repr=False,
     )
-    concurrency: int = setting(8, "requests at once", shapes="", ge=1, le=1024)
+    concurrency: int = setting(8, "simultaneous requests", shapes="", ge=1, le=1024)
     timeout: float = setting(60.0, "seconds to wait for an answer", shapes="", gt=0, strict=False)
-    requests_per_minute: float | None = setting(None, "most requests a minute", shapes="", gt=0, strict=False)
-    tokens_per_minute: float | None = setting(None, "most tokens a minute", shapes="", gt=0, strict=False)
+    requests_per_minute: float | None = setting(
+        None, "maximum requests per minute", shapes="", gt=0, strict=False
+    )
+    tokens_per_minute: float | None = setting(
+        None, "maximum tokens per minute", shapes="", gt=0, strict=False
+    )
 
 
 class EncodingServerSettings(ServerSettings):
     """How a server of vectors or scores may be asked."""
 
-    batch_tokens: int = setting(8192, "most tokens of a request, estimated from bytes", shapes="", ge=1)
+    batch_tokens: int = setting(8192, "maximum tokens per request, estimated from bytes", shapes="", ge=1)
     changed: Literal["stop", "warn", "ignore"] = setting(
-        "stop", "if the server no longer answers what is stored; ignore: do not ask", shapes=""
+        "stop", "action if the served model has changed; ignore: do not check", shapes=""
     )
     price_per_million_tokens: float | None = setting(
-        None, "price of 1,000,000 tokens, in any currency", shapes="", ge=0, strict=False
+        None, "price per million tokens, in any currency", shapes="", ge=0, strict=False
     )

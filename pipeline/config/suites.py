@@ -172,7 +172,7 @@ class CollectionsSettings(ManySettings):
 
     source: Literal["collections"] = DataSettings.narrowed("source", "collections")
     collections: dict[CollectionName, Annotated[DataSettings, SOURCES]] = setting(
-        ..., "the section `data` of each collection, by its name", shapes="", min_length=1
+        ..., "a section `data` per collection, by name", shapes="", min_length=1
     )
 
     @property
@@ -187,7 +187,7 @@ class SuiteSettings(ManySettings):
     """A suite: several collections, listed in a file."""
 
     source: Literal["suite"] = DataSettings.narrowed("source", "suite")
-    suite: PathOrId = setting(..., "name of a list in the package, or the path of a file", shapes="")
+    suite: PathOrId = setting(..., "name of a built-in suite, or path of a suite file", shapes="")
 
     @model_validator(mode="after")
     def _exists(self) -> Self:
