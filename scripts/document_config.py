@@ -25,12 +25,11 @@ HEAD = """# Configuration
 One YAML file defines one benchmark, or several by [`sweep` or `model.prompts`](compare.md).
 `--set search.top_k=100` changes a setting for one run. Unknown settings are refused. Paths in the file are
 relative to its folder; `cache`, `output` and paths in `--set` are relative to the working directory.
-`benchmarco schema` prints all settings as JSON Schema, for editors.
+`benchmarco schema` prints all settings as JSON Schema.
 
 In parentheses: the default, then the other values. *Recomputes* names the stages that a change recomputes,
 with all that depend on them; without it, no result changes. If `data` changes but not its passages, their
-vectors are reused. Settings of another source or backend are refused, except with their default. Retrievers
-in `fuse.of` are numbered from 1: `--set fuse.of.2.model.precision=bf16`.
+vectors are reused. Settings of another source or backend are refused, except with their default.
 """
 PAGES = {
     "data": "[Collections](data.md)",
@@ -100,7 +99,7 @@ def page() -> str:
             classes = {kind: kinds[kind] for kind in kinds} if kinds else {"": model}
             about = f"{first_line(model)} See {PAGES[name]}." if name in PAGES else first_line(model)
             parts += [f"\n## `{name}`\n{about}\n", *lists(name, classes, kinds)]
-    parts += ["\n## Servers\nFor `model` and `rerank` with backend `http`; the first five for `judge` too.\n"]
+    parts += ["\n## Servers\nFor `http` in `model` and `rerank`; the first five for `judge` too.\n"]
     return HEAD + "".join(parts) + items({key: row(key, {"": SERVERS[key]}) for key in SERVERS})
 
 
