@@ -139,7 +139,7 @@ class DataSettings(Section):
 class LocatedSettings(DataSettings):
     """Where the files of a collection are, and which of its judgments are used."""
 
-    path: PathOrId = setting(..., "folder, or id of a dataset on the hub", names="data")
+    path: PathOrId = setting(..., "folder of the collection, or a dataset id on the hub", names="data")
     split: str = setting("test", "split of the judgments or rows", names="data")
 
 
@@ -166,14 +166,14 @@ class MsMarcoSettings(LocatedSettings):
     """MS MARCO's own files."""
 
     source: Literal["msmarco"] = DataSettings.narrowed("source", "msmarco")
-    path: LocalPath = LocatedSettings.narrowed("path", doc="folder")
+    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
 
 
 class FlagFolderSettings(LocatedSettings):
     """FlagEmbedding's evaluation layout."""
 
     source: Literal["flag"] = DataSettings.narrowed("source", "flag")
-    path: LocalPath = LocatedSettings.narrowed("path", doc="folder")
+    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
 
 
 class TableSettings(DataSettings):

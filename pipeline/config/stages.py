@@ -34,7 +34,7 @@ class IndexConfig(Section):
 class SearchConfig(Section):
     """How the index is searched."""
 
-    top_k: int = setting(1000, "passages to retrieve per query", shapes="search fuse", ge=1)
+    top_k: int = setting(1000, "passages kept per query", shapes="search fuse", ge=1)
     batch_size: int = setting(256, "queries per batch in an approximate index", shapes="", ge=1)
     memory_mb: int | None = setting(
         None,
