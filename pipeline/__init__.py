@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import compare
     from pipeline.config.files import load_config, load_configs
     from pipeline.core.errors import InputError
-    from pipeline.data.given import write_collection
+    from pipeline.formats.given import write_collection
     from pipeline.metrics.names import register_measure
 
     __version__: str
@@ -60,7 +60,7 @@ _HOMES = {
     "run_benchmark": "api",
     "run_benchmarks": "api",
     "verify": "api",
-    "write_collection": "data.given",
+    "write_collection": "formats.given",
 }
 
 for _name in ("HF_HUB_DISABLE_TELEMETRY", "DISABLE_TELEMETRY", "DO_NOT_TRACK"):

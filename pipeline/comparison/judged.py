@@ -32,7 +32,7 @@ from pipeline.comparison.decide import (
 from pipeline.comparison.inputs import Given
 from pipeline.comparison.pool import pair_keys, rows_of_pairs
 from pipeline.config import Config
-from pipeline.config.judge import JudgeSettings
+from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Progress, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels

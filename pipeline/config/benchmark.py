@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from pydantic import model_validator
 
 from pipeline.config.data import ChunkSettings, DataSettings
-from pipeline.config.judge import JudgeSettings
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
 from pipeline.config.settings import HomePath, RunsModel, Section, setting
@@ -19,6 +18,7 @@ from pipeline.config.stages import (
     EvaluateConfig,
     ExpectedScore,
     IndexConfig,
+    JudgeSettings,
     SearchConfig,
 )
 from pipeline.config.suites import DATA, ManySettings, PlainName, Suite, SuiteCollection

@@ -8,7 +8,7 @@ from typing import Protocol
 from pipeline.config import DataSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.data.sources import catalogue, folders, layouts, positives, tabular
+from pipeline.data.sources import catalogue, folders, layouts, positives
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch
 
@@ -45,7 +45,7 @@ OPENERS: dict[str, Callable[..., Source]] = {
     "beir": layouts.open_beir,
     "msmarco": folders.open_folder,
     "flag": folders.open_folder,
-    "table": tabular.open_table,
+    "table": folders.open_table,
     "hub": positives.open_positives,
     "ir_datasets": catalogue.open_catalogue,
     "air-bench": layouts.open_air_bench,

@@ -18,10 +18,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipeline.config.judge import JudgeSettings
 from pipeline.config.model import HttpSettings
 from pipeline.config.rerank import HttpRerankSettings
-from pipeline.config.stages import OPENAI, TEXTS, ServerSettings
+from pipeline.config.stages import OPENAI, TEXTS, JudgeSettings, ServerSettings
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.records import JsonObject

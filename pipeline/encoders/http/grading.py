@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
-from pipeline.config.judge import JudgeSettings
+from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.config.judge import JudgeSettings
+from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, Float32, JsonObject
