@@ -39,7 +39,7 @@ from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
-from pipeline.metrics import betting, power, resampling, statistics
+from pipeline.metrics import betting, paired, resampling, statistics
 from pipeline.metrics.prediction_powered import sharpen
 from pipeline.metrics.statistics import ONE, estimate
 
@@ -353,8 +353,8 @@ def simulate_needed(samples: int) -> None:
             found = draw(1, 43)[0]
             found += shift - found.mean()
             effect = (found.mean() + margin) / found.std(ddof=1)
-            formula = int(power.solve_power(effect, np.nan, alpha))
-            named = int(power.queries_to_decide([found[:, None]], margin, alpha))
+            formula = int(paired.solve_power(effect, np.nan, alpha))
+            named = int(paired.queries_to_decide([found[:, None]], margin, alpha))
             if named <= len(found):
                 continue  # with so many the gate would have decided
             drawn = [random.choice(found, (number, samples)) for number in (formula, named)]

@@ -19,8 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, JsonObject
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, no_interval, table_of
 from pipeline.metrics.betting import Bets, BetsInOrder
-from pipeline.metrics.paired import holm, paired_differences
-from pipeline.metrics.power import queries_to_decide
+from pipeline.metrics.paired import holm, paired_differences, queries_to_decide
 from pipeline.metrics.resampling import noninferiority
 from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata, estimate
 from pipeline.results.tables import NO_MACRO_INTERVAL, slice_notes

@@ -38,10 +38,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
 from pipeline.encoders.http.grading import GradeLog, ask, tokens_of_pairs
-from pipeline.metrics.agreement import Agreement, agreement
 from pipeline.metrics.betting import BetsInOrder
 from pipeline.metrics.names import Measure
-from pipeline.metrics.prediction_powered import Sharpened, no_interval, sharpen, t_reach
+from pipeline.metrics.prediction_powered import Agreement, Sharpened, agreement, no_interval, sharpen, t_reach
 from pipeline.metrics.statistics import CONFIDENCE
 
 UNBOUNDED = ("cg", "dcg")  # measures that may exceed 1

@@ -11,8 +11,7 @@ import numpy as np
 from pipeline.comparison import Correction
 from pipeline.comparison.inputs import Places
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.paired import LEVEL, SAME, holm, larger_p, paired_differences
-from pipeline.metrics.power import solve_power
+from pipeline.metrics.paired import LEVEL, SAME, holm, larger_p, paired_differences, solve_power
 from pipeline.metrics.resampling import equivalence, randomize, resampled_means
 from pipeline.metrics.statistics import (
     CONFIDENCE,

@@ -22,8 +22,7 @@ from comparison.made import benchmarco, document, read_table, said, write_table
 
 from pipeline.comparison.decide import open_rankings, read_labels
 from pipeline.encoders.http.grading import read_grade
-from pipeline.metrics.agreement import agreement
-from pipeline.metrics.prediction_powered import sharpen
+from pipeline.metrics.prediction_powered import agreement, sharpen
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from pipeline.metrics.paired import (
     difference_tests,
     holm,
     smallest_shown,
+    solve_power,
 )
-from pipeline.metrics.power import solve_power
 from pipeline.metrics.resampling import (
     PERMUTATIONS,
     Randomized,
