@@ -19,12 +19,12 @@ from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import Outcome, Run, finish, prepare, run_each
 
 if TYPE_CHECKING:
-    from pipeline.comparison.verify import Verification
     from pipeline.data.description import TokenCounter
     from pipeline.formats.given import Given
     from pipeline.metrics.evaluation import Evaluation
     from pipeline.run.forecast import Forecast
     from pipeline.run.reproduction import Reproduction
+    from pipeline.run.verification import Verification
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from pipeline.cli import about, cache, exchange, running, scoring, verifying
+from pipeline.cli import about, exchange, running, scoring
 from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams
 from pipeline.core import removed
 
@@ -57,7 +57,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "pool": (exchange.pool, "results/A results/B --output pool.tsv --depth 10"),
     "judge": (exchange.judge, "mine.yaml results/A results/B --labels pool.tsv"),
     "reproduce": (exchange.reproduce, "results/A"),
-    "verify": (verifying.verify, "mine.yaml --expected SciFact.json"),
+    "verify": (scoring.verify, "mine.yaml --expected SciFact.json"),
     "report": (scoring.report, "results/A --html page.html"),
     "fuse": (exchange.fuse, "a.trec b.trec --output fused.trec --method rrf"),
     "example": (about.example, "> mine.yaml"),
@@ -68,9 +68,9 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
 RESUMED = ("run", "verify", "judge")
 """Commands that keep what they finished before an interrupt."""
 CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
-    "list": (cache.list_artifacts, ""),
-    "verify": (cache.verify, "--cache indexes"),
-    "prune": (cache.prune, "--older-than 30d --yes"),
+    "list": (about.list_artifacts, ""),
+    "verify": (about.verify_artifacts, "--cache indexes"),
+    "prune": (about.prune, "--older-than 30d --yes"),
 }
 
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}

@@ -202,6 +202,13 @@ class _Lines:
             print(f"benchmarco: {meter}", file=sys.stderr, flush=True)
 
 
+def end_with(code: int) -> None:
+    """End a command with an exit code, once all is printed; 0 goes on."""
+    if code:
+        sys.stdout.flush()
+        raise typer.Exit(code)
+
+
 def show(*parts: Table | Text) -> None:
     """Print tables on stdout, no wider than the terminal, each with its notes below it.
 

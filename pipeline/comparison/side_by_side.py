@@ -19,8 +19,7 @@ from pipeline.comparison import Correction, tables
 from pipeline.comparison.churn import Churn, compare_rankings
 from pipeline.comparison.inputs import Given, check, most_lost, notes_of, read_all, shared_values
 from pipeline.comparison.pairs import Pair, compare_pairs
-from pipeline.comparison.tables import Entry
-from pipeline.comparison.verdict import verdict
+from pipeline.comparison.tables import Entry, verdict
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Cost, Section
 from pipeline.core.records import Float64, JsonObject

@@ -137,15 +137,18 @@ def judge(
     )
 
 
-def cells_of(config: Config, means: Mapping[str, float]) -> list[Cell]:
-    """The verdict on each score of the config's own `expected`."""
-    name = collection_name(config)
-    return [
-        judge(each, means.get(measure), reason, config.label, name)
-        for each in config.expected
-        for measure in [str(parse_measure(each.measure))]
-        for reason in [not_comparable(config, parse_measure(measure), "")]
-    ]
+def cells_of(config: Config, means: Mapping[str, float], absent: str = "") -> list[Cell]:
+    """The verdict on each score of the config's own `expected`.
+
+    `absent` says why a measure without a mean cannot be compared, with {} for its name.
+    """
+    cells, name = [], collection_name(config)
+    for each in config.expected:
+        measure = parse_measure(each.measure)
+        got, reason = means.get(str(measure)), not_comparable(config, measure, "")
+        reason = reason or (absent.format(measure) if got is None else "")
+        cells.append(judge(each, got, reason, config.label, name))
+    return cells
 
 
 def collection_name(config: Config) -> str:

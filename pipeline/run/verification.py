@@ -1,4 +1,7 @@
-"""Verification: benchmarks are run with what is published of them."""
+"""Whether published scores are reproduced: of a config that is run, a finished result, or a TREC run.
+
+verify_run(Path("run.trec"), Path("qrels.tsv"), read_published(Path("cacm.yaml"))).verdict
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,239 @@ import time
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
-from pipeline.comparison.verify import Verification, cells_of_results, expected_of, some, verify_run
 from pipeline.config import Config, of_each_collection
 from pipeline.config.files import load_configs, make_config, refuse_unasked, with_overrides
 from pipeline.core.display import Progress
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import SUITE_FILE
+from pipeline.core.records import JsonObject
+from pipeline.core.table import Column, Displayed, FilledColumn, Table, html_page, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
-from pipeline.results.folder import METRICS
-from pipeline.results.published import Cell, Published, cells_of, judge, read_published
+from pipeline.metrics.evaluation import evaluate_files
+from pipeline.metrics.names import parse_measure
+from pipeline.results.exchange import task_of
+from pipeline.results.folder import METRICS, SavedResult
+from pipeline.results.published import (
+    Cell,
+    Published,
+    Tried,
+    Verdict,
+    cells_of,
+    chosen,
+    collection_name,
+    judge,
+    not_comparable,
+    read_published,
+)
+from pipeline.results.suite_folder import read_suite_result
+from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.causes import explain
 from pipeline.run.evidence import Evidence, evidence_of
 from pipeline.run.running import prepare, run_each
 from pipeline.storage.whole_files import MANIFEST
+
+EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
+TREC_DEPTH = 1000
+"""Hits of a query that a published measure without a cutoff is taken to see: trec_eval's usual input."""
+Found = TypeVar("Found")
+TRIED = 10
+"""Changes that a table lists."""
+ABSENT = "the result has no {}: add it to evaluate.measures and run again"
+
+
+@dataclass(frozen=True, repr=False)
+class Verification(Displayed):
+    """The verdicts on published scores.
+
+    Attributes:
+        command: The command line that prints this; empty if it was asked for in Python.
+    """
+
+    cells: list[Cell]
+    command: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst: not reproduced, then not comparable, then not run."""
+        found = {cell.verdict for cell in self.cells}
+        order: tuple[Verdict, ...] = ("not reproduced", "not comparable", "not run")
+        return next((each for each in order if each in found), "reproduced")
+
+    def json(self) -> JsonObject:
+        """The document that `verify --json` prints."""
+        return {
+            "cells": [
+                cell.model_dump(mode="json", exclude=None if cell.why is not None else {"why", "not_tried"})
+                for cell in self.cells
+            ],
+            "verdict": self.verdict,
+            "command": self.command,
+            **_today(),
+        }
+
+    def tables(self) -> list[Table]:
+        """A published score a row; then what explains those that are not reproduced."""
+        made = "{date}, benchmarco {version}".format(**_today())
+        notes = [f"{made}: {self.command}" if self.command else made]
+        return [published_table(self.cells, notes=notes), *self._why()]
+
+    def _why(self) -> list[Table]:
+        """For the scores that were explained together, the changes that were tried."""
+        together: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in self.cells:
+            if cell.why:
+                place = (cell.model, cell.collection, *(each.change for each in cell.why))
+                together.setdefault(place, []).append(cell)
+        return [_tried_table(cells, len(together) > 1) for cells in together.values()]
+
+    def page(self) -> str:
+        """The tables as an HTML page of their own."""
+        return html_page("Published scores", self.tables())
+
+
+def _today() -> dict[str, str]:
+    """The date, and the version of this package."""
+    return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "version": metadata.version("benchmarco")}
+
+
+def _tried_table(cells: Sequence[Cell], named: bool) -> Table:
+    """The changes that were tried for scores of one model and collection, by what they make of the worst.
+
+    Notes name the scores that another change explains, or none. `named` says to name the collection too.
+    """
+    worst = max(cells, key=lambda each: abs(each.difference or 0))
+    why = worst.why or ()
+    columns: list[FilledColumn] = [
+        (Column("change"), [each.change for each in why[:TRIED]]),
+        (Column("got", "right", "never"), [score_figure(each.got, worst) for each in why[:TRIED]]),
+        (Column("difference", "right", "never", form="+.4f"), [each.difference for each in why[:TRIED]]),
+    ]
+    first = _explaining(worst)
+    others = [each for each in cells if each is not worst]
+    apart = [each for each in others if _change(_explaining(each)) != _change(first)]
+    notes = [f"{_explained(each, _explaining(each))}." for each in apart]
+    if why[TRIED:]:
+        notes.append(f"Tried as well, further away: {', '.join(each.change for each in why[TRIED:])}.")
+    if worst.not_tried:
+        notes.append(f"Not tried for lack of time: {', '.join(worst.not_tried)}.")
+    place = f"{worst.model} on {worst.collection}, " if named else ""
+    return table_of(place + _explained(worst, first), columns, notes)
+
+
+def _explaining(cell: Cell) -> Tried | None:
+    """The change that explains a score: that nearest to all scores, or else the nearest to this one."""
+    first, *others = cell.why or ()
+    ordered = [first, *sorted(others, key=lambda each: abs(each.difference))]
+    return next((each for each in ordered if abs(each.difference) <= cell.tolerance), None)
+
+
+def _change(tried: Tried | None) -> str:
+    return tried.change if tried else ""
+
+
+def _explained(cell: Cell, tried: Tried | None) -> str:
+    if tried is None:
+        return f"{cell.measure}: nothing that was tried explains it"
+    found = f"difference {abs(tried.difference):.4f} instead of {abs(cell.difference or 0):.4f}"
+    return f"{cell.measure}: explained by {tried.change} ({found})"
+
+
+def expected_of(
+    config: Config, published: Sequence[Published], in_suite: bool = False
+) -> tuple[Config, list[Cell]]:
+    """A config of one collection with what is published of it, and the scores that cannot be compared.
+
+    Of a collection in a suite, only scores under its name are taken, and there may be none.
+    """
+    names = [config.name.rpartition("/")[2], collection_name(config)]
+    task = task_of(config.data.model_dump(mode="json"))
+    names += [task[0].task] if task else []
+    models = [config.label, config.made_by, config.name]
+    split = str(getattr(config.data, "split", ""))
+    cells, scores = [], [*config.expected]
+    for each in chosen(published, models, names, split, in_suite):
+        reason = not_comparable(config, parse_measure(each.measure), each.split)
+        if reason:
+            cells.append(judge(each.score, None, reason, config.label, collection_name(config)))
+        elif each.score not in scores:  # a result of `verify` has those that it was compared with
+            scores.append(each.score)
+    if published and not cells and not scores and not in_suite:
+        found = sorted({f"{each.model} on {each.collection}" for each in published})
+        raise InputError(
+            f"no published score is of {config.label} on {names[-1]}",
+            allowed="; ".join(found[:5]) + ("; ..." if len(found) > 5 else ""),
+            fix="give another file, or rename the benchmark or its collection",
+        )
+    return config.model_copy(update={"expected": tuple(scores)}), cells
+
+
+def cells_of_results(folder: Path, published: Sequence[Published]) -> list[tuple[SavedResult, list[Cell]]]:
+    """The verdicts on the scores of a result folder: for each collection its result and cells."""
+    found = []
+    for name, result in read_suite_result(folder).results.items():
+        config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST)
+        if name:
+            config = config.model_copy(update={"name": name})
+        config, others = expected_of(config, published, in_suite=bool(name))
+        found.append((result, cells_of(config, result.record.metrics, ABSENT) + others))
+    some([cell for _, cells in found for cell in cells], str(folder))
+    return found
+
+
+def verify_run(
+    run: Path, qrels: Path, published: Sequence[Published], ignore_identical_ids: bool = False
+) -> Verification:
+    """Compare the scores of a TREC run.
+
+    A measure that needs more hits than the run has is not comparable: one without a cutoff needs as many as
+    trec_eval is usually given.
+    """
+    for attribute in ("model", "collection"):
+        names = sorted({getattr(each, attribute) for each in published})
+        if len(names) > 1:
+            published = chosen(published, [run.name.partition(".")[0], run.parent.name], [qrels.stem])
+            if len({getattr(each, attribute) for each in published}) == 1:
+                continue
+            raise InputError(
+                f"the published scores are of {len(names)} {attribute}s: {', '.join(names[:10])}",
+                allowed="those of one run",
+                fix="give a CSV file with the lines that are meant",
+            )
+    measures = [parse_measure(each.measure) for each in published]
+    scored = evaluate_files(qrels, run, list(dict.fromkeys(measures)), ignore_identical_ids)
+    depth = _depth(run)
+    cells = []
+    for each, measure in zip(published, measures, strict=True):
+        deeper = (measure.cutoff or TREC_DEPTH) > depth
+        reason = f"the run holds at most {depth:,} hits of a query" if deeper else ""
+        got = scored.mean_by_measure[str(measure)]
+        cells.append(judge(each.score, got, reason, each.model or run.name, each.collection or qrels.stem))
+    return Verification([*some(cells, str(run))])
+
+
+def _depth(run: Path) -> int:
+    """The length of the longest ranking of a run."""
+    import numpy as np
+
+    return int(np.bincount(read_run(run).queries).max())
+
+
+def some(found: Sequence[Found], where: str) -> Sequence[Found]:
+    """What was found."""
+    if not found:
+        raise InputError(
+            f"{where}: no published score to compare with",
+            allowed="scores from --expected FILE, or the section 'expected' of a config",
+            fix="add --expected FILE",
+        )
+    return found
 
 
 @dataclass

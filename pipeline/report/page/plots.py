@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import figure
 from pipeline.core.table import Table
@@ -166,6 +167,21 @@ def table_plots(comparison: Comparison, table: Table) -> Iterator[Plot]:
             yield Plot(svg, f"{upwards} against {across}{bars}.")
 
 
+def forest_plot(measure: str, pair: Pair) -> Plot:
+    """The difference on each collection and that of the macro mean, with their intervals."""
+    rows: list[ForestRow] = [
+        (each.collection, each.difference, each.ci_low, each.ci_high) for each in pair.collections
+    ]
+    rows.append(("macro mean", pair.difference, pair.ci_low, pair.ci_high))
+    figures = "; ".join(
+        f"{name} {figure(value, '+.4f')} {figure((low, high), '+.4f')}".rstrip()
+        for name, value, low, high in rows
+    )
+    title = f"{pair.a} - {pair.b}, {measure}: {figures}"
+    caption = f"{pair.a} - {pair.b}: differences in {measure} with their 95% intervals, each by itself."
+    return Plot(draw_forest(rows, f"{pair.a} {pair.b} {measure}", title), caption)
+
+
 def draw_curves(lines: Sequence[Curve], measure: str, title: str) -> str:
     """A measure by cutoff with one line per result, as an `<svg>` element."""
     hidden = [any(_same(line, above) for above in lines[number + 1 :]) for number, line in enumerate(lines)]
@@ -257,14 +273,11 @@ def result_style(number: int) -> dict[str, Any]:
 def _svg(
     draw: Callable[[Axes], Handles], names: Sequence[str], salt: str, title: str, height: float = 2.7
 ) -> str:
-    """Draw one plot with its legend below.
+    """Draw one plot with its legend below; `height` is in inches, without the legend.
 
-    Args:
-        draw: Draws into the axes and returns what it drew, one artist per result.
-        names: Names of the results for the legend; Matplotlib leaves out names that begin with "_".
-        salt: Makes the ids in the SVG reproducible, and different from those of other plots.
-        title: Description of the plot for screen readers.
-        height: In inches, without the legend.
+    `draw` returns what it drew, one artist per result, whose `names` the legend has; Matplotlib leaves out
+    names that begin with "_". `salt` makes the ids in the SVG reproducible, and different from those of other
+    plots; `title` describes the plot for screen readers.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure

@@ -11,20 +11,21 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.comparison.tables import each_collection, leaderboard, pair_table
+from pipeline.comparison.tables import each_collection, enumerated, leaderboard, pair_table
 from pipeline.core import display, machine
 from pipeline.core.records import JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
-from pipeline.report.page import plots, sentences
-from pipeline.report.page.queries import QueryData, read_query_data
+from pipeline.report.page import plots
+from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
 from pipeline.results.tables import published_table, section_tables, time_table
+from pipeline.run.reproduction import compared_settings
 from pipeline.storage import whole_files
 
 if TYPE_CHECKING:
@@ -36,12 +37,7 @@ MOST_PLOTS = 12
 
 
 def write_page(comparison: Comparison, file: Path) -> None:
-    """Write the report.
-
-    Args:
-        comparison: One result or several, of one collection or of a suite.
-        file: The file to write; it is replaced as a whole.
-    """
+    """Write the report of one result or several, of one collection or of a suite; `file` is replaced."""
     whole_files.write_whole(file, render_page(comparison).encode())
 
 
@@ -59,7 +55,7 @@ def render_page(comparison: Comparison) -> str:
         | _quality_section(comparison, data)
         | {"before": before, "after": after}
         | _cost_section(comparison)
-        | sentences.provenance_section(comparison)
+        | _provenance_section(comparison)
         | {
             "comparison": comparison,
             "measure": comparison.measure,
@@ -161,11 +157,11 @@ def _frame(
     }
     return {
         "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {comparison.measure}",
-        "summary": sentences.summary(comparison),
-        "facts": sentences.facts(comparison),
+        "summary": _summary(comparison),
+        "facts": facts(comparison),
         "notes": [note + "." for note in comparison.notes] + data.notes,
         "sections": {target: heading for target, heading in sections.items() if heading},
-        "guide": sentences.guide(comparison, data),
+        "guide": _guide(comparison, data),
         "version": machine.versions().get("benchmarco", ""),
     }
 
@@ -255,7 +251,7 @@ def _suite_context(comparison: Comparison) -> JsonObject:
     marks = [[numbers[pair.a], numbers[pair.b]] for pair in pairs]
     return {
         "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {measure}",
-        "summary": sentences.summary(comparison),
+        "summary": _summary(comparison),
         "facts": [("suite of", size), ("queries", f"{results[0].queries:,}"), ("measure", measure)],
         "notes": [f"{note}." for note in comparison.notes],
         "board": table_of(
@@ -270,7 +266,7 @@ def _suite_context(comparison: Comparison) -> JsonObject:
         "measures": list(_measure_tables(comparison)),
         "published": _published_parts(comparison),
         "result_marks": [[number] for number in range(len(results))],
-        "plots": [_forest(measure, pair) for pair in pairs[:MOST_PLOTS]],
+        "plots": [plots.forest_plot(measure, pair) for pair in pairs[:MOST_PLOTS]],
         "configs": [  # that of the first collection, from which others differ in their data alone
             (f"{entry.name}, {comparison.collections[0]}", _indented(source.manifest.config))
             for entry, source in zip(results, comparison.sources, strict=True)
@@ -291,21 +287,6 @@ def _measure_tables(comparison: Comparison) -> Iterator[Table]:
             means = [float(each.values[:, each.measures.index(measure)].mean()) for each in results]
             columns.append((Column(measure, "right"), means))
         yield table_of(entry.name, columns)
-
-
-def _forest(measure: str, pair: Pair) -> plots.Plot:
-    """The difference on each collection and that of the macro mean, with their intervals."""
-    rows: list[plots.ForestRow] = [
-        (each.collection, each.difference, each.ci_low, each.ci_high) for each in pair.collections
-    ]
-    rows.append(("macro mean", pair.difference, pair.ci_low, pair.ci_high))
-    figures = "; ".join(
-        f"{name} {display.figure(value, '+.4f')} {display.figure((low, high), '+.4f')}".rstrip()
-        for name, value, low, high in rows
-    )
-    title = f"{pair.a} - {pair.b}, {measure}: {figures}"
-    caption = f"{pair.a} - {pair.b}: differences in {measure} with their 95% intervals, each by itself."
-    return plots.Plot(plots.draw_forest(rows, f"{pair.a} {pair.b} {measure}", title), caption)
 
 
 def _breakable(label: str) -> str:
@@ -330,3 +311,95 @@ def _markup(text: str) -> Markup:
     from markupsafe import Markup
 
     return Markup(text)
+
+
+def _summary(comparison: Comparison) -> str:
+    """The verdict as a sentence, and for how many pairs it is corrected: one pair's interval may differ."""
+    pairs = len(comparison.pairs)
+    return f"{comparison.verdict}." + (f" Corrected for {pairs} pairs." if pairs > 1 else "")
+
+
+def facts(comparison: Comparison) -> list[tuple[str, str]]:
+    """Collection, sizes, measure and hardware, as terms and values."""
+    first = comparison.sources[0]
+    data = first.manifest.config.get("data", {})
+    folder = str(data.get("path") or "").rstrip("/").rpartition("/")[2]
+    passages = sorted({source.record.passages for source in comparison.sources})
+    hardware = first.record.stage("passages").hardware or first.manifest.hardware
+    cores = hardware.cores or "?"
+    processor = f"{hardware.cpu}, {cores} core{'' if cores == 1 else 's'}"
+    gpus = Counter(hardware.gpus)
+    days = sorted({source.manifest.day for source in comparison.sources} - {""})
+    values = {
+        "collection": folder or ("sample" if data.get("source") == "sample" else ""),
+        "queries": f"{len(comparison.query_ids):,}",
+        "passages": " to ".join(f"{number:,}" for number in dict.fromkeys((passages[0], passages[-1]))),
+        "measure": comparison.measure,
+        **_model_settings(comparison),
+        "processor": processor if hardware.found() else "",
+        "GPU": ", ".join(f"{number} × {name}" for name, number in gpus.items()),
+        "run on": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
+    }
+    return [(term, value) for term, value in values.items() if value]
+
+
+def _model_settings(comparison: Comparison) -> dict[str, str]:
+    """By setting of the models what was used and where it came from, for each result where they differ."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for source in comparison.sources:
+        for model in source.manifest.models:
+            for name, used in model.settings.items():
+                value = f"“{used.value}”" if "instruction" in name and used.value else used.value or "none"
+                results = found.setdefault(name, {}).setdefault(f"{value} ({used.source})", [])
+                if source.record.name not in results:
+                    results.append(source.record.name)
+    return {
+        name: "; ".join(
+            value if len(results) == len(comparison.sources) else f"{enumerated(results)}: {value}"
+            for value, results in values.items()
+        )
+        for name, values in found.items()
+    }
+
+
+def _guide(comparison: Comparison, data: QueryData) -> str:
+    """How to read the list of queries."""
+    if not data.selected:
+        return "Only ids and values of queries are shown, because the collection is not in the cache."
+    level = relevance_level(comparison)
+    sentences = [
+        "Open a query to see its top passages, the relevant passages outside the top, and an explanation.",
+        f"Passages of grade {level} or higher count as relevant.",
+    ]
+    if len(data.selected) < len(comparison.query_ids):
+        several = len(comparison.results) > 1
+        which = "where results differ most or score lowest" if several else "with the lowest values"
+        sentences.append(f"This file holds the passages of {len(data.selected)} queries, those {which}.")
+    sentences.append(f"Passages are cut at {PASSAGE_LENGTH} characters.")
+    return " ".join(sentences)
+
+
+def _provenance_section(comparison: Comparison) -> JsonObject:
+    """Settings that differ, artifact keys, versions and whole configs."""
+    manifests = [source.manifest for source in comparison.sources]
+    configs = [manifest.config for manifest in manifests]
+    settings = [compared_settings(config) for config in configs]
+    keys = [{row.stage: row.key for row in source.record.all_stages} for source in comparison.sources]
+    versions = _grid([manifest.versions | manifest.hardware.found() for manifest in manifests])
+    return {
+        "settings": [row for row in _grid(settings) if not row["same"]],
+        "keys": _grid(keys, short=12),
+        "versions": [row for row in versions if not row["same"]],
+        "shared": [row for row in versions if row["same"]],
+        "configs": list(map(_indented, configs)),
+    }
+
+
+def _grid(columns: Sequence[Mapping[str, object]], short: int | None = None) -> list[JsonObject]:
+    """A row for each key of any column, and a cell for each column, cut to `short` characters."""
+    rows = []
+    for label in dict.fromkeys(key for column in columns for key in column):
+        texts = [display.as_text(column[label]) if label in column else "" for column in columns]
+        cells = [{"text": text[:short], "whole": text if short else ""} for text in texts]
+        rows.append({"label": label, "cells": cells, "same": len(set(texts)) == 1})
+    return rows

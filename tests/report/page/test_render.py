@@ -21,8 +21,7 @@ from pipeline import compare, load_config, run_benchmark
 from pipeline.report.page import queries
 from pipeline.report.page.plots import Curve, SpeedPoint, draw_curves, draw_speeds, result_style
 from pipeline.report.page.queries import Hit, explain_query, read_query_data, select_queries
-from pipeline.report.page.render import render_page
-from pipeline.report.page.sentences import facts
+from pipeline.report.page.render import facts, render_page
 from pipeline.results.folder import read_result
 from pipeline.results.records import Metrics
 from pipeline.results.suite_folder import SavedSuite
