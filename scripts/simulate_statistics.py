@@ -14,7 +14,6 @@ by t alone, by default and with `--guarantee`.
 `real` does all that to rows of real systems, drawn with replacement; it needs `--rows QRELS RUN RUN…`, which
 may be repeated, one for each collection.
 `needed` takes the number of queries that an undecided gate names, and counts how often so many decide.
-`equivalence` tests runs that differ by exactly the margin, and runs that are equally good, for equivalence.
 `judge` compares pairs of systems by few human labels and a judge's labels of all queries: what intervals hold
 and how narrow they are, false winners where one stops at any time, and pairs that need not be judged; of
 generated passages and, with `--rows`, of real ones.
@@ -34,7 +33,6 @@ from scipy.special import stdtrit
 
 path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.comparison import Correction
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
 from pipeline.formats.judgments import read_qrels
@@ -200,9 +198,7 @@ def simulate_tests(samples: int) -> None:
 
 def _comparison(values: Float64, pairs: list[tuple[int, int]], truth: Float64) -> list[bool]:
     """Whether a false difference is shown by the t-test, Holm, MaxT, both; whether all intervals hold."""
-    tested = compare_pairs(
-        [str(run) for run in range(values.shape[1])], {"": values}, [values], ONE, pairs, Correction.both
-    )
+    tested = compare_pairs([str(run) for run in range(values.shape[1])], {"": values}, [values], ONE, pairs)
     return _false(tested, truth)
 
 
@@ -353,7 +349,7 @@ def simulate_needed(samples: int) -> None:
             found = draw(1, 43)[0]
             found += shift - found.mean()
             effect = (found.mean() + margin) / found.std(ddof=1)
-            formula = int(paired.solve_power(effect, np.nan, alpha))
+            formula = int(paired.queries_needed(effect, alpha))
             named = int(paired.queries_to_decide([found[:, None]], margin, alpha))
             if named <= len(found):
                 continue  # with so many the gate would have decided
@@ -364,23 +360,6 @@ def simulate_needed(samples: int) -> None:
             ]
             powers = " | ".join(_percent(one < alpha) for one in p)
             print(f"| {name}, mean {shift} | {formula:,} | {named:,} | {powers} |", flush=True)
-
-
-def simulate_equivalence(samples: int) -> None:
-    """Print how often, in percent, differences are shown to be within a margin of 0.01.
-
-    They are a fifth of those that are gated: of runs that are nearly the same.
-    """
-    resampling.RESAMPLES = 999
-    margin, alpha = MARGIN, ALPHA
-    print("| differences | queries | 0.01 below | 0.01 above | equal |")
-    print("|---|---:|---:|---:|---:|")
-    for name, draw in {**DIFFERENCES, "7 of 8 ties": few_differ}.items():
-        for n_queries in (43, 200, 7000):
-            count = samples if n_queries <= 200 else max(samples // 2, 1)
-            drawn = draw(count, n_queries).T / 5
-            shown = [resampling.equivalence([drawn + by], margin) < alpha for by in (-margin, margin, 0)]
-            print(f"| {name} | {n_queries:,} | {' | '.join(map(_percent, shown))} |", flush=True)
 
 
 SUITES: dict[str, tuple[int, ...]] = {
@@ -456,7 +435,7 @@ def _simulate_suite_tests(samples: int) -> None:
                 weights = np.full(len(strata), 1 / len(strata))
                 names = [str(run) for run in range(runs)]
                 collections = {str(number): values for number, values in enumerate(strata)}
-                tested = compare_pairs(names, collections, strata, weights, pairs, Correction.both)
+                tested = compare_pairs(names, collections, strata, weights, pairs)
                 starred = any(each.shown for pair in tested for each in pair.collections)
                 counted.append([*_false(tested, np.zeros(len(pairs))), starred])
             cells = " | ".join(map(_percent, zip(*counted, strict=True)))
@@ -826,7 +805,6 @@ PARTS: dict[str, Callable[[int], None]] = {
     "gate": simulate_gate,
     "real": simulate_real,
     "needed": simulate_needed,
-    "equivalence": simulate_equivalence,
     "judge": simulate_judge,
 }
 

@@ -25,7 +25,6 @@ from pipeline.cli.terminal import (
     show,
     show_verdict,
 )
-from pipeline.comparison import Correction
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output, write_whole
@@ -163,10 +162,6 @@ def compare(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
     baseline: Baseline = None,
-    correction: Annotated[Correction, typer.Option(help="Multiple-testing correction.")] = Correction.both,
-    margin: Annotated[
-        float | None, typer.Option(help="Test as well whether two differ by less than this.")
-    ] = None,
     groups: Groups = None,
     prompts: Annotated[
         bool, typer.Option("--prompts", help="Compare models over the query instructions of a sweep.")
@@ -187,9 +182,9 @@ def compare(
         )
     chosen: Sequence[str | None] = measures or [None]
     if prompts:
-        if html or groups or baseline or margin or qrels or form is not Format.table:
+        if html or groups or baseline or qrels or form is not Format.table:
             raise InputError(
-                "--prompts with --html, --groups, --baseline, --margin, --qrels or --format",
+                "--prompts with --html, --groups, --baseline, --qrels or --format",
                 allowed="--measure and --json",
                 fix="leave the others out; without --prompts, every result counts as one system",
             )
@@ -198,7 +193,7 @@ def compare(
     if html:
         check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
         _check_page(folders, measures)
-    made = [side_by_side.compare(folders, measure, baseline, correction, margin, qrels) for measure in chosen]
+    made = [side_by_side.compare(folders, measure, baseline, qrels) for measure in chosen]
     compared = [_grouped(each, groups) for each in made] if groups or html else made
     if html:
         from pipeline.report.page.render import write_page

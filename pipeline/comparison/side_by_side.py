@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
-from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.comparison import Correction, tables
+from pipeline.comparison import tables
 from pipeline.comparison.churn import Churn, compare_rankings
-from pipeline.comparison.inputs import Given, check, most_lost, notes_of, read_all, shared_values
+from pipeline.comparison.inputs import Given, check, notes_of, read_all, shared_values
 from pipeline.comparison.pairs import Pair, compare_pairs
-from pipeline.comparison.tables import Entry, verdict
+from pipeline.comparison.tables import Entry
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Cost, Section
 from pipeline.core.records import Float64, JsonObject
@@ -57,8 +56,6 @@ class Comparison(Displayed):
         strata: For each collection float64 [queries, results], in the first result's order.
         suites: The results as read, in the order given; not part of the JSON form.
         baseline: The name of the result that the others are tested against; None where all pairs are tested.
-        correction: The correction that decides which differences are shown.
-        margin: Within which pairs were tested for equivalence; None where they were not.
         groups: The same in groups of queries; None where that was not asked for.
         churn: Of two results of one collection what changes from one to the other, whose collection is in the
             cache; else None.
@@ -78,8 +75,6 @@ class Comparison(Displayed):
     strata: Strata
     suites: list[SavedSuite]
     baseline: str | None = None
-    correction: Correction = Correction.both
-    margin: float | None = None
     groups: GroupComparison | None = None
     churn: Churn | None = None
     of_suites: bool = field(init=False)
@@ -99,18 +94,18 @@ class Comparison(Displayed):
     @property
     def verdict(self) -> str:
         """One sentence: which result is better and by how much, or how many queries would decide."""
-        return verdict(self.measure, self.results, self.pairs, self.baseline, self.correction, self.margin)
+        return tables.verdict(self.measure, self.results, self.pairs, self.baseline)
 
     def short_tables(self) -> list[Table]:
         """At most two tables for a terminal: the leaderboard, and the pairs where the verdict has not all."""
-        several = len(self.pairs) > 1 or self.margin is not None
+        several = len(self.pairs) > 1
         board = tables.leaderboard(self.measure, self.results, self.suites[0].groups)
         shown = [tables.in_short(board, keep_sections=self.of_suites and not several)]
         if several:
             best = max(self.results, key=lambda entry: entry.mean).name
             pairs = [pair for pair in self.pairs if best in (pair.a, pair.b)]
             few = self.baseline or len(self.pairs) <= tables.MOST_PAIRS
-            shown.append(tables.short_pairs(self.measure, self.pairs if few else pairs, self.correction))
+            shown.append(tables.short_pairs(self.measure, self.pairs if few else pairs))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
         return [*shown[:-1], replace(shown[-1], notes=notes)]
 
@@ -118,7 +113,7 @@ class Comparison(Displayed):
         """The leaderboard, the pairs of several results, what kinds report of them, and groups of queries."""
         shown = [tables.leaderboard(self.measure, self.results, self.suites[0].groups)]
         if self.pairs:
-            shown.append(tables.pair_table(self.measure, self.pairs, self.correction))
+            shown.append(tables.pair_table(self.measure, self.pairs))
         if self.churn:
             shown.append(self.churn.table())
         if self.pairs and self.of_suites:
@@ -187,10 +182,8 @@ class Comparison(Displayed):
             "notes": self.notes,
             "measures": self.measures,
             "baseline": self.baseline,
-            "correction": self.correction.value,
         }
         if not self.of_suites:
-            document["margin"] = self.margin
             document["churn"] = self.churn.json() if self.churn else None
         if self.groups:
             document["groups"] = self.groups.json()
@@ -222,8 +215,6 @@ def compare(
     folders: Sequence[Given],
     measure: str | None = None,
     baseline: PathLike[str] | str | None = None,
-    correction: Correction = Correction.both,
-    margin: float | None = None,
     qrels: PathLike[str] | str | None = None,
 ) -> Comparison:
     """Compare finished results.
@@ -234,16 +225,12 @@ def compare(
         measure: A measure that all of them have; None takes the first one's first such.
         baseline: The result that the others are tested against, and only against it: one of the folders, or
             another, which is put before them, or the name of one of the results. None tests every pair.
-        correction: What decides which differences are shown.
-        margin: Within which two results count as equally good; None tests none.
         qrels: The judgments that run files are scored by. Not of suites.
 
     Raises:
         InputError: A folder has no complete result, the results were scored on different queries or by
             different judgments, the measure is not in all of them, or some are suites and some are not.
     """
-    if margin is not None and not 0 < margin < inf:
-        raise InputError(f"--margin {margin}", allowed="a number above 0, such as 0.01")
     suites, place = read_all(folders, baseline, qrels, measure)
     check(suites)
     (chosen, *_), values, shared = shared_values(suites, [measure] if measure else [])
@@ -254,17 +241,8 @@ def compare(
     places = list(combinations(range(len(suites)), 2))
     if place is not None:
         places = [(other, place) for other in range(len(suites)) if other != place]
-    pairs = compare_pairs(
-        names,
-        dict(zip(first.collections, strata, strict=True)),
-        independent,
-        weights,
-        places,
-        correction,
-        margin,
-        highest,
-        float(most_lost(first, [chosen], values)[0]),
-    )
+    by_collection = dict(zip(first.collections, strata, strict=True))
+    pairs = compare_pairs(names, by_collection, independent, weights, places, highest)
     made = estimate(independent, weights, low=0, high=highest)
     means = [suite.results[""].record.metrics[chosen] for suite in suites if suite.record is None]
     means = means or made.means.tolist()
@@ -279,9 +257,9 @@ def compare(
         strata,
         means,
         made.ends,
-        letters if place is None else [None] * len(suites),  # which need a test of every two
-        # the correction bh bounds no chance of a wrong rank
-        ranks if place is None and correction is not Correction.bh else [(None, None)] * len(suites),
+        # both need a test of every two
+        letters if place is None else [None] * len(suites),
+        ranks if place is None else [(None, None)] * len(suites),
     )
     return Comparison(
         measure=chosen,
@@ -292,8 +270,6 @@ def compare(
         strata=strata,
         suites=suites,
         baseline=None if place is None else names[place],
-        correction=correction,
-        margin=margin,
         churn=_churn(suites, results, chosen, place or 0),
     )
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pipeline.comparison import Correction
-from pipeline.comparison.pairs import Pair, deciding_p
+from pipeline.comparison.pairs import Pair
 from pipeline.core.display import bounds, counted, figure
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, no_interval, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
@@ -27,8 +26,7 @@ class Entry:
             None with a baseline, as not every two are tested.
         rank: Among the results, by mean.
         rank_low, rank_high: The best and the worst rank that it may have, of as many as there are results;
-            see `pipeline.metrics.paired.rank_intervals`. None where not every two are tested, and with
-            the correction `bh`.
+            see `pipeline.metrics.paired.standings`. None where not every two are tested.
         best: On how many collections its mean is the highest.
         by_collection: The mean on each collection.
         passages_per_second, queries_per_second, index_bytes, seconds: As of `Cost`; of suites the seconds
@@ -124,26 +122,19 @@ TESTS = (
     "them for the number of pairs."
 )
 TOGETHER = "First interval: of that pair alone. [95%, all pairs]: valid for all pairs together."
-EQUIVALENCE = "= marks a pair whose means are shown to differ by less than the margin."
 COUNTS = "w/t/l: queries where a wins, ties, loses."
 SUITE_COUNTS = "w/t/l: collections where a wins, ties, loses."
 OF_QUERIES = "Randomizations are of single queries."
-STARS = {
-    Correction.both: "* = significant at 5% after correction, by Holm and by MaxT.",
-    Correction.holm: "* = significant at 5% after Holm's correction.",
-    Correction.maxt: "* = significant at 5% after MaxT's correction.",
-    Correction.bh: "* = significant after Benjamini and Hochberg's correction: 5% of these are false.",
-}
+STAR = "* = significant at 5% after correction, by Holm and by MaxT."
 EACH = (
     "* marks a difference shown at 5% on that collection: by the larger p of t-test and randomization, by "
     "Holm's correction over all collections and pairs."
 )
 
 
-def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> Table:
+def pair_table(measure: str, pairs: Sequence[Pair]) -> Table:
     """A pair a row: its difference, and how likely chance alone is to make it as large."""
     of_suites = bool(pairs and pairs[0].collections)
-    starred = {Correction.holm: "Holm", Correction.bh: "BH"}.get(correction, "MaxT")
     right = partial(Column, align="right", wrap="never")
     ends = [
         [(pair.ci_low, pair.ci_high) for pair in pairs],
@@ -170,25 +161,18 @@ def pair_table(measure: str, pairs: Sequence[Pair], correction: Correction) -> T
         "Holm": [pair.p_holm for pair in pairs],
         "MaxT": [pair.p_maxt for pair in pairs],
     }
-    if correction is Correction.bh:
-        p_values["BH"] = [pair.p_bh for pair in pairs]
     for name, values in p_values.items():
-        marks = [" *" * (pair.shown and name == starred) for pair in pairs]
+        marks = [" *" * (pair.shown and name == "MaxT") for pair in pairs]
         cells = [Cell(figure(p, "p") + mark, p) for p, mark in zip(values, marks, strict=True)]
         columns.append((right(name), cells))
-    equivalent = [
-        Cell(figure(pair.p_equivalent, "p") + " =" * bool(pair.equivalent), pair.p_equivalent)
-        for pair in pairs
-    ]
     counts = [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs]
-    columns += [(right("equivalence"), equivalent), (right("w/t/l"), counts)]
+    columns.append((right("w/t/l"), counts))
     over, counted_in = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
     said = [
         TESTS,
         TOGETHER if any(together) else "",
-        STARS[correction] if any(pair.shown for pair in pairs) else "",
+        STAR if any(pair.shown for pair in pairs) else "",
         f"{OF_QUERIES} {counted_in}" if of_suites else counted_in,
-        EQUIVALENCE if any(pair.equivalent for pair in pairs) else "",
     ]
     notes = [" ".join(filter(None, said))]
     if any(pair.ci_low is None for pair in pairs):
@@ -222,16 +206,15 @@ def in_short(board: Table, keep_sections: bool) -> Table:
     return table_of(board.title, kept, [note for note in board.notes if note not in left_out])
 
 
-P_VALUES = ("t-test", "randomization", "Holm", "MaxT", "BH")
+P_VALUES = ("t-test", "randomization", "Holm", "MaxT")
 
 
-def short_pairs(measure: str, pairs: Sequence[Pair], correction: Correction) -> Table:
+def short_pairs(measure: str, pairs: Sequence[Pair]) -> Table:
     """A pair a row: the difference, with the interval and the p that hold for all pairs."""
-    table = pair_table(measure, pairs, correction)
+    table = pair_table(measure, pairs)
     cells = {column.name: [row[i] for row in table.rows] for i, column in enumerate(table.columns)}
     if "[95%, all pairs]" in cells:
         cells["difference [95%]"] = [Cell(figure(pair.difference, "+.4f"), pair.difference) for pair in pairs]
-    decided = [(deciding_p(pair, correction), " *" * pair.shown) for pair in pairs]
     columns = [
         (
             replace(
@@ -243,15 +226,12 @@ def short_pairs(measure: str, pairs: Sequence[Pair], correction: Correction) -> 
         for column in table.columns
         if column.plain_name not in P_VALUES
     ]
-    columns.insert(
-        -1, (Column("p", "right", "never"), [Cell(figure(p, "p") + mark, p) for p, mark in decided])
-    )
-    notes = [
-        STARS[correction] if any(mark for _, mark in decided) else "",
-        SUITE_COUNTS if pairs[0].collections else COUNTS,
-        EQUIVALENCE if any(pair.equivalent for pair in pairs) else "",
+    decided: list[str] = [
+        Cell(figure(each.deciding_p, "p") + " *" * each.shown, each.deciding_p) for each in pairs
     ]
-    return table_of(table.title, columns, [" ".join(filter(None, notes))])
+    columns.insert(-1, (Column("p", "right", "never"), decided))
+    counts = SUITE_COUNTS if pairs[0].collections else COUNTS
+    return table_of(table.title, columns, [f"{STAR} {counts}" if any(p.shown for p in pairs) else counts])
 
 
 def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
@@ -276,8 +256,6 @@ def verdict(
     results: Sequence[Entry],
     pairs: Sequence[Pair],
     baseline: str | None,
-    correction: Correction,
-    margin: float | None,
 ) -> str:
     """One sentence without its full stop: who is better, by how much, or how many queries would decide."""
     queries, of_suites = results[0].queries, list(results[0].by_collection) != [""]
@@ -285,7 +263,7 @@ def verdict(
     if not pairs:
         return mean_sentence(best.name, measure, best.mean, best.ci_low, best.ci_high, queries, of_suites)
     if len(pairs) == 1:
-        return _of_pair(measure, pairs[0], queries, correction, margin)
+        return _of_pair(measure, pairs[0], queries)
     if baseline:
         concerned = [(pair.a, pair) for pair in pairs]
         opening = f"Against {baseline} in {measure}"
@@ -308,21 +286,17 @@ def verdict(
     return f"{opening}; {'; '.join(parts)}{_too_few(undecided, queries)}"
 
 
-def _of_pair(measure: str, pair: Pair, queries: int, correction: Correction, margin: float | None) -> str:
+def _of_pair(measure: str, pair: Pair, queries: int) -> str:
     """A pair: the difference with its interval and the corrected p."""
     first, second = (pair.a, pair.b) if pair.difference >= 0 else (pair.b, pair.a)
     low, high = pair.ci_low, pair.ci_high
     if first == pair.b and low is not None and high is not None:
         low, high = -high, -low
-    p = _p(deciding_p(pair, correction))
+    p = figure(pair.deciding_p, "p")
+    p = f"p < {p[1:]}" if p.startswith("<") else f"p = {p}"
     by = f"{figure(abs(pair.difference))}{bounds(low, high)}"
     if pair.shown:
         return f"{first} is better than {second} in {measure} by {by} ({p})"
-    if pair.equivalent:
-        return (
-            f"{first} and {second} differ by less than {margin:g} in {measure}: {by} "
-            f"({_p(pair.p_equivalent or 0.0)})"
-        )
     sentence = f"No difference shown between {first} and {second} in {measure}: {by} ({p})"
     return sentence + _too_few([pair], queries)
 
@@ -335,11 +309,6 @@ def _too_few(undecided: Sequence[Pair], queries: int) -> str:
         return ""
     few = f"{counted(queries, 'query is', 'queries are')} too few"
     return f"; {few}, about {most:,} would decide (80% power, if the difference stays the same)"
-
-
-def _p(value: float) -> str:
-    text = figure(value, "p")
-    return f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -35,6 +35,8 @@ COMMANDS = {
 """Each removed command, and what to use instead."""
 OPTIONS = {
     ("gate", "--max-slowdown"): "'benchmarco compare' shows the speeds of both results",
+    ("compare", "--correction"): "a difference is shown where Holm's and MaxT's correction both show it",
+    ("compare", "--margin"): "'benchmarco gate --margin' says whether one result is as good as another",
     ("gate", "--write-baseline"): "the folder of a result is a baseline, also without its run.trec",
     ("doctor", "--cache"): "it says no more what room the disks have: leave the option out",
     ("reproduce", "--baseline"): "reproduce that result too, and compare both",

@@ -191,7 +191,7 @@ def queries_to_decide(
 ) -> float:
     """How many queries such as these give a decision at `alpha` in 80% of cases.
 
-    By the noncentral t distribution, as `solve_power`, if the mean and the deviation found, of
+    By the noncentral t distribution, as `queries_needed`, if the mean and the deviation found, of
     differences float64 [queries, 1] of each collection, are the true ones. To pass, `noninferiority` takes
     something to be lost unseen, which adds to it. The tests need more where few queries differ, or lose much.
     So for one collection numbers up to 2,000 are raised until the tests themselves decide in 80% of 1,000
@@ -208,7 +208,7 @@ def queries_to_decide(
     counted = ceil(queries * unit * log(1 / alpha) / margin) if margin and isfinite(unit) else inf
     if not distance or deviation <= ROUNDING:
         return inf if mean or not distance else counted
-    needed = float(solve_power(abs(distance) / deviation, np.nan, alpha))
+    needed = float(queries_needed(abs(distance) / deviation, alpha))
     if len(strata) > 1 or needed > SIMULATED_QUERIES:
         if distance > 0:
             # of f times the queries the spread shrinks by √f and the unseen loss by f: a quadratic in √f
@@ -238,39 +238,34 @@ def _simulated_power(
     return float(decided.mean())
 
 
-def solve_power(effect: ArrayLike, n_queries: ArrayLike, alpha: float) -> Float64:
-    """The effects, or the numbers of queries, with which a one-sided paired t-test at `alpha` has 80% power.
+def queries_needed(effect: ArrayLike, alpha: float) -> Float64:
+    """The numbers of queries with which a one-sided paired t-test at `alpha` has 80% power.
 
     Power is that of the noncentral t distribution. An effect is the distance of the true mean from the tested
     one, in standard deviations of the differences (Cohen, *Statistical Power Analysis for the Behavioral
     Sciences*, 1988, section 2.5).
 
     Args:
-        effect: float64 [n], NaN where the smallest one is wanted.
-        n_queries: float64 [n], NaN where the lowest number is wanted; broadcast against each other.
+        effect: float64 [n].
         alpha: The level of the test.
 
     Returns:
-        float64 [n]: what is NaN, an effect to 1e-9 of it; infinite where none has that power.
+        float64 [n]: whole numbers; infinite where none has that power.
     """
     from scipy.special import nctdtr, ndtr, stdtrit
 
-    effect, n_queries = np.broadcast_arrays(effect, n_queries)
-    whole = np.isnan(n_queries)
-    low, high = np.where(whole, 1.0, 0.0), np.where(whole, 2.0, 1.0)
-    enough_at_high, done = np.zeros((2, *whole.shape), dtype=bool)
+    effect = np.asarray(effect, dtype=np.float64)
+    low, high = np.ones(effect.shape), np.full(effect.shape, 2.0)
+    enough_at_high, done = np.zeros((2, *effect.shape), dtype=bool)
     while not done.all():
         # `high` is doubled until it is enough; then the middle of what is too little and enough is tried
-        middle = np.where(whole, (low + high) // 2, (low + high) / 2)
-        tried = np.where(enough_at_high & ~done, middle, high)
-        queries, distance = np.where(whole, tried, n_queries), np.where(whole, effect, tried)
-        quantile, noncentrality = stdtrit(np.maximum(queries - 1, 1), 1 - alpha), distance * np.sqrt(queries)
+        queries = np.where(enough_at_high & ~done, (low + high) // 2, high)
+        quantile, noncentrality = stdtrit(queries - 1, 1 - alpha), effect * np.sqrt(queries)
         normal = (queries > 10_000) | (noncentrality > 30)  # from which t no longer differs
         by_t = 1 - nctdtr(queries - 1, np.where(normal, 0, noncentrality), quantile)
         enough = np.where(normal, ndtr(noncentrality - quantile), by_t) >= POWER
-        enough &= queries > 1
-        low = np.where(enough, low, tried)
-        high = np.where(enough, tried, np.where(enough_at_high, high, 2 * high))
+        low = np.where(enough, low, queries)
+        high = np.where(enough, queries, np.where(enough_at_high, high, 2 * high))
         enough_at_high |= enough
-        done |= enough_at_high & (high - low <= np.where(whole, 1, 1e-9 * high)) | (high > MOST_QUERIES)
+        done |= enough_at_high & (high - low <= 1) | (high > MOST_QUERIES)
     return np.where(high > MOST_QUERIES, inf, high)

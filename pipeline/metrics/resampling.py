@@ -1,6 +1,6 @@
 """Tests by resampling: the studentized bootstrap of means, and randomizations of many tests at once.
 
-The bootstrap serves non-inferiority, equivalence and resampled means. Strata and weights are those of
+The bootstrap serves non-inferiority and resampled means. Strata and weights are those of
 `pipeline.metrics.statistics`.
 
 If two runs are equally good, the values of a query could as well have changed places, which changes the sign
@@ -154,19 +154,6 @@ def _draws(
         queries += np.arange(size, dtype=np.int32)[:, None] * n_queries  # so that one count serves all rows
         times = np.bincount(queries.ravel(), minlength=size * n_queries).reshape(size, n_queries)
         yield start, times.astype(np.float64)
-
-
-def equivalence(strata: Strata, margin: float, weights: Float64 = ONE, highest: ArrayLike = 1.0) -> Float64:
-    """float64 [columns]: p against "the means differ by the margin or more", of strata of differences.
-
-    Two one-sided tests (Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15(6), 1987), by
-    `noninferiority`: that the difference is above -margin, and that it is below the margin. The larger p
-    counts.
-    """
-    margins = np.full(strata[0].shape[1], margin)
-    above, _ = noninferiority(strata, margins, weights, highest=highest)
-    below, _ = noninferiority([-values for values in strata], margins, weights, highest=highest)
-    return np.maximum(above, below)
 
 
 def resampled_means(strata: Strata, weights: Float64) -> Float64:

@@ -186,7 +186,7 @@ def _quality_section(comparison: Comparison, data: QueryData) -> JsonObject:
         "whiskers_after": 3 if any(entry.ci_low is not None for entry in results) else 2,
         "whiskers": [[percent(value, ends[1]) for value in ends] for ends in intervals],
         "axis": (display.figure(low), display.figure(high)),
-        "pairs": pair_table(comparison.measure, comparison.pairs, comparison.correction),
+        "pairs": pair_table(comparison.measure, comparison.pairs),
         "pair_marks": [[numbers[pair.a], numbers[pair.b]] for pair in comparison.pairs],
         "cutoff_plots": plots.cutoff_plots(comparison, data),
     }
@@ -260,7 +260,7 @@ def _suite_context(comparison: Comparison) -> JsonObject:
             board.notes,
         ),
         "board_marks": [[number] for number in order],
-        "pairs": pair_table(measure, pairs, comparison.correction) if pairs else None,
+        "pairs": pair_table(measure, pairs) if pairs else None,
         "pair_marks": marks,
         "each": each_collection(measure, pairs) if pairs else None,
         "measures": list(_measure_tables(comparison)),
