@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import FAILED, Json, Sets, load, print_each, print_json, progress, show
+from pipeline.cli.terminal import FAILED, Json, Sets, end_with, load, print_each, print_json, progress, show
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output
@@ -77,7 +77,8 @@ def pool(
     queries: Annotated[int | None, typer.Option(min=2, help="Queries to draw.  [default: 40]")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the draw.  [default: 1]")] = None,
     added: Annotated[
-        Path | None, typer.Option("--add", metavar="FILE", help="Score with the grades of this file, too.")
+        Path | None,
+        typer.Option("--add", metavar="FILE", help="Write all judgments, with the grades of FILE."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -89,7 +90,7 @@ def pool(
             fix="leave one out",
         )
     if added:
-        _score_with(folders, added, output, as_json)
+        _add_grades(folders, added, output, as_json)
         return
     if not decide and (queries is not None or seed is not None):
         raise InputError(
@@ -114,20 +115,23 @@ def pool(
         _list_unjudged(folders, 10 if depth is None else depth, output, as_json)
 
 
-def _score_with(folders: list[Path], added: Path, output: Path | None, as_json: bool) -> None:
-    """Score with the grades of a file too, and write all judgments to `output`."""
+def _add_grades(folders: list[Path], added: Path, output: Path | None, as_json: bool) -> None:
+    """Write all judgments, with the grades of a file, to `output`."""
     from pipeline.comparison import pool as pools
 
-    if output:
-        check_output(output, "--output", folders)
-        pools.check_new(output)
-    rescored = pools.score_again(folders, pools.read_grades(added), output)
+    if output is None:
+        raise InputError("--add without --output", allowed="--output FILE, for all judgments", fix="name one")
+    check_output(output, "--output", folders)
+    pools.check_new(output)
+    grades = pools.read_grades(added)
+    same = pools.add_grades(folders, grades, output)
+    facts = {"added": len(grades.rows) - same, "same": same, "empty": grades.empty}
     if as_json:
-        print_json(rescored.json())
-    else:
-        show(*rescored.tables())
-    if output:
-        print(f"judgments written to {output}", file=sys.stderr)
+        print_json({**facts, "output": str(output)})
+        return
+    empty = counted(grades.empty, "row has no grade", "rows have no grade")
+    print(f"{counted(facts['added'], 'judgment')} added; {same:,} repeat one of the collection; {empty}")
+    print(f"written to {output}: benchmarco evaluate scores a run with it", file=sys.stderr)
 
 
 def _list_to_decide(
@@ -260,9 +264,7 @@ def reproduce(
         print_json(found[0].json())
     if output:
         print(f"written to {output / name}", file=sys.stderr)
-    if not unchanged:
-        sys.stdout.flush()
-        raise typer.Exit(FAILED)
+    end_with(0 if unchanged else FAILED)
 
 
 def fuse(

@@ -1,12 +1,11 @@
-"""Retrieved passages without judgments: a file for people to judge, and the scores with it.
+"""Retrieved passages without judgments: a file for people to judge, and all judgments with theirs.
 
 pooled = pool(folders, depth=10)
 write_pool(pooled.rows, Path("pool.tsv"))  # people, or a program of theirs, fill in the grades
-rescored = score_again(folders, read_grades(Path("pool.tsv")))
+add_grades(folders, read_grades(Path("pool.tsv")), Path("judged.trec"))
 
 The file says neither which system found a passage nor at which rank: queries stand in random order, and so
-do the passages of each. Additional judgments are nowhere stored: they are counted beside the collection's
-own, and every value with them stands beside the one without.
+do the passages of each.
 """
 
 from __future__ import annotations
@@ -24,14 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.inputs import Given, check, read_all
-from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Int64, JsonObject, Qrels, from_numpy
-from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
+from pipeline.core.records import Collection, Int64, Qrels, from_numpy
 from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE
 from pipeline.metrics.evaluation import row_numbers
-from pipeline.metrics.names import parse_measures
-from pipeline.metrics.scoring import compute_measures, judged_shares
 from pipeline.results.cached import find_collection, scored_ranking
 from pipeline.results.folder import SavedResult
 from pipeline.storage import whole_files
@@ -70,93 +65,20 @@ class Grades:
     empty: int
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(NamedTuple):
     """Unjudged passages of several results, in the order in which they are shown.
 
-    Attributes:
-        rows: A passage of a query each.
-        queries: How many queries they are of.
-        depth: How many ranks of each result were looked at.
-        seen: How many different passages of queries these ranks hold, judged or not.
+    `queries` says how many queries they are of, `seen` how many passages of queries were looked at, judged or
+    not.
     """
 
     rows: list[PoolRow]
     queries: int
-    depth: int
     seen: int
 
 
-class RescoredMean(NamedTuple):
-    """A mean by the original judgments and with those `added`; `judged` is the share of the top k, then."""
-
-    original: float
-    added: float
-    judged: float | None
-
-
-@dataclass(frozen=True, repr=False)
-class Rescored(Displayed):
-    """Results with additional judgments beside the original ones.
-
-    Attributes:
-        added: How many judgments were added.
-        same: How many of the file's repeat one of the collection's.
-        empty: How many rows of the file have no grade.
-        results: By the name of each result its measures.
-    """
-
-    added: int
-    same: int
-    empty: int
-    results: dict[str, dict[str, RescoredMean]]
-
-    def json(self) -> JsonObject:
-        """The document that `pool --add --json` prints."""
-        results = [
-            {
-                "name": name,
-                "metrics": {
-                    measure: {
-                        "original": mean.original,
-                        "added": mean.added,
-                        "unjudged": None if mean.judged is None else {"judged": mean.judged},
-                    }
-                    for measure, mean in means.items()
-                },
-            }
-            for name, means in self.results.items()
-        ]
-        return {"added": self.added, "same": self.same, "empty": self.empty, "results": results}
-
-    def tables(self) -> list[Table]:
-        """A measure of a result a row: the mean by the original judgments, and with the additional ones."""
-        rows = [(name, measure, mean) for name, of in self.results.items() for measure, mean in of.items()]
-        means = [mean for *_, mean in rows]
-        columns: list[FilledColumn] = [
-            (Column("result"), [name for name, *_ in rows]),
-            (Column("measure"), [measure for _, measure, _ in rows]),
-            (Column("original", "right", "never"), [mean.original for mean in means]),
-            (Column("with added", "right", "never"), [mean.added for mean in means]),
-            (
-                Column("change", "right", "never", form="+.4f"),
-                [mean.added - mean.original for mean in means],
-            ),
-            (Column("judged", "right", "never"), [mean.judged for mean in means]),
-        ]
-        notes = ["judged: share of the top k that has a grade, with the additional judgments."]
-        if self.same or self.empty:
-            empty = counted(self.empty, "row has no grade", "rows have no grade")
-            notes.append(f"{empty}; {self.same:,} repeat a judgment of the collection.")
-        return [table_of(f"with {counted(self.added, 'additional judgment')}", columns, notes)]
-
-
 def pool(folders: Sequence[Given], depth: int) -> Pool:
-    """The unjudged passages among the first ranks of several results of one collection.
-
-    Raises:
-        InputError: The results are of different collections, or it is no longer in the cache.
-    """
+    """The unjudged passages among the first ranks of several results of one collection."""
     results, collection = open_results(folders)
     tops = [scored_ranking(result, collection).passages[:, :depth] for result in results.values()]
     keys = [pair_keys(np.arange(len(top))[:, None], top, collection)[top >= 0] for top in tops]
@@ -167,7 +89,7 @@ def pool(folders: Sequence[Given], depth: int) -> Pool:
     shown = generator.permutation(len(collection.queries))  # the place of each query
     order = np.lexsort((generator.random(len(queries)), shown[queries]))
     rows = rows_of_pairs(collection, queries[order], passages[order])
-    return Pool(rows, len(np.unique(queries)), depth, len(seen))
+    return Pool(rows, len(np.unique(queries)), len(seen))
 
 
 def pair_keys(queries: Int64, passages: Int64, collection: Collection) -> Int64:
@@ -191,46 +113,26 @@ def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> li
     return list(map(PoolRow, query_ids, passage_ids, query_texts, passage_texts))
 
 
-def score_again(folders: Sequence[Given], grades: Grades, output: Path | None = None) -> Rescored:
-    """The measures of results with additional judgments, beside those without.
+def add_grades(folders: Sequence[Given], grades: Grades, output: Path) -> int:
+    """Write the collection's judgments and additional ones as TREC qrels; returns how many it had already.
 
     Args:
-        folders: The results.
+        folders: Results of the collection.
         grades: The additional judgments.
-        output: Where all judgments are written, as TREC qrels; None: nowhere.
-
-    Raises:
-        InputError: The results are of different collections, the collection is no longer in the cache, a
-            query or a passage is not in it, or was judged otherwise.
+        output: The file to write.
     """
-    results, collection = open_results(folders)
+    _, collection = open_results(folders)
     qrels, same = with_grades(collection, grades)
-    if output:
-        _write_qrels(qrels, collection, output)
-    judged = np.unique(collection.qrels.queries)
-    n_queries = len(collection.queries)
-    rescored = {}
-    for name, result in results.items():
-        measures, ranking = parse_measures(result.measures), scored_ranking(result, collection)
-        means = compute_measures(ranking, qrels, n_queries, measures)[judged].mean(axis=0).tolist()
-        shares = judged_shares(ranking, qrels, n_queries, measures)
-        rescored[name] = {
-            measure: RescoredMean(
-                result.record.metrics[measure],
-                mean,
-                float(shares[measure][judged].mean()) if measure in shares else None,
-            )
-            for measure, mean in zip(map(str, measures), means, strict=True)
-        }
-    return Rescored(len(grades.rows) - same, same, grades.empty, rescored)
+    passages = collection.judged_ids.take(from_numpy(qrels.passages))
+    names = collection.queries.ids.take(from_numpy(qrels.queries)), passages
+    rows = zip(*(column.to_pylist() for column in names), qrels.grades.tolist(), strict=True)
+    lines = (f"{query} 0 {passage} {grade}\n" for query, passage, grade in rows)
+    whole_files.write_whole(output, "".join(lines).encode())
+    return same
 
 
 def open_results(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Collection]:
-    """Results of one collection, by name, and the collection.
-
-    Raises:
-        InputError: They are of different collections, or it is no longer in the cache.
-    """
+    """Results of one collection, by name, and the collection."""
     suites, _ = read_all(folders)
     if suite := next((suite for suite in suites if suite.record), None):
         raise InputError(
@@ -284,15 +186,6 @@ def with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
     ]
     order = np.lexsort((columns[1], columns[0]))
     return Qrels(*(column[order] for column in columns)), int(known.sum())
-
-
-def _write_qrels(qrels: Qrels, collection: Collection, path: Path) -> None:
-    passages = collection.judged_ids.take(from_numpy(qrels.passages))
-    names = collection.queries.ids.take(from_numpy(qrels.queries)), passages
-    rows = zip(*(column.to_pylist() for column in names), qrels.grades.tolist(), strict=True)
-    whole_files.write_whole(
-        path, "".join(f"{query} 0 {passage} {grade}\n" for query, passage, grade in rows).encode()
-    )
 
 
 def _rows(what: str, ids: list[str], among: pa.ChunkedArray, grades: Grades) -> Int64:

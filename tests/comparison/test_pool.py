@@ -21,7 +21,7 @@ DEPTH = 4
 pool = partial(benchmarco, "pool")
 
 
-def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
+def test_people_judge_what_was_found_and_results_are_scored_with_their_grades(
     finished: Path, results: list[Path], qrels: dict[tuple[str, str], int], tmp_path: Path
 ) -> None:
     file, again = tmp_path / "pool.tsv", tmp_path / "again.tsv"
@@ -53,35 +53,23 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
     graded = [row | {"grade": grades.get(pair, "")} for row, pair in zip(rows, pairs, strict=True)]
     write_table(file, graded)
     before = {path: path.read_bytes() for folder in results for path in folder.iterdir()}
-    done = pool(*results, "--add", file, "--json")
+    merged, original = tmp_path / "merged.trec", write_qrels(tmp_path / "original.trec", qrels)
+    facts = document("pool", *results, "--add", file, "--output", merged)
     assert {path: path.read_bytes() for path in before} == before
-    rescored = json.loads(done.stdout)
-    assert (rescored["added"], rescored["same"], rescored["empty"]) == (
-        len(grades),
-        0,
-        len(pairs) - len(grades),
-    )
-    merged = tmp_path / "merged.trec"
-    assert pool(*results, "--add", file, "--output", merged).exit_code == 0
+    empty = len(pairs) - len(grades)
+    assert facts == {"added": len(grades), "same": 0, "empty": empty, "output": str(merged)}
     lines = [line.split() for line in merged.read_text().splitlines()]
     assert {(query, passage): int(grade) for query, _, passage, grade in lines} == qrels | grades
-    for folder, result in zip(results, rescored["results"], strict=True):
-        original = json.loads((folder / "metrics.json").read_text())["metrics"]
-        expected_values = evaluate(merged, folder / "run.trec", list(original))
-        assert {name: each["original"] for name, each in result["metrics"].items()} == original
-        added = {name: each["added"] for name, each in result["metrics"].items()}
-        assert added == pytest.approx(expected_values.mean_by_measure, abs=1e-9)
-        assert result["metrics"]["ndcg@10"]["unjudged"]["judged"] == pytest.approx(
-            expected_values.judged["ndcg@10"]
-        )
-    printed = pool(*results, "--add", file).stdout
-    assert f"with {len(grades)} additional judgments" in printed
+    for folder in results:
+        shares = [evaluate(path, folder / "run.trec", ["judged@4"]).means[0] for path in (merged, original)]
+        assert shares[0] > shares[1]
 
     refused = {
         "exists already": (*results, "--output", file),
         "ends in .tsv": (*results, "--output", tmp_path / "pool.txt"),
         f"{again} exists already": (*results, "--output", again, "--add", file),
-        "has no grade in": (*results, "--add", again),
+        "has no grade in": (*results, "--add", again, "--output", tmp_path / "none.trec"),
+        "--add without --output": (*results, "--add", file),
     }
     (query, passage), grade = next(iter(qrels.items()))
     for number, (text, expected_message) in enumerate(
@@ -94,11 +82,12 @@ def test_people_judge_what_was_found_and_the_scores_stand_side_by_side(
     ):
         bad = tmp_path / f"bad{number}.tsv"
         bad.write_text(f"query_id\tpassage_id\tgrade\n{text}\n")
-        refused[expected_message] = (results[0], "--add", bad)
+        refused[expected_message] = (results[0], "--add", bad, "--output", tmp_path / "none.trec")
     for message, arguments in refused.items():
         done = pool(*arguments)
         assert (done.exit_code, done.stdout) == (2, "")
         assert message in done.stderr
+    assert not (tmp_path / "none.trec").exists()
 
 
 def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_count(
