@@ -73,7 +73,6 @@ GROUPS = {
             "max_length query_max_length query_instruction passage_instruction prompt max_characters"
         ),
         "How it runs": "precision device batch_size",
-        "Layerwise and lightweight models": "cutoff_layers compress_layers compress_ratio",
         "On a server": "url form",
     },
 }

@@ -40,7 +40,7 @@ import transformers.models.bert.modeling_bert  # noqa: F401
 import pipeline.api
 import pipeline.cli
 import pipeline.encoders.conversion
-import pipeline.encoders.openvino.backend
+import pipeline.encoders.openvino
 import pipeline.retrievers.dense
 import pipeline.search.exact  # noqa: F401
 from pipeline.core.installation import import_openvino
@@ -58,7 +58,7 @@ def watch(at: dict[str, Any]) -> Callable[..., Any]:
         nonlocal calls
         place = str(args[0])
         reads = name == "open" and not set("wxa") & set(args[1] if args[1:] else "")
-        other = name == "Popen" and "pipeline.encoders.openvino.conversion" not in args[0]
+        other = name == "Popen" and "pipeline.encoders.openvino" not in args[0]
         passed = reads or other or place.startswith("/proc") or "__pycache__" in place  # Numba's own files
         counts = not passed and at.get("path", "") in place
         calls += counts

@@ -86,7 +86,7 @@ late interaction = model: {backend: sentence-transformers, output: multivector, 
 token vectors = model: {backend: precomputed, output: multivector, GIVEN}
 bm25 = model: {backend: bm25}
 reranked = model: {backend: bm25}; rerank: {backend: sentence-transformers, name: ./reranker}
-scored by a decoder = model: {backend: bm25}; rerank: {backend: flag, name: ./lightweight}
+scored by a decoder = model: {backend: bm25}; rerank: {backend: flag, name: ./decoder}
 judged = model: {backend: bm25}; judge: {url: http://localhost:1, model: m}
 scored by a server = model: {backend: bm25}; rerank: {backend: http, name: m, url: http://localhost:1}
 scored by openvino = model: {backend: bm25}; rerank: {backend: openvino, name: ./reranker}
@@ -189,8 +189,6 @@ rerank.backend=flag on reranked
 rerank.name=./other-model on reranked
 rerank.revision=v1 on reranked on the hub
 rerank.precision=bf16 on fused
-rerank.cutoff_layers=[2] on scored by a decoder
-rerank.compress_layers=[1] on scored by a decoder
 rerank.url=http://localhost:2 on scored by a server
 judge.url=http://localhost:2 on judged
 judge.prompt='{query} {passage}' on judged
@@ -275,14 +273,14 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
     append(folder / "other" / "corpus.jsonl", b'{"_id": "x2", "text": "more"}\n')
     for name in ("one", "two"):
         (folder / f"{name}.trec").write_text(f"q1 Q0 p1 1 1.0 {name}\n", encoding="utf-8")
-    for name in ("bge-small-en-v1.5", "other-model", "masked", "reranker", "lightweight", "colbert"):
+    for name in ("bge-small-en-v1.5", "other-model", "masked", "reranker", "decoder", "colbert"):
         shutil.copytree(bge_folder, folder / name)
     shutil.copytree(m3_folder, folder / "bge-m3")
     flip(folder / "other-model" / "model.safetensors")
     write_json(folder / "masked" / "config.json", architectures=["BertForMaskedLM"])
-    scorer = {"id2label": {"0": "LABEL_0"}, "start_layer": 1}
+    scorer = {"id2label": {"0": "LABEL_0"}}
     write_json(folder / "reranker/config.json", architectures=["BertForSequenceClassification"], **scorer)
-    write_json(folder / "lightweight/config.json", architectures=["CostWiseGemmaForCausalLM"], **scorer)
+    write_json(folder / "decoder/config.json", architectures=["GemmaForCausalLM"], **scorer)
     write_json(folder / "colbert/config_sentence_transformers.json", model_type="MultiVectorEncoder")
     positives = [["x"], ["y"], ["z"]]
     rows = {"query": ["a", "b", "c"], "question": ["d", "e", "f"]}

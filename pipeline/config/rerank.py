@@ -90,26 +90,6 @@ class FlagAutoRerankSettings(FlagRerankSettings):
         shapes="scores",
         min_length=1,
     )
-    cutoff_layers: tuple[int, ...] | None = setting(
-        None,
-        "the layer whose score counts, such as [28]; null: the last",
-        shapes="scores",
-        min_length=1,
-        max_length=1,
-        strict=False,
-    )
-    compress_layers: tuple[int, ...] | None = setting(
-        None,
-        "lightweight models only: layers from which passages are shortened; null: [8]",
-        shapes="scores",
-        min_length=1,
-        strict=False,
-    )
-    compress_ratio: Literal[1, 2, 4, 8] | None = setting(
-        None,
-        "lightweight models only: tokens of a passage that become one; null: 1",
-        shapes="scores",
-    )
 
 
 class OpenVINORerankSettings(FlagRerankSettings):

@@ -16,6 +16,10 @@ SETTINGS: tuple[tuple[str, object, str], ...] = (
     ("index.factory", "PLAID", "token vectors are searched exactly: remove it"),
     ("rerank.backend", "native", "set it to auto, which takes openvino where it is installed, or flag"),
     ("rerank.precision", "int16", "set it to fp32, which openvino computes as fast"),
+    *(
+        (f"rerank.{name}", ANY, "layerwise and lightweight rerankers are not run: remove it")
+        for name in ("cutoff_layers", "compress_layers", "compress_ratio")
+    ),
     ("data.missing_passages", "refuse", "set it to count, as trec_eval does, or to drop"),
     ("data.source", "miracl", "name the suite miracl, or take source beir with path mteb/MIRACLRetrieval"),
     ("data.source", "mldr", "name the suite mldr, or take source beir with path mteb/MultiLongDocRetrieval"),

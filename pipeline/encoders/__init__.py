@@ -19,7 +19,7 @@ from pipeline.core.display import Bar
 from pipeline.core.records import JsonObject
 from pipeline.encoders import batching
 from pipeline.encoders.agreement import Watch
-from pipeline.encoders.base import Opener, RowSource
+from pipeline.encoders.base import Opener, RowSource, importing
 from pipeline.encoders.batching import Backend, Rows, Usage
 from pipeline.models import tokenizer
 from pipeline.models.files import find_model
@@ -32,8 +32,6 @@ from pipeline.storage.vector_forms import check_dimensions
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from pipeline.config.model import HttpSettings, PrecomputedSettings
-
 __all__ = [
     "CalibrationCorpus", "Encoder", "Model", "Network", "Resolved", "Role", "RowSource", "Usage",
     "open_encoder", "open_source", "resolve", "room_for_text", "token_counter", "token_spans",
@@ -45,59 +43,19 @@ Resolved = Model | RowSource
 """What a config's model is: one that is run here, or what gives rows: files, a server."""
 
 
-def _flag() -> NetworkOpener:
-    from pipeline.encoders.torch.flag import FlagOpener
-
-    return FlagOpener()
-
-
-def _openvino() -> NetworkOpener:
-    from pipeline.encoders.openvino.backend import OpenVINOOpener
-
-    return OpenVINOOpener()
-
-
-def _native() -> NetworkOpener:
-    from pipeline.encoders.native import NativeOpener
-
-    return NativeOpener()
-
-
-def _sentence_transformers() -> NetworkOpener:
-    from pipeline.encoders.torch.sentence_transformers import SentenceTransformersOpener
-
-    return SentenceTransformersOpener()
-
-
-def _http(settings: HttpSettings) -> RowSource:
-    from pipeline.encoders.http.backend import Served
-
-    return Served(settings)
-
-
-def _precomputed(settings: PrecomputedSettings) -> RowSource:
-    from pipeline.encoders.precomputed import (
-        PrecomputedTokenVectors,
-        PrecomputedVectors,
-        PrecomputedWeights,
-    )
-
-    kinds = {
-        "dense": PrecomputedVectors,
-        "sparse": PrecomputedWeights,
-        "multivector": PrecomputedTokenVectors,
-    }
-    return kinds[settings.output].open(settings)
-
-
 OPENERS: dict[str, Callable[[], NetworkOpener]] = {
-    "flag": _flag,
-    "openvino": _openvino,
-    "native": _native,
-    "sentence-transformers": _sentence_transformers,
+    "flag": importing("pipeline.encoders.torch.flag:FlagOpener"),
+    "openvino": importing("pipeline.encoders.openvino:OpenVINOOpener"),
+    "native": importing("pipeline.encoders.native:NativeOpener"),
+    "sentence-transformers": importing(
+        "pipeline.encoders.torch.sentence_transformers:SentenceTransformersOpener"
+    ),
 }
-"""What opens a model that runs here, by the name of its backend; imported when it is needed."""
-SOURCES: dict[str, Callable[[Any], RowSource]] = {"http": _http, "precomputed": _precomputed}
+"""What opens a model that runs here, by the name of its backend."""
+SOURCES: dict[str, Callable[[Any], RowSource]] = {
+    "http": importing("pipeline.encoders.http.backend:Served"),
+    "precomputed": importing("pipeline.encoders.precomputed:open_files"),
+}
 """What opens the settings of a backend that runs no model here."""
 
 
@@ -221,13 +179,9 @@ class Encoder:
             check_dimensions(model.truncate_dim, getattr(self.backend, "dimension"))  # noqa: B009
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Rows:
-        """Encode texts as passages or queries.
+        """Encode texts as passages or queries, with the prompt and length of the role.
 
-        Args:
-            texts: The texts, in any order; batches are made of texts of similar length.
-            role: Decides prompt and length.
-            usage: What encoding costs is added to it.
-            bar: Progress bar, updated for every encoded text.
+        What encoding costs is added to `usage`, and `bar` is advanced by each text.
 
         Returns:
             Rows in the order of `texts`: float32 [texts, dimension], whole and not normalized, or `Ragged`.

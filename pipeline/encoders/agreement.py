@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Float32, Float64, Int32, Int64, Ragged
+from pipeline.core.records import Array, Float32, Int32, Int64, Ragged
 from pipeline.data.sources.folders import SAMPLE
-from pipeline.encoders.batching import Rows, tokenize
+from pipeline.encoders.batching import Rows, padded, tokenize
 from pipeline.models.card import max_positions
 from pipeline.models.files import damaged
+from pipeline.storage.vector_forms import cosines
 
 if TYPE_CHECKING:
     import torch
@@ -85,13 +86,11 @@ def torch_vectors(network: PooledNetwork, name: str, tokenizer: Tokenizer, pad_i
     highest, known = max(int(ids.max()) for ids in tokens), network.body.get_input_embeddings().num_embeddings
     if highest >= known:
         raise damaged(f"the tokenizer of model '{name}' gives token {highest}, and its weights hold {known}")
-    mask = (np.arange(len(tokens[0])) < np.array([len(ids) for ids in tokens])[:, None]).astype(np.int64)
-    padded = np.full(mask.shape, pad_id, np.int64)
-    padded[mask.astype(bool)] = np.concatenate(tokens)
+    rows, mask = padded(tokens, len(tokens[0]), pad_id)
     with torch.inference_mode():
         alone = [torch.from_numpy(ids.astype(np.int64))[None] for ids in tokens]
         vectors = torch.cat([network(ids, torch.ones_like(ids)) for ids in alone])
-    return TorchVectors(padded, mask, vectors.numpy())
+    return TorchVectors(rows, mask, vectors.numpy())
 
 
 def disagreement(
@@ -111,13 +110,13 @@ def disagreement(
         found[pair] = encode(expected.ids[pair, :width], expected.mask[pair, :width])
     found, vectors = _scaled(found), _scaled(expected.vectors)
     mean, limit = vectors.mean(axis=0), LIMITS[precision]
-    whole, apart = _cosines(found, vectors), _cosines(found - mean, vectors - mean)
+    whole, apart = cosines(found, vectors), cosines(found - mean, vectors - mean)
     apart[np.linalg.norm(vectors - mean, axis=1) < ROUNDING] = 1  # nothing sets it apart
-    for what, cosines, allowed in (
+    for what, found_here, allowed in (
         ("its vector", whole, limit),
         ("its vector minus the mean of all", apart, 1 - APART * (1 - limit)),
     ):
-        known = np.nan_to_num(cosines, nan=-1.0)
+        known = np.nan_to_num(found_here, nan=-1.0)
         worst = int(known.argmin())
         if known[worst] < allowed:
             return (
@@ -132,14 +131,6 @@ def _scaled(vectors: Float32) -> Float32:
     with np.errstate(invalid="ignore", divide="ignore"):
         scaled: Float32 = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return scaled
-
-
-def _cosines(found: Float32, expected: Float32) -> Float64:
-    """The cosine of each row of two matrices; NaN where a row is all zeros."""
-    a, b = found.astype(np.float64), expected.astype(np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        cosines: Float64 = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
-    return cosines
 
 
 class Reference(NamedTuple):
@@ -173,11 +164,7 @@ class Watch:
     def check(self, texts: Sequence[str], max_length: int, rows: Rows) -> None:
         """Compare some texts, as they were given to the model, with their rows.
 
-        Args:
-            texts: The texts.
-            max_length: Tokens kept of each.
-            rows: What the model made of them. Word weights are compared as vectors with a number for each
-                word, token vectors as one long vector.
+        Word weights are compared as vectors with a number for each word, token vectors as one long vector.
 
         Raises:
             InputError: The cosine of one is below the limit.
@@ -192,7 +179,7 @@ class Watch:
             found = _vector(rows, row, len(expected))
             if not expected.any() and not found.any():  # a text without words
                 continue
-            (cosine,) = _cosines(found[None], expected[None])
+            (cosine,) = cosines(found[None], expected[None])
             if not cosine >= limit:
                 raise InputError(
                     f"in {self.reference.precision}, the vector of a text of {len(ids)} tokens has a cosine "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from pipeline.config import RowSettings, ScorerSettings, keyed_settings
 from pipeline.core import machine
@@ -68,6 +70,16 @@ class Opener(Generic[Settings, Resolved, Loaded]):
     def reference(self, model: Resolved, prepared: Path | None) -> Reference | None:
         """What vectors are compared with while texts are encoded; None if they need no comparison."""
         return None
+
+
+def importing(place: str) -> Callable[..., Any]:
+    """A function that calls what "module:name" names, imported when it is first called."""
+
+    def call(*arguments: object) -> Any:
+        module, _, name = place.partition(":")
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    return call
 
 
 class Closing(Protocol):

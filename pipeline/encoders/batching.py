@@ -213,15 +213,20 @@ def _height(shape: BatchShape, longest: int, max_length: int, batch_size: int | 
 
 def _batch(shape: BatchShape, texts: Window, max_length: int, usage: Usage) -> TokenBatch:
     """Pad some texts, the longest first, to one width, and count their tokens."""
-    lengths = np.array([len(ids) for _, ids in texts], np.int64)
-    width = _width(shape, int(lengths[0]), max_length)
-    mask = (np.arange(width) < lengths[:, None]).astype(np.int64)
-    ids = np.full(mask.shape, shape.pad_id, np.int64)
-    ids[mask.astype(bool)] = np.concatenate([ids for _, ids in texts])
-    tokens = int(lengths.sum())
+    width = _width(shape, len(texts[0][1]), max_length)
+    ids, mask = padded([ids for _, ids in texts], width, shape.pad_id)
+    tokens = int(mask.sum())
     usage.tokens += tokens
     usage.padded += ids.size if shape.computes_padding else tokens
     return TokenBatch(np.array([row for row, _ in texts], np.int64), ids, mask)
+
+
+def padded(tokens: Sequence[Int32], width: int, pad_id: int) -> tuple[Int64, Int64]:
+    """Token ids of some texts and their mask, int64 [texts, width], padded on the right."""
+    mask = (np.arange(width) < np.array([[len(ids)] for ids in tokens])).astype(np.int64)
+    ids = np.full(mask.shape, pad_id, np.int64)
+    ids[mask.astype(bool)] = np.concatenate(tokens)
+    return ids, mask
 
 
 @dataclass

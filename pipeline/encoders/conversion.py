@@ -1,19 +1,23 @@
 """Conversion of a torch model for another backend: the process it runs in, and the check of its vectors.
 
-Converting takes several times the memory of the converted model: torch's weights, the traced graph, and what
-allocators keep of both. So it runs in a process of its own, which gives all of that back when it ends, before
-encoding begins. The process runs a module such as `pipeline.encoders.openvino.conversion`, whose last line on
-stderr says why a conversion failed.
+Converting takes several times the memory of the converted model, so it runs in a process of its own, which
+gives all of that back when it ends. The process runs a module such as `pipeline.encoders.openvino`, and the
+last line on stderr says why it failed. It is started here, and killed as soon as its driver ends:
+
+python -m pipeline.encoders.conversion DRIVER MODULE ARGUMENTS…
 
 A converted model must give the vectors that torch gives; see `pipeline.encoders.agreement`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -23,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.core.errors import MEMORY_FULL, InputError
-from pipeline.encoders import child as child_process
 from pipeline.encoders.torch.loading import describe_missing, explain_loading_errors
 from pipeline.models.files import damaged
 from pipeline.models.model import Model, Settled, untrusted_code
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 REFUSAL = f"{InputError.__module__}.{InputError.__qualname__}: "
 """Before the message, on the last line of stderr, where a model's own files are at fault."""
+_SIGNAL_AT_PARENT_S_DEATH = 1  # PR_SET_PDEATHSIG of Linux's prctl
 _DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
 
 
@@ -108,7 +112,7 @@ def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str |
         OSError: The model cannot be written, or the process was killed.
         MemoryError: The memory ran out.
     """
-    child = [child_process.__name__, str(os.getpid()), module, *arguments]
+    child = [__name__, str(os.getpid()), module, *arguments]
     command = [sys.executable, "-P", "-m", *child]  # -P: not from the working directory
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
@@ -188,3 +192,22 @@ def pooled_network(folder: Path, settings: Settings) -> PooledNetwork:
             return vectors
 
     return Network()
+
+
+def end_with(driver: int) -> None:
+    """Let the kernel kill this process when the one that started it ends, as Linux can.
+
+    Neither Python nor a signal's handler would get its turn while a library traces or compiles a model.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # another system: this process ends when its work does
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENT_S_DEATH, signal.SIGKILL)
+    try:
+        os.kill(driver, 0)
+    except ProcessLookupError:  # it ended before that
+        raise SystemExit("the process that this one works for has ended") from None
+
+
+if __name__ == "__main__":
+    end_with(int(sys.argv[1]))
+    del sys.argv[:2]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

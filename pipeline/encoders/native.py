@@ -24,7 +24,7 @@ from pipeline.encoders import conversion
 from pipeline.encoders.agreement import Reference, TorchVectors, disagreement
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend, TokenBatch
-from pipeline.encoders.torch.m3 import largest_weights, refuse_missing_heads
+from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store

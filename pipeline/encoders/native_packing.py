@@ -16,8 +16,13 @@ import numpy as np
 
 from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
-from pipeline.encoders.torch.loading import describe_missing, explain_loading_errors
-from pipeline.encoders.torch.m3 import WORD_HEAD, read_head, unused_tokens
+from pipeline.encoders.torch.loading import (
+    WORD_HEAD,
+    describe_missing,
+    explain_loading_errors,
+    read_head,
+    unused_tokens,
+)
 from pipeline.models.files import damaged
 from pipeline.models.tokenizer import write_tokenizer
 from pipeline.native import vectors

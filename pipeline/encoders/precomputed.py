@@ -276,3 +276,13 @@ class PrecomputedTokenVectors(Precomputed):
         found = self.files[role].take(array, tokens)
         with np.errstate(over="ignore"):  # infinite numbers are refused when vectors are stored
             return Ragged(own_ends, (np.ascontiguousarray(found, np.float32),))
+
+
+def open_files(settings: PrecomputedSettings) -> Precomputed:
+    """The files of the output that settings name."""
+    kinds = {
+        "dense": PrecomputedVectors,
+        "sparse": PrecomputedWeights,
+        "multivector": PrecomputedTokenVectors,
+    }
+    return kinds[settings.output].open(settings)

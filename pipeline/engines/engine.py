@@ -1,4 +1,4 @@
-"""Engines run a job, a function of arrays, on each of many parts: in this process, or by asking a server."""
+"""Jobs, which are functions of arrays, and engines, which run a job on each of many parts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
 
+from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
+from pipeline.core.records import Embeddings, Facts, Float32, Ranking, UInt8
+from pipeline.encoders import Encoder, Role, Usage
+from pipeline.encoders.pairs import Scorer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipeline.search.scoring import Metric
 
 Content: TypeAlias = Any
 """A job's inputs or outputs, or the model that it uses: of whatever type the job has."""
@@ -145,3 +154,82 @@ class ServerEngine(LocalEngine):
 
 def _done(part: Part, outputs: Future[Content]) -> Done:
     return Done(part, outputs.result(), "local")
+
+
+def encode(role: Role, texts: list[str], encoder: Encoder | None, bar: Bar) -> tuple[Content, Usage]:
+    """The rows a model produces for some texts, and what they cost."""
+    if encoder is None:
+        raise RuntimeError("Engine.load comes before texts are encoded")
+    usage = Usage()
+    return encoder.encode(texts, role, usage, bar), usage
+
+
+def score(pairs: list[tuple[str, str]], scorer: Scorer | None, bar: Bar) -> tuple[Float32, Usage]:
+    """Scores float32 [pairs] of queries and passages, and what they cost."""
+    if scorer is None:
+        raise RuntimeError("Engine.load comes before pairs are scored")
+    usage = Usage()
+    return scorer.score(pairs, usage, bar), usage
+
+
+def search_vectors(
+    queries: Float32,
+    metric: Metric,
+    search: SearchConfig,
+    searched: tuple[Embeddings, pa.ChunkedArray],
+    encoder: Encoder | None,
+    bar: Bar,
+) -> Ranking:
+    """The best passages of each query, float32 [queries, dimension], among some stored vectors.
+
+    `searched` are the vectors and their passages' ids, Arrow strings. Passages are given by their row in this
+    part.
+    """
+    from pipeline.search import exact
+
+    vectors, ids = searched
+    return exact.exact_search(vectors, queries, search.top_k, ids, metric, bar, memory_mb=search.memory_mb)
+
+
+def build_index(index: IndexConfig, vectors: Embeddings, encoder: Encoder | None, bar: Bar) -> UInt8:
+    """The Faiss index of one shard's vectors, as the bytes of its file."""
+    import faiss
+
+    from pipeline.search import faiss_index
+
+    made = faiss_index.build_index(
+        vectors, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
+    )
+    stored: UInt8 = faiss.serialize_index(made)
+    return stored
+
+
+def search_index(
+    queries: Float32,
+    index: IndexConfig,
+    search: SearchConfig,
+    searched: tuple[UInt8, pa.ChunkedArray],
+    encoder: Encoder | None,
+    bar: Bar,
+) -> Ranking:
+    """As `search_vectors`, in one shard of an index, given as the bytes of its file."""
+    from pipeline.search import searchers
+
+    stored, ids = searched
+    return searchers.open_searcher(index, search, stored).search(queries, ids, bar)
+
+
+def measure_index(
+    queries: Float32,
+    index: IndexConfig,
+    search: SearchConfig,
+    stored: UInt8,
+    encoder: Encoder | None,
+    bar: Bar,
+) -> Facts:
+    """What searching one shard of an index costs: see `searchers.ApproximateSearcher.measure`."""
+    from pipeline.search import searchers
+
+    figures = searchers.ApproximateSearcher(index, search, stored).measure(queries)
+    bar.update()
+    return figures

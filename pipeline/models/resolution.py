@@ -18,14 +18,15 @@ from pipeline.core.errors import InputError, short_repr
 from pipeline.models.card import (
     WIDTH_PRESERVING,
     Family,
+    LateInteraction,
     ModelCard,
     family_of,
     max_positions,
     prompt_parts,
     read_card,
+    read_late_interaction,
 )
 from pipeline.models.files import ADAPTER, Files, find_model
-from pipeline.models.late_interaction import LateInteraction, read_late_interaction
 from pipeline.models.model import ROLES, Decided, Model, Origin, Role, untrusted_code
 from pipeline.models.text_settings import refuse_chat_template
 

@@ -100,11 +100,11 @@ def _bert(body: Any) -> Network:
             _matrix(module.output.dense), _norm(module.output.LayerNorm),
         )  # fmt: skip
 
-    positions = _array(embeddings.position_embeddings)
+    positions = array_of(embeddings.position_embeddings)
     return Network(
-        words=_array(embeddings.word_embeddings),
+        words=array_of(embeddings.word_embeddings),
         positions=positions,
-        types=_array(embeddings.token_type_embeddings),
+        types=array_of(embeddings.token_type_embeddings),
         embedded=_norm(embeddings.LayerNorm),
         layers=[layer(module) for module in body.encoder.layer],
         heads=config.num_attention_heads,
@@ -127,7 +127,7 @@ def _distilbert(body: Any) -> Network:
             _norm(module.output_layer_norm),
         )  # fmt: skip
 
-    words, positions = _array(embeddings.word_embeddings), _array(embeddings.position_embeddings)
+    words, positions = array_of(embeddings.word_embeddings), array_of(embeddings.position_embeddings)
     return Network(
         words=words,
         positions=positions,
@@ -155,7 +155,7 @@ def _mpnet(body: Any) -> Network:
             _norm(module.output.LayerNorm),
         )  # fmt: skip
 
-    words, positions = _array(embeddings.word_embeddings), _array(embeddings.position_embeddings)
+    words, positions = array_of(embeddings.word_embeddings), array_of(embeddings.position_embeddings)
     longest = len(positions) - embeddings.padding_idx - 1
     ahead = torch.arange(1 - longest, longest)
     buckets = body.encoder.relative_position_bucket(ahead).numpy()
@@ -170,7 +170,7 @@ def _mpnet(body: Any) -> Network:
         longest=longest,
         padding=embeddings.padding_idx,
         activation=_named(config.hidden_act),
-        biases=np.ascontiguousarray(_array(body.encoder.relative_attention_bias)[buckets].T),
+        biases=np.ascontiguousarray(array_of(body.encoder.relative_attention_bias)[buckets].T),
     )
 
 
@@ -186,14 +186,14 @@ def _rotary(body: Any) -> Network:
             _matrix(feed.down_proj), _norm(module.post_mlp_layernorm),
         )  # fmt: skip
 
-    words, longest = _array(embeddings.word_embeddings), config.max_position_embeddings
+    words, longest = array_of(embeddings.word_embeddings), config.max_position_embeddings
     rotary = body.rotary_emb
     turns = _turns(rotary.rope_type, rotary.inv_freq, rotary.attention_scaling, longest)
     types = embeddings.token_type_embeddings
     return Network(
         words=words,
         positions=_zeros(words)[:0],
-        types=_zeros(words) if types is None else _array(types),
+        types=_zeros(words) if types is None else array_of(types),
         embedded=_norm(embeddings.LayerNorm),
         layers=[layer(module) for module in body.layers],
         heads=config.num_attention_heads,
@@ -220,7 +220,7 @@ def _modernbert(body: Any) -> Network:
             _norm(module.mlp_norm), window[kind], kinds.index(kind),
         )  # fmt: skip
 
-    words, longest = _array(body.embeddings.tok_embeddings), config.max_position_embeddings
+    words, longest = array_of(body.embeddings.tok_embeddings), config.max_position_embeddings
     turns = [
         _turns(
             rotary.rope_type[kind],
@@ -278,18 +278,19 @@ def _parts(joined: Matrix, count: int) -> list[Matrix]:
 
 
 def _matrix(module: Any) -> Matrix:
-    weight = _array(module)
+    weight = array_of(module)
     return Matrix(
-        weight, np.zeros(len(weight), np.float32) if module.bias is None else _array(module, "bias")
+        weight, np.zeros(len(weight), np.float32) if module.bias is None else array_of(module, "bias")
     )
 
 
 def _norm(module: Any) -> Norm:
-    weight = _array(module)
-    return Norm(weight, np.zeros_like(weight) if module.bias is None else _array(module, "bias"))
+    weight = array_of(module)
+    return Norm(weight, np.zeros_like(weight) if module.bias is None else array_of(module, "bias"))
 
 
-def _array(module: Any, part: str = "weight") -> Float32:
+def array_of(module: Any, part: str = "weight") -> Float32:
+    """A parameter of a torch module."""
     array: Float32 = getattr(module, part).detach().float().numpy()
     return array
 

@@ -103,15 +103,8 @@ def _round_values(
 ) -> None:
     """Round the values of a text, of which each column is scaled as far as WEIGHT_LENGTH and int16 allow.
 
-    Args:
-        x: The array whose row of values begins at `at`, and that of each following token `step` later.
-        at: See x.
-        step: See x.
-        length: Number of tokens.
-        heads: Number of heads.
-        size: Columns of a head.
-        pairs: Pairs of tokens that `values` has memory for.
-        values: What is written.
+    The first row of values begins in x at `at`, and that of each following token `step` later; `length` is
+    the number of tokens, and `pairs` the pairs of tokens that `values` has memory for.
     """
     # `factors` holds the squared lengths of the columns, and `inverses` their largest numbers, until both
     # are known; columns are summed row by row, as they lie in memory.

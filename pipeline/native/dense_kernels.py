@@ -36,6 +36,7 @@ from pipeline.native import amx
 from pipeline.native.compiling import compiled, merged
 from pipeline.native.integers import INT8_LIMIT, PANEL, TILE_BYTES, aligned_bytes, pack_bytes
 from pipeline.native.posting_kernels import keep_best
+from pipeline.native.registers import float_of_bits
 from pipeline.native.tiles import INTEGER_WIDTH, TALL, int8_tile
 
 CHUNK = 192  # rows multiplied with one panel after another
@@ -192,7 +193,7 @@ def _rounded(
             row[:] = offset
             factors[i], slacks[i] = float32(0), float32(2 * SHORTEST)
             continue
-        factor = _as_float(most) * float32(1 / INT8_LIMIT)
+        factor = float_of_bits(most) * float32(1 / INT8_LIMIT)
         scale, moved = float32(1) / factor, float32(0)
         for j in range(dimension):
             rounded = np.rint(rows[i, j] * scale)
@@ -245,16 +246,6 @@ def _passing(
 
     size, one = types.intp, types.float32
     return types.uint64(sums, size, one, one, one, factors, offsets, norms, thresholds, size), generate
-
-
-@intrinsic
-def _as_float(typing: Any, bits: Any) -> Any:
-    """The float32 that has the same bits as an int32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
 
 
 @intrinsic

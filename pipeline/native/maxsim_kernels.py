@@ -24,8 +24,8 @@ from numba import float32, float64, int64
 from pipeline.core.records import Float32, Float64, Int32, Int64
 from pipeline.native.compiling import compiled
 from pipeline.native.integers import PANEL, Workspace, pack_rows
+from pipeline.native.layers import round_rows
 from pipeline.native.registers import larger
-from pipeline.native.rounding import round_rows
 from pipeline.native.tiles import DOUBLE_WIDTH, INTEGER_WIDTH, TALL, double_tile, int16_tile
 
 _LOWEST = np.finfo(np.float32).min  # not -inf, which compilers may assume never to occur

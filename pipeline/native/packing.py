@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.records import Float32
-from pipeline.native.architectures import Layer, Matrix, Network, Norm, take_apart
+from pipeline.native.architectures import Layer, Matrix, Network, Norm, array_of, take_apart
 from pipeline.native.attention import EVERYWHERE
 from pipeline.native.integers import PANEL, pack_rows
 from pipeline.native.layers import GELU, SILU
@@ -92,15 +92,15 @@ def splade_arrays(transform: Any, norm: Any, decoder: Any, logarithms: int) -> d
         decoder: The layer from there to words.
         logarithms: How many logarithms a weight goes through.
     """
-    first = Matrix(_array(transform), _array(transform, "bias"))
+    first = Matrix(array_of(transform), array_of(transform, "bias"))
     layers = {
         "transform": Matrix(_columns(first.weight.T, PANEL).T, _columns(first.bias, PANEL)),
-        "decoder": _rounded(Matrix(_array(decoder), _array(decoder, "bias"))),
+        "decoder": _rounded(Matrix(array_of(decoder), array_of(decoder, "bias"))),
     }
     found: dict[str, Any] = {
         "logarithms": np.int64(logarithms),
-        "transformed.weight": _array(norm)[None],
-        "transformed.bias": _array(norm, "bias")[None],
+        "transformed.weight": array_of(norm)[None],
+        "transformed.bias": array_of(norm, "bias")[None],
         "transform.fp32": first.weight,
     }
     for name, (matrix, own_bias) in layers.items():
@@ -193,8 +193,3 @@ def _linear(name: str, network: Network) -> dict[str, Any]:
         f"{name}.factors": np.stack([factors for _, factors in packed]),
         f"{name}.bias": np.stack([matrix.bias for matrix in layers]),
     }
-
-
-def _array(module: Any, part: str = "weight") -> Float32:
-    array: Float32 = getattr(module, part).detach().float().numpy()
-    return array

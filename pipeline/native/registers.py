@@ -386,7 +386,9 @@ def larger(typing: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
-def _float_of_bits(typing: Any, bits: Any) -> Any:
+def float_of_bits(typing: Any, bits: Any) -> Any:
+    """The float32 that has the same bits as an int32."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
@@ -412,7 +414,7 @@ def exp(x: Any) -> Any:
     series = series * f + float32(2.4022650695910072e-1)
     series = series * f + float32(6.9314718055994531e-1)
     series = series * f + float32(1.0)
-    return series * _float_of_bits((int32(whole) + int32(127)) << int32(23))
+    return series * float_of_bits((int32(whole) + int32(127)) << int32(23))
 
 
 @intrinsic

@@ -75,9 +75,10 @@ class Bm25(TextRetriever[Bm25Settings]):
             index = bm25_index.build(passages, model.k1, model.b)
             bar.update(len(passages))
         with draft.scratch() as aside:
-            for name in bm25_index.save(index, aside):
-                with draft.file(name) as path:
-                    os.replace(aside / name, path)
+            index.save(aside, show_progress=False)
+            for file in sorted(aside.iterdir()):
+                with draft.file(file.name) as path:
+                    os.replace(file, path)
         context.meter.count(len(passages))
         return {"rows": len(passages), "vocabulary": len(passages.vocabulary)}
 

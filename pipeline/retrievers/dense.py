@@ -14,7 +14,8 @@ from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, VectorForm
-from pipeline.engines import Part, jobs
+from pipeline.engines import Part
+from pipeline.engines import engine as jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity
 from pipeline.retrievers.dense_search import (
@@ -126,17 +127,20 @@ class Dense(EncodingRetriever):
     @override
     def check_collection(self, collection: Collection) -> None:
         """Every shard of the index needs passages to be trained on."""
-        self._check_shards(collection)
+        passages, shards = len(collection.passages), self.config.index.shards
+        if shards > passages:
+            raise InputError(
+                f"index.shards: {shards:,}, and the collection has {counted(passages, 'passage')}",
+                allowed=f"1 to {passages:,}",
+                fix="lower it",
+            )
         super().check_collection(collection)
         if self.cuts:  # there are more chunks than passages, and how many is not known yet
             return
         from pipeline.search import faiss_index
 
         index, dimension = self.config.index, self._known_dimension
-        passages = len(collection.passages)
-        faiss_index.check_size(
-            index.factory, index.metric, dimension, passages, index.train_rows, index.shards
-        )
+        faiss_index.check_size(index.factory, index.metric, dimension, passages, index.train_rows, shards)
 
     @property
     def _given_dimension(self) -> int | None:
@@ -168,16 +172,6 @@ class Dense(EncodingRetriever):
         kept = RowFormat(save, opened, vector_shards.read_some_rows, vector_shards.join_rows)
         return self.encode_stage(role, SCHEMAS[role], kept)
 
-    def _check_shards(self, collection: Collection) -> None:
-        passages = len(collection.passages)
-        shards = self.config.index.shards
-        if shards > passages:
-            raise InputError(
-                f"index.shards: {shards:,}, and the collection has {counted(passages, 'passage')}",
-                allowed=f"1 to {passages:,}",
-                fix="lower it",
-            )
-
     def _index(self, index: IndexConfig) -> Stage:
         """Builds the index from the passages' vectors; finished shards of an interrupted run are kept."""
 
@@ -193,6 +187,8 @@ class Dense(EncodingRetriever):
         return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, opened)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        import faiss
+
         from pipeline.search import faiss_index
 
         embeddings, meter = inputs["passages"], context.meter
@@ -209,13 +205,16 @@ class Dense(EncodingRetriever):
         label = "index" if index.factory == FLAT else "train and fill the index"
         with context.progress(label, rows, "vectors") as bar, meter.working():
             if index.shards > 1:
-                build = partial(jobs.build_index_bytes, index)
+                build = partial(jobs.build_index, index)
                 for done in counted_parts(context.engine, meter, build, parts, bar):
                     with draft.file(names[done.part.start]) as path:
                         done.outputs.tofile(path)
             elif parts:  # written as it is, without a copy of its bytes in memory
+                made = faiss_index.build_index(
+                    embeddings, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
+                )
                 with draft.file(names[0]) as path:
-                    faiss_index.write_index(jobs.build_index(index, embeddings, None, bar), path)
+                    faiss.write_index(made, str(path))
                 meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
         meter.count(len(embeddings), worked=rows)
         return {"rows": len(embeddings), "dimension": embeddings.dimension}
@@ -251,8 +250,7 @@ class Dense(EncodingRetriever):
             return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
         by_vectors = search.memory_mb is not None or (spread and index.factory == FLAT)
         needs = (*self.searched, "passages" if by_vectors else "index", "queries")
-        in_parts = index.shards > 1 or (spread and by_vectors)
         search_them = partial(search_whole, index, search, measured, self.documents)
-        if in_parts:
+        if index.shards > 1 or (spread and by_vectors):
             search_them = partial(search_parts, index, search, measured)
         return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)

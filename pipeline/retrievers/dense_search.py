@@ -16,7 +16,8 @@ from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
 from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, UInt8
-from pipeline.engines import Done, Engine, Job, Part, jobs
+from pipeline.engines import Done, Engine, Job, Part
+from pipeline.engines import engine as jobs
 from pipeline.retrievers.ranking import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
@@ -25,7 +26,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.search.documents import Documents
+    from pipeline.search.candidates import Documents
     from pipeline.search.quantized import QuantizedVectors
 
 
@@ -119,7 +120,7 @@ def search_quantized(
 ) -> Facts:
     """Search in this process; `documents_of` as of `search_whole`."""
     from pipeline.search import exact
-    from pipeline.search.documents import rank_by_search
+    from pipeline.search.candidates import rank_by_search
 
     collection, queries = inputs["data"], inputs["queries"]
     vectors: QuantizedVectors = inputs["index"]
@@ -187,6 +188,8 @@ def search_parts(
     index: IndexConfig, search: SearchConfig, measured: bool, inputs: Inputs, draft: Draft, context: Context
 ) -> Facts:
     """Have an engine search the index's shards, or parts of the stored vectors, and merge the hits."""
+    from pipeline.search import exact, searchers
+
     collection, queries, meter, engine = inputs["data"], inputs["queries"], context.meter, context.engine
     best: Ranking | None = None
     job, parts = _parts_to_search(index, search, inputs, engine.workers)
@@ -194,7 +197,7 @@ def search_parts(
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
     with bar_of as bar, meter.working("pipeline.search.searchers"):
         for done in counted_parts(engine, meter, job, parts, bar):
-            best = jobs.merge(best, done.outputs, done.part.start, search.top_k, collection.passages.ids)
+            best = exact.merge(best, done.outputs, done.part.start, search.top_k, collection.passages.ids)
     if best is None:
         raise RuntimeError("a collection without passages")
     meter.count(len(queries))
@@ -206,7 +209,7 @@ def search_parts(
         shards = [replace(part, read=partial(stored.bytes_of, n)) for n, part in enumerate(parts)]
         with context.progress("measure", len(shards), "shards") as bar:
             costs = [done.outputs for done in engine.each(measure, shards, bar)]
-        facts["index"] = {**stored.cost, **jobs.total_cost(costs)}
+        facts["index"] = {**stored.cost, **searchers.total_cost(costs)}
     return facts
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Generic, cast
+from typing import cast
 
 import numpy as np
 from typing_extensions import TypeVar, override
@@ -21,7 +21,8 @@ from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Texts
 from pipeline.encoders import CalibrationCorpus, Model, RowSource, Usage
-from pipeline.engines import Engine, Part, jobs
+from pipeline.engines import Engine, Part
+from pipeline.engines import engine as jobs
 from pipeline.models.model import Role
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter
@@ -143,67 +144,50 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     ) -> Facts:
         texts, most = self.texts_of(role, inputs), self.settings.shard_rows
         if self.source.stored:
-            missing = vector_shards.missing_ranges(len(texts), most, draft.whole)
-            self._take_given(role, texts, missing, partial(kept.save, draft), context)
+            self._take_given(role, texts, kept, draft, context)
             return {"rows": len(texts)}
         hashes = hash_texts(texts.texts)
         rows = rows_of_shard(len(texts), most)
         own = RowMaking.begin(texts, hashes, kept, draft, rows, partial(context.find_alike, "texts"))
-        facts: Facts = {"rows": len(texts)}
-        usage = _Encoding(role, own, context).run()
+        usage = _make_rows(role, own, context)
         draft.save_array(TEXTS, table_of(hashes))
         todo = int(own.new.sum())
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", usage.figures())
         context.meter.note("found", int(own.wanted.sum()) - todo)
-        return facts
+        return {"rows": len(texts)}
 
     def _take_given(
-        self,
-        role: Role,
-        texts: Texts,
-        missing: Sequence[tuple[int, int]],
-        save: Callable[[int, Rows, list[str]], None],
-        context: Context,
+        self, role: Role, texts: Texts, kept: RowFormat[Rows], draft: Draft, context: Context
     ) -> None:
         """Copy rows from files, a shard at a time."""
+        missing = vector_shards.missing_ranges(len(texts), self.settings.shard_rows, draft.whole)
         todo = sum(stop - start for start, stop in missing)
         with context.progress(f"encode {role}", todo, "texts") as bar, context.meter.working():
             for start, stop in missing:
                 ids = texts.ids.slice(start, stop - start)
                 rows = cast("Rows", self.source.take(role, range(start, stop), ids))
-                save(start, rows, ids.to_pylist())
+                kept.save(draft, start, rows, ids.to_pylist())
                 bar.update(stop - start)
         context.meter.count(len(texts), worked=todo)
         context.meter.note("encoding", Usage(texts=todo).figures())
 
 
-@dataclass(frozen=True)
-class _Encoding(Generic[Rows]):
-    """A pass of a model over the texts of one role."""
-
-    role: Role
-    own: RowMaking[Rows]
-    context: Context
-
-    def run(self) -> Usage:
-        """Write all missing rows, and return what it cost to make those that are not known."""
-        own, context, new = self.own, self.context, self.own.new
-        parts = []
-        for start, stop in own.missing:
-            if new[start:stop].any():
-                parts.append(Part(start, stop, partial(own.read, start, stop)))
-            else:
-                own.write(start, stop, None)
-        usage = Usage()
-        if not parts:
-            return usage
-        context.engine.load(len(parts))
-        job = partial(jobs.encode, self.role)
-        bar_of = context.progress(f"encode {self.role}", int(new.sum()), "texts")
-        with bar_of as bar, context.meter.working():
-            for done in counted_parts(context.engine, context.meter, job, parts, bar):
-                made, cost = done.outputs
-                own.write(done.part.start, done.part.stop, made)
-                usage.add(cost)
+def _make_rows(role: Role, own: RowMaking[Rows], context: Context) -> Usage:
+    """Write all missing rows of a role, and return what it cost to make those that are not known."""
+    new, parts, usage = own.new, [], Usage()
+    for start, stop in own.missing:
+        if new[start:stop].any():
+            parts.append(Part(start, stop, partial(own.read, start, stop)))
+        else:
+            own.write(start, stop, None)
+    if not parts:
         return usage
+    context.engine.load(len(parts))
+    bar_of = context.progress(f"encode {role}", int(new.sum()), "texts")
+    with bar_of as bar, context.meter.working():
+        for done in counted_parts(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
+            made, cost = done.outputs
+            own.write(done.part.start, done.part.stop, made)
+            usage.add(cost)
+    return usage

@@ -2,7 +2,7 @@
 
 A pair is known by the hash of its two texts. The scores of a part of a run's pairs are an artifact of its
 own, `scores`, written as soon as they are there: so a killed run loses the parts under way. Its key holds
-all that shapes a score (`rerankers.recipe`) and the pairs that it has. Its arrays are sorted by the pairs'
+all that shapes a score (`ScoreSource.recipe`) and the pairs that it has. Its arrays are sorted by the pairs'
 hashes, and mapped into memory where they are searched.
 
 A text is hashed to two numbers of 64 bits. Those of a pair are q * odd + p, modulo 2^64: the texts' numbers
@@ -26,7 +26,8 @@ import pyarrow as pa
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float32, Int64, from_numpy
 from pipeline.encoders import Usage
-from pipeline.engines import Part, jobs
+from pipeline.engines import Part
+from pipeline.engines import engine as jobs
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.stage import Context
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
@@ -59,13 +60,7 @@ class _Part(NamedTuple):
 
 
 class ScoreStore:
-    """The scores that a store has of one scorer.
-
-    Args:
-        store: The cache.
-        scorer: JSON of all that shapes a score, see `rerankers.recipe`.
-        fresh: Whether nothing is found, and all is computed again.
-    """
+    """The scores that a store has of one scorer, `ScoreSource.recipe`; with `fresh`, none is found."""
 
     def __init__(self, store: Store, scorer: Facts, fresh: bool = False) -> None:
         self._store, self._scorer, self._fresh = store, scorer, fresh

@@ -49,23 +49,9 @@ class Sides:
 
 
 def make(
-    network: Network,
-    form: VectorForm,
-    metric: Metric,
-    inputs: Inputs,
-    draft: Draft,
-    context: Context,
+    network: Network, form: VectorForm, metric: Metric, inputs: Inputs, draft: Draft, context: Context
 ) -> Facts:
-    """Encode the sample by the model that runs here, compare vectors, and rank by those of both.
-
-    Args:
-        network: The model that runs here.
-        form: What is made of whole vectors before they are compared.
-        metric: What a score is.
-        inputs: The collection, and the server's `passages` and `queries`.
-        draft: Where the rankings are written.
-        context: Of the stage.
-    """
+    """Encode the sample by the model that runs here, compare vectors in a form, and rank by those of both."""
     collection: Collection = inputs["data"]
     queries = spread(len(collection.queries), SAMPLE["queries"])
     rows = {"passages": sampled_passages(collection), "queries": queries}
@@ -143,11 +129,7 @@ def spread(count: int, sample: int) -> Int64:
 
 
 def _encode(
-    network: Network,
-    form: VectorForm,
-    collection: Collection,
-    rows: dict[str, Int64],
-    context: Context,
+    network: Network, form: VectorForm, collection: Collection, rows: dict[str, Int64], context: Context
 ) -> dict[str, Float32]:
     """By role the vectors of the sample, as the model that runs here gives them, in a form."""
     encoder = network.ready(context.store).load()
@@ -170,9 +152,7 @@ def _cosines(served: Float32, trained: Float32) -> Float64:
             f"{trained.shape[1]:,}",
             fix="name the model that is served, or set model.truncate_dim",
         )
-    a, b = served.astype(np.float64), trained.astype(np.float64)
-    cosines: Float64 = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
-    return cosines
+    return vector_forms.cosines(served, trained)
 
 
 def _rank(side: dict[str, Float32], ids: pa.ChunkedArray, metric: Metric, context: Context) -> Ranking:

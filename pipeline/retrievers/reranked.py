@@ -195,11 +195,7 @@ def _falling(best: Float32, count: int) -> Float32:
 def order_ideally(first: Ranking, qrels: Qrels, depth: int, id_rank: Int64) -> Ranking:
     """The ranking of a reranker that knows the judgments: the best `depth` hits by their grades.
 
-    Args:
-        first: The ranking of the first stage, [queries, k].
-        qrels: The judgments; a passage that is not judged counts as grade 0.
-        depth: Hits that are reordered.
-        id_rank: As in `rerank`.
+    A passage that is not judged counts as grade 0; other arguments are as of `rerank`.
     """
     top = first.passages[:, :depth]
     stride = int(max(first.passages.max(initial=0), qrels.passages.max(initial=0))) + 1

@@ -156,12 +156,9 @@ class KnownRows:
 
 
 def find_known_rows(candidates: Iterable[Artifact], hashes: UInt64, wanted: Array) -> KnownRows:
-    """Look for texts in artifacts, those of the first first.
+    """Look for texts, by their hashes uint64 [n, 2] where `wanted` bool [n], in artifacts of like rows.
 
-    Args:
-        candidates: Finished artifacts of rows that were made as these will be.
-        hashes: uint64 [n, 2], the texts' hashes.
-        wanted: bool [n], the texts that are looked for.
+    Those of the first artifact count first.
     """
     source = np.full(len(hashes), -1, np.int64)
     row = np.full(len(hashes), -1, np.int64)
@@ -209,12 +206,7 @@ def table_of(hashes: UInt64) -> UInt64:
 
 
 def find_rows(table: Array, hashes: UInt64) -> Int64:
-    """int64 [n]: a row with each text in a table, uint64 [3, rows]; -1 where there is none.
-
-    Args:
-        table: The table, which may be memory-mapped.
-        hashes: uint64 [n, 2], the hashes of the texts looked for.
-    """
+    """int64 [n]: a row with each text, by its hash uint64 [n, 2], in a `table_of`; -1 where there is none."""
     upper, lower, rows = table
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     wanted = hashes[order]

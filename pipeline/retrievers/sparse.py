@@ -65,7 +65,7 @@ class Sparse(EncodingRetriever):
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.core.order import descending_id_rank
         from pipeline.search import inverted_index
-        from pipeline.search.documents import rank_by_search
+        from pipeline.search.candidates import rank_by_search
 
         collection, queries, search = inputs["data"], inputs["queries"], self.config.search
         segments = inputs["index"] if "index" in inputs else inverted_index.Inverted(inputs["passages"])

@@ -35,7 +35,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
     from pipeline.data.chunking import TokenSpans
-    from pipeline.search.documents import Documents
+    from pipeline.search.candidates import Documents
 
 Settings = TypeVar("Settings", bound=ModelSettings, covariant=True, default=ModelSettings)
 
@@ -112,11 +112,6 @@ class TextRetriever(Retriever[Settings], ABC):
         return texts
 
     @property
-    def _first_only(self) -> bool:
-        """Whether no other chunks are made than the first of each passage."""
-        return self.config.search.aggregate == "first"
-
-    @property
     def aggregation(self) -> Facts:
         """How documents are scored, in artifact keys; nothing where passages are whole."""
         return {"aggregate": self.config.search.aggregate} if self.cuts else {}
@@ -125,7 +120,7 @@ class TextRetriever(Retriever[Settings], ABC):
         """The documents that a search ranks by their chunks; None where passages are whole."""
         if not self.cuts:
             return None
-        from pipeline.search.documents import Documents
+        from pipeline.search.candidates import Documents
 
         return Documents.of(inputs[CHUNKS], self.config.search.aggregate)
 
@@ -144,7 +139,8 @@ class TextRetriever(Retriever[Settings], ABC):
 
     def _chunk_stage(self) -> Stage:
         """Cuts the passages."""
-        tokens, first_only = self.tokens(), self._first_only
+        tokens = self.tokens()
+        first_only = self.config.search.aggregate == "first"  # then no other chunks are made
 
         def ingredients(keys: Keys) -> Facts:
             made_of = {"passages": self.identity.passages, "tokens": tokens.identity}

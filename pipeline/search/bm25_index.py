@@ -13,7 +13,6 @@ import logging
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
 from pipeline.core.records import Facts, Float32, Int32, Int64, Ranking, Texts
-from pipeline.search.documents import Documents, empty_ranking
+from pipeline.search.candidates import Documents, empty_ranking
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
@@ -121,12 +120,6 @@ def build(passages: TokenizedTexts, k1: float, b: float) -> BM25:
     tokenized = bm25s.tokenization.Tokenized(passages, vocabulary)
     index.index(tokenized, create_empty_token=False, show_progress=False)
     return index
-
-
-def save(index: BM25, folder: Path) -> list[str]:
-    """Write an index as bm25s's own files, and return their names."""
-    index.save(folder, show_progress=False)
-    return sorted(path.name for path in folder.iterdir())
 
 
 def open_postings(artifact: Artifact) -> BM25:

@@ -18,7 +18,7 @@ from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import estimate
 from pipeline.search import scoring
-from pipeline.search.documents import Documents, empty_ranking, set_rows
+from pipeline.search.candidates import Documents, empty_ranking, set_rows
 from pipeline.search.scan import StreamingScan, block_and_group_sizes
 from pipeline.search.scoring import Metric, for_metric
 
@@ -106,10 +106,17 @@ def _filter_pays(queries: Float32, n_rows: int) -> bool:
     return is_large and queries.shape[1] <= LARGEST and machine.has_vnni()
 
 
-def merge_rankings(parts: Sequence[Ranking], top_k: int, ids: pa.ChunkedArray) -> Ranking:
-    """The best passages of each query, from those of all parts of a collection; rows are the collection's."""
-    passages = np.concatenate([part.passages for part in parts], axis=1)
-    scores = np.concatenate([part.scores for part in parts], axis=1)
+def merge(best: Ranking | None, found: Ranking, first_row: int, top_k: int, ids: pa.ChunkedArray) -> Ranking:
+    """The best passages of each query, by their row in the collection, whose ids are `ids`.
+
+    `best` are those of the parts before, None for the first; `found` those of one more part, by their row in
+    it, which begins at `first_row`.
+    """
+    rows = np.where(found.passages >= 0, found.passages + first_row, found.passages)
+    if best is None:
+        return Ranking(rows, found.scores)
+    passages = np.concatenate([best.passages, rows], axis=1)
+    scores = np.concatenate([best.scores, found.scores], axis=1)
     return scoring.rank_candidates(passages, scores, top_k, ids)
 
 

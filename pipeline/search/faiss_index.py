@@ -1,21 +1,25 @@
-"""Faiss indexes: building them from stored vectors, training, their files, and their search parameters."""
+"""Faiss indexes: built from stored vectors, checked before, and searched with ties in the contract's order.
+
+Faiss orders hits by score, and equal scores in its own way. So one hit more than k is fetched. If its score
+equals that of the k-th, more passages may tie with them, and the query is searched again for twice as many
+hits, until a lower score appears or no passage is left. Then all hits are sorted, and the first k are kept.
+"""
 
 from __future__ import annotations
 
-import atexit
 import math
-import os
 import re
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import faiss
 import numpy as np
+import pyarrow as pa
 
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, Float32, UInt8
+from pipeline.core.order import sort_hits_by_id
+from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
 
@@ -24,9 +28,6 @@ TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # least size of the training sample, and 
 MAX_DIMENSION = 65536  # that a factory string is tried with
 _DIVISORS = re.compile(r"(?:Q|\+|IMI|Panorama)(\d+)")  # numbers in a factory that divide the dimension
 _TOO_FEW = re.compile(r"(?:IVF0+|HNSW0*[01]|NSG0*[0-3])(?!\d)")  # lists or links that make Faiss crash
-TICK = 0.5  # seconds between two signs of life of a training
-STOPPING = 3.0  # seconds that an interrupted training has to end
-INTERRUPTED = 130  # the exit code of an interrupted command
 OPQ_CODES = 256  # the codes of the quantizer that Faiss trains a rotation (OPQ) with, whatever follows it
 
 Parameters = Mapping[str, int | float]
@@ -59,7 +60,7 @@ def build_index(
         drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
         try:
             sample = for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric)
-            train(index, sample, bar)
+            index.train(sample)
         except RuntimeError as error:
             raise _refusal(f"index.factory: '{factory}' on {len(drawn):,} of {n:,} vectors", error) from None
     chunk = n if "NSG" in factory else CHUNK  # an NSG graph is built from all vectors at once
@@ -123,13 +124,8 @@ def check_size(
 ) -> None:
     """Refuse an index that has too few vectors to be trained, before they are encoded.
 
-    Args:
-        factory: A faiss `index_factory` string.
-        metric: The metric.
-        dimension: Of the vectors, if it is known; as in `check_index`.
-        vectors: How many there are.
-        train_rows: As in `build_index`.
-        shards: How many parts they are cut into, each with an index of its own.
+    Arguments are as of `check_index` and `build_index`; `vectors` is how many there are, and `shards` how
+    many parts they are cut into, each with an index of its own.
     """
     needed = least_training_rows(create_index(factory, metric, _dimension_to_try(factory, dimension)))
     available = vectors // shards
@@ -174,19 +170,8 @@ def _lists(index: faiss.Index) -> int:
     return int(inverted.nlist) if inverted else 0
 
 
-def write_index(index: faiss.Index, path: Path) -> None:
-    """Write an index to a file."""
-    faiss.write_index(index, str(path))
-
-
-def index_to_bytes(index: faiss.Index) -> UInt8:
-    """The bytes that `write_index` writes to a file, uint8 [bytes]."""
-    stored: UInt8 = faiss.serialize_index(index)
-    return stored
-
-
 def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
-    """Read an index from the file that `write_index` wrote, or from its bytes, uint8 [bytes].
+    """Read an index from its file, or from the bytes of that, uint8 [bytes].
 
     With `mapped`, what the type of index allows is left on disk until it is searched; also for a file given
     as memory-mapped bytes.
@@ -254,40 +239,77 @@ def _code_bits(index: faiss.Index) -> list[int]:
     return bits
 
 
-def train(index: faiss.Index, vectors: Float32, bar: Bar) -> None:
-    """Train an index on vectors float32 [n, dimension]; the bar is refreshed meanwhile, and counts nothing.
+def search_index(
+    index: faiss.Index,
+    queries: Float32,
+    top_k: int,
+    ids: pa.ChunkedArray,
+    metric: Metric,
+    batch_size: int,
+    bar: Bar,
+) -> Ranking:
+    """The best passages of each query that the index finds.
 
-    Training can take minutes, in which Faiss calls no Python. It runs in a thread of its own, so the main
-    thread can show that time passes, and be interrupted.
+    Args:
+        index: A faiss index of n vectors.
+        queries: float32 [queries, dimension].
+        top_k: Hits kept for each query; fewer if the index holds or finds fewer.
+        ids: Arrow strings [n], the passages' ids.
+        metric: The metric that the index was built for.
+        batch_size: Queries given to Faiss at once.
+        bar: Counts queries.
 
-    Raises:
-        RuntimeError: Faiss cannot train it on them.
-        KeyboardInterrupt: The user interrupted it.
+    Returns:
+        [queries, min(top_k, n)], ties in the contract's order, also those across the last rank.
     """
-    failure: list[BaseException] = []
-    ended = threading.Event()
+    queries = for_metric(queries, metric)
+    k = min(top_k, index.ntotal)
+    passages = np.empty((len(queries), k), np.int64)
+    scores = np.empty((len(queries), k), np.float32)
+    for start in range(0, len(queries), batch_size):
+        batch = slice(start, start + batch_size)
+        passages[batch], scores[batch] = _search_batch(index, queries[batch], k, ids, metric)
+        bar.update(len(queries[batch]))
+    return Ranking(passages, scores)
 
-    def work() -> None:
-        try:
-            index.train(vectors)
-        except BaseException as error:
-            failure.append(error)
-        finally:
-            faiss.PythonInterruptCallback.reset()
-            ended.set()
 
-    threading.Thread(target=work, name="faiss training", daemon=True).start()
-    try:
-        while not ended.wait(TICK):  # Python 3.11 takes a thread for ended whose `join` was interrupted
-            bar.update(0)
-    except KeyboardInterrupt:
-        # Faiss ends most kinds of training at its own time limit, some (LSQ) never. Those are not waited for:
-        # the process ends without Python's usual cleaning up, which would free what they still use.
-        faiss.TimeoutCallback.reset(1e-9)  # 0 would set no limit
-        if ended.wait(STOPPING):
-            faiss.PythonInterruptCallback.reset()  # again: it may have ended before the limit was set
-        else:
-            atexit.register(os._exit, INTERRUPTED)
-        raise
-    if failure:
-        raise failure[0]
+def nearest(index: faiss.Index, queries: Float32, k: int, metric: Metric) -> tuple[Int64, Float32]:
+    """The hits of Faiss itself: rows int64 [queries, k], -1 for padding, and scores float32, falling."""
+    scores, passages = index.search(queries, k)
+    return passages, 0 - scores if metric == "l2" else scores
+
+
+def _search_batch(
+    index: faiss.Index, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
+) -> tuple[Int64, Float32]:
+    """The best k of one batch of queries: passages and scores."""
+    passages, scores = _in_order(*nearest(index, queries, min(k + 1, index.ntotal), metric), ids)
+    if scores.shape[1] > k:
+        ties_cut = (scores[:, k - 1] == scores[:, k]) & (passages[:, k] >= 0)
+        for row in np.flatnonzero(ties_cut):
+            query = queries[row : row + 1]
+            passages[row, :k], scores[row, :k] = _with_all_ties(index, query, k, ids, metric)
+    return passages[:, :k], scores[:, :k]
+
+
+def _with_all_ties(
+    index: faiss.Index, query: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
+) -> tuple[Int64, Float32]:
+    """The best k of one query, if other passages share its k-th score."""
+    fetched = k + 1
+    while True:
+        fetched = min(2 * fetched, index.ntotal)
+        passages, scores = nearest(index, query, fetched, metric)
+        if fetched == index.ntotal or passages[0, -1] < 0 or scores[0, -1] < scores[0, k - 1]:
+            passages, scores = _in_order(passages, scores, ids)
+            return passages[0, :k], scores[0, :k]
+
+
+def _in_order(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[Int64, Float32]:
+    """Hits in the contract's order without duplicates: an NSG graph may return a passage twice."""
+    ascending = np.sort(passages, axis=1)
+    duplicate = (ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0)
+    for row in np.flatnonzero(duplicate.any(axis=1)):
+        _, first = np.unique(passages[row], return_index=True)
+        passages[row, np.delete(np.arange(passages.shape[1]), first)] = -1
+    return sort_hits_by_id(passages, scores, ids)

@@ -31,8 +31,7 @@ from pipeline.core.display import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.native.nearest import dense
 from pipeline.search import candidates, scoring
-from pipeline.search.candidates import SPARE, Candidates
-from pipeline.search.documents import set_rows
+from pipeline.search.candidates import SPARE, Candidates, set_rows
 from pipeline.search.scoring import Metric, error_bound, for_metric
 from pipeline.storage import vector_shards
 
@@ -141,14 +140,9 @@ class HitCandidates(Candidates):
 
 
 class FilteredScan:
-    """One reading of all vectors for one group of queries.
+    """One reading of all vectors for one group of queries; arguments as of `scan.StreamingScan`.
 
-    Args:
-        embeddings: At least k passages' vectors; one with NaN or infinity is never found.
-        queries: float32 [queries, dimension], at least one, of length 1 if the metric is cosine.
-        k: Hits kept for each query.
-        ids: Arrow strings, the ids of the passages.
-        metric: The metric.
+    A vector with NaN or infinity is never found.
     """
 
     def __init__(
@@ -167,13 +161,8 @@ class FilteredScan:
     def search(self, piece: int, threads: int, bar: Bar, guess: bool = True) -> Ranking | None:
         """The best k of each query; None if the filter lets too many pairs pass.
 
-        So it does with vectors of which one number is far larger than the others.
-
-        Args:
-            piece: Most rows that a core takes at once.
-            threads: Cores at work at once.
-            bar: Counts queries, in proportion to the rows read.
-            guess: Whether thresholds are guessed from a sample.
+        So it does with vectors of which one number is far larger than the others. `piece` and `threads` are
+        as in `Sizes`; with `guess`, thresholds are guessed from a sample.
         """
         if not self._collect(piece, threads, bar, guess):
             return None

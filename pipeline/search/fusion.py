@@ -95,26 +95,14 @@ NORMALIZATIONS: dict[str, Callable[[Float64, Bool], Float64]] = {
 """By name a function of the scores of a ranking, float64 [queries, k], and of which of them are hits."""
 
 
-@dataclass(frozen=True)
-class Method:
-    """How rankings are joined.
-
-    Attributes:
-        normalization: What is made of scores, unless the user names another; None where ranks count.
-        counts: Whether the sum is multiplied by the number of rankings that have the passage.
-    """
-
-    normalization: NormalizationName | None
-    counts: bool = False
-
-
-METHODS: dict[str, Method] = {
-    "rrf": Method(None),  # Cormack, Clarke and Buettcher, SIGIR 2009
-    "combsum": Method("min_max"),  # Fox and Shaw, TREC-2, 1993
-    "combmnz": Method("min_max", counts=True),
-    "weighted": Method("min_max"),
-    "interpolation": Method("none"),
+METHODS: dict[str, NormalizationName | None] = {
+    "rrf": None,  # Cormack, Clarke and Buettcher, SIGIR 2009
+    "combsum": "min_max",  # Fox and Shaw, TREC-2, 1993
+    "combmnz": "min_max",
+    "weighted": "min_max",
+    "interpolation": "none",
 }
+"""What each method makes of scores, unless the user names another; None where ranks count."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +128,7 @@ class Fusion:
     @property
     def normalization(self) -> NormalizationName | None:
         """What is made of scores; None where ranks count."""
-        return self.normalize or METHODS[self.method].normalization
+        return self.normalize or METHODS[self.method]
 
     def values(self, ranking: Ranking) -> Float64:
         """float64 [queries, k]: the value of each hit, 0 for pads."""
@@ -171,18 +159,11 @@ class Union:
     counts: Int64
 
     def ranking(self, fusion: Fusion, weights: Float64, id_rank: Int64, top_k: int | None = None) -> Ranking:
-        """The joined ranking, scores in float64.
-
-        Args:
-            fusion: The method.
-            weights: float64 [rankings], or [queries, rankings] with weights for each query.
-            id_rank: int64 [passages], see `pipeline.core.order.descending_id_rank`.
-            top_k: Passages kept for each query; None keeps all.
-        """
+        """The joined ranking, scores in float64; arguments as of `fuse`, `weights` of these queries."""
         scores = np.zeros(self.passages.shape)
         for number, values in enumerate(self.values):
             scores += weights[..., number, None] * values
-        if METHODS[fusion.method].counts:
+        if fusion.method == "combmnz":
             scores *= self.counts
         passages, scores = sort_hits(self.passages, scores, id_rank)
         return Ranking(passages[:, :top_k], scores[:, :top_k])
@@ -279,29 +260,22 @@ class Tuning:
 
 @dataclass(frozen=True)
 class TunedWeights:
-    """Weights that were chosen for each fold.
+    """Weights that were chosen for each fold: float64 [folds, rankings]."""
 
-    Attributes:
-        measure: What was maximized.
-        folds: int64 [queries], the fold of each query.
-        weights: float64 [folds, rankings], for the queries of each fold.
-    """
-
-    measure: Measure
-    folds: Int64
+    tuning: Tuning
     weights: Float64
 
     @property
     def by_query(self) -> Float64:
         """float64 [queries, rankings]."""
-        return self.weights[self.folds]
+        return self.weights[self.tuning.folds]
 
     def facts(self) -> Facts:
         """The measure, and for each fold the number of its queries and their weights, as JSON."""
-        sizes = np.bincount(self.folds, minlength=len(self.weights)).tolist()
+        sizes = np.bincount(self.tuning.folds, minlength=len(self.weights)).tolist()
         rows = zip(sizes, self.weights.tolist(), strict=True)
         folds = [{"queries": size, "weights": weights} for size, weights in rows]
-        return {"measure": str(self.measure), "folds": folds}
+        return {"measure": str(self.tuning.measure), "folds": folds}
 
 
 def grid(rankings: int) -> Float64:
@@ -336,9 +310,7 @@ def folds_of(query_ids: pa.ChunkedArray, folds: int) -> Int64:
 def tune(
     rankings: Sequence[Ranking],
     fusion: Fusion,
-    measure: Measure,
-    qrels: Qrels,
-    folds: Int64,
+    tuning: Tuning,
     id_rank: Int64,
     top_k: int | None,
     bar: Bar,
@@ -349,17 +321,10 @@ def tune(
     so no query is scored by weights that have seen it. Of equally good ones, those nearest to equal weights
     count.
 
-    Args:
-        rankings: Of the same queries, ordered by the tie rule.
-        fusion: The method.
-        measure: Its mean is maximized.
-        qrels: The judgments of these queries.
-        folds: int64 [queries], the fold of each query.
-        id_rank: int64 [passages], see `pipeline.core.order.descending_id_rank`.
-        top_k: Passages of the joined ranking that are scored; None is all.
-        bar: Advanced by each of the weights tried, for each block of queries.
+    Other arguments are as of `fuse`; the bar counts the weights tried, for each block of queries.
     """
     points = grid(len(rankings))
+    qrels, folds = tuning.qrels, tuning.folds
     values = np.empty((len(folds), len(points)))
     for union in unions(rankings, fusion):
         start, stop = union.queries.start, union.queries.stop
@@ -368,13 +333,15 @@ def tune(
         judged = Qrels(qrels.queries[own] - start, qrels.passages[own], qrels.grades[own])
         for number, point in enumerate(points):
             ranking = union.ranking(fusion, point, id_rank, top_k)
-            values[start:stop, number] = compute_measures(ranking, judged, stop - start, [measure])[:, 0]
+            values[start:stop, number] = compute_measures(ranking, judged, stop - start, [tuning.measure])[
+                :, 0
+            ]
             bar.update(1)
     chosen = []
     for fold in range(int(folds.max()) + 1):
         means = values[folds != fold].mean(axis=0)
         chosen.append(int(np.argmax(means >= means.max() - 1e-12)))
-    return TunedWeights(measure, folds, points[chosen])
+    return TunedWeights(tuning, points[chosen])
 
 
 def join(
@@ -386,16 +353,7 @@ def join(
     top_k: int | None,
     progress: Progress,
 ) -> tuple[Ranking, Facts]:
-    """Join rankings of the same queries, by weights that are given or tuned.
-
-    Args:
-        rankings: Ordered by the tie rule.
-        fusion: The method.
-        weights: See `Fusion.weights`; not used with `tuning`.
-        tuning: How weights are tuned; None does not.
-        id_rank: int64 [passages], see `pipeline.core.order.descending_id_rank`.
-        top_k: Passages kept for each query; None keeps all.
-        progress: Opens progress bars.
+    """Join rankings by weights that are given (`Fusion.weights`) or tuned; other arguments as of `fuse`.
 
     Returns:
         The ranking; and the method and the weights, as JSON.
@@ -406,6 +364,6 @@ def join(
         facts["weights"] = used.tolist()
     else:
         with progress("tune weights", None, "weights") as bar:
-            tuned = tune(rankings, fusion, tuning.measure, tuning.qrels, tuning.folds, id_rank, top_k, bar)
+            tuned = tune(rankings, fusion, tuning, id_rank, top_k, bar)
         used, facts["tuned"] = tuned.by_query, tuned.facts()
     return fuse(rankings, fusion, used, id_rank, top_k), facts

@@ -20,7 +20,7 @@ from pipeline.core.records import Float32, Float64, Int64, Ranking, TokenEmbeddi
 from pipeline.native.nearest import ROW_LENGTH
 from pipeline.native.nearest import maxsim as kernels
 from pipeline.search import candidates
-from pipeline.search.documents import Documents, candidates_of, empty_ranking, set_rows
+from pipeline.search.candidates import Documents, candidates_of, empty_ranking, set_rows
 from pipeline.search.scan import growing_blocks
 from pipeline.search.scoring import norm_bounds, score_as_stored
 from pipeline.storage import vector_shards
@@ -98,12 +98,9 @@ class MaxSimScan:
     """One reading of all passages for one group of queries: `collect`, then `best_hits` of its `candidates`.
 
     Args:
-        passages: At least k passages' token vectors.
-        vectors: float32 [tokens, dimension], the queries' token vectors.
-        bounds: int64 [queries + 1], the first token of each query, and the end.
+        passages, vectors, bounds, mean: As of `PairScorer`; there are at least k passages.
         k: Hits kept for each query.
         ids: Arrow strings, the ids of the passages.
-        mean: Whether a score is the mean over the query's tokens, not the sum.
         documents: Where the vectors are those of chunks: the passages that hits and `ids` are of.
     """
 
@@ -134,12 +131,7 @@ class MaxSimScan:
         )
 
     def collect(self, block: int, bar: Bar) -> None:
-        """Read all passages and collect the candidates.
-
-        Args:
-            block: Passages of the longest block.
-            bar: Counts queries, in proportion to the passages read.
-        """
+        """Read all passages, in blocks of up to `block`, and collect the candidates."""
         n, counted = len(self.passages), 0
         with ThreadPoolExecutor(machine.threads()) as threads:
             for start, stop in growing_blocks(n, min(2 * self.k, block), block):

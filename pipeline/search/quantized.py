@@ -55,15 +55,9 @@ class QuantizedVectors:
         bar: Bar,
         memory_mb: int | None = None,
     ) -> Ranking:
-        """The best passages of each query.
+        """The best passages of each query; arguments as of `exact.exact_search`.
 
-        Args:
-            queries: float32 [queries, dimension].
-            top_k: Hits kept for each query.
-            rescore: The best `rescore` times `top_k` are scored again by floats; None keeps their scores.
-            ids: Arrow strings [rows], the passages' ids, by which ties are ordered.
-            bar: Counts queries.
-            memory_mb: Limit of the memory used, in 10^6 bytes; None sets none.
+        The best `rescore` times `top_k` are scored again by floats; None keeps their scores.
         """
         first = top_k * (rescore or 1)
         if self.ranges is None:

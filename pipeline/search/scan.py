@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Float64, Int64
 from pipeline.search import candidates, scoring
-from pipeline.search.documents import Documents, candidates_of
+from pipeline.search.candidates import Documents, candidates_of
 from pipeline.search.scoring import Metric, error_bound, for_metric, norm_bounds
 from pipeline.storage import vector_shards
 
@@ -101,11 +101,7 @@ class StreamingScan:
         """Read all vectors and collect the candidates.
 
         Three threads work at once: one reads the next block, this one multiplies, and one selects from the
-        products before.
-
-        Args:
-            block: Rows of the longest block.
-            bar: Counts queries, in proportion to the rows read.
+        products before. Blocks have up to `block` rows.
         """
         n = len(self.embeddings)
         counted = 0

@@ -89,14 +89,9 @@ def rank_pairs(
 def score_candidates(
     embeddings: Embeddings, rows: Int64, queries: Float32, query: Int64, metric: Metric
 ) -> Float32:
-    """float32 [pairs]: exact scores of pairs of a passage and a query.
+    """float32 [pairs]: exact scores of pairs of a passage and a query, int64 [pairs] rows of each.
 
-    Args:
-        embeddings: The passages' vectors.
-        rows: int64 [pairs], the passage's row in `embeddings`.
-        queries: float32 [queries, dimension], of length 1 if the metric is cosine.
-        query: int64 [pairs], the query's row in `queries`.
-        metric: The metric.
+    `queries` are float32 [queries, dimension], of length 1 if the metric is cosine.
     """
     wide = queries.astype(np.float64)
 

@@ -3,8 +3,8 @@
 Each has the `count` and the `dimension` of its vectors, and `search(queries, ids, bar, documents)`. That
 returns the best `search.top_k` passages of each query in the contract's order, for queries float32 [queries,
 dimension], the passages' ids as Arrow strings [count], and a bar that counts queries; or, where the vectors
-are those of chunks, the best documents, with their ids. `index` and `search` are the sections of the config;
-`stored` is the index's file or its bytes (see `faiss_index.read_index`).
+are those of chunks, the best documents, with their ids. `index` and `search` are the sections of the config,
+`stored` is the index's file.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import faiss
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from pipeline.config import FLAT, IndexConfig, SearchConfig
 from pipeline.core import machine
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Facts, Float32, Int64, Ranking, UInt8
-from pipeline.search import exact, faiss_index, faiss_search
-from pipeline.search.documents import Documents, rank_by_search
+from pipeline.search import exact, faiss_index
+from pipeline.search.candidates import Documents, rank_by_search
 from pipeline.search.scoring import Metric, for_metric
 
 SECONDS = 0.5  # duration of each of the three measurements of speed; at least one batch
@@ -34,7 +35,8 @@ class StreamingSearcher:
     """Exact search of stored vectors, within `search.memory_mb`."""
 
     def __init__(self, index: IndexConfig, search: SearchConfig, embeddings: Embeddings) -> None:
-        self.metric, self.config, self.embeddings = index.metric, search, embeddings
+        self.metric: Metric = index.metric
+        self.config, self.embeddings = search, embeddings
         self.count = len(embeddings)
         self.dimension = embeddings.dimension
 
@@ -48,24 +50,21 @@ class StreamingSearcher:
         )
 
 
-class FlatSearcher:
+class FlatSearcher(StreamingSearcher):
     """Exact search of the vectors of a Flat index, in memory."""
 
     def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
-        self.metric = index.metric
-        self.config = search
-        self.index = faiss_index.read_index(stored)
-        self.count, self.dimension = self.index.ntotal, self.index.d
+        self.index = faiss_index.read_index(stored)  # holds the memory of its vectors
+        super().__init__(index, search, faiss_index.vectors_of_flat(self.index))
+        self.scaled_for = index.metric
+        self.metric = "l2" if index.metric == "l2" else "inner_product"
 
+    @override
     def search(
         self, queries: Float32, ids: pa.ChunkedArray, bar: Bar, documents: Documents | None = None
     ) -> Ranking:
-        """The best passages of each query; see the module."""
-        embeddings = faiss_index.vectors_of_flat(self.index)
-        top_k = self.config.top_k
-        queries = for_metric(queries, self.metric)  # as the index's vectors were: cosine is now a product
-        metric: Metric = "l2" if self.metric == "l2" else "inner_product"
-        return exact.exact_search(embeddings, queries, top_k, ids, metric, bar, documents=documents)
+        # as the index's vectors were: cosine is now a product
+        return super().search(for_metric(queries, self.scaled_for), ids, bar, documents)
 
 
 class ApproximateSearcher:
@@ -87,21 +86,20 @@ class ApproximateSearcher:
     ) -> Ranking:
         """The best passages of each query; see the module."""
         top_k, batch_size = self.config.top_k, self.config.batch_size
-        if documents is not None:
-            index, metric, chunk_ids = self.index, self.metric, documents.chunk_ids
+        index, metric = self.index, self.metric
+        if documents is None:
+            return faiss_index.search_index(index, queries, top_k, ids, metric, batch_size, bar)
+        chunk_ids = documents.chunk_ids
 
-            def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-                return faiss_search.search_index(
-                    index, queries[chosen], k, chunk_ids, metric, batch_size, bar
-                )
+        def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
+            return faiss_index.search_index(index, queries[chosen], k, chunk_ids, metric, batch_size, bar)
 
-            return rank_by_search(find, len(queries), documents, top_k, ids, bar)
-        return faiss_search.search_index(self.index, queries, top_k, ids, self.metric, batch_size, bar)
+        return rank_by_search(find, len(queries), documents, top_k, ids, bar)
 
     def measure(self, queries: Float32) -> Facts:
         """What a search costs: memory in 10^6 bytes, and `time_searches`."""
         queries, k = for_metric(queries, self.metric), min(self.config.top_k, self.count)
-        search = functools.partial(faiss_search.nearest, self.index, k=k, metric=self.metric)
+        search = functools.partial(faiss_index.nearest, self.index, k=k, metric=self.metric)
         return {"memory_mb": self.memory_mb, **time_searches(search, queries, self.config.batch_size)}
 
 
@@ -142,6 +140,32 @@ def time_searches(search: Callable[[Float32], object], queries: Float32, batch_s
     finally:
         faiss.omp_set_num_threads(threads)
     return {**figures, "threads": threads, "queries_per_second_one_thread": round(one_thread, 1)}
+
+
+def total_cost(shards: Sequence[Facts]) -> Facts:
+    """The cost of shards that are searched one after the other: the sums of their memory and times.
+
+    The merge of their hits is not counted, and a figure that one shard lacks is left out.
+    """
+
+    def rate(each: Sequence[float]) -> float:
+        return round(1 / sum(1 / one for one in each), 1)
+
+    rules: dict[str, Callable[[Sequence[float]], float]] = {
+        "memory_mb": lambda each: round(sum(each), 3),
+        "threads": min,
+        "queries_per_second": rate,
+        "queries_per_second_one_thread": rate,
+    }
+    whole: Facts = {
+        name: rule([shard[name] for shard in shards])
+        for name, rule in rules.items()
+        if all(name in shard for shard in shards)
+    }
+    latencies = [shard["latency_ms"] for shard in shards]
+    return whole | {
+        "latency_ms": {name: round(sum(each[name] for each in latencies), 4) for name in latencies[0]}
+    }
 
 
 def _queries_per_second(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
 
 BLOCK = 1 << 20  # bytes
-READ_BYTES = 32 << 20  # read of a file at once
 
 
 def canonical_json(value: object) -> str:
@@ -54,24 +54,18 @@ def _readable(path: Path) -> Iterator[None]:
         raise InputError(found, fix="check the file and its permissions") from None
 
 
-def same_blocks(content: bytes | bytearray, first: int, expected: tuple[bytes, ...]) -> bool:
-    """Whether consecutive bytes of a file, from block `first` to a block's end, are those hashed before."""
-    view = memoryview(content)
-    parts = (view[start : start + BLOCK] for start in range(0, len(view), BLOCK))
-    digests = [hashlib.sha256(part).digest() for part in parts]
-    return digests == list(expected[first : first + len(digests)])
-
-
-def hash_blocks(path: Path) -> tuple[bytes, ...]:
-    """SHA-256 of each `BLOCK` bytes of a file, on all cores: hashing has no lock of Python's."""
+def hash_blocks(path: Path, numbers: Iterable[int] | None = None) -> tuple[bytes, ...]:
+    """SHA-256 of each `BLOCK` bytes of a file, or of some of them, on all cores: hashing has no lock."""
     with open(path, "rb") as file:
-        handle, size = file.fileno(), os.fstat(file.fileno()).st_size
+        handle = file.fileno()
+        if numbers is None:
+            numbers = range(max(-(-os.fstat(handle).st_size // BLOCK), 1))  # one even of an empty file
 
-        def digest(start: int) -> bytes:
-            return hashlib.sha256(os.pread(handle, BLOCK, start)).digest()
+        def digest(number: int) -> bytes:
+            return hashlib.sha256(os.pread(handle, BLOCK, number * BLOCK)).digest()
 
         with ThreadPoolExecutor(machine.cores()) as pool:
-            return tuple(pool.map(digest, range(0, max(size, 1), BLOCK)))  # one even of an empty file
+            return tuple(pool.map(digest, numbers))
 
 
 def file_changed(what: str) -> InputError:
@@ -116,39 +110,16 @@ class VerifiedFile:
         Raises:
             InputError: The file was changed after its blocks were hashed.
         """
-        if not (isinstance(array, np.memmap) and array.flags.c_contiguous):
-            found: Array = array[rows]
-            if hash_blocks(self.path) != self.blocks:
-                raise file_changed(str(self.path))
-            return found
-        taken = np.empty((len(rows), *array.shape[1:]), array.dtype)
-        order = np.arange(len(rows)) if (np.diff(rows) >= 0).all() else np.argsort(rows, kind="stable")
-        for part in _near(rows[order], array.strides[0]):
-            taken[order[part]] = self._read(array, rows[order[part]])
-        return taken
-
-    def _read(self, array: np.memmap[tuple[int, ...], np.dtype[np.generic]], rows: Int64) -> Array:
-        """Ascending rows that are near each other, from the blocks that they are in."""
-        size, block = array.strides[0], BLOCK
-        start = array.offset + int(rows[0]) * size
-        stop = array.offset + (int(rows[-1]) + 1) * size
-        first = start // block
-        with open(self.path, "rb") as file:
-            file.seek(first * block)
-            content = file.read((-(-stop // block) - first) * block)
-        if len(content) < stop - first * block or not same_blocks(content, first, self.blocks):
+        found: Array = array[rows]
+        numbers = np.arange(len(self.blocks))
+        if isinstance(array, np.memmap) and array.flags.c_contiguous:
+            starts, size = array.offset + rows * array.strides[0], array.strides[0]
+            begin, end = starts // BLOCK, -(-(starts + size) // BLOCK)
+            begun, ended = (np.bincount(each, minlength=len(numbers) + 1) for each in (begin, end))
+            numbers = np.flatnonzero(np.cumsum(begun - ended)[: len(numbers)])
+            if mapped := getattr(array, "_mmap", None):
+                mapped.madvise(mmap.MADV_DONTNEED)  # the file's pages need not stay in memory
+        # after the rows were read: whatever was written before that has other hashes
+        if hash_blocks(self.path, numbers.tolist()) != tuple(self.blocks[number] for number in numbers):
             raise file_changed(str(self.path))
-        span = np.frombuffer(content, np.uint8)[start - first * block : stop - first * block]
-        values: Array = span.view(array.dtype).reshape(-1, *array.shape[1:])[rows - rows[0]]
-        return values
-
-
-def _near(rows: Int64, size: int) -> Iterator[slice]:
-    """Runs of ascending rows of `size` bytes that are read together: near each other, and few enough."""
-    begin = 0
-    far = np.flatnonzero(np.diff(rows) * size > BLOCK) + 1
-    for end in [*far.tolist(), len(rows)]:
-        while begin < end:
-            last = int(np.searchsorted(rows[begin:end], rows[begin] + max(READ_BYTES // size, 1))) + begin
-            yield slice(begin, last)
-            begin = last
+        return found

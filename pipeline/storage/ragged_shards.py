@@ -34,7 +34,11 @@ def save_shard(draft: Draft, start: int, stop: int, content: Ragged) -> None:
 def open_shards(artifact: Artifact) -> list[tuple[int, int, Ragged]]:
     """All shards of a finished artifact, memory-mapped, in order, each with the rows [start, stop) of it."""
     names = sorted(name for name in artifact.files if vector_shards.is_shard(name))
-    return [(*vector_shards.row_range(name), _mapped(artifact, name)) for name in names]
+    found = []
+    for name in names:
+        ends, *columns = map_arrays(artifact.path(name))
+        found.append((*vector_shards.row_range(name), Ragged(ends, tuple(columns))))
+    return found
 
 
 def open_rows(artifact: Artifact) -> tuple[Ragged, ...]:
@@ -45,11 +49,6 @@ def open_rows(artifact: Artifact) -> tuple[Ragged, ...]:
 def read_all_rows(artifact: Artifact) -> Ragged:
     """All rows of a finished artifact, in memory; for queries, which are few."""
     return join_rows(open_rows(artifact))
-
-
-def _mapped(artifact: Artifact, name: str) -> Ragged:
-    ends, *columns = map_arrays(artifact.path(name))
-    return Ragged(ends, tuple(columns))
 
 
 def read_some_rows(artifact: Artifact, rows: Int64) -> Ragged:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Float32, VectorForm
+from pipeline.core.records import Array, Float32, Float64, VectorForm
 
 PIECE = 256  # rows computed at once: they stay in the processor's cache
 LENGTH_TOLERANCE = 1e-3  # by which a length may differ from 1; rounding to bf16 or fp16 moves it less
@@ -28,6 +28,16 @@ def unit_vectors(rows: Float32) -> Float32:
     lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
     np.divide(wide, lengths, out=wide, where=lengths > 0)
     return wide.astype(np.float32)
+
+
+def cosines(a: Float32, b: Float32) -> Float64:
+    """float64 [n]: the cosine of each row of two matrices; NaN where a row is all zeros."""
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Float64 = (left * right).sum(axis=1) / (
+            np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        )
+    return found
 
 
 def check_dimensions(kept: int, dimension: int) -> None:

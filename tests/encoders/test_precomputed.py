@@ -156,7 +156,6 @@ def test_rows_of_many_blocks_in_any_order_are_those_of_the_array(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Any
 ) -> None:
     monkeypatch.setattr(hashing, "BLOCK", 512)
-    monkeypatch.setattr(hashing, "READ_BYTES", 2048)
     draw = np.random.default_rng(0)
     vectors = np.asarray(draw.random((500, 9)), order=order)  # a row is 72 bytes, and seldom within a block
     np.save(tmp_path / "p.npy", vectors)

@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Texts
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import CalibrationCorpus, Network, Usage, agreement, open_encoder, resolve
-from pipeline.encoders.openvino import backend as calibration
+from pipeline.encoders import openvino as calibration
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
 

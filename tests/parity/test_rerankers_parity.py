@@ -10,21 +10,12 @@ import numpy as np
 import pytest
 
 from pipeline.core.records import Float32
-from pipeline.encoders.pairs.flag_rerankers import (
-    DECODER,
-    ENCODER,
-    LAYERWISE,
-    LIGHTWEIGHT,
-    repair_classes,
-    repair_network,
-)
+from pipeline.encoders.pairs.flag_rerankers import DECODER, ENCODER
 from pipeline.encoders.pairs.scorer import Pair
 
 Scores = Callable[..., Float32]
 Kind = Callable[[str], Path]
 pytestmark = pytest.mark.usefixtures("quick_conversion")
-
-COMPRESSED = {"compress_ratio": 2, "compress_layers": [1]}
 
 
 @pytest.mark.parametrize(
@@ -33,10 +24,6 @@ COMPRESSED = {"compress_ratio": 2, "compress_layers": [1]}
         ("bert", ENCODER, {}),
         ("xlm_roberta", ENCODER, {"max_length": 96, "query_max_length": 40}),
         ("gemma", DECODER, {"prompt": "Does B answer A?", "max_length": 96}),
-        ("layerwise", LAYERWISE, {"cutoff_layers": [2], "max_length": 64}),
-        ("layerwise", LAYERWISE, {"max_length": 96}),
-        ("lightweight", LIGHTWEIGHT, {"cutoff_layers": [2], **COMPRESSED, "max_length": 96}),
-        ("lightweight", LIGHTWEIGHT, {"max_length": 64}),
     ],
 )
 def test_scores_are_those_of_flagembedding(
@@ -50,12 +37,10 @@ def test_scores_are_those_of_flagembedding(
     """On texts whose tokens FlagEmbedding can turn into text and back, as it does with transformers 5."""
     from FlagEmbedding import FlagAutoReranker
 
-    repair_classes()
     flag = FlagAutoReranker.from_finetuned(
         str(reranker(kind)), model_class=flag_class, devices=["cpu"], trust_remote_code=False, batch_size=8,
         **settings,
     )  # fmt: skip
-    repair_network(flag.model)
     expected = np.array(flag.compute_score([list(pair) for pair in plain_pairs]))
     for backend in ("flag", "openvino") if flag_class == ENCODER else ("flag",):
         found = scores(plain_pairs, backend=backend, name=reranker(kind), **settings)

@@ -11,8 +11,8 @@ from search.by_definition import BAR, METRICS, best_documents, ids, positive, sa
 
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking
-from pipeline.search import candidates, documents, exact, scan
-from pipeline.search.documents import Documents, rank_by_search
+from pipeline.search import candidates, exact, scan
+from pipeline.search.candidates import Documents, rank_by_search
 from pipeline.search.scoring import Metric
 
 
@@ -54,7 +54,7 @@ def test_equals_scores_of_every_chunk_however_the_work_is_cut(
     monkeypatch.setattr(scan, "QUERIES", 20)
     monkeypatch.setattr(scan, "BLOCK", 300)
     monkeypatch.setattr(candidates, "SPARE", 16)
-    monkeypatch.setattr(documents, "PAIRS", 500)
+    monkeypatch.setattr(candidates, "PAIRS", 500)
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 9, 400)
     lengths[50] = 1200  # longer than three blocks
@@ -86,7 +86,7 @@ def test_a_search_is_asked_until_the_documents_are_certain(
         return positive(Ranking(order, np.take_along_axis(scores[chosen], order, axis=1)))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(documents, "HITS", most)
+        patched.setattr(candidates, "HITS", most)
         found = rank_by_search(find, 3, of, k, ids(len(of)), BAR)
     expected = plain(scores, of, k)
     assert same(found, positive(expected))

@@ -17,7 +17,6 @@ from search.by_definition import BAR, METRICS, best, ids, same, vector_scores
 
 from pipeline.core import machine
 from pipeline.core.records import Embeddings, Float32, Ranking, VectorForm
-from pipeline.engines.jobs import merge
 from pipeline.native.nearest import dense
 from pipeline.search import candidates, exact, filtered_scan, scan, scoring
 from pipeline.search.scoring import Metric
@@ -169,7 +168,7 @@ def test_parts_merge_into_the_whole(
     for start, stop in itertools.pairwise(edges):
         part, own = Embeddings((rows[start:stop],)), ids(len(rows)).slice(start, stop - start)
         found = exact.exact_search(part, queries, k, own, metric, BAR)
-        merged = merge(merged, found, start, k, ids(len(rows)))
+        merged = exact.merge(merged, found, start, k, ids(len(rows)))
     assert merged is not None
     assert same(merged, best(vector_scores(rows, queries, metric), k))
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +16,7 @@ from search.by_definition import BAR, best, ids, same, vector_scores
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Embeddings, Float32, Ranking
-from pipeline.search import faiss_index, faiss_search
+from pipeline.search import faiss_index
 from pipeline.search.scoring import Metric
 
 
@@ -34,7 +30,7 @@ def build(
 def search(
     index: Any, queries: Float32, top_k: int, metric: Metric = "inner_product", batch_size: int = 256
 ) -> Ranking:
-    return faiss_search.search_index(index, queries, top_k, ids(index.ntotal), metric, batch_size, BAR)
+    return faiss_index.search_index(index, queries, top_k, ids(index.ntotal), metric, batch_size, BAR)
 
 
 def share(found: Array, rows: Float32, queries: Float32, metric: Metric = "inner_product") -> float:
@@ -87,8 +83,8 @@ def test_an_index_is_built_kept_reopened_and_finds_what_it_should(
     queries = rows[:40] + np.random.default_rng(1).standard_normal((40, 32), np.float32) / 4
     index = build(rows, factory, metric, train_rows=800)
     path, found = tmp_path / "index.faiss", search(index, queries, 10, metric)
-    faiss_index.write_index(index, path)
-    stored = faiss_index.index_to_bytes(index)
+    faiss.write_index(index, str(path))
+    stored = faiss.serialize_index(index)
     assert path.read_bytes() == stored.tobytes()
     opened = [faiss_index.read_index(path, mapped=mapped) for mapped in (True, False)]
     opened += [faiss_index.read_index(some) for some in (stored, np.memmap(path, np.uint8, "r"))]
@@ -225,42 +221,3 @@ def test_faiss_trains_on_as_many_and_not_on_fewer(factory: str, expected: int) -
     if needed > 1:
         with pytest.raises(RuntimeError):
             faiss.index_factory(DIMENSION, factory).train(vectors[1:])
-
-
-class Training:
-    """Stands for an index in a kind of training that never looks for an interruption, until it `ended`."""
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-
-    def train(self, vectors: np.ndarray) -> None:
-        self.ended.wait()
-        raise RuntimeError("computation interrupted")
-
-
-@pytest.mark.parametrize("stops", [True, False], ids=["that stops in time", "that does not"])
-def test_an_interruption_does_not_wait_for_a_training(stops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes, as by Ctrl-C, when the bar is first refreshed."""
-    index, calls = Training(), []
-
-    class Interrupting:
-        def update(self, n: int = 1) -> None:
-            assert n == 0
-            if stops:
-                index.ended.set()
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(atexit, "register", lambda *call: calls.append(call))
-    monkeypatch.setattr(faiss_index, "TICK", 0.01)
-    if not stops:
-        monkeypatch.setattr(faiss_index, "STOPPING", 0.01)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            faiss_index.train(index, np.zeros((1, 1), np.float32), Interrupting())
-    finally:
-        signal.signal(signal.SIGINT, before)
-        index.ended.set()
-    assert calls == ([] if stops else [(os._exit, 130)])
-    if stops:
-        faiss.index_factory(DIMENSION, "IVF8,Flat").train(np.eye(DIMENSION, dtype=np.float32))

@@ -121,7 +121,9 @@ def test_no_query_is_scored_by_weights_that_have_seen_it() -> None:
     def tuned(relevant: list[int]) -> list[list[float]]:
         qrels = Qrels(np.arange(4), np.array(relevant), np.ones(4, np.int64))
         with silent("", None, "") as bar:
-            found = fusion.tune(rankings, method, parse_measure("mrr@1"), qrels, folds, ID_RANK, None, bar)
+            found = fusion.tune(
+                rankings, method, fusion.Tuning(parse_measure("mrr@1"), qrels, folds), ID_RANK, None, bar
+            )
         joined = fuse(rankings, method, found.by_query, ID_RANK)
         assert compute_measures(joined, qrels, 4, [parse_measure("mrr@1")]).shape == (4, 1)
         facts = found.facts()

@@ -18,7 +18,6 @@ from pipeline import InputError, run_benchmark
 from pipeline.core.display import silent
 from pipeline.core.json_record import StageRow
 from pipeline.core.records import Array
-from pipeline.engines import jobs
 from pipeline.search import exact, searchers
 from pipeline.storage import vector_shards
 
@@ -182,7 +181,7 @@ def test_shards_asked_one_after_the_other_cost_the_sum() -> None:
         "latency_ms": {"median": 1.0, "p95": 2.0, "p99": 3.0},
     }  # fmt: skip
     second = {**first, "memory_mb": 0.5, "threads": 1, "queries_per_second": 300.0}
-    assert jobs.total_cost([first, second]) == {
+    assert searchers.total_cost([first, second]) == {
         "memory_mb": 2.0, "threads": 1, "queries_per_second": 75.0, "queries_per_second_one_thread": 25.0,
         "latency_ms": {"median": 2.0, "p95": 4.0, "p99": 6.0},
     }  # fmt: skip

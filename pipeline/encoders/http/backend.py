@@ -1,16 +1,21 @@
-"""The `http` backend: vectors of a model that a server runs, by the embeddings interface of OpenAI.
+"""The `http` backends: vectors and scores of models that a server runs.
 
-OpenAI, vLLM, TEI, Infinity, Ollama and llama.cpp speak it. What a server computes is not known by its files,
-so keys hold the address, the model's name there, and a text, `revision`, which the user changes when the
-model behind the address does. Every run asks for a few texts again (`Server.confirm`).
+OpenAI, vLLM, TEI, Infinity, Ollama and llama.cpp give vectors by OpenAI's `/embeddings`. Scores come from
+`/rerank`, in the form of Cohere, Jina, vLLM and Infinity or in that of TEI: a request holds one query and
+some of its passages.
+
+What a server computes is not known by its files, so keys hold the address, the model's name there, and a
+text, `revision`, which the user changes when the model behind the address does. Every run asks for a few
+texts again (`Server.confirm`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,19 +27,21 @@ from pipeline.config.rerank import HttpRerankSettings
 from pipeline.core.display import Bar, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, JsonObject
-from pipeline.encoders.base import RowSource, Source
+from pipeline.encoders.base import RowSource, ScoreSource, Source
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.http.client import Client, key_of
-from pipeline.encoders.http.requests import Asking, vectors_of
+from pipeline.encoders.http.requests import Asking, scores_of, vectors_of
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
+from pipeline.storage.vector_forms import cosines
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 1  # of what is asked for a text
+SCHEMA = 1  # of what is asked for a text or a pair
 ALONE = 256  # queries that are asked for alone, to measure how long one takes
 SAME = 0.999  # the lowest cosine of two vectors of a text: bf16 keeps 0.9999, other weights or int8 less
+SAME_SCORE = 0.02  # the largest difference of a score, relative or absolute, that other batches may make
 
 PROBES = (
     ("what is the capital of France", "Paris has been the capital of France since 987, with interruptions."),
@@ -175,11 +182,10 @@ class Served(Server, RowSource):
     def difference(self, now: Float32, first: Float32) -> str | None:
         if now.shape != first.shape:
             return f"they had {first.shape[1]:,} dimensions, and have {now.shape[1]:,}"
-        a, b = (each.astype(np.float64) for each in (now, first))
-        cosines = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
-        if cosines.min() >= SAME:
+        found = cosines(now, first)
+        if found.min() >= SAME:
             return None
-        return f"the cosine is {cosines.min():.4f} at the lowest and {cosines.mean():.4f} in the mean"
+        return f"the cosine is {found.min():.4f} at the lowest and {found.mean():.4f} in the mean"
 
 
 class ServedEncoder:
@@ -241,3 +247,88 @@ class _AskForVectors(Asking):
         if not len(self.vectors):
             self.vectors = np.empty((len(self.texts), encoder.dimension), np.float32)
         self.vectors[rows] = vectors
+
+
+@dataclass(frozen=True)
+class ServedReranker(Server, ScoreSource):
+    """A model that gives scores of pairs."""
+
+    section = "rerank"
+    same = f"differences of {SAME_SCORE}, of a score or of 1"
+    config: HttpRerankSettings
+
+    @override
+    def ingredients(self) -> JsonObject:
+        return {"model": self.probed()}
+
+    @override
+    def connect(self) -> ServedScorer:
+        return ServedScorer(self.config)
+
+    @override
+    def probed(self) -> JsonObject:
+        return {"served": SCHEMA, **self.described(), "form": self.config.form}
+
+    @override
+    def answers(self, bar: Bar) -> Float32:
+        with contextlib.closing(self.connect()) as scorer:
+            return scorer.score(PROBES, Usage(), bar)
+
+    @override
+    def difference(self, now: Float32, first: Float32) -> str | None:
+        if np.allclose(now, first, rtol=SAME_SCORE, atol=SAME_SCORE):
+            return None
+        return f"scores differ by up to {np.abs(now - first).max():.4g}"
+
+
+class ServedScorer:
+    """A connection to a server, which scores pairs as `pipeline.encoders.pairs.Scorer` does.
+
+    Several threads may use it at once.
+    """
+
+    def __init__(self, config: HttpRerankSettings) -> None:
+        self.config = config
+        self.client = Client(config, "rerank")
+
+    def close(self) -> None:
+        """Cancel what is under way."""
+        self.client.close()
+
+    def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
+        """The score of each pair, whose texts are cut to `max_characters`."""
+        most = self.config.max_characters
+        asking = _AskForScores(self, [(query[:most], passage[:most]) for query, passage in pairs], usage, bar)
+        self.client.run(asking.all())
+        return asking.scores
+
+
+class _AskForScores(Asking):
+    """The requests for the scores of some pairs."""
+
+    path = "/rerank"
+
+    def __init__(
+        self, scorer: ServedScorer, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar
+    ) -> None:
+        sizes = [len(query.encode()) + len(passage.encode()) for query, passage in pairs]
+        super().__init__(scorer.client, sizes, usage, bar)
+        self.config, self.pairs = scorer.config, pairs
+        self.scores: Float32 = np.empty(len(pairs), np.float32)
+
+    @override
+    def groups(self, rows: Iterable[int]) -> Iterator[list[int]]:
+        """Pairs of one query that follow each other."""
+        for _, group in itertools.groupby(rows, key=lambda row: self.pairs[row][0]):
+            yield list(group)
+
+    @override
+    def body(self, rows: Sequence[int]) -> JsonObject:
+        query, passages = self.pairs[rows[0]][0], [self.pairs[row][1] for row in rows]
+        if self.config.form == "tei":
+            return {"query": query, "texts": passages, "raw_scores": True, "return_text": False}
+        return {"model": self.config.name, "query": query, "documents": passages, "top_n": len(passages)}
+
+    @override
+    def keep(self, rows: Sequence[int], answer: object) -> None:
+        self.scores[rows] = scores_of(answer, len(rows), self.client.bad_answer)

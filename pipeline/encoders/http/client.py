@@ -8,13 +8,12 @@ alone, and taken out of every message.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,12 +31,8 @@ if TYPE_CHECKING:
 
 TRIES = 8  # times that a request is sent before the run gives up
 SHOWN = 300  # characters of a server's own message
-ANSWER_BYTES = 1 << 28  # of an answer, at most: 2,048 vectors of 4,096 numbers as text are 190 MB
 KEY_PART = 8  # characters in a row that a message may not share with the key
 BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
-
-DECODED = ("content-encoding", "content-length", "transfer-encoding")
-"""Headers of the bytes that were sent, and not of those that are left after decoding."""
 
 T = TypeVar("T")
 
@@ -47,12 +42,7 @@ _sent: ContextVar[list[float]] = ContextVar("sent")
 
 
 class Limits:
-    """Says when the next request may be sent. Requests are spread evenly, so that none is refused for pace.
-
-    Args:
-        requests_per_minute: None is any number.
-        tokens_per_minute: None is any number.
-    """
+    """Says when the next request may be sent, spread evenly, so that none is refused for pace."""
 
     def __init__(self, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
         self._for_request = 60 / requests_per_minute if requests_per_minute else 0.0
@@ -71,10 +61,6 @@ class Limits:
 
 class TooLargeError(Exception):
     """A request that the server refuses for its size; the message is the server's."""
-
-
-class EndlessError(Exception):
-    """An answer of more than `ANSWER_BYTES`."""
 
 
 def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
@@ -104,12 +90,7 @@ def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
 
 
 class RequestSize:
-    """The most texts and tokens of a request, lowered where the server refuses one.
-
-    Args:
-        texts: The most texts.
-        tokens: The most tokens, as they are estimated.
-    """
+    """The most texts and estimated tokens of a request, lowered where the server refuses one."""
 
     def __init__(self, texts: int, tokens: int) -> None:
         self.texts, self.tokens = texts, tokens
@@ -141,11 +122,7 @@ class RequestSize:
 
 
 class Client:
-    """Asks one server.
-
-    Args:
-        settings: Its address, and how it may be asked.
-        section: The section of the config, for messages.
+    """Asks one server; `section` is that of its settings in the config, for messages.
 
     Raises:
         InputError: The package `openai` or the key is missing.
@@ -183,25 +160,17 @@ class Client:
         limit = self._timeout
 
         class Http(openai.DefaultAsyncHttpxClient):
-            """Limits an answer's seconds and bytes; those of httpx are for each part of it."""
+            """Limits a whole answer's seconds; those of httpx are for each part of it."""
 
             async def send(self, request: Any, **options: Any) -> Any:
-                content = bytearray()
                 try:
                     async with asyncio.timeout(limit):
-                        answer = await super().send(request, **{**options, "stream": True})
-                        async with contextlib.aclosing(answer):
-                            async for part in answer.aiter_bytes():
-                                content += part
-                                if len(content) > ANSWER_BYTES:
-                                    raise EndlessError
+                        return await super().send(request, **options)
                 except TimeoutError:
                     httpx = sys.modules[
                         type(request).__module__.partition(".")[0]
                     ]  # openai changed to httpx2
                     raise httpx.ReadTimeout(f"no whole answer in {limit:g} seconds") from None
-                kept = [(name, value) for name, value in answer.headers.multi_items() if name not in DECODED]
-                return type(answer)(answer.status_code, headers=kept, content=bytes(content), request=request)
 
         try:
             http = Http(timeout=self._timeout, follow_redirects=False)
@@ -227,6 +196,15 @@ class Client:
             future.cancel()
             raise
 
+    async def work(self, worker: Callable[[], Coroutine[object, None, None]]) -> None:
+        """Run `concurrency` workers at once; the first error cancels the others."""
+        tasks = [asyncio.ensure_future(worker()) for _ in range(self.settings.concurrency)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
     def close(self) -> None:
         """Cancel what is under way, and close the connections."""
         if self._thread.is_alive():
@@ -245,11 +223,7 @@ class Client:
     async def post(self, path: str, body: JsonObject, tokens: float, use: ServerUse) -> tuple[object, float]:
         """The answer to a request, as JSON, and the seconds that the last try took.
 
-        Args:
-            path: Appended to the server's address.
-            body: JSON.
-            tokens: An estimate of its tokens.
-            use: Requests are counted in it.
+        `path` is appended to the server's address, `tokens` estimates those of `body`, `use` counts requests.
 
         Raises:
             TooLargeError: The request has to be made smaller.
@@ -288,8 +262,6 @@ class Client:
                 refusal = self._unreachable(error)
                 if retries or (not self._answered and _found_nobody(error)):
                     raise refusal from None
-            except EndlessError:
-                raise self.bad_answer(f"an answer of more than {ANSWER_BYTES:,} bytes") from None
             except (openai.OpenAIError, ValueError, RecursionError) as error:  # such as JSON that breaks off
                 raise self.bad_answer(f"what cannot be read: {error}") from None
             else:

@@ -14,7 +14,6 @@ twice but those under way.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -68,10 +67,7 @@ Pair = tuple[str, str]
 class GradeLog:
     """The answers of one judge that are stored, in a file below the cache.
 
-    Args:
-        cache: The folder of artifacts.
-        settings: The judge.
-        write: Whether answers will be added; another process that adds some is waited for.
+    To `write`, another process that does so is waited for.
     """
 
     def __init__(self, cache: Path, settings: JudgeSettings, write: bool = True) -> None:
@@ -201,12 +197,7 @@ async def _ask_all(
             if not given and refused >= ALL_REFUSED:
                 raise _all_refused(refused, answer)
 
-    tasks = [asyncio.ensure_future(work()) for _ in range(settings.concurrency)]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
+    await client.work(work)
 
 
 async def _ask(client: Client, settings: JudgeSettings, pair: Pair) -> tuple[int | None, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import itertools
@@ -24,14 +23,7 @@ Refuse = Callable[[str], Exception]
 
 
 class Asking(ABC):
-    """The requests for something about each of some texts.
-
-    Args:
-        client: The connection.
-        sizes: The bytes that each text takes in a request.
-        usage: What the requests cost is added to it.
-        bar: Advanced by each text.
-    """
+    """The requests for something about each of some texts, which take `sizes` bytes each in a request."""
 
     path: ClassVar[str]  # after the server's address
 
@@ -63,12 +55,7 @@ class Asking(ABC):
             for rows, timed in requests:
                 await self._ask(rows, timed)
 
-        tasks = [asyncio.ensure_future(work()) for _ in range(self.client.settings.concurrency)]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
+        await self.client.work(work)
         self.usage.texts += len(self.sizes)
         self.usage.padded = self.usage.tokens
 
@@ -115,11 +102,7 @@ def vectors_of(answer: object, texts: int, dimension: int | None, refuse: Refuse
 
     They come as lists of numbers or as base64 of float32, in any order, numbered by their `index`.
 
-    Args:
-        answer: JSON.
-        texts: How many texts were sent.
-        dimension: What every vector must have; None if it is not known yet.
-        refuse: Makes the error that is raised if the answer is anything else.
+    Every vector must have the `dimension`, unless that is None. `refuse` makes the error for anything else.
     """
     rows = _in_order(_items(answer, "data", refuse), texts, "vectors", "texts", refuse)
     vectors = [_vector(row.get("embedding"), refuse) for row in rows]

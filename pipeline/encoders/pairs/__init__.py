@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from typing_extensions import override
 
-from pipeline.config.rerank import FlagRerankSettings, HttpRerankSettings, RerankSettings, ScorerSettings
+from pipeline.config.rerank import FlagRerankSettings, RerankSettings, ScorerSettings
 from pipeline.core.display import Bar
 from pipeline.core.records import Float32, JsonObject
-from pipeline.encoders.base import Opener, ScoreSource
+from pipeline.encoders.base import Opener, ScoreSource, importing
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.pairs.scorer import Reranker, check_labels
 from pipeline.models.card import CONFIG_TYPES, max_positions
@@ -26,9 +26,6 @@ from pipeline.models.model import Ready
 from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
 from pipeline.models.text_settings import SCORE, read_text_settings
 from pipeline.storage.store import Store
-
-if TYPE_CHECKING:
-    from pipeline.encoders.pairs.served import ServedReranker
 
 __all__ = ["OPENERS", "LocalReranker", "Reranker", "Scorer", "Usage", "open_source", "resolve"]
 
@@ -49,37 +46,17 @@ PairOpener: TypeAlias = Opener[Any, Reranker, Scorer]
 """A backend that runs a reranker here, with settings of any class."""
 
 
-def _flag() -> PairOpener:
-    from pipeline.encoders.pairs.flag_rerankers import FlagRerankOpener
-
-    return FlagRerankOpener()
-
-
-def _openvino() -> PairOpener:
-    from pipeline.encoders.pairs.converted import OpenVINORerankOpener
-
-    return OpenVINORerankOpener()
-
-
-def _sentence_transformers() -> PairOpener:
-    from pipeline.encoders.pairs.cross_encoders import SentenceTransformersRerankOpener
-
-    return SentenceTransformersRerankOpener()
-
-
-def _http(settings: HttpRerankSettings) -> ServedReranker:
-    from pipeline.encoders.pairs.served import ServedReranker
-
-    return ServedReranker(settings)
-
-
 OPENERS: dict[str, Callable[[], PairOpener]] = {
-    "flag": _flag,
-    "openvino": _openvino,
-    "sentence-transformers": _sentence_transformers,
+    "flag": importing("pipeline.encoders.pairs.flag_rerankers:FlagRerankOpener"),
+    "openvino": importing("pipeline.encoders.pairs.converted:OpenVINORerankOpener"),
+    "sentence-transformers": importing(
+        "pipeline.encoders.pairs.cross_encoders:SentenceTransformersRerankOpener"
+    ),
 }
-"""What opens a reranker that runs here, by the name of its backend; imported when it is needed."""
-SOURCES: dict[str, Callable[[Any], ScoreSource]] = {"http": _http}
+"""What opens a reranker that runs here, by the name of its backend."""
+SOURCES: dict[str, Callable[[Any], ScoreSource]] = {
+    "http": importing("pipeline.encoders.http.backend:ServedReranker")
+}
 """What opens the settings of a backend that runs no model here."""
 
 
@@ -141,7 +118,10 @@ class LocalReranker(ScoreSource):
     @override
     def ingredients(self) -> JsonObject:
         prepared = self.opener.recipe(self.model)
-        return {"model": self.model.recipe(), **({"prepared": prepared.key} if prepared else {})}
+        # settings of an earlier release, which are still in keys: so scores that it stored are found
+        removed = ("cutoff_layers", "compress_layers", "compress_ratio")
+        kept: JsonObject = dict.fromkeys(removed) if self.config.backend == "flag" else {}
+        return {"model": self.model.recipe(), **kept, **({"prepared": prepared.key} if prepared else {})}
 
     @override
     def shared_key(self) -> JsonObject:

@@ -12,7 +12,6 @@ one long pair, which shows wrong positions or a wrong mask.
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import warnings
 from collections.abc import Sequence
@@ -26,15 +25,15 @@ from typing_extensions import override
 from pipeline.config.rerank import FlagRerankSettings, OpenVINORerankSettings
 from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Float32, Int64, JsonObject
-from pipeline.encoders import conversion
 from pipeline.encoders.base import Opener
-from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.openvino.backend import (
+from pipeline.encoders.batching import TokenBatch, padded
+from pipeline.encoders.openvino import (
     DESCRIPTION,
     FILES,
     TOKENIZER,
     OpenVINOBatches,
     OpenVINORunner,
+    convert_once,
 )
 from pipeline.encoders.pairs.cross_encoders import TYPES, load_classifier
 from pipeline.encoders.pairs.scorer import (
@@ -57,8 +56,6 @@ if TYPE_CHECKING:
     import openvino
     import torch
     from transformers import PreTrainedModel
-
-log = logging.getLogger(__name__)
 
 SCHEMA = 1
 TOLERANCE = 1e-4  # largest difference from torch's scores, as a share of the largest or of 1
@@ -115,19 +112,9 @@ class _Backend(OpenVINOBatches, OpenVINORunner):
 
 
 def _make(model: Reranker, draft: Draft) -> JsonObject:
-    log.info("converting %s to OpenVINO, once", model.name)
-    with draft.scratch() as aside:
-        conversion.convert_in_subprocess(
-            model,
-            "pipeline.encoders.pairs.converted",
-            aside / DESCRIPTION,
-            made="converted to OpenVINO",
-            allowed="…ForSequenceClassification that transformers loads and OpenVINO traces",
-            fix="set rerank.backend to flag",
-            fields=("name", "trust_remote_code"),
-        )
-        conversion.keep_files(aside, draft, (*FILES, INPUTS))
-    return {"name": model.name}
+    allowed = "…ForSequenceClassification that transformers loads and OpenVINO traces"
+    fields = ("name", "trust_remote_code")
+    return convert_once(model, draft, __name__, allowed, (*FILES, INPUTS), fields, "rerank")
 
 
 LONGEST = 300  # tokens of the longest probe
@@ -181,12 +168,9 @@ def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> N
 def _inputs(tokenizer: PairTokenizer, pairs: Sequence[Pair], pad_id: int, typed: bool) -> list[Int64]:
     """The network's inputs for some pairs, int64 [pairs, tokens] each."""
     ids, second = tokenizer.tokenize(pairs)
-    width = max(map(len, ids))
-    mask = (np.arange(width) < np.array([[len(one)] for one in ids])).astype(np.int64)
-    padded = np.full(mask.shape, pad_id, np.int64)
-    padded[mask.astype(bool)] = np.concatenate(ids)
-    types = (np.arange(width) >= np.array(second)[:, None]) * mask
-    return [padded, mask, *([types] if typed else [])]
+    rows, mask = padded(ids, max(map(len, ids)), pad_id)
+    types = (np.arange(rows.shape[1]) >= np.array(second)[:, None]) * mask
+    return [rows, mask, *([types] if typed else [])]
 
 
 def _torch_scores(network: PreTrainedModel, names: Sequence[str], inputs: Sequence[Int64]) -> Float32:

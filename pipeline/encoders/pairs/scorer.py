@@ -11,40 +11,27 @@ import numpy as np
 from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Facts, Float32, Int32, Int64, JsonObject
+from pipeline.core.records import Float32, Int32, Int64, JsonObject
 from pipeline.encoders import batching
 from pipeline.encoders.batching import BatchShape, TokenBatch, Usage
-from pipeline.models.files import Files, damaged
+from pipeline.models.files import damaged
+from pipeline.models.model import Settled
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-@dataclass(frozen=True)
-class Reranker:
+@dataclass(frozen=True, kw_only=True)
+class Reranker(Settled):
     """A config's reranker with every setting decided.
 
     Attributes:
-        name: Its name in the config.
-        files: Its folder, or its commit on the hub.
-        precision: Number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does.
-        device: `cpu` or `cuda:N`.
-        pad_id: Id of the padding token.
         max_length: Tokens kept of a query and a passage together, at most as many as the model has positions.
         query_max_length: Tokens kept of a query; None is no limit of its own.
-        trust_remote_code: Whether Python files that come with the model may run.
-        config: Content of its `config.json`.
     """
 
-    name: str
-    files: Files
-    precision: str
-    device: str
-    pad_id: int
     max_length: int
     query_max_length: int | None
-    trust_remote_code: bool = False
-    config: Facts = field(default_factory=dict, compare=False)
 
     @property
     def architecture(self) -> str:

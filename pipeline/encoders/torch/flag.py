@@ -16,10 +16,13 @@ from pipeline.encoders.batching import Backend
 from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import (
     explain_loading_errors,
+    largest_weights,
     limit_last_layer_to_first_token,
+    read_head,
+    refuse_missing_heads,
     refuse_missing_weights,
+    unused_tokens,
 )
-from pipeline.encoders.torch.m3 import largest_weights, read_head, refuse_missing_heads, unused_tokens
 from pipeline.models.model import Model
 from pipeline.models.tokenizer import fast_tokenizer
 

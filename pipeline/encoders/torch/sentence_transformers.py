@@ -16,8 +16,8 @@ from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
+from pipeline.models.card import read_late_interaction
 from pipeline.models.files import damaged
-from pipeline.models.late_interaction import read_late_interaction
 from pipeline.models.model import Model, Role
 from pipeline.models.text_settings import TASKS
 from pipeline.models.tokenizer import checked, fast_tokenizer

@@ -47,44 +47,7 @@ def gemma(folder: Path, texts: Sequence[str], minilm: Path) -> None:
     GemmaForCausalLM(config).save_pretrained(folder)
 
 
-def layerwise(folder: Path, texts: Sequence[str], minilm: Path) -> None:
-    """As BAAI/bge-reranker-v2-minicpm-layerwise."""
-    from FlagEmbedding.inference.reranker.decoder_only.models import modeling_minicpm_reranker as code
-
-    from pipeline.encoders.pairs.flag_rerankers import repair_classes, repair_network
-
-    repair_classes()
-    tokens = _byte_pairs(folder, texts)
-    config = code.LayerWiseMiniCPMConfig(
-        vocab_size=tokens, num_key_value_heads=2, start_layer=1, head_multi=True, head_type="simple",
-        scale_emb=2, scale_depth=1.4, dim_model_base=32, pad_token_id=0, bos_token_id=2,
-        initializer_range=0.3, **{**SHAPE, "num_hidden_layers": 3},
-    )  # fmt: skip
-    network = code.LayerWiseMiniCPMForCausalLM(config)
-    repair_network(network)
-    network.save_pretrained(folder)
-
-
-def lightweight(folder: Path, texts: Sequence[str], minilm: Path) -> None:
-    """As BAAI/bge-reranker-v2.5-gemma2-lightweight."""
-    from FlagEmbedding.inference.reranker.decoder_only.models import gemma_config, gemma_model
-
-    from pipeline.encoders.pairs.flag_rerankers import repair_classes
-
-    repair_classes()
-    tokens = _byte_pairs(folder, texts)
-    config = gemma_config.CostWiseGemmaConfig(
-        vocab_size=tokens, num_key_value_heads=1, head_dim=32, start_layer=1, layer_sep=1, layer_wise=True,
-        initializer_range=0.3, pad_token_id=0, bos_token_id=2, query_pre_attn_scalar=32,
-        **{**SHAPE, "num_hidden_layers": 3},
-    )  # fmt: skip
-    gemma_model.CostWiseGemmaForCausalLM(config).save_pretrained(folder)
-
-
-KINDS: dict[str, Callable[..., None]] = {
-    "bert": bert, "xlm_roberta": xlm_roberta, "gemma": gemma, "layerwise": layerwise,
-    "lightweight": lightweight,
-}  # fmt: skip
+KINDS: dict[str, Callable[..., None]] = {"bert": bert, "xlm_roberta": xlm_roberta, "gemma": gemma}
 
 
 def make(kind: str, folder: Path, texts: Sequence[str], minilm: Path) -> None:

@@ -23,18 +23,14 @@ Kind = Callable[[str], Path]
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
-SMALL = {"compress_ratio": 2, "compress_layers": [1], "max_length": 64}
-CASES: dict[tuple[str, str], dict[str, Any]] = {
-    ("flag", "bert"): {}, ("flag", "lightweight"): SMALL, ("sentence-transformers", "xlm_roberta"): {},
-    ("openvino", "bert"): {},
-}  # fmt: skip
+CASES = [("flag", "bert"), ("flag", "gemma"), ("sentence-transformers", "xlm_roberta"), ("openvino", "bert")]
 
 
 @pytest.mark.parametrize(("backend", "kind"), CASES)
 def test_no_pair_s_score_depends_on_its_company(
     scores: Scores, reranker: Kind, pairs: list[Pair], backend: str, kind: str
 ) -> None:
-    settings = {"backend": backend, "name": reranker(kind), **CASES[backend, kind]}
+    settings = {"backend": backend, "name": reranker(kind)}
     together = scores(pairs, **settings)
     alone = scores(pairs[::-1], lambda loaded: setattr(loaded, "token_budget", 200), **settings)[::-1]
     assert np.abs(together - alone).max() <= 1e-4
@@ -60,20 +56,9 @@ def test_instructions_and_the_prompt_change_scores(
     assert (scores(few, backend="flag", name=gemma) != other).all()
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings", "message"),
-    [
-        ("bert", {"prompt": "?"}, r"rerank\.prompt: .* encoder-only-base.*decoder-only-base"),
-        ("gemma", {"cutoff_layers": [2]}, r"rerank\.cutoff_layers: .*decoder-only-base.*layerwise"),
-        ("layerwise", {"compress_ratio": 2}, r"rerank\.compress_ratio: .*decoder-only-lightweight"),
-        ("layerwise", {"cutoff_layers": [9]}, r"rerank\.cutoff_layers: \[9\].*1 to 3"),
-    ],
-)
-def test_settings_that_do_not_fit_the_model_are_refused(
-    reranker: Kind, kind: str, settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        rerankers.resolve(RERANKERS.make(backend="flag", name=str(reranker(kind)), **settings))
+def test_a_prompt_for_an_encoder_is_refused(reranker: Kind) -> None:
+    with pytest.raises(InputError, match=r"rerank\.prompt: .* encoder-only-base.*decoder-only-base"):
+        rerankers.resolve(RERANKERS.make(backend="flag", name=str(reranker("bert")), prompt="?"))
 
 
 def described(source: Path, folder: Path, file: str, content: dict[str, Any]) -> Path:
@@ -101,9 +86,15 @@ def test_models_of_other_outputs_or_that_read_pairs_in_another_way_are_refused(
             rerankers.resolve(RERANKERS.make(backend=backend, name=str(folder)))
 
 
-def test_a_model_that_is_no_reranker_is_refused(minilm_folder: Path) -> None:
+def test_models_that_are_no_rerankers_are_refused(
+    reranker: Kind, minilm_folder: Path, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=r"is a BertModel.*such as BAAI/bge-reranker-base"):
         rerankers.resolve(RERANKERS.make(backend="flag", name=str(minilm_folder)))
+    layerwise = {"architectures": ["LayerWiseMiniCPMForCausalLM"]}
+    folder = described(reranker("bert"), tmp_path / "layerwise", "config.json", layerwise)
+    with pytest.raises(InputError, match=r"heads of single layers.*such as BAAI/bge-reranker-v2-gemma"):
+        rerankers.resolve(RERANKERS.make(backend="flag", name=str(folder)))
 
 
 def test_a_model_without_its_head_is_refused(scores: Scores, minilm_folder: Path, tmp_path: Path) -> None:

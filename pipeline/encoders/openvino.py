@@ -1,11 +1,23 @@
-"""The `openvino` backend: a model converted once from torch, then run by OpenVINO on the CPU."""
+"""The `openvino` backend: a model converted once from torch, then run by OpenVINO on the CPU.
+
+A model is traced together with its pooling, and made int8 by NNCF, in a process of its own:
+
+python -m pipeline.encoders.openvino FOLDER OUT.xml SETTINGS
+python -m pipeline.encoders.openvino MODEL.xml OUT.xml BATCHES.npz
+
+SETTINGS is the JSON of `pipeline.encoders.conversion.Settings`. The batches are arrays `ids-N` and `mask-N`,
+int64 [b, tokens].
+"""
 
 from __future__ import annotations
 
 import collections
+import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +32,12 @@ from pipeline.core.installation import has_bfloat16, import_openvino, require
 from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
-from pipeline.encoders.agreement import Reference
+from pipeline.encoders.agreement import PooledNetwork, Reference, disagreement, torch_vectors
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend, TokenBatch, Usage, batches, tokenize
+from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
 from pipeline.models.model import Model, Settled
+from pipeline.models.tokenizer import write_tokenizer
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -33,6 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CONVERTED = "encoder models that transformers loads and OpenVINO traces"
 SCHEMA = 4
 INT8_SCHEMA = 5
 TOKENS = 1024  # tokens of a batch, padding included
@@ -73,7 +88,7 @@ class OpenVINOOpener(Opener[OpenVINOSettings, Model, Backend]):
     @override
     def prepare(self, model: Model, store: Store) -> Artifact:
         """The converted model, for int8 calibrated, and its tokenizer."""
-        converted = store.make(_recipe(model), lambda draft: _convert(model, draft))
+        converted = store.make(_recipe(model), lambda draft: convert_once(model, draft, __name__, CONVERTED))
         if model.precision != "int8":
             return converted
         return store.make(_int8_recipe(model), lambda draft: _quantize(model, converted, draft))
@@ -181,9 +196,7 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> JsonObject:
     with draft.scratch() as aside:
         np.savez(aside / "batches.npz", allow_pickle=False, **arrays)
         arguments = [str(converted.path(DESCRIPTION)), str(aside / DESCRIPTION), str(aside / "batches.npz")]
-        error = conversion.run_in_subprocess(
-            "pipeline.encoders.openvino.conversion", arguments, aside / WEIGHTS
-        )
+        error = conversion.run_in_subprocess(__name__, arguments, aside / WEIGHTS)
         if error is not None:
             raise InputError(
                 f"model '{model.name}' cannot be calibrated in int8: {conversion.last_line(error)}",
@@ -226,18 +239,28 @@ def _int8_recipe(model: Model) -> Recipe:
     return Recipe("openvino", plain)
 
 
-def _convert(model: Model, draft: Draft) -> JsonObject:
+def convert_once(
+    model: Settled,
+    draft: Draft,
+    module: str,
+    allowed: str,
+    files: Iterable[str] = FILES,
+    fields: Sequence[str] = conversion.Settings._fields,
+    section: str = "model",
+) -> JsonObject:
+    """Write the files that a `module` makes of a model; see `conversion.convert_in_subprocess`."""
     log.info("converting %s to OpenVINO, once", model.name)
     with draft.scratch() as aside:
         conversion.convert_in_subprocess(
             model,
-            "pipeline.encoders.openvino.conversion",
+            module,
             aside / DESCRIPTION,
             made="converted to OpenVINO",
-            allowed="encoder models that transformers loads and OpenVINO traces",
-            fix="set model.backend to flag",
+            allowed=allowed,
+            fix=f"set {section}.backend to flag",
+            fields=fields,
         )
-        conversion.keep_files(aside, draft, FILES)
+        conversion.keep_files(aside, draft, files)
     return {"name": model.name}
 
 
@@ -251,8 +274,83 @@ def calibration_texts(passages: Texts) -> list[str]:
 
 def calibration_tokens(model: Model, tokenizer: Tokenizer) -> list[Int32]:
     """Token ids of these passages, with the prompt and the length that they are encoded with."""
-    if model.corpus is None:
-        raise ValueError("an int8 model needs a corpus to calibrate on")
+    assert model.corpus is not None
     before, after = model.prompts["passages"]
     texts = calibration_texts(open_texts(model.corpus.path))
     return tokenize(tokenizer, [before + text + after for text in texts], model.max_lengths["passages"])
+
+
+def _convert(folder: Path, target: Path, settings: conversion.Settings) -> None:
+    """Write the model in `folder` as OpenVINO IR, used with these settings.
+
+    `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and the tokenizer as
+    `tokenizer.json`.
+    """
+    name, pad_id = settings.name, settings.pad_id
+    tokenizer = write_tokenizer(folder, target.with_name(TOKENIZER), name, settings.trust_remote_code)
+    network = conversion.pooled_network(folder, settings)
+    expected = torch_vectors(network, name, tokenizer, pad_id)
+    if settings.pooling == "cls":
+        limit_last_layer_to_first_token(network.body)
+    converted = _traced(network, pad_id)
+    if disagreement(_run(converted), expected, "fp32"):
+        # OpenVINO's attention operation gives NaN if a local window holds nothing but padding
+        network.body.set_attn_implementation("eager")
+        converted = _traced(network, pad_id)
+        differs = disagreement(_run(converted), expected, "fp32")
+        if differs:
+            raise ValueError(f"the traced model gives other vectors than torch: {differs}")
+    import_openvino().save_model(converted, str(target), compress_to_fp16=False)
+
+
+def _traced(network: PooledNetwork, pad_id: int) -> openvino.Model:
+    """The OpenVINO model of a torch one; the example batch has padding, so that no mask is constant."""
+    import torch
+
+    ids = torch.full((2, 7), pad_id + 5)
+    mask = torch.ones_like(ids)
+    ids[1, 5:] = pad_id
+    mask[1, 5:] = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return import_openvino().convert_model(
+            network, example_input={"input_ids": ids, "attention_mask": mask}
+        )
+
+
+def _run(converted: openvino.Model) -> Callable[[Int64, Int64], Float32]:
+    compiled = import_openvino().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda ids, mask: compiled({"input_ids": ids, "attention_mask": mask})[0]
+
+
+def _quantize_model(source: Path, target: Path, calibration: Path) -> None:
+    """Write a converted model whose matrix products take weights and activations in int8.
+
+    `source` and `target` are `.xml` files with weights beside them, `calibration` the `.npz` of
+    batches.
+    """
+    openvino = import_openvino()
+    import nncf
+
+    with np.load(calibration, allow_pickle=False) as stored:
+        inputs = [
+            {"input_ids": stored[name], "attention_mask": stored[name.replace("ids", "mask")]}
+            for name in stored.files
+            if name.startswith("ids")
+        ]
+    quantized = nncf.quantize(
+        openvino.Core().read_model(source),
+        nncf.Dataset(inputs),
+        model_type=nncf.ModelType.TRANSFORMER,
+        preset=nncf.QuantizationPreset.MIXED,  # activations are skewed after GELU, weights are not
+        subset_size=len(inputs),
+    )
+    openvino.save_model(quantized, str(target), compress_to_fp16=False)
+
+
+if __name__ == "__main__":
+    source, target, how = sys.argv[1:]
+    if how.endswith(".npz"):
+        _quantize_model(Path(source), Path(target), Path(how))
+    else:
+        _convert(Path(source), Path(target), conversion.Settings(**json.loads(how)))
