@@ -1,11 +1,9 @@
 """Agreement of a converted model with the one that it was made of: on which texts, how close, and how far.
 
-Two checks share this. A conversion is compared with torch once, when it is made, on texts of the built-in
-sample: its queries, and passages joined and cut to every length from 3 tokens to the most that the model
-takes, tokenized with the model's own tokenizer. Made-up token ids do not do: networks have channels, heads
-and norms that only real words and the special tokens around them reach. While texts are encoded, a few of
-each shard are compared with the fp32 model (`Watch`), with their prompt and length, because a collection may
-hold what the sample does not.
+A conversion is compared with torch once, on texts of the built-in sample: its queries, and passages joined
+and cut to every length up to the most that the model takes. Made-up token ids do not do: networks have
+channels, heads and norms that only real words reach. While texts are encoded, a few of each shard are
+compared with the fp32 model (`Watch`), because a collection may hold what the sample does not.
 """
 
 from __future__ import annotations

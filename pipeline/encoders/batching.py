@@ -1,14 +1,11 @@
 """Batching: texts turned into batches of token ids, with little padding, for every backend.
 
-All texts of a batch are padded to its longest one, so texts of similar length belong together. Sorting all
-of them by token count would mean tokenizing everything before the first batch is computed. Instead, texts
-are sorted by their number of characters, which predicts their tokens well, and tokenized in windows of that
-order, in a thread, one window ahead of the computation. Within a window texts are sorted by token count,
-longest first, and cut into batches by a budget: rows times width, padding included. So a batch of short
-texts has many rows and one of long texts few, and both need about the same time and memory. Texts left at
-the end of a window that do not fill a batch are carried into the next one.
-
-Because the longest texts come first, a batch that needs too much memory fails at the start of a run.
+All texts of a batch are padded to its longest one, so texts of similar length belong together. Texts are
+sorted by their number of characters, which predicts their tokens well, and tokenized in windows of that
+order, in a thread, one window ahead of the computation. Within a window they are sorted by token count,
+longest first, and cut into batches by a budget: rows times width, padding included. What does not fill a
+batch is carried into the next window. The longest texts come first, so a batch that needs too much memory
+fails at the start of a run.
 """
 
 from __future__ import annotations

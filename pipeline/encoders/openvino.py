@@ -43,7 +43,6 @@ from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     import openvino
-    from tokenizers import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -188,8 +187,12 @@ def _quantize(model: Model, converted: Artifact, draft: Draft) -> JsonObject:
     from tokenizers import Tokenizer
 
     log.info("calibrating %s in int8, once", model.name)
-    tokens = calibration_tokens(model, Tokenizer.from_file(str(converted.path(TOKENIZER))))
+    assert model.corpus is not None
+    tokenizer = Tokenizer.from_file(str(converted.path(TOKENIZER)))
+    before, after = model.prompts["passages"]
+    texts = [before + text + after for text in calibration_texts(open_texts(model.corpus.path))]
     most = model.max_lengths["passages"]
+    tokens = tokenize(tokenizer, texts, most)
     arrays: dict[str, Int64] = {}
     for number, batch in enumerate(batches(OpenVINOBatches(model), [list(enumerate(tokens))], most, Usage())):
         arrays |= {f"ids-{number}": batch.ids, f"mask-{number}": batch.mask}
@@ -270,14 +273,6 @@ def calibration_texts(passages: Texts) -> list[str]:
     rows: Int64 = np.sort(np.random.default_rng(SEED).choice(len(passages), count, replace=False))
     texts: list[str] = passages.texts.take(rows).to_pylist()
     return texts
-
-
-def calibration_tokens(model: Model, tokenizer: Tokenizer) -> list[Int32]:
-    """Token ids of these passages, with the prompt and the length that they are encoded with."""
-    assert model.corpus is not None
-    before, after = model.prompts["passages"]
-    texts = calibration_texts(open_texts(model.corpus.path))
-    return tokenize(tokenizer, [before + text + after for text in texts], model.max_lengths["passages"])
 
 
 def _convert(folder: Path, target: Path, settings: conversion.Settings) -> None:

@@ -1,9 +1,8 @@
 """The Ray engine: workers on a cluster hold the model and do one part at a time.
 
 A worker is a Ray actor, on a GPU of its own or on an equal share of a machine's CPUs. Inputs, outputs and
-the files of a model travel through Ray's object store. Inputs are read when a worker will soon be free, so
-the parts in memory are at most one more than the workers. If a worker dies, another one takes its part, and a
-new one is started.
+model files travel through Ray's object store. At most one part more than the workers is in memory. If a
+worker dies, another one takes its part, and a new one is started.
 """
 
 from __future__ import annotations

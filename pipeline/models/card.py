@@ -202,15 +202,10 @@ FAMILIES = (
 
 
 def family_of(name: str) -> Family | None:
-    """The family of a model, by its hub id or folder; None if the table has none."""
-    short = short_name(name)
-    return next((known for known in FAMILIES if re.fullmatch(known.pattern, short, re.IGNORECASE)), None)
-
-
-def short_name(name: str) -> str:
-    """A model's name without its owner; also of a folder, or of a snapshot in the hub cache."""
+    """The family of a model, by its hub id, folder or snapshot in the hub cache; or None."""
     cached = re.search(r"models--[^/]+?--([^/]+)/snapshots", name)
-    return cached.group(1) if cached else Path(name).name
+    short = cached.group(1) if cached else Path(name).name
+    return next((known for known in FAMILIES if re.fullmatch(known.pattern, short, re.IGNORECASE)), None)
 
 
 def prompt_parts(template: str, instruction: str) -> tuple[str, str]:
@@ -261,8 +256,10 @@ def read_late_interaction(files: Files, name: str) -> LateInteraction:
         query_length=COUNT,
         document_length=COUNT,
     )
+    # an early version of PyLate wrote no model type; without a projection, random weights are added
+    projects = any(str(module.get("type")).endswith(".Dense") for module in files.read_modules())
     by_library = settings.get("model_type") in ("MultiVectorEncoder", "ColBERT") or (
-        "query_prefix" in settings and _has_projection(files)  # of an early version of PyLate
+        "query_prefix" in settings and projects
     )
     architectures = files.read_json("config.json", architectures=TEXTS).get("architectures") or []
     if not by_library and "HF_ColBERT" not in architectures:
@@ -280,11 +277,6 @@ def read_late_interaction(files: Files, name: str) -> LateInteraction:
         max_lengths=_lengths(settings, own),
         mean=settings.get("similarity_fn_name") == "meanmaxsim",
     )
-
-
-def _has_projection(files: Files) -> bool:
-    """Whether one of the model's modules projects each token; the library would add one of random weights."""
-    return any(str(module.get("type")).endswith(".Dense") for module in files.read_modules())
 
 
 def _prompt(settings: Facts, task: str) -> str:

@@ -128,9 +128,8 @@ class Files:
         whole = str(folder / "tokenizer.json")
         if whole in beside:
             return {"files": {"tokenizer.json": beside[whole]}}
-        return {
-            "files": {PurePath(name).name: hash_ for name, hash_ in beside.items() if _of_tokenizer(name)}
-        }
+        built_from = [name for name in beside if any(map(PurePath(name).match, TOKENIZER))]
+        return {"files": {PurePath(name).name: beside[name] for name in built_from}}
 
     def _identity(self, hashes: dict[str, str]) -> JsonObject:
         own = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
@@ -227,10 +226,6 @@ class Files:
 def _expect(expected: JsonType, value: object, where: str) -> None:
     if not expected.accepts(value):
         raise damaged(f"{where} is {short_repr(value)}", expected.description)
-
-
-def _of_tokenizer(name: str) -> bool:
-    return any(PurePath(name).match(pattern) for pattern in TOKENIZER)
 
 
 def damaged(found: str, allowed: str = "") -> InputError:

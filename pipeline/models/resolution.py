@@ -18,7 +18,6 @@ from pipeline.core.errors import InputError, short_repr
 from pipeline.models.card import (
     WIDTH_PRESERVING,
     Family,
-    LateInteraction,
     ModelCard,
     family_of,
     max_positions,
@@ -58,8 +57,9 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         refuse_chat_template(files, config.name)
     _refuse_quantized(config, card)
     files.refuse_missing_tokenizer()
-    late = _late_interaction(config, files)
-    if late:
+    late = None  # of BGE-M3 too: FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
+    if config.output == "multivector" and config.as_sentence_transformers:
+        late = read_late_interaction(files, config.name)
         card = replace(card, prompts={role: prompt for role, prompt in late.prompts.items() if prompt})
     family = family_of(config.name)
     splade = config.runs_splade and config.output == "sparse" and not files.has_m3_heads
@@ -103,17 +103,6 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         normalize=config.output == "multivector" and late is None,
         mean_over_tokens=late.mean if late else config.output == "multivector",
     )
-
-
-def _late_interaction(config: EncoderSettings, files: Files) -> LateInteraction | None:
-    """What the files of a ColBERT-like model declare; None for models of other kinds, and for BGE-M3.
-
-    FlagEmbedding adds no markers to BGE-M3's texts and scales vectors to length 1, and its score is the mean
-    over a query's tokens.
-    """
-    if config.output != "multivector" or not config.as_sentence_transformers:
-        return None
-    return read_late_interaction(files, config.name)
 
 
 def choose_device(setting: str, on_gpu: bool) -> str:
@@ -168,7 +157,12 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
         if chain:
             _check_sparse_modules(config, card)
         return
-    _refuse_sparse_modules(config, card)
+    found = [name for name in names if name in SPARSE]
+    if found:
+        raise InputError(
+            f"model '{config.name}' has a module {found[0]}: it gives word weights and no vectors",
+            fix="set model.output to sparse and model.backend to sentence-transformers",
+        )
     if chain:
         if names and names[0] not in ("Transformer", "StaticEmbedding"):
             raise InputError(
@@ -202,16 +196,6 @@ def _check_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
             f"model '{config.name}' gives no word weights: {what}",
             allowed="a model of sentence-transformers' SparseEncoder, or a masked language model",
             fix="set model.output to dense, or choose another model",
-        )
-
-
-def _refuse_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
-    """Refuse a model that gives word weights, where vectors are made."""
-    found = [name for name in card.module_names if name in SPARSE]
-    if found:
-        raise InputError(
-            f"model '{config.name}' has a module {found[0]}: it gives word weights and no vectors",
-            fix="set model.output to sparse and model.backend to sentence-transformers",
         )
 
 

@@ -53,13 +53,14 @@ def fast_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     Raises:
         InputError: There is none, as a few are written in Python alone, or it cannot encode every text.
     """
-    fast = _inner_tokenizer(tokenizer)
+    fast: Tokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
     if fast is None:
         raise InputError(
             f"model '{name}' has only a slow tokenizer, {type(tokenizer).__name__}",
             allowed="a tokenizer of the package tokenizers, as in tokenizer.json",
             fix="convert it, or encode elsewhere and set model.backend to precomputed",
         )
+    fast.enable_truncation(512, direction=tokenizer.truncation_side)  # for the side alone
     return checked(fast, name)
 
 
@@ -95,12 +96,4 @@ def write_tokenizer(folder: Path, target: Path, name: str, trust_remote_code: bo
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     fast = fast_tokenizer(name, tokenizer)
     fast.save(str(target))
-    return fast
-
-
-def _inner_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
-    """The `tokenizers` tokenizer inside one of transformers', set to truncate on the same side."""
-    fast: Tokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
-    if fast is not None:
-        fast.enable_truncation(512, direction=tokenizer.truncation_side)
     return fast

@@ -244,17 +244,3 @@ def _project(x: Float32, layer: Linear) -> Float32:
 
 largest_logits: Any = compiled(_largest_logits)
 project: Any = compiled(_project)
-
-
-def compile_projection() -> None:
-    """Compile `project`, or load it from disk."""
-    ones = np.ones((1, PANEL), np.float32)
-    project(ones, _one_layer(PANEL))
-
-
-def compile_logits() -> None:
-    """Compile `largest_logits`, or load it from disk."""
-    ones = np.ones((1, PANEL), np.float32)
-    layer = _one_layer(PANEL)
-    owners = np.zeros(1, np.int64)
-    largest_logits(ones, owners, 1, layer, LayerNorm(ones, ones), layer, PANEL, np.float32(1))

@@ -1,16 +1,14 @@
 """Kernels of MaxSim: the scores of many queries and passages at once, fast or exact.
 
-Both go through the tokens of a passage, six at a time, and multiply them with a panel of query tokens, one in
-each lane of a register (`make_tile` in `pipeline.native.tiles`). The best product of each query
-token is then a maximum of whole registers, taken while the products are in the processor's cache: the
-[query tokens, passage tokens] matrix, which other programs write to memory and read again, never exists.
-And texts of different lengths lie one after another, so no product of padding is computed, but for the last
-tile of a passage and the last panel of the queries.
+Both multiply the tokens of a passage, six at a time, with a panel of query tokens, one in each lane of a
+register (`tiles.make_tile`). The best product of each query token is then a maximum of whole registers, taken
+while the products are in the processor's cache: the [query tokens, passage tokens] matrix never exists. Texts
+of different lengths lie one after another, so no product of padding is computed, but for a passage's last
+tile and the queries' last panel.
 
-The fast kernel multiplies in int16, as the native backend does; `maxsim.error_bound` says how far a score of
-it can be off. The exact one multiplies in float64, in which the product of two float32 numbers is exact, and
-adds in one order: along the dimensions, then along the query's tokens. So its scores depend on the two texts'
-vectors alone.
+The fast kernel multiplies in int16; `maxsim.error_bound` says how far a score can be off. The exact one
+multiplies in float64, in which the product of two float32 numbers is exact, and adds in one order: along the
+dimensions, then along the query's tokens. So its scores depend on the two texts' vectors alone.
 """
 
 from __future__ import annotations

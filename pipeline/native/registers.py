@@ -2,13 +2,10 @@
 
 `load(a, i) * spread(2)` is LANES products. LLVM vectorizes plain loops, but not always well: of a loop over
 80 numbers it may compute 64 in registers and 16 one by one, and it cannot round to int16 in one addition.
-Code in registers says which instructions there are, and is the same for AVX2 and AVX-512 but for the number
-of lanes.
-
-Numba learns a type here, `Register`, LLVM's `<16 x float>`, and its operators. The functions write LLVM
-instructions, as `tiles` explains. Arrays are indexed as if they were flat, and bounds are not checked. A
-panel is 64 numbers, in as many registers as that takes: constants are read once for all of them, and the
-processor has several sums to add to at a time.
+Numba learns a type here, `Register`, LLVM's `<16 x float>`, and its operators. Code in registers is the same
+for AVX2 and AVX-512 but for the number of lanes. Arrays are indexed as if they were flat, and bounds are not
+checked. A panel is 64 numbers, in as many registers as that takes, so that constants are read once for all of
+them.
 """
 
 from __future__ import annotations

@@ -18,8 +18,6 @@ from pipeline.core import machine
 from pipeline.core.records import Float32, Int64
 from pipeline.native.forward import (
     compile_forward,
-    compile_logits,
-    compile_projection,
     forward,
     largest_logits,
     project,
@@ -87,7 +85,7 @@ class PackedNetwork:
     def compile(self) -> None:
         """Compile the kernels for this network, or load them from disk, by computing one token."""
         one = np.ones((1, 1), np.int64)
-        self.hidden(one - 1, one, only_first=False)
+        self.compared(one - 1, one)
 
     def compared(self, ids: Int64, mask: Int64) -> Float32:
         """The numbers of each text of a batch that are compared with torch, float32 [b, numbers]."""
@@ -140,11 +138,6 @@ class PackedSplade(PackedNetwork):
         self.decoder = load("decoder", Linear)
         self.logarithms = int(stored["logarithms"])
 
-    @override
-    def compile(self) -> None:
-        super().compile()
-        compile_logits()
-
     def vectors(self, ids: Int64, mask: Int64) -> Float32:
         """Token ids and mask [b, tokens] to weights float32 [b, words], most of them 0.
 
@@ -177,11 +170,6 @@ class PackedM3(PackedNetwork):
         self.weight, self.bias = stored["head.weight"], stored["head.bias"]
         self.linear = load("packed", Linear) if "packed.pairs" in stored else None
         self.unused = stored.get("head.unused")  # tokens without a weight
-
-    @override
-    def compile(self) -> None:
-        super().compile()
-        compile_projection()
 
     def numbers(self, ids: Int64, mask: Int64) -> tuple[Float32, Int64, Int64]:
         """The head's numbers of all tokens, float32 [n, outputs]; the second result as that of `hidden`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from operator import attrgetter
 
 from typing_extensions import override
 
@@ -102,9 +103,10 @@ class Dense(EncodingRetriever):
             shapes = {"truncate_dim": form.dimensions, "normalize": form.normalize, "metric": metric}
             return {"data": keys["data"], **compared, **shapes, "sample": parity.SAMPLE}
 
-        make = partial(parity.make, model, form, metric)
+        make = partial(parity.make, model, form)
         needs = ("data", "passages", "queries")
-        return Stage(PARITY, SCHEMAS[PARITY], needs, ingredients, make, parity.open_sides, listed=False)
+        opened = attrgetter("facts")
+        return Stage(PARITY, SCHEMAS[PARITY], needs, ingredients, make, opened, listed=False)
 
     @property
     def _measured(self) -> bool:
@@ -219,12 +221,6 @@ class Dense(EncodingRetriever):
         meter.count(len(embeddings), worked=rows)
         return {"rows": len(embeddings), "dimension": embeddings.dimension}
 
-    def _cost(self, dimension: int) -> Facts:
-        """The form of the passages' vectors, and the bytes of one."""
-        precision = self.settings.vector_precision
-        bits = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}[precision]
-        return {"dimension": dimension, "precision": precision, "bytes": -(-dimension * bits // 8)}
-
     def _search(
         self, index: IndexConfig, search: SearchConfig, measured: bool = False, spread: bool = False
     ) -> Stage:
@@ -240,8 +236,10 @@ class Dense(EncodingRetriever):
             return {**made_of, **({"measured": True} if measured else {}), **kept}
 
         def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
-            facts = search_them(inputs, draft, context)
-            return {**facts, "vectors": self._cost(inputs["queries"].shape[1])}
+            dimension, precision = inputs["queries"].shape[1], self.settings.vector_precision
+            bits = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}[precision]
+            cost = {"dimension": dimension, "precision": precision, "bytes": -(-dimension * bits // 8)}
+            return {**search_them(inputs, draft, context), "vectors": cost}
 
         search_them: Callable[[Inputs, Draft, Context], Facts]
         if self.settings.is_quantized:

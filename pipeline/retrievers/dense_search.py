@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
-from pipeline.core.records import Array, Embeddings, Float32, Int64, Ranking, UInt8
+from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.engines import Done, Engine, Job, Part
 from pipeline.engines import engine as jobs
 from pipeline.retrievers.ranking import save_ranking
@@ -75,18 +75,16 @@ def build_quantized(precision: str, inputs: Inputs, draft: Draft, context: Conte
             blocks = []
             for first in range(start, stop, BLOCK):
                 last = min(first + BLOCK, stop)
-                blocks.append(_quantized(vector_shards.read_rows(embeddings, first, last), ranges))
+                rows = vector_shards.read_rows(embeddings, first, last)
+                if ranges is None:
+                    blocks.append(vector_forms.quantize_binary(rows))
+                else:
+                    blocks.append(vector_forms.quantize_int8(rows, ranges))
                 vector_shards.release_memory(embeddings, first, last)
                 bar.update(last - first)
             draft.save_array(vector_shards.shard_name(start, stop), np.concatenate(blocks))
     context.meter.count(n, worked=todo)
     return {"rows": n, "dimension": embeddings.dimension}
-
-
-def _quantized(rows: Float32, ranges: Float32 | None) -> Array:
-    if ranges is None:
-        return vector_forms.quantize_binary(rows)
-    return vector_forms.quantize_int8(rows, ranges)
 
 
 def _ranges(embeddings: Embeddings) -> Float32:

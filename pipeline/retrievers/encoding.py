@@ -1,8 +1,8 @@
 """The encoding stages of the dense, sparse and multi-vector retrievers.
 
-A kind says in a `RowFormat` how the rows of its model are checked and kept; all else is the same for all:
-rows of texts that were encoded before are copied, and the other texts are encoded in shards,
-by whatever engine. Shards that an interrupted run has finished are kept.
+A kind says in a `RowFormat` how the rows of its model are checked and kept. Rows of texts that were encoded
+before are copied, the others are encoded in shards by an engine; shards that an interrupted run has finished
+are kept.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             return {"rows": len(texts)}
         hashes = hash_texts(texts.texts)
         rows = rows_of_shard(len(texts), most)
-        own = RowMaking.begin(texts, hashes, kept, draft, rows, partial(context.find_alike, "texts"))
+        own = RowMaking(texts, hashes, kept, draft, rows, partial(context.find_alike, "texts"))
         usage = _make_rows(role, own, context)
         draft.save_array(TEXTS, table_of(hashes))
         todo = int(own.new.sum())

@@ -1,13 +1,10 @@
 """The scores of the pairs of a ranking: each is computed once, for all first stages, depths and collections.
 
-A pair is known by the hash of its two texts. The scores of a part of a run's pairs are an artifact of its
-own, `scores`, written as soon as they are there: so a killed run loses the parts under way. Its key holds
-all that shapes a score (`ScoreSource.recipe`) and the pairs that it has. Its arrays are sorted by the pairs'
-hashes, and mapped into memory where they are searched.
+A pair is known by the hash of its two texts. The scores of a part of a run's pairs are an artifact, `scores`,
+written as soon as they are there, so a killed run loses the parts under way. Its arrays are sorted by hashes.
 
-A text is hashed to two numbers of 64 bits. Those of a pair are q * odd + p, modulo 2^64: the texts' numbers
-are as good as random, and so are these. For one query different passages have different numbers, and for one
-passage different queries have. A pair is looked up by the first number, and both must agree.
+A text is hashed to two numbers of 64 bits, and a pair to q * odd + p, modulo 2^64, which are as good as
+random. A pair is looked up by the first number, and both must agree.
 """
 
 from __future__ import annotations
@@ -157,7 +154,7 @@ def score_pairs(pairs: Pairs, kept: ScoreStore, context: Context) -> Float32:
     order = np.argsort(first)  # as they come in the ranking: parts then hold few queries
     todo = missing[first[order]]
     spans = [(start, min(start + SHARD_PAIRS, len(todo))) for start in range(0, len(todo), SHARD_PAIRS)]
-    parts = [Part(*span, partial(_read, pairs, todo[slice(*span)])) for span in spans]
+    parts = [Part(*span, partial(pairs.texts, todo[slice(*span)])) for span in spans]
     usage = Usage()
     found = np.empty(len(todo), np.float32)
     if parts:
@@ -187,10 +184,6 @@ def _check(scores: Float32) -> None:
             f"rerank: {wrong:,} of {len(scores):,} scores are NaN or infinite",
             fix="check the model's weights, or set rerank.precision to fp32",
         )
-
-
-def _read(pairs: Pairs, rows: Int64) -> list[tuple[str, str]]:
-    return pairs.texts(rows)
 
 
 def _hashes(column: pa.ChunkedArray, rows: Int64) -> UInt64:

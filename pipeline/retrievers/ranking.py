@@ -100,16 +100,14 @@ def exact_search(search: SearchConfig) -> SearchConfig:
 
 def against_exact(ranking: str) -> Assessment:
     """What the ranking of a role loses to that of the role `EXACT`."""
-    return Assessment((ranking, EXACT), _compare_with_exact)
 
+    def assess(judge: Judge, rankings: Sequence[Ranking]) -> Facts:
+        from pipeline.search import exact
 
-def _compare_with_exact(judge: Judge, rankings: Sequence[Ranking]) -> Facts:
-    """What is lost to the second ranking, that of exact search."""
-    from pipeline.search import exact
+        found, whole = rankings
+        scores = judge.score(found), judge.score(whole)
+        return {
+            "against_exact": exact.compare_with_exact(found.passages, whole.passages, judge.measures, *scores)
+        }
 
-    found, without_loss = rankings
-    values, exact_values = judge.score(found), judge.score(without_loss)
-    compared = exact.compare_with_exact(
-        found.passages, without_loss.passages, judge.measures, values, exact_values
-    )
-    return {"against_exact": compared}
+    return Assessment((ranking, EXACT), assess)

@@ -1,11 +1,9 @@
 """Rows that a model produces for texts: stored ones are copied, the others are written in shards.
 
-Stored rows are looked up by text, in all finished artifacts whose recipe is the same apart from the texts:
-the same model, prompt, length and settings. Only files that are whole by their checksums are read.
-
-Beside its rows an artifact keeps `texts.npy`, uint64 [3, rows]: the upper and lower half of each text's hash
-of 16 bytes, sorted, and the number of its row. It is memory-mapped and searched by bisection, and the texts
-that are looked for are sorted too: so of a large table few pages are read, one after another.
+Stored rows are looked up by text, in all finished artifacts whose recipe is the same apart from the texts.
+Only files that are whole by their checksums are read. Beside its rows an artifact keeps `texts.npy`, uint64
+[3, rows]: the upper and lower half of each text's hash of 16 bytes, sorted, and the number of its row. It is
+searched by bisection, for sorted hashes, so of a large table few pages are read.
 """
 
 from __future__ import annotations
@@ -62,43 +60,32 @@ class RowFormat(Generic[Rows]):
     join: Callable[[Sequence[Rows], Int64], Rows]
 
 
-@dataclass(frozen=True)
 class RowMaking(Generic[Rows]):
-    """The rows of one output, of which some are known and the others are made.
+    """The rows of some texts, of which some are known and the others are made.
+
+    `alike` gives the artifacts to look for known rows in, by the texts' hashes.
 
     Attributes:
-        texts: The texts, a row for each.
-        kept: How rows are kept.
-        draft: Where they are written.
         missing: Ranges of rows [start, stop) that the draft lacked at first.
         wanted: bool [texts], the rows in these ranges.
         known: Where rows are that were made of the same texts before.
     """
 
-    texts: Texts
-    kept: RowFormat[Rows]
-    draft: Draft
-    missing: list[tuple[int, int]]
-    wanted: Array
-    known: KnownRows
-
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         texts: Texts,
         hashes: UInt64,
         kept: RowFormat[Rows],
         draft: Draft,
         shard_rows: int,
         alike: Callable[[], Sequence[Artifact]],
-    ) -> RowMaking[Rows]:
-        """Find out what is there; `alike` gives the artifacts to look for known rows in."""
-        missing = vector_shards.missing_ranges(len(texts), shard_rows, draft.whole)
-        wanted = np.zeros(len(texts), np.bool_)
-        for start, stop in missing:
-            wanted[start:stop] = True
-        known = find_known_rows(alike() if missing else (), hashes, wanted)
-        return cls(texts, kept, draft, missing, wanted, known)
+    ) -> None:
+        self.texts, self.kept, self.draft = texts, kept, draft
+        self.missing = vector_shards.missing_ranges(len(texts), shard_rows, draft.whole)
+        self.wanted = np.zeros(len(texts), np.bool_)
+        for start, stop in self.missing:
+            self.wanted[start:stop] = True
+        self.known = find_known_rows(alike() if self.missing else (), hashes, self.wanted)
 
     @property
     def new(self) -> Array:

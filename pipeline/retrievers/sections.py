@@ -236,12 +236,9 @@ class Parity(Section):
         backend: What ran the second one, of that `name`.
         passages: How many of them, and of `queries`, were encoded by both.
         lowest_cosine: Of the two vectors of a text; `mean_cosine` is the mean.
-        overlap: The share of the second one's top hits that the served one finds, by cutoff.
-        change: By measure; `exact` is the mean of the second one.
     """
 
     key = "parity"
-    heading = "Served models"
 
     backend: str
     name: str
@@ -249,32 +246,14 @@ class Parity(Section):
     queries: int
     lowest_cosine: float
     mean_cosine: float
-    overlap: dict[str, float]
-    change: dict[str, Change]
 
-    @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
-        """Of each result a measure a row: its mean on the sample by the model here and by the served one."""
-        tables = []
-        for name, record in results.items():
-            if (own := record.section(cls)) is None:
-                continue
-            changes = list(own.change.values())
-            columns: list[FilledColumn] = [
-                (Column("measure"), list(own.change)),
-                (Column("run here", "right"), [each.exact for each in changes]),
-                (Column("served", "right"), [each.exact + each.difference for each in changes]),
-                (Column("difference", "right", form="+.4f"), [each.difference for each in changes]),
-            ]
-            shares = ", ".join(f"{share:.1%} of the top {cutoff}" for cutoff, share in own.overlap.items())
-            notes = [
-                f"Of {own.passages:,} passages, ranked for {counted(own.queries, 'query', 'queries')}: "
-                f"vectors of the server beside those of {own.name}, run here by {own.backend}.",
-                f"The cosine of a text's two vectors is {own.lowest_cosine:.6f} at the lowest and "
-                f"{own.mean_cosine:.6f} in the mean. Hits in common: {shares}.",
-            ]
-            tables.append(table_of(f"{name}: is what is served what was trained?", columns, notes))
-        return tables
+    def notes(self) -> list[str]:
+        """How far the server's vectors are from those of the model run here."""
+        texts = f"{counted(self.passages, 'passage')} and {counted(self.queries, 'query', 'queries')}"
+        return [
+            f"Vectors of the server and of {self.name}, run here by {self.backend}, of {texts}: the cosine "
+            f"is {self.lowest_cosine:.6f} at the lowest and {self.mean_cosine:.6f} in the mean."
+        ]
 
 
 class Sparsity(Section):

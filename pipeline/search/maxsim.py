@@ -118,10 +118,10 @@ class MaxSimScan:
         self.n_queries, self.k = len(bounds) - 1, k
         score_pairs = PairScorer(passages, vectors, bounds, mean)
         vectors, divisors = operand(vectors), score_pairs.divisors
-        self.parts = [
-            (start, stop, _packed(vectors, bounds, divisors, start, stop))
-            for start, stop in runs(bounds, QUERY_TOKENS)
-        ]
+        self.parts = []
+        for a, b in runs(bounds, QUERY_TOKENS):
+            own = vectors[bounds[a] : bounds[b]]
+            self.parts.append((a, b, kernels.pack_queries(own, bounds[a : b + 1] - bounds[a], divisors[a:b])))
         self.error_at_length_1 = np.concatenate(
             [error_bound(vectors[bounds[a] : bounds[b]], queries) for a, b, queries in self.parts]
         )
@@ -199,15 +199,6 @@ def error_bound(vectors: Float32, queries: kernels.PackedQueries) -> Float64:
     return errors / queries.divisors
 
 
-def _packed(
-    vectors: Float32, bounds: Int64, divisors: Float32, start: int, stop: int
-) -> kernels.PackedQueries:
-    """Queries [start, stop) for the fast kernel."""
-    first = bounds[start]
-    own = vectors[first : bounds[stop]]
-    return kernels.pack_queries(own, bounds[start : stop + 1] - first, divisors[start:stop])
-
-
 class PairScorer:
     """Scores pairs of passages and of some queries; see `candidates.ExactScore`.
 
@@ -223,7 +214,8 @@ class PairScorer:
 
     def __init__(self, passages: TokenEmbeddings, vectors: Float32, bounds: Int64, mean: bool) -> None:
         self.passages, self.starts = passages, passages.bounds
-        self.divisors = divisors_of(bounds, mean)
+        counts = np.diff(bounds)
+        self.divisors = (counts if mean else np.ones(len(counts))).astype(np.float32)
         self.wide = kernels.widen_queries(operand(vectors), bounds, self.divisors)
 
     def __call__(self, rows: Int64, query: Int64) -> Float32:
@@ -247,11 +239,6 @@ class PairScorer:
         scores = np.empty(len(rows), np.float32)
         kernels.score_exactly(tokens, bounds, passage, self.wide, query, scores)
         return scores
-
-
-def divisors_of(bounds: Int64, mean: bool) -> Float32:
-    """float32 [queries]: what the sum over a query's tokens is divided by; `bounds` as of `PairScorer`."""
-    return (np.diff(bounds) if mean else np.ones(len(bounds) - 1)).astype(np.float32)
 
 
 def operand(vectors: Float32) -> Float32:

@@ -1,9 +1,9 @@
 """Exact search of quantized vectors, in their own form, and the scores of the best of them by floats.
 
-As in sentence-transformers' `semantic_search_usearch` and `semantic_search_faiss`, a query is quantized as
-the passages are. int8 is scored by the product of integers, binary by minus the Hamming distance. With
-`rescore: N`, the best N times k are scored again: the float query times what the passage's number stands
-for, which is where its int8 step begins, or its bit, 0 or 1.
+As in sentence-transformers, a query is quantized as the passages are. int8 is scored by the product of
+integers, binary by minus the Hamming distance. With `rescore: N`, the best N times k are scored again: the
+float query times what the passage's number stands for, which is where its int8 step begins, or its bit, 0 or
+1.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from pipeline.core import machine
 from pipeline.core.display import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.search import exact, scoring
-from pipeline.storage import vector_forms
+from pipeline.storage import vector_forms, vector_shards
 
 if TYPE_CHECKING:
     import faiss
 
-PAIRS = 4096  # pairs of a query and a passage that are rescored at once
 BLOCK = 1 << 18  # rows of bits that are read and searched at once
 GROUP = 1024  # queries for which all bits are read once
 SPARE = 256  # hits fetched beyond 2k, so that few queries have more passages at their k-th distance
@@ -75,28 +75,22 @@ class QuantizedVectors:
         return scoring.rank_candidates(found.passages, scores, min(top_k, len(self)), ids)
 
     def _rescored(self, queries: Float32, found: Ranking) -> Float32:
-        """float32 [queries, hits]: the product of each query and what its hits' numbers stand for.
+        """float32 [queries, hits]: float64 products of queries and what their hits' numbers stand for."""
+        query = np.repeat(np.arange(len(queries)), found.passages.shape[1])
+        wide, stored = queries.astype(np.float64), Embeddings(self.shards)
 
-        Every pair is summed by itself in float64, so a score depends on the two vectors alone.
-        """
-        k = found.passages.shape[1]
-        rows, query = found.passages.ravel(), np.repeat(np.arange(len(queries)), k)
-        order = np.argsort(rows, kind="stable")  # vectors are read in the order in which they are stored
-        bounds = np.cumsum([0, *map(len, self.shards)])
-        ends = np.searchsorted(rows[order], bounds)
-        scores = np.empty(len(rows), np.float32)
-        wide = queries.astype(np.float64)
-        for number, shard in enumerate(self.shards):
-            for start in range(ends[number], ends[number + 1], PAIRS):
-                pairs = order[start : min(start + PAIRS, ends[number + 1])]
-                values = self._values(shard[rows[pairs] - bounds[number]])
-                scores[pairs] = np.einsum("ij,ij->i", wide[query[pairs]], values)
+        def score(rows: Int64, query: Int64) -> Float32:
+            values = self._values(vector_shards.gather_rows(stored, rows))
+            scores: Float32 = np.einsum("ij,ij->i", wide[query], values).astype(np.float32)
+            return scores
+
+        scores = scoring.score_as_stored(found.passages.ravel(), query, score, machine.threads())
         return scores.reshape(found.passages.shape)
 
     def _values(self, stored: Array) -> Float64:
         """float64 [n, dimension]: what the numbers of some rows stand for."""
         if self.ranges is None:
-            return vector_forms.unpack_binary(stored, self.dimension).astype(np.float64)
+            return vector_forms.unpack_binary(stored.astype(np.int8), self.dimension).astype(np.float64)
         return vector_forms.dequantize_int8(stored, self.ranges)
 
 

@@ -1,10 +1,8 @@
 """Searchers: an index, or the stored vectors themselves, opened to find the best passages of queries.
 
-Each has the `count` and the `dimension` of its vectors, and `search(queries, ids, bar, documents)`. That
-returns the best `search.top_k` passages of each query in the contract's order, for queries float32 [queries,
-dimension], the passages' ids as Arrow strings [count], and a bar that counts queries; or, where the vectors
-are those of chunks, the best documents, with their ids. `index` and `search` are the sections of the config,
-`stored` is the index's file.
+Each has the `count` and the `dimension` of its vectors, and `search(queries, ids, bar, documents)`, which
+returns the best `search.top_k` passages of queries float32 [queries, dimension] in the contract's order,
+given the passages' ids, Arrow strings [count]; or, where the vectors are those of chunks, the best documents.
 """
 
 from __future__ import annotations

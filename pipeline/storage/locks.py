@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -66,13 +67,6 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
                 raise
         # The holder may have removed or replaced the file while this process waited. Then this lock is on a
         # file without a name, and the next process would lock the new file beside it: start again.
-        if _is_at(path, handle):
-            return held
-
-
-def _is_at(path: Path, handle: int) -> bool:
-    """Whether an open file is the one at `path` now: it was neither removed nor replaced."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(handle))
-    except FileNotFoundError:
-        return False
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(handle)):
+                return held

@@ -1,16 +1,12 @@
 """The artifact store: a folder that any number of processes may read, write and prune at once.
 
-Two locks make that safe:
-
 - Making an artifact takes an exclusive lock on `.locks/<stage>-<key>`: a second process that needs the same
   artifact waits, and then finds it finished.
 - Using an artifact takes a shared lock on its manifest, until the `Store` is closed.
+- Removing one takes exclusive locks on both, without waiting: what another process makes or uses stays.
 
-Removing one takes exclusive locks on both, without waiting: what another process is making or using stays.
 The kernel releases the locks of a process that is killed; the next one continues from its unfinished draft.
-
-Only what this package made is ever written over or removed. A link inside the store is refused; the store
-itself may be a link.
+Only what this package made is written over or removed. A link inside the store is refused.
 """
 
 from __future__ import annotations
@@ -77,7 +73,10 @@ class Store:
             return self
         if self._of_user is None:
             self._of_user = user_store()
-        return self._of_user if _writable(self._of_user.root) else self
+        root = self._of_user.root
+        with contextlib.suppress(OSError):
+            root.mkdir(parents=True, exist_ok=True)
+        return self._of_user if os.access(root, os.W_OK | os.X_OK) else self
 
     def folder(self, recipe: Recipe) -> Path:
         """The folder of the artifact of `recipe`, which may not exist."""
@@ -217,15 +216,6 @@ def user_store() -> Store:
     """
     named, caches = os.environ.get("BENCHMARCO_CACHE"), os.environ.get("XDG_CACHE_HOME")
     return Store(Path(named) if named else Path(caches or os.path.expanduser("~/.cache")) / "benchmarco")
-
-
-def _writable(folder: Path) -> bool:
-    """Whether a folder is there, or could be made, and can be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def is_own(folder: Path) -> bool:

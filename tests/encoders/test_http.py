@@ -135,18 +135,13 @@ def test_what_is_served_is_compared_with_what_was_trained(
     found = run(*same).record.parity
     assert (found.backend, found.name, found.passages, found.queries) == ("flag", MODEL, 40, 12)
     assert found.lowest_cosine > 0.999999
-    assert set(found.overlap.values()) == {1.0}
-    assert {change.difference for change in found.change.values()} == {0.0}
-    assert found.change["ndcg@10"].exact > 0.5
     honest = embedding_server.embed
     embedding_server.embed = lambda texts: honest(texts)[:, ::-1] + 0.3 * honest(texts)
     result = run(*same, "model.revision=b")
     assert result.record.parity.lowest_cosine < 0.9
-    assert result.record.parity.overlap["10"] < 1.0
     assert "the server's vectors are not those of all-minilm-l6-v2: the lowest cosine of 52" in caplog.text
-    table = section_tables({"served": result.record}, "ndcg@10")["Served models"][-1]
-    assert table.title == "served: is what is served what was trained?"
-    assert [row[0] for row in table.rows] == ["ndcg@10", "mrr@10", "recall@100"]
+    (note,) = result.record.parity.notes()
+    assert "of 40 passages and 12 queries: the cosine is 0." in note
     embedding_server.embed = lambda texts: honest(texts)[:, :64]
     with pytest.raises(InputError, match="the server gives 64 dimensions, and the model 384"):
         run(*same, "model.revision=c")

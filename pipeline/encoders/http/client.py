@@ -257,7 +257,10 @@ class Client:
                 self._answered = True
                 refusal = self._refusal(error)
                 if retries or refusal:
-                    raise refusal or self._gave_up(error) from None
+                    raise refusal or InputError(
+                        f"{self._answers(error)}; {TRIES} attempts failed",
+                        fix=f"run again later, the run resumes; or lower {self.section}.concurrency",
+                    ) from None
             except openai.APIConnectionError as error:
                 refusal = self._unreachable(error)
                 if retries or (not self._answered and _found_nobody(error)):
@@ -301,13 +304,6 @@ class Client:
         """What a server answers, as a clause."""
         said = self.clean(_message(error))
         return f"{self.section}.url: {self.url} answers {error.status_code}{f': {said}' if said else ''}"
-
-    def _gave_up(self, error: openai.APIStatusError) -> InputError:
-        """The error for a server that has refused every try."""
-        return InputError(
-            f"{self._answers(error)}; {TRIES} attempts failed",
-            fix=f"run again later, the run resumes; or lower {self.section}.concurrency",
-        )
 
     def _unreachable(self, error: openai.APIConnectionError) -> InputError:
         """The error for a server that gives no answer."""

@@ -1,15 +1,12 @@
 """Grades of a served chat model: one request a pair, answers read strictly, each kept as soon as it is there.
 
-with GradeLog(cache, settings) as log:
-    grades = ask(settings, log, pairs, progress)  # one for each pair; None where the judge gave none
-
-The default prompt asks in the manner of UMBRELA (Upadhyay et al., arXiv 2406.06519), in our own words:
-intent first, then how well the passage meets it, then one number. An answer is the number alone, or after
-"grade:". Anything else is asked once more, with what is allowed; after that the pair counts as refused.
+The default prompt asks in the manner of UMBRELA (Upadhyay et al., arXiv 2406.06519), in our own words. An
+answer is a number alone, or after "grade:". Anything else is asked once more, with what is allowed; after
+that the pair counts as refused.
 
 A pair is known by the hashes of its two texts, in a file of its own for each judge: its address, model,
-prompt, grades and repeats. A line is appended when the judge has answered, so a killed run asks no pair
-twice but those under way.
+prompt, grades and repeats. A line is appended when the judge has answered, so a killed run asks no pair twice
+but those under way.
 """
 
 from __future__ import annotations

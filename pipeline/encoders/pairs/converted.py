@@ -138,6 +138,7 @@ def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> N
     Raises:
         ValueError: The converted model gives other scores than torch.
     """
+    import torch
     from transformers import AutoTokenizer
 
     fast = write_tokenizer(folder, target.with_name(TOKENIZER), name, trust_remote_code)
@@ -151,7 +152,9 @@ def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> N
     pairs = PairTokenizer(fast, template, room, longest_first)
     pad_id = network.config.pad_token_id or 0
     probes = [_inputs(pairs, some, pad_id, typed) for some in (PROBES[:-1], PROBES[-1:])]
-    expected = [_torch_scores(network, names, inputs) for inputs in probes]
+    with torch.inference_mode():
+        tensors = [dict(zip(names, map(torch.from_numpy, inputs), strict=True)) for inputs in probes]
+        expected: list[Float32] = [network(**given).logits.reshape(-1).numpy() for given in tensors]
     converted = _traced(network, names, probes[0])
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = import_openvino().compile_model(converted, "CPU", settings)
@@ -171,16 +174,6 @@ def _inputs(tokenizer: PairTokenizer, pairs: Sequence[Pair], pad_id: int, typed:
     rows, mask = padded(ids, max(map(len, ids)), pad_id)
     types = (np.arange(rows.shape[1]) >= np.array(second)[:, None]) * mask
     return [rows, mask, *([types] if typed else [])]
-
-
-def _torch_scores(network: PreTrainedModel, names: Sequence[str], inputs: Sequence[Int64]) -> Float32:
-    """float32 [pairs]: torch's scores of pairs, given the network's inputs."""
-    import torch
-
-    with torch.inference_mode():
-        tensors = map(torch.from_numpy, inputs)
-        scores: Float32 = network(**dict(zip(names, tensors, strict=True))).logits.reshape(-1).numpy()
-    return scores
 
 
 def _traced(network: PreTrainedModel, names: Sequence[str], example: Sequence[Int64]) -> openvino.Model:
