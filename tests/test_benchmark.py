@@ -22,7 +22,7 @@ from pipeline.report.page.render import render_page
 from pipeline.results.folder import read_result
 from pipeline.results.records import Used
 from pipeline.results.tables import result_table, stage_table
-from pipeline.retrievers.ranking import open_ranking, save_ranking
+from pipeline.retrievers.retriever import open_ranking, save_ranking
 from pipeline.run.benchmark import Benchmark
 from pipeline.storage.store import Store
 

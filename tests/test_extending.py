@@ -35,8 +35,7 @@ from pipeline.formats.texts import Batch as Records
 from pipeline.metrics.measures import MEASURES, Definition
 from pipeline.models.model import Model
 from pipeline.results.folder import Result
-from pipeline.retrievers.ranking import open_ranking, save_ranking
-from pipeline.retrievers.retriever import Retriever
+from pipeline.retrievers.retriever import Retriever, open_ranking, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.storage.artifacts import Draft
 

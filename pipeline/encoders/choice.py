@@ -64,11 +64,8 @@ def take(settings: Section, resolve: Resolve) -> Section:
     for candidate in faster:
         if candidate.extra and not is_installed(candidate.extra):
             _pass_over(candidate.backend, candidate.extra)
-        else:
-            reranks = isinstance(candidate, RerankSettings)
-            opener = (pairs.OPENERS if reranks else encoders.OPENERS)[candidate.backend]()
-            if opener.suits(resolve(candidate)):
-                return candidate
+        elif _suits(candidate, resolve(candidate)):
+            return candidate
     return last
 
 
@@ -100,6 +97,13 @@ def _converted(settings: RunsModel, **choice: str) -> RunsModel:
     kinds: Kinds[Any] = RERANKERS if isinstance(settings, RerankSettings) else BACKENDS
     converted: RunsModel = kinds.converted(settings, **choice)
     return converted
+
+
+def _suits(settings: RunsModel, model: Model | Reranker) -> bool:
+    """Whether the backend of settings runs their resolved model fast on this machine."""
+    if isinstance(model, Reranker):
+        return pairs.OPENERS[settings.backend]().suits(model)
+    return encoders.OPENERS[settings.backend]().suits(model)
 
 
 @functools.cache  # so that it is said once

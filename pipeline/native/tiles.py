@@ -62,12 +62,9 @@ def add_product(builder: Any, total: Any, left: Any, right: Any) -> Any:
     return builder.fadd(total, builder.fmul(left, right, flags=["contract"]), flags=["contract"])
 
 
-def fetch(builder: Any, address: Any, cache: int = 2) -> None:
-    """Ask for the memory around an address, which the processor then reads while it goes on.
-
-    `cache` is 3 for the first cache and 2 for the second one.
-    """
-    flags = [_WORD(0), _WORD(cache), _WORD(1)]  # to read, into which cache, data
+def fetch(builder: Any, address: Any) -> None:
+    """Ask for the memory around an address, which the processor then reads while it goes on."""
+    flags = [_WORD(0), _WORD(2), _WORD(1)]  # to read, into the second cache, data
     pointer = builder.bitcast(address, ir.IntType(8).as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, *(flag.type for flag in flags)])
     builder.call(builder.module.declare_intrinsic("llvm.prefetch.p0i8", fnty=kind), [pointer, *flags])

@@ -10,7 +10,7 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.models.model import Role
-from pipeline.retrievers.ranking import save_ranking
+from pipeline.retrievers.retriever import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, stage_of
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.search import bm25_index

@@ -30,7 +30,7 @@ from pipeline.retrievers.dense_search import (
     search_whole,
 )
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.ranking import (
+from pipeline.retrievers.retriever import (
     EXACT,
     Assessment,
     against_exact,

@@ -18,7 +18,7 @@ from pipeline.core.machine import Meter
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.engines import Done, Engine, Job, Part
 from pipeline.engines import engine as jobs
-from pipeline.retrievers.ranking import save_ranking
+from pipeline.retrievers.retriever import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft

@@ -14,15 +14,16 @@ from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
 from pipeline.engines import Engine
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.retrievers.ranking import (
+from pipeline.retrievers.retriever import (
     COLLECTION,
     Assessment,
+    Composed,
     Judge,
+    Retriever,
     check_cutoff,
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.retriever import Composed, Retriever
 from pipeline.retrievers.sections import FusionFacts, Parts
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
 from pipeline.search import fusion

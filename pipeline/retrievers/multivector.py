@@ -11,7 +11,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Ragged, TokenEmbeddings
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.ranking import save_ranking
+from pipeline.retrievers.retriever import save_ranking
 from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage import ragged_shards, vector_forms, vector_shards

@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Int64, Texts, VectorForm
 from pipeline.encoders import Network, Usage
 from pipeline.models.model import Role
-from pipeline.retrievers.ranking import Judge
+from pipeline.retrievers.retriever import Judge
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Draft

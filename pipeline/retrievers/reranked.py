@@ -18,14 +18,15 @@ from pipeline.encoders.base import ScoreSource
 from pipeline.engines import Engine
 from pipeline.metrics import paired
 from pipeline.retrievers.pair_scores import Pairs, ScoreStore, score_pairs
-from pipeline.retrievers.ranking import (
+from pipeline.retrievers.retriever import (
     COLLECTION,
     Assessment,
+    Composed,
     Judge,
+    Retriever,
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.retriever import Composed, Retriever
 from pipeline.retrievers.sections import Reranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, Work
 from pipeline.storage.artifacts import Artifact, Draft

@@ -20,6 +20,13 @@ from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, wit
 SIZE = "bytes a passage"
 
 
+def _speed_and_quality(records: Sequence[Reported], measure: str) -> list[FilledColumn]:
+    """The last columns of tables that compare what a setting costs with what it brings."""
+    speeds = [record.stage("search").items_per_second for record in records]
+    means = [record.metrics.get(measure) for record in records]
+    return [(Column("queries/s", "right", form="rate"), speeds), (Column(measure, "right"), means)]
+
+
 class VectorsCost(Section):
     """The form in which passages' vectors were searched, and the bytes that one takes in it."""
 
@@ -41,11 +48,7 @@ class VectorsCost(Section):
             (Column("result"), list(held)),
             (Column("form"), [f"{form.dimension} x {form.precision}" for form in forms]),
             (Column(SIZE, "right", form=","), [form.bytes for form in forms]),
-            (
-                Column("queries/s", "right", form="rate"),
-                [r.stage("search").items_per_second for r in records],
-            ),
-            (Column(measure, "right"), [record.metrics.get(measure) for record in records]),
+            *_speed_and_quality(records, measure),
         ]
         notes = [
             "Bytes are those of one vector in this form; queries per second are those of the search alone."
@@ -89,11 +92,7 @@ class Chunking(Section):
             (Column("chunks", "right", form=","), counts),
             (Column("size", "right", form="bytes"), sizes),
             (Column("s to encode", "right", form=",.1f"), [r.stage("passages").seconds for r in records]),
-            (
-                Column("queries/s", "right", form="rate"),
-                [r.stage("search").items_per_second for r in records],
-            ),
-            (Column(measure, "right"), [record.metrics.get(measure) for record in records]),
+            *_speed_and_quality(records, measure),
         ]
         note = (
             "A size is that of what is searched. Texts that were encoded before are copied, which takes no "

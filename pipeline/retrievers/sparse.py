@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Ragged, Ranking
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.ranking import save_ranking
+from pipeline.retrievers.retriever import save_ranking
 from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.sections import Sparsity
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, stage_of

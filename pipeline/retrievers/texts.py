@@ -27,8 +27,7 @@ from pipeline.data.collection_files import (
     open_chunks,
 )
 from pipeline.models.model import Role
-from pipeline.retrievers.ranking import COLLECTION, open_ranking
-from pipeline.retrievers.retriever import Retriever
+from pipeline.retrievers.retriever import COLLECTION, Retriever, open_ranking
 from pipeline.retrievers.sections import Chunking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, stage_of
 from pipeline.storage.artifacts import Artifact, Draft

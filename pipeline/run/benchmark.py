@@ -25,8 +25,7 @@ from pipeline.core.records import Collection, Facts
 from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.registry import make_retriever
-from pipeline.retrievers.ranking import COLLECTION
-from pipeline.retrievers.retriever import Identities, Retriever
+from pipeline.retrievers.retriever import COLLECTION, Identities, Retriever
 from pipeline.retrievers.stage import Context, OpensEngine, Plan, Stage
 from pipeline.run import plan
 from pipeline.storage import hashing

@@ -26,7 +26,7 @@ from pipeline.core.display import Bar, Progress
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, Float32, Texts
 from pipeline.results.folder import Result
-from pipeline.retrievers.ranking import COLLECTION
+from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import check_folder, finish, result_folder
 from pipeline.storage.store import Store

@@ -14,7 +14,7 @@ from pipeline.core.records import Collection, Facts, Float64, Ranking
 from pipeline.data import Identity
 from pipeline.data.pooling import describe_slice, nearest_ranking
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.retrievers.ranking import COLLECTION, Assessment, Judge, check_cutoff
+from pipeline.retrievers.retriever import COLLECTION, Assessment, Judge, check_cutoff
 from pipeline.retrievers.stage import Context, Inputs, Keys, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 

@@ -24,7 +24,7 @@ from pipeline.results.folder import FILES, METRICS, PER_QUERY, RUN, Result, read
 from pipeline.results.published import cells_of
 from pipeline.results.records import Manifest
 from pipeline.results.suite_folder import check_kind, write_suite
-from pipeline.retrievers.ranking import COLLECTION
+from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session, StageOutcome
 from pipeline.run.forecast import work_ahead
 from pipeline.run.plan import REPORTED, SCORES
