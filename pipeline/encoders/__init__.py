@@ -159,13 +159,7 @@ def _of_whole_texts(model: Model) -> Tokenizer:
 
 
 class Encoder:
-    """A loaded model, which turns texts into vectors.
-
-    Args:
-        config: The model section.
-        model: The resolved model.
-        prepared: The folder of what `prepare` made of it; None if it made nothing.
-    """
+    """A loaded model, which turns texts into vectors; `prepared` is the folder of what the backend made."""
 
     def __init__(self, config: EncoderSettings, model: Model, prepared: Path | None) -> None:
         self.config, self.model = config, model

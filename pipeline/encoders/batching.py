@@ -137,10 +137,7 @@ def tokenized_windows(
 ) -> Iterator[Window]:
     """All texts in windows, those with the most characters first; a thread tokenizes one window ahead.
 
-    Args:
-        characters: The number of characters of each text.
-        tokenize_rows: Gives the token ids of the texts at some positions.
-        usage: The texts, and the time that tokenizing takes, are added to it.
+    `tokenize_rows` gives the token ids of the texts at some positions.
     """
     usage.texts += len(characters)
     order = np.argsort([-count for count in characters], kind="stable").tolist()
@@ -228,11 +225,9 @@ def padded(tokens: Sequence[Int32], width: int, pad_id: int) -> tuple[Int64, Int
 
 @dataclass
 class ServerUse:
-    """What asking a server took.
+    """What asking a server took: requests, of which `retries` were sent again.
 
     Attributes:
-        requests: Requests that were sent, those that were sent again included.
-        retries: Requests that were sent again.
         tokens_counted: Whether the server has said how many tokens it counted.
         price_per_million: The price of 1,000,000 tokens; None if it is not known.
         concurrency: Requests that may be under way at once.

@@ -317,7 +317,7 @@ def _files_that_shape_vectors(folder: Path) -> list[Path]:
         shaping.update(folder.glob(pattern))
     for pattern in CODE:
         shaping.update(folder.rglob(pattern))
-    own = [folder / path for path in map(own_file, files.classes()) if path]
+    own = [folder / f"{name.rpartition('.')[0]}.py" for name in files.classes() if "--" not in name]
     shaping.update(filter(Path.is_file, own))
     for module_folder in (*folder.glob("[0-9]_*"), *declared):
         for pattern in (*TOKENIZER, *CODE, "*.safetensors", "*.bin"):
@@ -354,11 +354,6 @@ def _texts(value: object) -> Iterator[str]:
             yield each
         elif isinstance(each, list):
             yield from _texts(each)
-
-
-def own_file(name: str) -> str | None:
-    """The path, from the model's folder, of the file of a class; None if it is in another repository."""
-    return None if "--" in name else name.rpartition(".")[0] + ".py"
 
 
 def other_repositories(names: Iterable[str]) -> dict[str, str]:

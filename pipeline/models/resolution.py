@@ -170,7 +170,13 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
                 allowed="Transformer, StaticEmbedding",
                 fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
             )
-        _check_activations(config, card)
+        other = [name for name in card.activations if not name.startswith("torch.")]
+        if other:  # instead of which sentence-transformers silently takes Tanh
+            raise InputError(
+                f"model '{config.name}' has a Dense module with the activation {short_repr(other[0])}",
+                allowed="an activation of torch, such as torch.nn.modules.activation.Tanh",
+                fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
+            )
         return
     unknown = [name for name in names if name not in WIDTH_PRESERVING]
     if unknown:
@@ -196,17 +202,6 @@ def _check_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
             f"model '{config.name}' gives no word weights: {what}",
             allowed="a model of sentence-transformers' SparseEncoder, or a masked language model",
             fix="set model.output to dense, or choose another model",
-        )
-
-
-def _check_activations(config: EncoderSettings, card: ModelCard) -> None:
-    """Refuse activations of other packages, instead of which sentence-transformers silently takes Tanh."""
-    other = [name for name in card.activations if not name.startswith("torch.")]
-    if other:
-        raise InputError(
-            f"model '{config.name}' has a Dense module with the activation {short_repr(other[0])}",
-            allowed="an activation of torch, such as torch.nn.modules.activation.Tanh",
-            fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
         )
 
 

@@ -221,12 +221,10 @@ class Retriever(ABC, Generic[Settings]):
         return self
 
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        """What `metrics.json` says besides the measures, by key; see `pipeline.sections`.
+        """What `metrics.json` says besides the measures, by key of `pipeline.retrievers.sections`.
 
-        Args:
-            artifacts: Those of the listed stages, by role.
-            scores: What was measured.
-            stages: The rows of the listed stages, as JSON.
+        It is given the artifacts of the listed stages by role, what was measured, and the rows of stages as
+        JSON.
         """
         return {}
 

@@ -46,12 +46,10 @@ class RowFormat(Generic[Rows]):
     """How the rows that a model makes of texts, one for each text, are kept.
 
     Attributes:
-        save: Checks consecutive rows and writes them as one file, `vector_shards.shard_name`; given the
-            draft, the number of the first row, the rows and the texts' ids.
-        open: Opens all rows of a finished artifact.
-        read: Some rows of a finished artifact, by their numbers, int64 [n], in any order, as `save` takes
-            them.
-        join: The rows of several such parts, one after the other, taken in an order, int64 [rows].
+        save: Checks consecutive rows and writes them as one file; given the draft, the number of the first
+            row, the rows and the texts' ids. open: Opens all rows of a finished artifact. read: Some rows of
+            a finished artifact, by their numbers, int64 [n], in any order, as `save` takes them. join: The
+            rows of several such parts, one after the other, taken in an order, int64 [rows].
     """
 
     save: Callable[[Draft, int, Rows, list[str]], None]

@@ -137,12 +137,9 @@ class Candidates:
         self.kth = np.full(n_queries, -np.inf)  # at most the k-th best product so far
 
     def select(self, first: int, start: int, products: Float32) -> None:
-        """Add the candidates among products of consecutive passages and queries.
+        """Add the candidates among products float32 [passages, queries].
 
-        Args:
-            first: The first query.
-            start: Row of the first passage.
-            products: float32 [passages, queries].
+        They are of consecutive passages, from row `start` on, and consecutive queries, from `first` on.
         """
         n_queries = products.shape[1]
         queries = slice(first, first + n_queries)

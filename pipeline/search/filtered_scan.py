@@ -45,13 +45,7 @@ _PAIR_BYTES = 80  # memory to score one pair and sort it
 
 
 class Sizes(NamedTuple):
-    """How a search is cut.
-
-    Attributes:
-        piece: Most rows that a core takes at once.
-        threads: Cores at work at once.
-        group: Queries for which all vectors are read once.
-    """
+    """How a search is cut: most rows that a core takes, cores at work, and queries that share a reading."""
 
     piece: int
     threads: int

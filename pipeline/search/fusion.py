@@ -107,13 +107,7 @@ METHODS: dict[str, NormalizationName | None] = {
 
 @dataclass(frozen=True)
 class Fusion:
-    """A method with its parameters.
-
-    Attributes:
-        method: One of `METHODS`.
-        normalize: One of `NORMALIZATIONS`; None is the method's own.
-        k: Added to every rank by `rrf`.
-    """
+    """A method with its parameters: `normalize` None is the method's own, `k` is added to ranks by `rrf`."""
 
     method: MethodName
     normalize: NormalizationName | None = None
@@ -245,13 +239,7 @@ def fuse(
 
 @dataclass(frozen=True)
 class Tuning:
-    """How weights are to be tuned.
-
-    Attributes:
-        measure: What is maximized.
-        qrels: Judgments of the queries.
-        folds: int64 [queries], the fold of each query.
-    """
+    """How weights are to be tuned: what is maximized, judgments, and folds int64 [queries]."""
 
     measure: Measure
     qrels: Qrels

@@ -49,10 +49,7 @@ class Inverted:
 
 
 def invert(rows: Ragged) -> Ragged:
-    """The postings of some passages: for each word the passages that have it, and its weights.
-
-    Args:
-        rows: The words, int32, and weights, float32, of each passage.
+    """The postings of passages, given as the words, int32, and weights, float32, of each.
 
     Returns:
         A row for each word up to the largest: passages by their row, int32, ascending, and weights, float32.

@@ -37,11 +37,9 @@ def for_metric(rows: Float32, metric: Metric) -> Float32:
 def score_pairs(queries: Float64, query: Int64, passages: Float32, metric: Metric) -> Float32:
     """float32 [n]: the score of each passage with one query; higher is nearer.
 
-    Args:
-        queries: float64 [queries, dimension], of length 1 if the metric is cosine.
-        query: int64 [n], the row in `queries` for each passage.
-        passages: float32 [n, dimension], of length 1 if the metric is cosine.
-        metric: The metric; l2 is minus the squared distance.
+    `queries` are float64 [queries, dimension] and `passages` float32 [n, dimension], of length 1 if the
+    metric is cosine; `query` is int64 [n], the row in `queries` for each passage. l2 is minus the squared
+    distance.
     """
     scores = np.empty(len(passages), np.float32)
     wide, other = (np.empty((_PIECE, passages.shape[1])) for _ in range(2))

@@ -102,7 +102,6 @@ class Draft:
     """An artifact that is being made.
 
     Attributes:
-        folder: The artifact's folder.
         whole: Size and checksum of each finished file, including those that a killed run left.
         facts: What the stage records about its result.
         made: When, how and with what it is made.

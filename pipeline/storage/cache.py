@@ -33,11 +33,9 @@ class CacheEntry:
     """An artifact in a cache, or the files that an unfinished run left.
 
     Attributes:
-        folder: Its folder.
-        manifest: Its manifest; None if there is none, or if it is damaged or unreadable.
+        manifest: None if there is none, or if it is damaged or unreadable.
         finished: Whether there is a manifest, damaged or not.
         readable: Whether its folder and manifest can be read.
-        bytes: Size of all its files.
         used: When it was last used or written, in seconds since the epoch.
     """
 

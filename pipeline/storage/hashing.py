@@ -100,25 +100,26 @@ class VerifiedFile:
         return hashlib.sha256(b"".join(self.blocks)).hexdigest()
 
     def take(self, array: Array, rows: Int64) -> Array:
-        """Rows of an array of the file, in the order given.
+        """Rows of an array of the file, in the order given, int64 [n].
 
-        Args:
-            array: [all rows, ...], mapped from the file by `numpy.memmap`, with its attribute `offset`; or,
-                if the file is packed, what was read of it.
-            rows: int64 [n], from 0 and below the number of rows.
+        `array` is mapped from the file by `numpy.memmap`, with its attribute `offset`; or, if the file is
+        packed, what was read of it.
 
         Raises:
             InputError: The file was changed after its blocks were hashed.
         """
-        found: Array = array[rows]
-        numbers = np.arange(len(self.blocks))
-        if isinstance(array, np.memmap) and array.flags.c_contiguous:
+        numbers, mapped = np.arange(len(self.blocks)), None
+        if isinstance(array, np.memmap) and array.flags.c_contiguous and len(rows):
             starts, size = array.offset + rows * array.strides[0], array.strides[0]
             begin, end = starts // BLOCK, -(-(starts + size) // BLOCK)
+            # what was cut off may not be read: the system would end this process
+            if end.max() > len(numbers) or self.path.stat().st_size < starts.max() + size:
+                raise file_changed(str(self.path))
             begun, ended = (np.bincount(each, minlength=len(numbers) + 1) for each in (begin, end))
-            numbers = np.flatnonzero(np.cumsum(begun - ended)[: len(numbers)])
-            if mapped := getattr(array, "_mmap", None):
-                mapped.madvise(mmap.MADV_DONTNEED)  # the file's pages need not stay in memory
+            numbers, mapped = np.flatnonzero(np.cumsum(begun - ended)), getattr(array, "_mmap", None)
+        found: Array = array[rows]
+        if mapped:
+            mapped.madvise(mmap.MADV_DONTNEED)  # the file's pages need not stay in memory
         # after the rows were read: whatever was written before that has other hashes
         if hash_blocks(self.path, numbers.tolist()) != tuple(self.blocks[number] for number in numbers):
             raise file_changed(str(self.path))

@@ -120,11 +120,8 @@ def _wrong_length(row: int, length: float) -> InputError:
 def quantize_int8(rows: Float32, ranges: Float32) -> Array:
     """int8 [n, dimension]: the number of the step between the ends of its dimension's range, minus 128.
 
-    As `quantize_embeddings(rows, "int8", ranges)` of sentence-transformers computes it, in float32.
-
-    Args:
-        rows: float32 [n, dimension].
-        ranges: float32 [2, dimension], the least and the largest number of each dimension.
+    As `quantize_embeddings(rows, "int8", ranges)` of sentence-transformers computes it, in float32. `ranges`
+    are float32 [2, dimension], the least and the largest number of each dimension.
     """
     starts, steps = _steps(ranges)
     levels = np.clip(np.floor((rows - starts) / steps), 0, LEVELS)

@@ -191,12 +191,9 @@ def _spans(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Arra
 
 
 def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> None:
-    """Refuse vectors that hold NaN or infinity, are too long, or, if `normalized`, not of length 1.
+    """Refuse vectors with NaN or infinity, too long, or, if `normalized`, not of length 1.
 
-    Args:
-        vectors: float32 [n, dimension].
-        ids: Ids of the n texts; the message names the first one refused.
-        normalized: Whether every length must be 1.
+    `vectors` are float32 [n, dimension]; the message names the first refused one by its text's id.
     """
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     wrong = ~np.isfinite(lengths)

@@ -211,15 +211,11 @@ class ServedEncoder:
         before = self.model.instruction(role)
         sent = [before + text[: self.config.max_characters] or " " for text in texts]  # OpenAI refuses ""
         asking = _AskForVectors(self, sent, usage, bar)
-        alone = self._choose_alone(len(sent)) if role == "queries" else []
+        count = min(self._alone, len(sent)) if role == "queries" else 0
+        self._alone -= count
+        alone = [number * len(sent) // count for number in range(count)]  # spread over all
         self.client.run(asking.all(alone))
         return asking.vectors
-
-    def _choose_alone(self, texts: int) -> list[int]:
-        """The rows of texts that are asked for alone, spread over all."""
-        count = min(self._alone, texts)
-        self._alone -= count
-        return [number * texts // count for number in range(count)]
 
 
 class _AskForVectors(Asking):

@@ -112,10 +112,8 @@ class PairTokenizer:
     """Turns pairs into token ids.
 
     Attributes:
-        tokenizer: Tokenizes one text, without special tokens.
-        template: What is put around the two texts.
-        room: Tokens that the two texts may have together.
-        rule: Which of them are kept.
+        tokenizer: Tokenizes one text, without special tokens; `template` is what is put around the two.
+        room: Tokens that the two texts may have together; `rule` says which of them are kept.
         most: The tokens kept of each query and each passage before they are joined; None is all.
         instructions: Strings put before each query and each passage.
     """

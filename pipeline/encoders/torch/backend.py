@@ -146,10 +146,7 @@ class TorchBackend(TorchRunner[Rows]):
 def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:
     """Token vectors packed as float32 [b, n, dimension + 1]; the last number is 1 where one is kept.
 
-    Args:
-        vectors: [b, n, dimension].
-        kept: [b, n], which of them are kept.
-        normalize: Whether to scale them to length 1.
+    `vectors` are [b, n, dimension], `kept` is [b, n]; with `normalize` they are scaled to length 1.
     """
     import torch
 

@@ -210,14 +210,10 @@ def unused_tokens(tokenizer: PreTrainedTokenizerBase) -> Int64:
 
 
 def largest_weights(rows: Int64, words: Int32 | Int64, weights: Float32, unused: Int64, count: int) -> Ragged:
-    """The words of each text, ascending, and of each word the largest weight.
+    """The words of each of `count` texts, ascending, and of each word the largest weight.
 
-    Args:
-        rows: int64 [n], the text of each token, of `count` texts.
-        words: [n], the number of each token.
-        weights: float32 [n], above 0.
-        unused: The tokens that have no weight.
-        count: How many texts there are.
+    `rows` are int64 [n], the text of each token, `words` [n] its number, and `weights` float32 [n], above 0.
+    The tokens `unused` have no weight.
     """
     used = ~np.isin(words, unused)
     pairs = rows[used] * (1 << 32) + words[used]

@@ -108,9 +108,6 @@ class SpladeHead:
 
     That layer makes a number for each token and each word, of which a text keeps one for each word. Here it
     is computed for some words at a time, and only the largest are kept, so a batch needs `LOGITS` numbers.
-
-    Args:
-        network: A masked language model of transformers; its last layer is taken out of it.
     """
 
     def __init__(self, network: PreTrainedModel) -> None:
