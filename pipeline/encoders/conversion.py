@@ -125,7 +125,7 @@ def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str |
     )
     if done.returncode < 0:
         name = signal.Signals(-done.returncode).name
-        raise ChildProcessError(f"{module} was ended by {name}, which may mean that memory ran out")
+        raise ChildProcessError(f"{module}: the conversion was ended by {name}; memory may have run out")
     if done.returncode:
         _raise_what_the_machine_refused(last_line(done.stderr), weights)
     return done.stderr if done.returncode else None

@@ -15,6 +15,7 @@ from importlib import metadata
 from pipeline.config import EncoderSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
+from pipeline.core.records import Facts
 from pipeline.models.card import (
     WIDTH_PRESERVING,
     Family,
@@ -46,7 +47,7 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
     `find` finds and hashes the files; a cached function does so once for several configs.
     """
     device = choose_device(config.device, config.on_gpu)
-    precision = "fp32" if config.precision == "fp16" and device == "cpu" else config.precision
+    precision = computed_in(config.precision, device)
     files = find(config.name, config.revision, config.trust_remote_code)
     refuse_adapter(config.name, files)
     reads = (
@@ -92,7 +93,7 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         device=device,
         prompts=prompts,
         max_lengths={role: int(lengths[role].value) for role in ROLES},
-        pad_id=max(int(card.config.get("pad_token_id") or 0), 0),
+        pad_id=padding_id(card.config),
         trust_remote_code=config.trust_remote_code,
         config=card.config,
         decided=decided,
@@ -118,6 +119,16 @@ def _gpu_count() -> int:
         if metadata.version("torch").endswith("+cpu"):
             return 0
     return len(machine.gpus())
+
+
+def computed_in(precision: str, device: str) -> str:
+    """The number format of a computation: a CPU runs fp16 as fp32, as FlagEmbedding does."""
+    return "fp32" if precision == "fp16" and device == "cpu" else precision
+
+
+def padding_id(config: Facts) -> int:
+    """The id of the padding token by a `config.json`, 0 where it names none."""
+    return max(int(config.get("pad_token_id") or 0), 0)
 
 
 def refuse_adapter(name: str, files: Files) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -161,20 +161,15 @@ def stage_of(
     return Stage(name, schema, made_of if needs is None else needs, ingredients, make, opened)
 
 
-class _Placed(Mapping[str, str]):
-    """Keys by the roles of a part's own plan."""
+class _Placed(dict[str, str]):
+    """Keys by the roles of a part's own plan, each looked up when it is asked for."""
 
     def __init__(self, keys: Keys, place: Callable[[str], str]) -> None:
+        super().__init__()
         self._keys, self._place = keys, place
 
-    def __getitem__(self, role: str) -> str:
+    def __missing__(self, role: str) -> str:
         return self._keys[self._place(role)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
 
 Plan = dict[str, Stage]

@@ -23,7 +23,7 @@ from pipeline.encoders.pairs.scorer import Reranker, check_labels
 from pipeline.models.card import CONFIG_TYPES, max_positions
 from pipeline.models.files import SIZE, find_model
 from pipeline.models.model import Ready
-from pipeline.models.resolution import FindModel, choose_device, refuse_adapter
+from pipeline.models.resolution import FindModel, choose_device, computed_in, padding_id, refuse_adapter
 from pipeline.models.text_settings import SCORE, read_text_settings
 from pipeline.storage.store import Store
 
@@ -71,28 +71,25 @@ def resolve(config: ScorerSettings, find: FindModel = find_model) -> Reranker | 
     described = files.read_json("config.json", **CONFIG_TYPES)
     limits = [config.max_length, max_positions(described)]
     query_max_length = None
-    if not isinstance(config, FlagRerankSettings):  # only sentence-transformers reads the tokenizer's limit
+    if isinstance(config, FlagRerankSettings):
+        query_max_length = config.query_max_length or min(limits) * 3 // 4
+    else:  # only sentence-transformers reads the tokenizer's limit
         declared = files.read_json("tokenizer_config.json", model_max_length=SIZE).get("model_max_length")
         limits.append(int(declared or config.max_length))
-    max_length = min(limits)
-    if isinstance(config, FlagRerankSettings):
-        query_max_length = config.query_max_length or max_length * 3 // 4
     model = Reranker(
         name=config.name,
         files=files,
-        precision="fp32" if config.precision == "fp16" and device == "cpu" else config.precision,
+        precision=computed_in(config.precision, device),
         device=device,
-        pad_id=max(int(described.get("pad_token_id") or 0), 0),
-        max_length=max_length,
+        pad_id=padding_id(described),
+        max_length=min(limits),
         query_max_length=query_max_length,
         trust_remote_code=config.trust_remote_code,
         config=described,
     )
-    labels = (
-        described.get("num_labels") or len(described.get("id2label") or {}) or 2
-    )  # transformers' own default
     if model.architecture.endswith("ForSequenceClassification"):
-        check_labels(model.name, int(labels))
+        labels = described.get("num_labels") or len(described.get("id2label") or {})
+        check_labels(model.name, int(labels or 2))  # 2 is transformers' own default
     if config.backend in OPENERS:
         OPENERS[config.backend]().check(config, model)
     return model
