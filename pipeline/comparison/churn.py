@@ -90,7 +90,7 @@ class Churn:
             (right("highest", form="+.4f"), [self.highest]),
             (right("to judge", form=","), [self.to_judge]),
             (right("tokens", form=","), [self.tokens]),
-            (right("hours", form=".3g"), [self.hours]),
+            (right("hours", form=",.4f"), [self.hours]),
             (right("index", form="bytes"), [self.index_bytes]),
         ]
         shown = {

@@ -150,14 +150,13 @@ class Displayed:
         return "".join(html_table(table) for table in self.tables())
 
 
+ALIKE = "the queries' values are too alike, so one unusual query could change it (docs/statistics.md)"
+"""Why a mean over enough queries has no interval; the rules are in `pipeline.metrics.statistics`."""
+
+
 def no_interval(queries: int) -> str:
-    """Why a mean over so many queries has no interval; see `pipeline.metrics.statistics`."""
-    if queries < 25:
-        return f"No interval: {queries} queries; it takes 25."
-    return (
-        "No interval: fewer than 5 values (of differences, a third) unlike the most common one, or one query "
-        "more could carry a third of the variance."
-    )
+    """Why a mean over this number of queries has no interval."""
+    return f"No interval: {f'only {queries} queries (25 needed)' if queries < 25 else ALIKE}."
 
 
 UNJUDGED = "judged: share of the top k that has a grade."

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipeline.core.display import bounds, counted, figure
 from pipeline.core.json_record import StageRow
 from pipeline.core.records import Facts
-from pipeline.core.table import Cell, Column, FilledColumn, Table, measure_table, table_of
+from pipeline.core.table import ALIKE, Cell, Column, FilledColumn, Table, measure_table, table_of
 from pipeline.results.published import VERDICTS, decimals
 from pipeline.results.published import Cell as Score
 from pipeline.results.records import Metrics
@@ -193,8 +193,7 @@ TIMES = (
 MACRO = "macro mean"
 GROUPED = "Collections of one group count as one in a macro mean: {}."
 NO_MACRO_INTERVAL = (
-    "No interval: few queries decide the macro mean (fewer than 24 degrees of freedom), fewer than 5 values "
-    "of a collection are unlike its most common one, or one query more could carry a third of the variance."
+    f"No interval: too few queries decide the macro mean (24 degrees of freedom needed), or {ALIKE}."
 )
 
 
