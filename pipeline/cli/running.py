@@ -111,7 +111,7 @@ def _show_result(result: Result, verbose: bool) -> None:
         show(stage_table(record), *_upright(chain(*own.values())))
     seconds = sum(row.seconds or 0 for row in record.all_stages)
     reused = f"; reused, timed when first computed: {', '.join(result.reused)}" if result.reused else ""
-    print(f"{seconds:,.1f} s in {counted(len(record.all_stages), 'stage')} (each with -v){reused}")
+    print(f"{seconds:,.1f} s in {counted(len(record.all_stages), 'stage')} (-v lists them){reused}")
     print(f"written to {result.folder}")
 
 

@@ -296,7 +296,7 @@ def gate(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Exit 0 if as good as a baseline, 3 if worse, 4 if unclear."""
+    """Exit 0 if as good as a baseline, 3 if worse, 4 if undecided."""
     _refuse_both(as_json, as_markdown)
     from pipeline.comparison import gate as gates
 

@@ -104,19 +104,19 @@ class Gate(Displayed):
         if self.same:
             return f"pass: {self.result} and {self.baseline} have the same settings, data and values"
         if self.verdict == "pass":
-            passed = f"pass: {self.result} is as good as {self.baseline}, within the margin"
+            passed = f"pass: {self.result} {self._no_loss} {self.baseline} in {self._named('pass')}"
             if self.guarantee:
                 return f"{passed}, whatever the distribution of the differences"
             queries, collection = self.smallest
             share = f"{figure(100 * self.unseen, '.2g')}% of the queries"
             share += f" of {collection}" if collection else ""
             share += f" ({figure(-log(self.alpha), '.2g')} / {queries:,})"
-            return f"{passed}; not excluded: up to {share} lose everything, unseen (--guarantee excludes it)"
-        of_verdict = [each for each in self.measures if each.verdict == self.verdict]
-        named = ", ".join(each.measure for each in of_verdict)
+            return f"{passed}; not excluded: up to {share} losing everything (--guarantee excludes it)"
+        named, margin = self._named(self.verdict), self.measures[0].margin
         if self.verdict == "fail":
-            return f"fail: {self.result} is worse than {self.baseline} in {named}"
-        needed = [each.queries_needed for each in of_verdict]
+            more = f" by more than {margin:g}" if margin else ""
+            return f"fail: {self.result} is worse than {self.baseline}{more} in {named}"
+        needed = [each.queries_needed for each in self.measures if each.verdict == self.verdict]
         if None in needed:
             said = (
                 f"undecided: {named} of {self.result} is so near the margin below {self.baseline} "
@@ -129,12 +129,19 @@ class Gate(Displayed):
                 f"undecided: {counted(self.measures[0].queries, 'query', 'queries')} are too few for "
                 f"{named}; about {most:,} would decide{power}, if the difference stays the same"
             )
-        margin = self.measures[0].margin
         if self.guarantee and margin:
             least = ceil(log(1 / self.alpha) / margin)
-            bound = f"ln(1 / {self.alpha:g}) / {margin:g} = {least:,} at least"
-            said += f". Where none differs, a guarantee takes {bound}"
+            bound = f"ln(1 / {self.alpha:g}) / {margin:g} = {least:,}"
+            said += f". Even if no query differs, a guarantee takes at least {bound} queries"
         return said
+
+    @property
+    def _no_loss(self) -> str:
+        margin = self.measures[0].margin
+        return f"loses less than {margin:g} against" if margin else "is not below"
+
+    def _named(self, verdict: Verdict) -> str:
+        return ", ".join(each.measure for each in self.measures if each.verdict == verdict)
 
     def json(self) -> JsonObject:
         """The document that `gate --json` prints."""
@@ -169,14 +176,10 @@ class Gate(Displayed):
         return [table_of(title, columns, [f"{self.message}.", *notes, *self.slices])]
 
 
-LEGEND = (
-    "p is one-sided, against being worse by the margin or more, by Holm's correction over the measures: the "
-    "largest of a t-test, a paired bootstrap and a t-test as if a quarter of a query more lost everything; "
-    "or, where nearly all queries tie, by counting losses."
-)
+LEGEND = "p: one-sided test against a loss of the margin or more, Holm over the measures (docs/compare.md)."
 BETTING = (
-    "p is one-sided, against being worse by the margin or more, by Holm's correction over the measures: from "
-    "betting bounds, which hold for every distribution and however often more queries are judged."
+    "p: test against a loss of the margin or more by betting bounds, which hold for every distribution and "
+    "however often queries are added; Holm over the measures (docs/compare.md)."
 )
 
 

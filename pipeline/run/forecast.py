@@ -45,7 +45,7 @@ class Todo:
         if self.count is None:
             return [f"To be {verb}: not known before the collection is read"]
         if self.seconds is None or self.per_second is None:
-            time = "no time estimate yet: first run of this model on this machine"
+            time = "no time estimate for these settings yet"
             return [f"To be {verb}: {counted(self.count, unit)} ({time})"]
         speed = f"{figure(self.per_second, 'rate')} {unit}s/s"
         return [
