@@ -229,7 +229,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is(
     tmp_path: Path,
 ) -> None:
     for message, more in {
-        "with {query} and {passage}": ["--set", "judge.prompt=Is it good?"],
+        "has {query} and {passage}, each once": ["--set", "judge.prompt=Is it good?"],
         "ascending": ["--set", "judge.grades=[1, 0]"],
         "measures with a cutoff": ["--measure", "map"],
         "backend": ["--set", "judge.backend=local"],
