@@ -1,6 +1,6 @@
 """Fusion against ranx: every method and normalization that both have, on six real runs, to 1e-9.
 
-What ranx makes of them is on record (`record_ranx.py`), because the package compiles for a minute first.
+They are on record (`scripts/record_ranx.py`), because ranx compiles for a minute before it fuses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity import record_ranx
+import record_ranx
 
 from pipeline.config.benchmark import METHODS, NORMALIZATIONS
 from pipeline.core.records import Ranking

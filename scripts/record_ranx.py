@@ -1,6 +1,6 @@
-"""Record what ranx makes of the six real runs, for `test_fusion_parity.py`, which compares with it.
+"""Record what ranx makes of the six real runs; `tests/parity/test_fusion_parity.py` compares with it.
 
-pip install ranx==0.3.21 && python tests/parity/record_ranx.py
+pip install ranx==0.3.21 && python scripts/record_ranx.py
 
 The package compiles for a minute or more before it fuses, so that a test cannot call it. For each query the
 record has the number of documents, the sum of their scores, the sum of score times place in the order of ids,
@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-RUNS = HERE.parents[1].parent / "shared" / "data" / "msmarco-dl19" / "runs"
+ROOT = Path(__file__).parents[1]
+RUNS = ROOT.parent / "shared" / "data" / "msmarco-dl19" / "runs"
 WEIGHTS = [0.05, 0.1, 0.3, 0.2, 0.25, 0.1]
 STEP = 97
 NORMALIZATIONS = {
@@ -85,7 +85,7 @@ def main() -> None:
             name: {query: figures(scores) for query, scores in sorted(run.to_dict().items())}
             for name, run in fused.items()
         }
-    (HERE / "ranx_fusion.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
+    (ROOT / "tests/parity/ranx_fusion.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
