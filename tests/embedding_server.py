@@ -51,13 +51,14 @@ class EmbeddingServer:
                 """Print nothing."""
 
             def send(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
-                """Answer with JSON, or with text as HTML."""
+                """Answer with JSON, given as an object or as bytes, or with text as HTML."""
                 is_text = isinstance(content, str)
-                body = content.encode() if is_text else json.dumps(content).encode()
+                body = content.encode() if is_text else content
+                body = body if isinstance(body, bytes) else json.dumps(body).encode()
+                kind = "text/html" if is_text else "application/json"
                 self.send_response(status)
-                self.send_header("Content-Type", "text/html" if is_text else "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                for name, value in (headers or {}).items():
+                given = {"Content-Type": kind, "Content-Length": str(len(body)), **(headers or {})}
+                for name, value in given.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)

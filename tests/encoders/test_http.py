@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -173,26 +174,8 @@ def known(local_run: Path) -> dict[str, Any]:
 
 def refused(status: int, content: Any, **headers: str) -> Fault:
     """Answers with an error, or with what is not asked for."""
-
-    def fault(handler: Any) -> bool:
-        handler.send(status, content, {name.replace("_", "-"): value for name, value in headers.items()})
-        return True
-
-    return fault
-
-
-def raw(content: bytes) -> Fault:
-    """Answers with bytes, as JSON."""
-
-    def fault(handler: Any) -> bool:
-        handler.send_response(200)
-        handler.send_header("Content-Type", "application/json")
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
-        return True
-
-    return fault
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda handler: handler.send(status, content, named) or True
 
 
 def dropped(handler: Any) -> bool:
@@ -201,46 +184,26 @@ def dropped(handler: Any) -> bool:
     return True
 
 
-def broken_off(handler: Any) -> bool:
-    """Ends the connection within an answer."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    handler.wfile.write(b'{"data": [')
-    handler.close_connection = True
-    return True
-
-
 def slow(handler: Any) -> bool:
     """Answers nothing until the client has gone."""
     handler.connection.settimeout(30)
     assert handler.connection.recv(1) == b""
-    handler.close_connection = True
-    return True
+    return dropped(handler)
 
 
 def dripping(handler: Any) -> bool:
     """Answers a byte at a time until the client has gone."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000000")
-    handler.end_headers()
+    handler.send(200, b"", {"Content-Length": "1000000"})
     handler.connection.settimeout(0.02)
     while True:
         handler.wfile.write(b" ")
-        try:
+        with suppress(TimeoutError):
             assert handler.connection.recv(1) == b""
-        except TimeoutError:
-            continue
-        handler.close_connection = True
-        return True
+            return dropped(handler)
 
 
-def unharmed(handler: Any) -> bool:
-    """Leaves the answer to the server."""
-    return False
-
-
-OVERCOME = {
+BROKEN_OFF = refused(200, b'{"data": [', Content_Length="1000", Connection="close")
+OVERCOME: dict[str, list[Fault | None]] = {
     "answers that take too long": [slow, dripping],
     "429 with Retry-After": [refused(429, {"error": "slow down"}, Retry_After="0.01")],
     "Retry-After that is no number of seconds": [
@@ -248,8 +211,8 @@ OVERCOME = {
         for value in ("nan", "inf", "-5", "soon", "Thu, 01 Jan 1970 00:00:00 GMT")
     ],
     "503 as a web page": [refused(503, "<html>Service Unavailable</html>")],
-    "a connection that drops": [unharmed, dropped],
-    "several after another": [dropped, refused(502, "bad gateway"), refused(429, {}), broken_off],
+    "a connection that drops, after an answer": [None, dropped],
+    "several after another": [dropped, refused(502, "bad gateway"), refused(429, {}), BROKEN_OFF],
 }
 
 
@@ -258,7 +221,7 @@ def test_what_passes_is_overcome_and_every_text_is_answered_once(
     name: str, ask: Ask, embedding_server: Any, known: dict[str, Any]
 ) -> None:
     faults = embedding_server.faults = list(OVERCOME[name])
-    failures = sum(fault is not unharmed for fault in faults)
+    failures = sum(fault is not None for fault in faults)
     found = ask(list(known), batch_size=4, concurrency=2, timeout=1 if slow in faults else 30)
     np.testing.assert_array_equal(found, np.stack(list(known.values())))
     assert embedding_server.answered == dict.fromkeys(known, 1)
@@ -282,12 +245,7 @@ def test_a_request_that_is_too_large_is_halved_and_those_after_it_are_smaller(
 
 def changed(change: Callable[[list[Any]], list[Any]]) -> Fault:
     """Answers with vectors, of which something is changed."""
-
-    def fault(handler: Any) -> bool:
-        handler.server_of_test.send_vectors(handler, change)
-        return True
-
-    return fault
+    return lambda handler: handler.server_of_test.send_vectors(handler, change) or True
 
 
 def with_vector(vector: list[float]) -> Fault:
@@ -304,7 +262,7 @@ REFUSED = {
     "numbers as texts": (with_vector(["0.5"] * 384), "no vector: ['0.5'"),
     "truth values": (with_vector([True] * 384), "no vector: [True"),
     "a number of 400 digits": (with_vector([10**400] * 384), "no vector: [1000"),
-    "JSON that is nested too deep": (raw(b"[" * 200_000 + b"]" * 200_000), "what cannot be read"),
+    "JSON that is nested too deep": (refused(200, b"[" * 200_000 + b"]" * 200_000), "what cannot be read"),
     "a redirect": (
         refused(307, {}, Location="http://localhost:1/v1/embeddings"),
         "redirects to http://localhost:1/v1",
@@ -464,33 +422,32 @@ def test_no_part_of_a_key_is_shown_that_a_server_sends_back(
 ) -> None:
     key = "".join(f"{number:02}ab" for number in range(20))
     monkeypatch.setenv("LOOPBACK_KEY", key)
-
-    def echo(handler: Any) -> bool:
-        handler.send(200, {"padding": "p" * 60, "sent": handler.headers["authorization"]})
-        return True
-
-    embedding_server.faults = [echo]
+    embedding_server.faults = [
+        lambda handler: handler.send(200, {"p": "p" * 60, "sent": handler.headers["authorization"]}) or True
+    ]
     with pytest.raises(InputError) as refusal:
         ask(["text"], api_key_env="LOOPBACK_KEY")
     assert "[key]" in str(refusal.value)
     assert not any(key[start : start + 8] in str(refusal.value) for start in range(len(key) - 8))
 
 
-@pytest.mark.parametrize("key", ["sk-SECRET\nX-Evil: 1", "sk-SECRETé"])
-def test_a_key_that_no_header_can_carry_is_refused(
-    key: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("LOOPBACK_KEY", "sk-SECRET\nX-Evil: 1", "api_key_env: .*character"),
+        ("LOOPBACK_KEY", "sk-SECRETé", "api_key_env: .*character"),
+        ("ALL_PROXY", "socks5://127.0.0.1:9", "ALL_PROXY"),
+        ("ALL_PROXY", "ftp://127.0.0.1:9", "ALL_PROXY"),
+    ],
+)
+def test_a_key_and_a_proxy_that_no_request_can_use_are_refused(
+    variable: str, value: str, said: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOOPBACK_KEY", key)
-    with pytest.raises(InputError, match=r"api_key_env: .*character") as refusal:
+    monkeypatch.setenv("LOOPBACK_KEY", KEY)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InputError, match=said) as refusal:
         ask(["text"], api_key_env="LOOPBACK_KEY")
     assert "SECRET" not in str(refusal.value)
-
-
-def test_a_proxy_that_cannot_be_used_is_refused(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    for proxy in ("socks5://127.0.0.1:9", "ftp://127.0.0.1:9"):
-        monkeypatch.setenv("ALL_PROXY", proxy)
-        with pytest.raises(InputError, match="ALL_PROXY"):
-            ask(["text"])
 
 
 def test_without_a_key_none_is_sent_not_even_that_of_openai(
