@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, save_npz
@@ -33,6 +34,18 @@ def process(
     done = subprocess.run(words, cwd=folder, env=known, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return done
+
+
+def change_json(path: Path, /, **changes: Any) -> None:
+    """Change values of a JSON file; two underscores in a name go into an object or a list."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for name, value in changes.items():
+        *above, last = name.split("__")
+        holder = content
+        for key in above:
+            holder = holder[int(key) if key.isdecimal() else key]
+        holder[last] = value
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 GIVEN_ROWS = "{backend: precomputed, output: KIND, passages: p.npz, queries: q.npz, shard_rows: 200}"

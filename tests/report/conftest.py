@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import workplaces
 
 SETTINGS = {"whole": [], "five": ["model.query_max_length=5"], "three": ["model.query_max_length=3"]}
 """Results that differ in how many tokens of a query are read: no passage is encoded again."""
@@ -16,13 +17,9 @@ SETTINGS = {"whole": [], "five": ["model.query_max_length=5"], "three": ["model.
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> Path:
     """A folder with three results on the sample collection, in `results/`, and their cache."""
-    from pipeline.api import run_benchmark
-    from pipeline.config.files import load_config
-
     folder = Path(shutil.copytree(finished, tmp_path_factory.mktemp("report") / "place"))
     for name, settings in SETTINGS.items():
-        where = [f"name={name}", f"cache={folder}/indexes", f"output={folder}/results"]
-        run_benchmark(load_config(folder / "c.yaml", [*where, *settings]))
+        workplaces.run(folder, f"name={name}", *settings)
     return folder
 
 
@@ -35,15 +32,9 @@ def folders(results: Path) -> list[Path]:
 @pytest.fixture(scope="session")
 def indexed(results: Path) -> list[Path]:
     """Two results on the same vectors, of an approximate index that searches one of its lists, or four."""
-    from pipeline.api import run_benchmark
-    from pipeline.config.files import load_config
-
-    where = [f"cache={results}/indexes", f"output={results}/indexed", "index.factory=IVF16,Flat"]
-    made = (
-        load_config(results / "c.yaml", [*where, f"name=lists-{n}", f"search.parameters={{nprobe: {n}}}"])
-        for n in (1, 4)
-    )
-    return [run_benchmark(config).folder for config in made]
+    where = [f"output={results}/indexed", "index.factory=IVF16,Flat"]
+    settings = ([*where, f"name=lists-{n}", f"search.parameters={{nprobe: {n}}}"] for n in (1, 4))
+    return [workplaces.run(results, *each).folder for each in settings]
 
 
 @pytest.fixture(scope="session")

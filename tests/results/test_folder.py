@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workplaces import change_json
 
 from pipeline import compare
 from pipeline.core.errors import InputError
@@ -19,22 +20,12 @@ from pipeline.results.tables import stage_table
 
 def put(key: str, value: object) -> Callable[[Path], object]:
     """Gives `metrics.json` another value."""
-
-    def change(folder: Path) -> None:
-        metrics = folder / "metrics.json"
-        metrics.write_text(json.dumps(json.loads(metrics.read_text(encoding="utf-8")) | {key: value}))
-
-    return change
+    return lambda folder: change_json(folder / "metrics.json", **{key: value})
 
 
 def edit(change: Callable[[str], str]) -> Callable[[Path], object]:
     """Changes `per_query.csv`."""
-
-    def apply(folder: Path) -> None:
-        table = folder / "per_query.csv"
-        table.write_text(change(table.read_text(encoding="utf-8")), encoding="utf-8")
-
-    return apply
+    return lambda folder: content("per_query.csv", change((folder / "per_query.csv").read_text()))(folder)
 
 
 def content(name: str, text: str) -> Callable[[Path], object]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import workplaces
+from workplaces import change_json
 
-from pipeline import compare, load_configs, run_benchmarks
+from pipeline import compare
 from pipeline.report.page.render import write_page
 
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
@@ -21,12 +22,8 @@ LONG = [f"a-model-with-a-name-as-long-as-a-sweep-makes-it-{'and-on-' * 5}IVF256-
 def pages(results: Path, folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = tmp_path_factory.mktemp("pages")
     bare = renamed(folders[0], made, "bare")
-    manifest = json.loads((bare / "manifest.json").read_text(encoding="utf-8"))
-    manifest["config"]["cache"] = str(made / "nothing")
-    (bare / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    alone = ["data.queries=1", "name=single", f"cache={results}/indexes", f"output={made}"]
-    (single,) = run_benchmarks(load_configs([results / "c.yaml"], alone))
-    folder = single.result.folder
+    change_json(bare / "manifest.json", config__cache=str(made / "nothing"))
+    folder = workplaces.run(results, "data.queries=1", "name=single", f"output={made}").folder
     shown = {
         "several": folders,
         "one": folders[1:2],
@@ -42,8 +39,7 @@ def pages(results: Path, folders: list[Path], tmp_path_factory: pytest.TempPathF
 def renamed(folder: Path, place: Path, name: str) -> Path:
     """A copy of a result under another name."""
     copy = Path(shutil.copytree(folder, place / name))
-    metrics = json.loads((copy / "metrics.json").read_text(encoding="utf-8"))
-    (copy / "metrics.json").write_text(json.dumps(metrics | {"name": name}), encoding="utf-8")
+    change_json(copy / "metrics.json", name=name)
     return copy
 
 

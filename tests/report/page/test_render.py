@@ -10,14 +10,16 @@ import re
 import shutil
 import warnings
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import workplaces
+from report.tree import tree
+from workplaces import change_json
 
-from pipeline import compare, load_config, run_benchmark
+from pipeline import compare, run_benchmark
 from pipeline.report.page import queries
 from pipeline.report.page.plots import Curve, SpeedPoint, draw_curves, draw_speeds, result_style
 from pipeline.report.page.queries import Hit, explain_query, read_query_data, select_queries
@@ -28,47 +30,15 @@ from pipeline.results.suite_folder import SavedSuite
 from pipeline.results.tables import section_tables
 
 
-class Reader(HTMLParser):
-    """What a page is made of.
+def scripts(page: str) -> list[str]:
+    """The content of the script elements: the first one has what the second one shows."""
+    return [script.text or "" for script in tree(page).iter("script")]
 
-    Attributes:
-        elements: Name and attributes of each, in order.
-        scripts: Content of the script elements.
-        open: Elements not closed yet; void ones are not kept.
-    """
 
-    void = ("meta", "link", "input", "br", "wbr", "img")
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in self.void:
-            self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """What the page's script shows."""
-        found: dict[str, Any] = json.loads(self.scripts[0])
-        return found
+def shown(page: str) -> dict[str, Any]:
+    """What the page's script shows."""
+    found: dict[str, Any] = json.loads(scripts(page)[0])
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -77,21 +47,18 @@ def several(folders: list[Path]) -> str:
 
 
 def test_page_is_whole_and_names_nothing_to_load(several: str) -> None:
-    read = Reader(several)
-    assert read.open == []
-    ids = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    elements = [*tree(several).iter()]
+    ids = [each.attrib["id"] for each in elements if "id" in each.attrib]
     assert len(ids) == len(set(ids))
-    for tag, attributes in read.elements:
-        assert tag not in ("img", "iframe", "object", "base")
+    for each in elements:
+        assert each.tag not in ("img", "iframe", "object", "base")
         for name in ("src", "href", "xlink:href", "action", "srcset"):
-            assert (attributes.get(name) or "#")[0] == "#" or attributes[name] == "data:,", (tag, attributes)
+            assert (each.get(name) or "#")[0] == "#" or each.get(name) == "data:,", each.attrib
     assert not re.search(r"url\((?!#)|@import", several)
     # only its own script may run
-    digest = base64.b64encode(hashlib.sha256(read.scripts[1].encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(scripts(several)[1].encode()).digest()).decode()
     (policy,) = (
-        attributes["content"] or ""
-        for _, attributes in read.elements
-        if attributes.get("http-equiv") == "Content-Security-Policy"
+        each.attrib["content"] for each in elements if each.get("http-equiv") == "Content-Security-Policy"
     )
     assert f"script-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
@@ -109,10 +76,10 @@ def test_plots_take_the_page_s_colours_and_keep_text_as_text(several: str) -> No
 
 
 def test_every_query_and_value_is_there(several: str, folders: list[Path]) -> None:
-    one = Reader(render_page(compare(folders[:1])))
-    assert (one.data["names"], one.data["pairs"]) == (["whole"], [])
-    assert not any(attributes.get("id") == "pairs" for _, attributes in one.elements)
-    compared, data = compare(folders, "ndcg@10"), Reader(several).data
+    one = render_page(compare(folders[:1]))
+    assert (shown(one)["names"], shown(one)["pairs"]) == (["whole"], [])
+    assert tree(one).find(".//*[@id='pairs']") is None
+    compared, data = compare(folders, "ndcg@10"), shown(several)
     assert data["ids"] == compared.query_ids
     assert data["names"] == ["whole", "five", "three"]
     np.testing.assert_allclose(np.array(data["values"]).T, compared.values, atol=5.1e-5)
@@ -125,12 +92,10 @@ def test_every_query_and_value_is_there(several: str, folders: list[Path]) -> No
 def test_without_the_cache_the_page_says_so_and_shows_ids(folders: list[Path], tmp_path: Path) -> None:
     moved = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in folders]
     for folder in moved:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        manifest["config"]["cache"] = str(tmp_path / "nothing")
-        (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+        change_json(folder / "manifest.json", config__cache=str(tmp_path / "nothing"))
     text = render_page(compare(moved))
     assert f"not in its cache ({tmp_path / 'nothing'})" in text
-    data = Reader(text).data
+    data = shown(text)
     assert (data["details"], set(data["texts"]), data["passages"]) == ({}, {""}, [])
     assert data["ids"][0] == "q001"
 
@@ -144,19 +109,13 @@ def test_what_others_wrote_stays_text(workplace: Path) -> None:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         lines[0]["text"] = HOSTILE
         path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    settings = [f"cache={workplace}/indexes", f"output={workplace}/results"]
-    settings.append("evaluate.measures=[ndcg@10, judged@10]")
-    result = run_benchmark(load_config(workplace / "c.yaml", settings))
-    manifest = json.loads((result.folder / "manifest.json").read_text(encoding="utf-8"))
-    manifest["config"]["model"]["query_instruction"] = HOSTILE
-    (result.folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    result = workplaces.run(workplace, "evaluate.measures=[ndcg@10, judged@10]")
+    change_json(result.folder / "manifest.json", config__model__query_instruction=HOSTILE)
     page = render_page(compare([result.folder]))
     assert page.replace("<wbr>", "").count("judged@10</button>") == 1  # a measure has one column
-    read = Reader(page)
-    assert len(read.scripts) == 2
-    assert read.open == []
-    assert "img" not in [tag for tag, _ in read.elements]
-    assert read.data["texts"][0] == HOSTILE
+    assert len(scripts(page)) == 2
+    assert tree(page).find(".//img") is None
+    assert shown(page)["texts"][0] == HOSTILE
 
 
 def test_few_queries_have_their_passages_and_these_are_cut(
@@ -165,7 +124,7 @@ def test_few_queries_have_their_passages_and_these_are_cut(
     """So that a page of ten results of 7,000 queries has some megabytes."""
     monkeypatch.setattr(queries, "RANKINGS", 6)
     monkeypatch.setattr(queries, "PASSAGE_LENGTH", 30)
-    data = Reader(render_page(compare(folders))).data
+    data = shown(render_page(compare(folders)))
     assert (len(data["values"]), len(data["ids"])) == (3, 114)
     assert [len(told) for told in data["details"].values()] == [3, 3]
     assert max(len(passage) for _, passage in data["passages"]) == 30
@@ -175,9 +134,8 @@ def test_the_head_says_whose_model_it_describes(finished: Path, tmp_path: Path) 
     """A result of BM25, which has no model, is not described by that of the other result."""
     folder = finished / "results" / "t"
     other = Path(shutil.copytree(folder, tmp_path / "other"))
-    for name, change in (("manifest.json", {"models": []}), ("metrics.json", {"name": "other"})):
-        content = json.loads((other / name).read_text(encoding="utf-8")) | change
-        (other / name).write_text(json.dumps(content), encoding="utf-8")
+    change_json(other / "manifest.json", models=[])
+    change_json(other / "metrics.json", name="other")
     alone, both = (dict(facts(compare(each))) for each in ([folder], [folder, other]))
     assert alone["backend"] == "openvino (config)"
     assert both["backend"] == "t: openvino (config)"
@@ -294,15 +252,14 @@ def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]
 
 
 def test_forms_of_other_sizes_are_one_plot_and_a_table(results: Path, folders: list[Path]) -> None:
-    where = [f"cache={results}/indexes", f"output={results}/forms", "name=bits"]
-    settings = ["model.vector_precision=binary", "model.truncate_dim=100"]
-    bits = run_benchmark(load_config(results / "c.yaml", [*where, *settings])).folder
-    shown = section(render_page(compare([folders[0], bits], "ndcg@10")), "quality-against-size")
-    assert len(re.findall("<svg", shown)) == 1
-    assert "bytes a passage" in shown
+    settings = ["model.vector_precision=binary", "model.truncate_dim=100", f"output={results}/forms"]
+    bits = workplaces.run(results, "name=bits", *settings).folder
+    text = section(render_page(compare([folders[0], bits], "ndcg@10")), "quality-against-size")
+    assert len(re.findall("<svg", text)) == 1
+    assert "bytes a passage" in text
     for form, size in (("128 x fp32", 512), ("100 x binary", 13)):
-        assert form in shown
-        assert f'<td data-value="{size}">{size}</td>' in shown
+        assert form in text
+        assert f'<td data-value="{size}">{size}</td>' in text
     assert section(render_page(compare(folders, "ndcg@10")), "quality-against-size") == ""  # all of one size
 
 
