@@ -1,11 +1,14 @@
-"""The batcher, on a backend whose vectors can be worked out by hand."""
+"""The batcher, on backends whose vectors can be worked out by hand, and what torch does without memory."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -16,9 +19,19 @@ from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64
 from pipeline.encoders import batching
-from pipeline.encoders.batching import TokenBatch, Usage, encode
+from pipeline.encoders.batching import TokenBatch, Usage, batches, encode
+from pipeline.encoders.torch.backend import TorchBackend
+from pipeline.models.files import Files
+from pipeline.models.model import Model
 
 PAD = 9
+
+
+def letters() -> Tokenizer:
+    """A tokenizer of the words `a`, `b` and `c`."""
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "b": 2, "c": 3}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    return tokenizer
 
 
 class Counting:
@@ -28,8 +41,7 @@ class Counting:
 
     def __init__(self, token_budget: int, width_multiple: int = 1) -> None:
         self.token_budget, self.width_multiple, self.computes_padding = token_budget, width_multiple, True
-        self.tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "b": 2, "c": 3}, unk_token="[UNK]"))
-        self.tokenizer.pre_tokenizer = Whitespace()
+        self.tokenizer = letters()
         self.batches: list[TokenBatch] = []
 
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
@@ -40,7 +52,7 @@ class Counting:
 
 
 def run(
-    backend: Counting, texts: list[str], max_length: int = 50, size: int | None = None
+    backend: Any, texts: list[str], max_length: int = 50, size: int | None = None
 ) -> tuple[Float32, Usage]:
     usage = Usage()
     with silent("", None, "") as bar:
@@ -99,10 +111,72 @@ def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.Mon
     monkeypatch.setattr(batching, "CHUNK", 2)
     monkeypatch.setattr(batching, "WINDOW", 4)
     texts = ["a " * n for n in range(1, 9)]
-    tokenizer = Counting(100).tokenizer
+    tokenizer = letters()
     windows = batching.tokenized_windows(
         [len(text) for text in texts],
         lambda rows: batching.tokenize(tokenizer, [texts[row] for row in rows], 50),
         Usage(),
     )
     assert [[row for row, _ in window] for window in windows] == [[7, 6], [5, 4, 3, 2], [1, 0]]
+
+
+MODEL = Model(
+    name="tiny", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
+    prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
+    pad_id=0,
+)  # fmt: skip
+
+
+class Tiny(TorchBackend):
+    """A mean of random token embeddings, on a device that holds only so many tokens at once."""
+
+    dimension = 4
+
+    def __init__(self, room: int, error: type[RuntimeError] = torch.OutOfMemoryError) -> None:
+        super().__init__(MODEL)
+        self.room, self.error = room, error
+        self.tokenizer = letters()
+        torch.manual_seed(0)
+        self.embeddings = torch.nn.Embedding(4, 4)
+
+    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if ids.numel() > self.room:
+            raise self.error("no room")
+        hidden = self.embeddings(ids) * mask.unsqueeze(-1)
+        return hidden.sum(1) / mask.sum(1, keepdim=True)
+
+
+LINES = [" ".join("abc"[(n + m) % 3] for m in range(n % 19 + 1)) for n in range(200)]
+
+
+def test_a_batch_without_room_is_cut_and_those_after_it_are_smaller(caplog: Any) -> None:
+    small = Tiny(150)
+    with caplog.at_level(logging.WARNING):
+        vectors, _ = run(small, LINES, 20)
+    np.testing.assert_allclose(vectors, run(Tiny(10**6), LINES, 20)[0], atol=1e-6)
+    assert small.token_budget <= 150
+    assert "out of memory on cpu with" in caplog.messages[0]
+    assert f"going on with {small.token_budget}" in caplog.messages[-1]
+    told = len(caplog.messages)
+    run(small, LINES, 20)
+    assert len(caplog.messages) == told  # it has learnt
+
+
+def test_one_text_without_room_is_refused_with_its_length() -> None:
+    with pytest.raises(InputError, match="one text of 19 tokens does not fit into the memory of cpu"):
+        run(Tiny(15), LINES, 20)
+
+
+def test_any_other_error_is_raised() -> None:
+    backend = Tiny(150, RuntimeError)
+    with pytest.raises(RuntimeError, match="no room"):
+        run(backend, LINES, 20)
+    assert backend.token_budget > 150
+
+
+def test_others_may_compute_gradients_while_batches_are_under_way() -> None:
+    backend = Tiny(10**6)
+    backend.token_budget = 20
+    usage, windows = Usage(), [[(0, np.ones(15, np.int64)), (1, np.ones(14, np.int64))]]
+    for _ in backend.forward(batches(backend, windows, 20, usage)):
+        assert not torch.is_inference_mode_enabled()
