@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from comparison.made import benchmarco, config
+from workplaces import change_json
 
 from pipeline import run_benchmark
 from pipeline.results.folder import read_result
@@ -29,18 +30,6 @@ def one(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     return run_benchmark(
         config(folder, "one", data={"source": "beir", "path": str(folder / "data")}, model=BM25 | {"k1": 1.5})
     ).folder
-
-
-def changed(folder: Path, name: str, **changes: Any) -> None:
-    """Change values of a JSON file, which dotted keys name."""
-    content = json.loads((folder / name).read_text(encoding="utf-8"))
-    for dotted, value in changes.items():
-        *above, last = dotted.split("__")
-        holder = content
-        for key in above:
-            holder = holder[int(key) if key.isdecimal() else key]
-        holder[last] = value
-    (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
 
 def test_an_unchanged_result_is_said_to_be_one_and_nothing_is_kept(one: Path) -> None:
@@ -97,7 +86,7 @@ def test_what_a_stranger_s_manifest_would_do_must_be_asked_for(
     said: str, one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(shutil.copytree(one, tmp_path / "stranger"))
-    changed(folder, "manifest.json", **{f"config__{name}": value for name, value in RISKY[said].items()})
+    change_json(folder / "manifest.json", **{f"config__{name}": value for name, value in RISKY[said].items()})
     monkeypatch.setenv("LOOPBACK_KEY", "secret")
     refused = benchmarco("reproduce", folder)
     assert refused.exit_code == 2
@@ -149,8 +138,8 @@ def test_versions_hardware_and_model_files_are_named_though_the_result_is_the_sa
     later = workplace / "results/t"
     original = shutil.copytree(later, workplace / "original")
     files = {"recipes__passages__model__identity__files": {"a.bin": "0" * 64}}
-    changed(later, "manifest.json", versions__torch="1.0", **files)
-    changed(later, "metrics.json", stages__1__threads=64)
+    change_json(later / "manifest.json", versions__torch="1.0", **files)
+    change_json(later / "metrics.json", stages__1__threads=64)
     found = benchmarco("reproduce", original, "--against", later, "--json")
     assert found.exit_code == 0
     listed = [(each["kind"], each["name"], each["again"]) for each in json.loads(found.stdout)["differences"]]
