@@ -28,8 +28,9 @@ relative to its folder; `cache`, `output` and paths in `--set` are relative to t
 `benchmarco schema` prints all settings as JSON Schema.
 
 In parentheses: the default, then the other values. *Recomputes* names the stages that a change recomputes,
-with all that depend on them; settings without it change no result. If `data` changes but not its passages, their
-vectors are reused. Settings of another source or backend are refused, unless they have their default value.
+with all that depend on them; settings without it change no result. If `data` changes but not its passages,
+their vectors are reused. Settings of another source or backend are refused, unless they have their
+default value.
 """
 PAGES = {
     "data": "[Collections](data.md)",
