@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import FAILED, Json, Sets, load, print_json, progress, show
+from pipeline.cli.terminal import FAILED, Json, Sets, end_with, load, print_json, progress, show
 from pipeline.core import machine
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
@@ -219,8 +219,7 @@ def verify_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) ->
         show(verify_table(str(folder), rows))
     else:
         _say_empty(folder)
-    if damaged:
-        raise typer.Exit(FAILED)
+    end_with(FAILED if damaged else 0)
 
 
 def prune(

@@ -19,6 +19,7 @@ from pipeline.cli.terminal import (
     Json,
     Sets,
     Verbose,
+    end_with,
     load,
     print_each,
     print_json,
@@ -92,8 +93,7 @@ def run(
         print(f"config written to {save}", file=sys.stderr)
     if done and not quiet and not as_json:
         print(next_step(done))
-    if codes:
-        raise typer.Exit(max(codes))
+    end_with(max(codes, default=0))
 
 
 def _show_result(result: Result, verbose: bool) -> None:
