@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
 
 BLOCK = 1 << 20  # bytes
+READ_BYTES = 32 << 20  # read of a file at once
 
 
 def canonical_json(value: object) -> str:
@@ -54,18 +54,24 @@ def _readable(path: Path) -> Iterator[None]:
         raise InputError(found, fix="check the file and its permissions") from None
 
 
-def hash_blocks(path: Path, numbers: Iterable[int] | None = None) -> tuple[bytes, ...]:
-    """SHA-256 of each `BLOCK` bytes of a file, or of some of them, on all cores: hashing has no lock."""
-    with open(path, "rb") as file:
-        handle = file.fileno()
-        if numbers is None:
-            numbers = range(max(-(-os.fstat(handle).st_size // BLOCK), 1))  # one even of an empty file
+def same_blocks(content: bytes | bytearray, first: int, expected: tuple[bytes, ...]) -> bool:
+    """Whether consecutive bytes of a file, from block `first` to a block's end, are those hashed before."""
+    view = memoryview(content)
+    parts = (view[start : start + BLOCK] for start in range(0, len(view), BLOCK))
+    digests = [hashlib.sha256(part).digest() for part in parts]
+    return digests == list(expected[first : first + len(digests)])
 
-        def digest(number: int) -> bytes:
-            return hashlib.sha256(os.pread(handle, BLOCK, number * BLOCK)).digest()
+
+def hash_blocks(path: Path) -> tuple[bytes, ...]:
+    """SHA-256 of each `BLOCK` bytes of a file, on all cores: hashing has no lock of Python's."""
+    with open(path, "rb") as file:
+        handle, size = file.fileno(), os.fstat(file.fileno()).st_size
+
+        def digest(start: int) -> bytes:
+            return hashlib.sha256(os.pread(handle, BLOCK, start)).digest()
 
         with ThreadPoolExecutor(machine.cores()) as pool:
-            return tuple(pool.map(digest, numbers))
+            return tuple(pool.map(digest, range(0, max(size, 1), BLOCK)))  # one even of an empty file
 
 
 def file_changed(what: str) -> InputError:
@@ -100,27 +106,49 @@ class VerifiedFile:
         return hashlib.sha256(b"".join(self.blocks)).hexdigest()
 
     def take(self, array: Array, rows: Int64) -> Array:
-        """Rows of an array of the file, in the order given, int64 [n].
+        """Rows of an array of the file, in the order given.
 
-        `array` is mapped from the file by `numpy.memmap`, with its attribute `offset`; or, if the file is
-        packed, what was read of it.
+        Args:
+            array: [all rows, ...], mapped from the file by `numpy.memmap`, with its attribute `offset`; or,
+                if the file is packed, what was read of it.
+            rows: int64 [n], from 0 and below the number of rows.
 
         Raises:
             InputError: The file was changed after its blocks were hashed.
         """
-        numbers, mapped = np.arange(len(self.blocks)), None
-        if isinstance(array, np.memmap) and array.flags.c_contiguous and len(rows):
-            starts, size = array.offset + rows * array.strides[0], array.strides[0]
-            begin, end = starts // BLOCK, -(-(starts + size) // BLOCK)
-            # what was cut off may not be read: the system would end this process
-            if end.max() > len(numbers) or self.path.stat().st_size < starts.max() + size:
+        if not (isinstance(array, np.memmap) and array.flags.c_contiguous):
+            found: Array = array[rows]
+            if hash_blocks(self.path) != self.blocks:
                 raise file_changed(str(self.path))
-            begun, ended = (np.bincount(each, minlength=len(numbers) + 1) for each in (begin, end))
-            numbers, mapped = np.flatnonzero(np.cumsum(begun - ended)), getattr(array, "_mmap", None)
-        found: Array = array[rows]
-        if mapped:
-            mapped.madvise(mmap.MADV_DONTNEED)  # the file's pages need not stay in memory
-        # after the rows were read: whatever was written before that has other hashes
-        if hash_blocks(self.path, numbers.tolist()) != tuple(self.blocks[number] for number in numbers):
+            return found
+        taken = np.empty((len(rows), *array.shape[1:]), array.dtype)
+        order = np.arange(len(rows)) if (np.diff(rows) >= 0).all() else np.argsort(rows, kind="stable")
+        for part in _near(rows[order], array.strides[0]):
+            taken[order[part]] = self._read(array, rows[order[part]])
+        return taken
+
+    def _read(self, array: np.memmap[tuple[int, ...], np.dtype[np.generic]], rows: Int64) -> Array:
+        """Ascending rows that are near each other, from the blocks that they are in."""
+        size, block = array.strides[0], BLOCK
+        start = array.offset + int(rows[0]) * size
+        stop = array.offset + (int(rows[-1]) + 1) * size
+        first = start // block
+        with open(self.path, "rb") as file:
+            file.seek(first * block)
+            content = file.read((-(-stop // block) - first) * block)
+        if len(content) < stop - first * block or not same_blocks(content, first, self.blocks):
             raise file_changed(str(self.path))
-        return found
+        span = np.frombuffer(content, np.uint8)[start - first * block : stop - first * block]
+        values: Array = span.view(array.dtype).reshape(-1, *array.shape[1:])[rows - rows[0]]
+        return values
+
+
+def _near(rows: Int64, size: int) -> Iterator[slice]:
+    """Runs of ascending rows of `size` bytes that are read together: near each other, and few enough."""
+    begin = 0
+    far = np.flatnonzero(np.diff(rows) * size > BLOCK) + 1
+    for end in [*far.tolist(), len(rows)]:
+        while begin < end:
+            last = int(np.searchsorted(rows[begin:end], rows[begin] + max(READ_BYTES // size, 1))) + begin
+            yield slice(begin, last)
+            begin = last

@@ -263,6 +263,7 @@ REFUSED = {
     "truth values": (with_vector([True] * 384), "no vector: [True"),
     "a number of 400 digits": (with_vector([10**400] * 384), "no vector: [1000"),
     "JSON that is nested too deep": (refused(200, b"[" * 200_000 + b"]" * 200_000), "what cannot be read"),
+    "no end": (refused(200, b" " * 600_000), "an answer of more than 500,000 bytes"),
     "a redirect": (
         refused(307, {}, Location="http://localhost:1/v1/embeddings"),
         "redirects to http://localhost:1/v1",
@@ -282,8 +283,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_pass_is_refused_in_one_sentence_at_once(
-    name: str, ask: Ask, embedding_server: Any, known: dict[str, Any]
+    name: str, ask: Ask, embedding_server: Any, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(client, "ANSWER_BYTES", 500_000)
     fault, said = REFUSED[name]
     embedding_server.faults = [fault]
     texts = list(known)[: 1 if "too long" in name else 4]

@@ -8,6 +8,7 @@ alone, and taken out of every message.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import sys
@@ -31,8 +32,12 @@ if TYPE_CHECKING:
 
 TRIES = 8  # times that a request is sent before the run gives up
 SHOWN = 300  # characters of a server's own message
+ANSWER_BYTES = 1 << 28  # of an answer, at most: 2,048 vectors of 4,096 numbers as text are 190 MB
 KEY_PART = 8  # characters in a row that a message may not share with the key
 BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
+
+DECODED = ("content-encoding", "content-length", "transfer-encoding")
+"""Headers of the bytes that were sent, and not of those that are left after decoding."""
 
 T = TypeVar("T")
 
@@ -61,6 +66,10 @@ class Limits:
 
 class TooLargeError(Exception):
     """A request that the server refuses for its size; the message is the server's."""
+
+
+class EndlessError(Exception):
+    """An answer of more than `ANSWER_BYTES`."""
 
 
 def key_of(settings: ServerSettings, url: str, section: str) -> str | None:
@@ -160,17 +169,25 @@ class Client:
         limit = self._timeout
 
         class Http(openai.DefaultAsyncHttpxClient):
-            """Limits a whole answer's seconds; those of httpx are for each part of it."""
+            """Limits an answer's seconds and bytes; those of httpx are for each part of it."""
 
             async def send(self, request: Any, **options: Any) -> Any:
+                content = bytearray()
                 try:
                     async with asyncio.timeout(limit):
-                        return await super().send(request, **options)
+                        answer = await super().send(request, **{**options, "stream": True})
+                        async with contextlib.aclosing(answer):
+                            async for part in answer.aiter_bytes():
+                                content += part
+                                if len(content) > ANSWER_BYTES:
+                                    raise EndlessError
                 except TimeoutError:
                     httpx = sys.modules[
                         type(request).__module__.partition(".")[0]
                     ]  # openai changed to httpx2
                     raise httpx.ReadTimeout(f"no whole answer in {limit:g} seconds") from None
+                kept = [(name, value) for name, value in answer.headers.multi_items() if name not in DECODED]
+                return type(answer)(answer.status_code, headers=kept, content=bytes(content), request=request)
 
         try:
             http = Http(timeout=self._timeout, follow_redirects=False)
@@ -265,6 +282,8 @@ class Client:
                 refusal = self._unreachable(error)
                 if retries or (not self._answered and _found_nobody(error)):
                     raise refusal from None
+            except EndlessError:
+                raise self.bad_answer(f"an answer of more than {ANSWER_BYTES:,} bytes") from None
             except (openai.OpenAIError, ValueError, RecursionError) as error:  # such as JSON that breaks off
                 raise self.bad_answer(f"what cannot be read: {error}") from None
             else:
