@@ -230,8 +230,7 @@ def describe_data(
     Raises:
         InputError: The data cannot be found, or is not what it should be.
     """
-    from pipeline.data import describe
-    from pipeline.data.description import find_training_data
+    from pipeline.data.description import describe, find_training_data
 
     alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
     described = {}
@@ -292,7 +291,7 @@ def export_data(config: Config, folder: str | Path, progress: Progress = silent)
     Raises:
         InputError: The data cannot be found, or is not what it should be; or the folder is in use.
     """
-    from pipeline.data import check_export, export_texts
+    from pipeline.data.description import check_export, export_texts
 
     check_export(Path(folder))
     with Session() as session:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from transformers import TrainerCallback
 
 from pipeline.api import evaluate_model, run_benchmark
-from pipeline.comparison.gate import ALPHA, gate
+from pipeline.comparison.gate import ALPHA, gate_result
 from pipeline.config import BACKENDS, Config, IndexConfig
 from pipeline.config.files import as_config
 from pipeline.core.errors import InputError
@@ -125,7 +125,7 @@ class RetrievalCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         is_better = False
         if step != self.best_step:
             # "fail": the best so far is shown to be worse than this one
-            verdict = gate(self.results[self.best_step], result, self._measures, 0.0, self._alpha)
+            verdict = gate_result(self.results[self.best_step], result, self._measures, 0.0, self._alpha)
             (gated,) = verdict.measures
             is_better = verdict.verdict == "fail"
             values["eval_over_best"] = -gated.difference

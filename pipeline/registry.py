@@ -15,7 +15,8 @@ from pipeline import encoders
 from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, DataSettings, ModelSettings, ScorerSettings
 from pipeline.config.model import RowSettings
 from pipeline.config.settings import Section
-from pipeline.data import Identity, sources
+from pipeline.data import sources
+from pipeline.data.loading import Identity
 from pipeline.data.sources import Source
 from pipeline.encoders import pairs
 from pipeline.encoders.base import Opener

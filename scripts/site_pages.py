@@ -50,7 +50,7 @@ def page_of(file: str) -> tuple[str, list[str]]:
         return listing(file, sorted(each.name for each in path.iterdir() if each.suffix == ".yaml"))
     if path.suffix == ".md":
         text, linked = relinked(path.read_text(encoding="utf-8"), file)
-        return text + (reference(pipeline.__all__) if file == "docs/api.md" else ""), linked
+        return text + (reference(dir(pipeline)) if file == "docs/api.md" else ""), linked
     if path.suffix == ".png":
         return "", []
     language = {".yaml": "yaml", ".py": "python"}.get(path.suffix, "text")
@@ -69,8 +69,8 @@ def listing(folder: str, names: Iterable[str]) -> tuple[str, list[str]]:
 
 def reference(names: Iterable[str]) -> str:
     """The docstrings of public functions, by the names that the package exports."""
-    homes = {name: f"pipeline.{pipeline._HOMES[name]}.{name}" for name in names if name in pipeline._HOMES}
-    return "\n## Reference\n" + "".join(f"\n::: {home}\n" for home in homes.values())
+    homes = [f"{getattr(pipeline, name).__module__}.{name}" for name in names if not name.startswith("_")]
+    return "\n## Reference\n" + "".join(f"\n::: {home}\n" for home in homes)
 
 
 def relinked(text: str, file: str) -> tuple[str, list[str]]:

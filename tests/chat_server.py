@@ -3,9 +3,6 @@
 `server.faults` are answers to the first requests, as in `embedding_server`.
 """
 
-from __future__ import annotations
-
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -28,11 +25,7 @@ class ChatServer(EmbeddingServer):
         self.say = say
 
     def answer(self, handler: Any) -> Any:
-        handler.body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        with self.lock:
-            self.requests.append({"path": handler.path, "body": handler.body})
-            fault = self.faults.pop(0) if self.faults else None
-        if fault and fault(handler):
+        if self.is_faulty(handler):
             return None
         found = TEXTS.search(handler.body["messages"][0]["content"])
         assert found

@@ -1,7 +1,5 @@
 """Fixtures that tests of several modules share."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math
@@ -20,6 +18,7 @@ from typing import Any
 import pytest
 from hub_server import HubServer
 from hypothesis import HealthCheck, settings
+from inside import convert_by
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -120,14 +119,13 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any
 @pytest.fixture
 def quick_conversion(fork: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are converted in processes that need not import torch first."""
-    from pipeline.encoders import conversion
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> Any:
         assert command[:3] == [sys.executable, "-P", "-m"]
         return fork(*command[3:], environment=env, folder=os.getcwd())
 
     quick = SimpleNamespace(run=run, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(conversion, "subprocess", quick)
+    convert_by(monkeypatch, quick)
 
 
 @pytest.fixture(scope="session")
@@ -276,10 +274,10 @@ def pairs(plain_pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
 def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Scores pairs as a config with these settings would; `change` may change the loaded backend."""
     from pipeline.config import RERANKERS
-    from pipeline.core.display import silent
+    from pipeline.core import silent
+    from pipeline.encoders import Usage
     from pipeline.encoders import pairs as rerankers
-    from pipeline.encoders.batching import Usage
-    from pipeline.storage.store import Store
+    from pipeline.storage import Store
 
     store = Store(tmp_path_factory.mktemp("rerankers"))
 
@@ -298,10 +296,10 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def write_shard() -> Callable[..., None]:
     """Writes the shard of vectors that begins at a row into a draft."""
-    from pipeline.storage import vector_shards
+    from pipeline.storage import shard_name
 
     def write(draft: Any, start: int, rows: Any) -> None:
-        draft.save_array(vector_shards.shard_name(start, start + len(rows)), rows)
+        draft.save_array(shard_name(start, start + len(rows)), rows)
 
     return write
 
@@ -328,12 +326,10 @@ def local_run(make_once: Callable[..., Path]) -> Path:
     """A run of all-MiniLM-L6-v2 on a part of the sample; `vectors.json` has the vector of each text."""
 
     def fill(folder: Path) -> None:
-        import numpy as np
         import workplaces
 
-        from pipeline.run.benchmark import Benchmark
-        from pipeline.storage import vector_shards
-        from pipeline.storage.store import Store
+        from pipeline.run import Benchmark
+        from pipeline.storage import Store, open_embeddings, read_rows
 
         (folder / "c.yaml").write_text(SERVED, encoding="utf-8")
         workplaces.run(folder)
@@ -341,7 +337,7 @@ def local_run(make_once: Callable[..., Path]) -> Path:
         collection, vectors = made.collection, {}
         for role in ("passages", "queries"):
             texts = getattr(collection, role).texts.to_pylist()
-            rows = vector_shards.read_some_rows(made.ensure(role), np.arange(len(texts)))
+            rows = read_rows(open_embeddings(made.ensure(role)), 0, len(texts))
             vectors |= dict(zip(texts, rows.tolist(), strict=True))
         (folder / "vectors.json").write_text(json.dumps(vectors), encoding="utf-8")
 

@@ -5,8 +5,6 @@ answered, and a test may have it answer the next requests wrongly: `server.fault
 called with the handler, the first one with the first request, and return whether they have answered.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import threading
@@ -87,14 +85,18 @@ class EmbeddingServer:
             self.requests.clear()
             self.answered.clear()
 
-    def answer(self, handler: Any) -> Any:
-        """Answer one request."""
+    def is_faulty(self, handler: Any) -> bool:
+        """Take a request; whether a fault has answered it."""
         handler.body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         with self.lock:
             headers = {name.lower(): each for name, each in handler.headers.items()}
             self.requests.append({"path": handler.path, "headers": headers, "body": handler.body})
             fault = self.faults.pop(0) if self.faults else None
-        if fault and fault(handler):
+        return bool(fault and fault(handler))
+
+    def answer(self, handler: Any) -> Any:
+        """Answer one request."""
+        if self.is_faulty(handler):
             return None
         given = handler.headers.get("Authorization")
         if self.key and given != f"Bearer {self.key}":

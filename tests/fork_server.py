@@ -8,8 +8,6 @@ contain it count. It answers with the exit code. A process that is stopped by SI
 with its number, and when it has ended.
 """
 
-from __future__ import annotations
-
 import builtins
 import json
 import os
@@ -36,14 +34,10 @@ import tqdm  # noqa: F401
 import transformers.models.auto.modeling_auto
 import transformers.models.auto.tokenization_auto
 import transformers.models.bert.modeling_bert  # noqa: F401
+from inside import import_all
 
 import pipeline.api
-import pipeline.cli
-import pipeline.encoders.conversion
-import pipeline.encoders.openvino
-import pipeline.retrievers.dense
-import pipeline.search.exact  # noqa: F401
-from pipeline.core.installation import import_openvino
+import pipeline.cli  # noqa: F401
 
 WATCHED = {"replace": os, "fsync": os, "unlink": os, "mkdir": os, "open": builtins, "Popen": subprocess}
 
@@ -104,7 +98,7 @@ def become(wanted: dict[str, Any]) -> None:
 
 def serve() -> None:
     """Fork a process for each line, and wait for it."""
-    import_openvino()
+    import_all()
     pyarrow.array(numpy.zeros(1))  # imports pandas, if it is installed
     for line in sys.stdin:
         wanted = json.loads(line)

@@ -4,8 +4,6 @@ Run what is tested in a subprocess with `HubServer.environment`, because the cli
 it is imported.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Writers of small collections, in every layout that is read."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import gzip

@@ -1,7 +1,5 @@
 """A cross-encoder with random weights, in the layout of BAAI/bge-reranker-base."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

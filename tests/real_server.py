@@ -3,8 +3,6 @@
 It speaks the interface of OpenAI in its own code. Uvicorn says on stderr when it takes requests.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A whole benchmark on the sample collection: what is reused, made again, written and timed."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil
@@ -13,18 +11,15 @@ import pytest
 import workplaces
 from workplaces import config
 
+from pipeline import InputError, compare
 from pipeline.api import run_benchmarks
-from pipeline.comparison.side_by_side import compare
 from pipeline.config import Config
-from pipeline.core.errors import InputError
-from pipeline.core.records import Ranking
-from pipeline.report.page.render import render_page
-from pipeline.results.folder import read_result
-from pipeline.results.records import Used
-from pipeline.results.tables import result_table, stage_table
-from pipeline.retrievers.retriever import open_ranking, save_ranking
-from pipeline.run.benchmark import Benchmark
-from pipeline.storage.store import Store
+from pipeline.core import Ranking
+from pipeline.report.page import render_page
+from pipeline.results import Used, read_result, result_table, stage_table
+from pipeline.retrievers import open_ranking, save_ranking
+from pipeline.run import Benchmark
+from pipeline.storage import Store
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 pytestmark = pytest.mark.usefixtures("quick_conversion")
@@ -195,8 +190,7 @@ WATCHED = """
 import contextlib, json, sys
 from pipeline.core import machine
 from pipeline.search import exact
-from pipeline.api import run_benchmark
-from pipeline.config.files import load_config
+from pipeline import load_config, run_benchmark
 
 imported = []
 timed = machine.Meter.working

@@ -4,8 +4,6 @@ Every run here is the real command in a process of its own. Each test begins whe
 nothing is encoded, ends a run at some moment, looks at what is left, and runs again to the end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
@@ -22,8 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 from workplaces import give_rows
 
-from pipeline.storage.cache import PruneLimits, cache_entries, prune, verify
-from pipeline.storage.hashing import hash_file
+from pipeline.storage import PruneLimits, cache_entries, hash_file, prune, verify
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}

@@ -1,7 +1,5 @@
 """Damage in any stage's artifact: `cache verify` finds it, the next run says so and makes that again."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -14,9 +12,7 @@ import pytest
 from workplaces import run
 
 from pipeline import InputError
-from pipeline.storage.artifacts import entry_of
-from pipeline.storage.cache import verify
-from pipeline.storage.hashing import hash_file, hash_json
+from pipeline.storage import entry_of, hash_file, hash_json, verify
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 

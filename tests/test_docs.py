@@ -3,8 +3,6 @@
 `scripts/site`, which `.ci/run` calls, builds the site in strict mode and so checks every link.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -17,12 +15,10 @@ import typer.main
 import yaml
 
 import pipeline
+from pipeline import load_configs
 from pipeline.cli import app
-from pipeline.config import Config
-from pipeline.config.files import PROMPTS, load_configs
-from pipeline.config.settings import kinds_of
-from pipeline.metrics.measures import MEASURES
-from pipeline.metrics.names import parse_measure
+from pipeline.config import PROMPTS, Config, kinds_of
+from pipeline.metrics import MEASURES, parse_measure
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "indexes" / "README.md"])

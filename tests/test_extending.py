@@ -1,7 +1,5 @@
 """A source, a backend, a reranker and a kind of retriever from outside the package, a line for each."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,21 +21,26 @@ from pipeline.config import (
     RerankSettings,
     setting,
 )
-from pipeline.core.display import Bar
-from pipeline.core.records import Float32, Int64, Ranking
+from pipeline.core import Bar, Ranking
 from pipeline.data import sources
-from pipeline.encoders import Usage, pairs
-from pipeline.encoders.base import Opener
-from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders import Opener, TokenBatch, Usage, pairs
 from pipeline.encoders.pairs import Reranker
-from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.texts import Batch as Records
-from pipeline.metrics.measures import MEASURES, Definition
-from pipeline.models.model import Model
-from pipeline.results.folder import Result
-from pipeline.retrievers.retriever import Retriever, open_ranking, save_ranking
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
-from pipeline.storage.artifacts import Draft
+from pipeline.formats import Batch as Records
+from pipeline.formats import Judgments, make_judgments
+from pipeline.metrics import MEASURES, Definition
+from pipeline.models import Model
+from pipeline.results import Result
+from pipeline.retrievers import (
+    Context,
+    Inputs,
+    Keys,
+    Plan,
+    Retriever,
+    Stage,
+    open_ranking,
+    save_ranking,
+)
+from pipeline.storage import Draft
 
 MINILM = "all-minilm-l6-v2"
 PASSAGES = {"p1": "red apples grow on trees", "p2": "the sea is salty", "p3": "trains leave from the station"}
@@ -82,7 +85,7 @@ class BagSettings(EncoderSettings):
 
 
 class BagOpener(Opener[BagSettings, Model, Any]):
-    def load(self, settings: BagSettings, model: Model, prepared: Path | None) -> Bag:
+    def load(self, settings: BagSettings, model: Model, prepared: Path | None) -> "Bag":
         return Bag(model)
 
 
@@ -92,7 +95,7 @@ class Bag:
     def __init__(self, model: Any) -> None:
         self.tokenizer = Tokenizer.from_file(str(model.files.folder() / "tokenizer.json"))
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for batch in batches:
             vectors = np.zeros((len(batch.ids), self.dimension), np.float32)
             for vector, ids, mask in zip(vectors, batch.ids, batch.mask, strict=True):
@@ -106,12 +109,12 @@ class LengthSettings(RerankSettings):
 
 
 class LengthOpener(Opener[LengthSettings, Reranker, Any]):
-    def load(self, settings: LengthSettings, model: Reranker, prepared: Path | None) -> Shortest:
+    def load(self, settings: LengthSettings, model: Reranker, prepared: Path | None) -> "Shortest":
         return Shortest()
 
 
 class Shortest:
-    def score(self, texts: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
+    def score(self, texts: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> np.ndarray:
         bar.update(len(texts))
         return np.array([-len(passage) for _, passage in texts], np.float32)
 
@@ -125,7 +128,7 @@ class CommonWords(Retriever):
 
         return {"search": Stage("search", 1, ("data",), ingredients, self.search, open_ranking)}
 
-    def search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+    def search(self, inputs: Inputs, draft: Draft, context: Context) -> dict[str, Any]:
         collection = inputs["data"]
         words = [set(text.lower().split()) for text in collection.passages.texts.to_pylist()]
         asked = [set(text.lower().split()) for text in collection.queries.texts.to_pylist()]

@@ -1,7 +1,5 @@
 """What someone sees who has just found it: each answer is short and says what to do next."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -11,16 +9,14 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-from workplaces import process
+from inside import resize
+from workplaces import benchmarco, process
 
-from pipeline.cli import CACHE_COMMANDS, COMMANDS, app, terminal
+from pipeline.cli import CACHE_COMMANDS, COMMANDS, progress
 
 
 def said(*arguments: str, **environment: str) -> str:
-    done = CliRunner(env=environment).invoke(app, arguments)
-    assert done.exit_code == 0
-    return done.stdout
+    return benchmarco(*arguments, **environment).stdout
 
 
 def begun(*arguments: str, **options: object) -> subprocess.Popen[str]:
@@ -63,10 +59,10 @@ def test_letters_that_the_locale_lacks_are_escaped(tmp_path: Path) -> None:
 def test_a_second_ctrl_c_ends_at_once() -> None:
     script = (
         "import os, signal\n"
-        "from pipeline.cli import terminal\n"
+        "from pipeline import cli\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # which nohup ignores\n"
-        "terminal.end_at_second_interrupt()\n"
-        "@lambda command: terminal.guarded(command, resumed=True)\n"
+        "cli.end_at_second_interrupt()\n"
+        "@lambda command: cli.guarded(command, resumed=True)\n"
         "def command():\n"
         "    try: os.kill(os.getpid(), signal.SIGINT)\n"
         "    finally: os.kill(os.getpid(), signal.SIGINT)\n"
@@ -82,11 +78,11 @@ def test_a_second_ctrl_c_ends_at_once() -> None:
 def test_a_log_gets_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with terminal.progress("encode passages", 200, "texts") as bar:
+    with progress("encode passages", 200, "texts") as bar:
         bar.update(50)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(terminal, "LOG_SECONDS", 0.0)
-    with terminal.progress("encode passages", 200, "texts") as bar:
+    resize(monkeypatch, log_seconds=0.0)
+    with progress("encode passages", 200, "texts") as bar:
         bar.update(50)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("benchmarco: encode passages:  25%")
@@ -101,8 +97,8 @@ def test_a_command_without_standard_streams_works_and_keeps_its_exit_code(tmp_pa
 
 
 REFUSED = """
-from pipeline.core.errors import InputError
-from pipeline.cli.terminal import guarded
+from pipeline import InputError
+from pipeline.cli import guarded
 @guarded
 def command():
     print('half a table')
@@ -117,7 +113,7 @@ FULL = "No space left on device; "
     [
         (["-m", "pipeline"], "", FULL, 1),
         (["-m", "pipeline", "schema"], "1", FULL, 1),
-        (["-c", REFUSED], "", "no such file", terminal.BAD_INPUT),
+        (["-c", REFUSED], "", "no such file", 2),
     ],
 )
 def test_where_stdout_takes_nothing_a_line_says_what_ended_a_command(

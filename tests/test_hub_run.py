@@ -1,7 +1,5 @@
 """A whole benchmark whose data and model come from a hub: the real client against one on this machine."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -12,8 +10,8 @@ import pytest
 from layouts import write_parquet
 from workplaces import process
 
-from pipeline.results.folder import read_result
-from pipeline.run.reproduction import compare_with_original
+from pipeline.results import read_result
+from pipeline.run import compare_with_original
 
 MODEL = "someone/bge-small-en-v1.5"
 CONFIG = f"""

@@ -4,10 +4,9 @@ Imports for type checkers only count as well: who must know a module to read ano
 strings that name a module, such as "pipeline.search.searchers" or "results.folder:read_result".
 """
 
-from __future__ import annotations
-
 import ast
 import graphlib
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,8 @@ import pytest
 
 from pipeline import encoders
 
-PACKAGE = Path(__file__).resolve().parent.parent / "pipeline"
+TESTS = Path(__file__).resolve().parent
+PACKAGE = TESTS.parent / "pipeline"
 FLOORS = (
     "core",
     "storage formats config",
@@ -28,10 +28,16 @@ FLOORS = (
     "results",
     "run comparison",
     "report",
-    "api __init__",
+    "api __init__ version",
     "cli __main__ integrations",
 )
 """From the ground up: a module may import modules of its own floor and of those below."""
+FACES = sorted(PACKAGE.rglob("__init__.pyi"))
+"""What each package offers to others, listed; no file of tests may name another module inside a package."""
+MODULES = {"pipeline.api", "pipeline.registry", "pipeline.integrations"}
+"""Modules that are faces themselves."""
+INSIDE = re.compile(r"(native|parity)/|inside\.py|search/test_(exact|documents|maxsim|inverted_index)\.py")
+"""Tests that name modules inside packages: of kernels, those that compare with peers, and `inside`."""
 
 
 def part(module: str) -> str:
@@ -43,22 +49,43 @@ def floor(module: str) -> int:
     return next(number for number, names in enumerate(FLOORS) if part(module) in names.split())
 
 
+def listed(face: Path) -> Iterator[tuple[str, str]]:
+    """The module and the name of each line of a face."""
+    package = ".".join(face.parent.relative_to(PACKAGE.parent).parts)
+    for node in ast.parse(face.read_text(encoding="utf-8")).body:
+        assert isinstance(node, ast.ImportFrom), f"{face} has more than imports"
+        assert node.level == 1
+        assert node.module
+        assert all(alias.asname == alias.name for alias in node.names)
+        yield from ((f"{package}.{node.module}", alias.name) for alias in node.names)
+
+
 def is_module(names: list[str]) -> bool:
     below = PACKAGE.parent.joinpath(*names)
     return below.is_dir() or below.with_suffix(".py").is_file()
 
 
+def is_package(module: str) -> bool:
+    return PACKAGE.parent.joinpath(*module.split(".")).is_dir()
+
+
+def imports_of(node: ast.ImportFrom | ast.Import) -> Iterator[str]:
+    """Modules of the package that a statement imports."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "pipeline")
+        return
+    assert not node.level, "a relative import"
+    names = (node.module or "").split(".")
+    if names[0] == "pipeline":
+        for alias in node.names:
+            yield ".".join([*names, alias.name] if is_module([*names, alias.name]) else names)
+
+
 def imported(path: Path) -> Iterator[str]:
     """Modules of the package that a file imports, anywhere in it, also for type checkers only."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            assert not node.level, f"a relative import in {path}"
-            names = (node.module or "").split(".")
-            if names[0] == "pipeline":
-                for alias in node.names:
-                    yield ".".join([*names, alias.name] if is_module([*names, alias.name]) else names)
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "pipeline")
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            yield from imports_of(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from named(node.value)
 
@@ -78,6 +105,8 @@ def graph() -> dict[str, set[str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
         found[module] = set(imported(path)) - {module}
+        if path.with_suffix(".pyi") in FACES:
+            found[module] |= {other for other, _ in listed(path.with_suffix(".pyi"))}
     return found
 
 
@@ -117,3 +146,33 @@ def test_the_compiled_engine_has_two_doors_and_backends_do_not_know_each_other(
     assert {other for other in set().union(*outside) if part(other) == "native"} <= doors
     modules = {type(opener()).__module__ for opener in encoders.OPENERS.values()}
     assert [(module, other) for module in modules for other in modules & graph[module]] == []
+
+
+@pytest.mark.parametrize("face", FACES, ids=lambda face: face.parent.name)
+def test_a_face_lists_names_of_its_own_package_and_modules_do_not_import_through_it(
+    face: Path, graph: dict[str, set[str]]
+) -> None:
+    package = ".".join(face.parent.relative_to(PACKAGE.parent).parts)
+    offered = dict(reversed(pair) for pair in listed(face))
+    assert dir(importlib.import_module(package)) == sorted(offered)
+    for name, module in offered.items():
+        assert not is_module([*package.split("."), name])  # a name is either the function or its module
+        found = getattr(importlib.import_module(package), name)
+        assert found is getattr(importlib.import_module(module), name)
+    importers = {module for module, others in graph.items() if package in others}
+    assert package == "pipeline" or importers == set()
+
+
+def test_no_test_names_a_module_inside_a_package() -> None:
+    named_inside = []
+    for path in TESTS.rglob("*.py"):
+        file = str(path.relative_to(TESTS))
+        for node in [] if INSIDE.match(file) else ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            inner: set[str] = set()
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                inner.update(imports_of(node))
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("setattr", "setitem"):
+                texts = [given.value for given in node.args[:1] if isinstance(given, ast.Constant)]
+                inner.update(text.rpartition(".")[0] for text in texts if text.startswith("pipeline."))
+            named_inside += [(file, name) for name in inner - MODULES if not is_package(name)]
+    assert named_inside == []

@@ -1,7 +1,5 @@
 """Judgments of passages that the corpus lacks: counted as trec_eval counts them, or dropped."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -14,8 +12,8 @@ import pytest
 import pytrec_eval
 
 from pipeline import InputError, api, compare, load_config
-from pipeline.report.page.queries import read_query_data
-from pipeline.results.folder import Result
+from pipeline.report.page import read_query_data
+from pipeline.results import Result
 
 MEASURES = {
     "recall@5": "recall_5", "map": "map", "ndcg@5": "ndcg_cut_5", "r_precision": "Rprec", "mrr": "recip_rank",

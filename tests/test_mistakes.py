@@ -4,25 +4,20 @@ mistakes.txt has those that are a line of a file or a command; here are others. 
 few also as the real command.
 """
 
-from __future__ import annotations
-
 import gzip
-import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from huggingface_hub import constants
+from inside import REMOVED, be_offline, keep_stderr
 from scipy.sparse import csr_array, save_npz
 from typer.testing import CliRunner
-from workplaces import process
+from workplaces import benchmarco, on_one_line, process
 
 from pipeline import InputError, load_config
 from pipeline.cli import app
-from pipeline.core.removed import ANY, COMMANDS, OPTIONS, SETTINGS
 
 Apply = Callable[[Path], object]
 Mistake = tuple[Apply, tuple[str, ...], list[str]]
@@ -234,8 +229,8 @@ def test_a_mistake_is_one_plain_message_and_nothing_is_written(
     arguments: tuple[str, ...],
     expected: list[str],
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it would keep this test's stderr for ever
+    be_offline(monkeypatch)
+    keep_stderr(monkeypatch)
     mistake(folder)
     before = there(folder)
     done = CliRunner().invoke(app, arguments)
@@ -259,19 +254,16 @@ def test_without_a_mistake_the_same_files_are_taken(folder: Path) -> None:
     right += [(VECTORS, "run pre.yaml"), (WORDS, "run words.yaml"), (TOKENS, "run tokens.yaml")]
     for given, command in (*right, (both(), "evaluate --qrels q.trec --run r.trec")):
         given(folder)
-        done = CliRunner().invoke(app, command.split())
-        assert done.exit_code == 0, done.stderr
+        benchmarco(*command.split())
 
 
 def test_a_command_and_an_option_say_what_to_use() -> None:
-    removed: dict[Any, str] = {**COMMANDS, **OPTIONS}
-    for names, instead in removed.items():
-        done = CliRunner().invoke(app, [names] if isinstance(names, str) else list(names))
-        assert done.exit_code == 2
-        assert instead in " ".join(done.stderr.split())
+    for names, instead in {**REMOVED.COMMANDS, **REMOVED.OPTIONS}.items():
+        done = benchmarco(*([names] if isinstance(names, str) else names), code=2)
+        assert instead in on_one_line(done)
 
 
-@pytest.mark.parametrize(("path", "value", "instead"), SETTINGS)
+@pytest.mark.parametrize(("path", "value", "instead"), REMOVED.SETTINGS)
 def test_a_setting_says_what_to_use_and_null_is_accepted(
     path: str, value: object, instead: str, tmp_path: Path
 ) -> None:
@@ -281,8 +273,8 @@ def test_a_setting_says_what_to_use_and_null_is_accepted(
     for section, place in places.items():
         config.write_text(f"name: x\ndata: {{source: sample}}\n{section}\n", encoding="utf-8")
         with pytest.raises(InputError, match=re.escape(instead[1:])):
-            load_config(config, [f"{place}={1 if value is ANY else value}"])
-    if value is ANY:
+            load_config(config, [f"{place}={1 if value is REMOVED.ANY else value}"])
+    if value is REMOVED.ANY:
         config.write_text("name: x\ndata: {source: sample}\nmodel: {backend: bm25}\n", encoding="utf-8")
         named = ["rerank.name=owner/model"] if path.startswith("rerank.") else []
         load_config(config, [*named, f"{path}=null"])

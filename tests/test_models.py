@@ -1,7 +1,5 @@
 """Models in whole runs: those that are refused, the backend that `auto` takes, code that comes with one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -9,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inside import pretend
 from workplaces import run
 
 from pipeline import InputError
-from pipeline.core import machine
-from pipeline.results.tables import result_table
-from pipeline.storage import vector_shards
-from pipeline.storage.artifacts import Draft, Recipe
-from pipeline.storage.store import Store
+from pipeline.results import result_table
+from pipeline.storage import Draft, Recipe, Store, open_embeddings
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
@@ -31,7 +27,7 @@ def test_shards_whose_dimensions_differ_are_refused(tmp_path: Path, write_shard:
 
     artifact = Store(tmp_path).make(Recipe("passages", {}), build)
     with pytest.raises(InputError, match="the vectors from row 4 on have 2 dimensions, those before have 3"):
-        vector_shards.open_embeddings(artifact)
+        open_embeddings(artifact)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +54,7 @@ def ran(folder: Path, *settings: str) -> tuple[tuple[str, str, bool], list[str],
 def test_auto_and_the_backend_that_it_takes_share_all_they_compute(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "has_vnni", lambda: True)  # the kernels count as fast on any processor
+    pretend(monkeypatch, vnni=True)  # the kernels count as fast on any processor
     took, computed, notes = ran(workplace, "name=a", "model.backend=auto")
     assert (took, computed[0], computed[-1]) == (("native", "int16", True), "passages", "evaluate")
     assert "bge-small-en-v1.5: run by backend native in int16, which auto took." in notes

@@ -1,10 +1,7 @@
 """Commands, configs and snippets of the README and of docs/, run in their order on small data, offline."""
 
-from __future__ import annotations
-
 import contextlib
 import json
-import logging
 import os
 import re
 import shlex
@@ -16,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from huggingface_hub import constants
+from inside import be_offline, keep_stderr
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.metrics.measures import MEASURES, Definition
+from pipeline.metrics import MEASURES, Definition
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
@@ -64,8 +61,8 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def docs(root: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The pages; the hub is out of reach, and the working directory is the copy."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it would keep this test's stderr for ever
+    be_offline(monkeypatch)
+    keep_stderr(monkeypatch)
     monkeypatch.chdir(copy)
     return root / "docs"
 

@@ -3,8 +3,6 @@
 In runs that are refused every connection, attempts are counted, also native ones.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

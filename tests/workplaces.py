@@ -1,7 +1,5 @@
 """Runs of the config `c.yaml` of a folder, with cache and results beside it, and other processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from click.testing import Result as Said
 from scipy.sparse import csr_array, save_npz
+from typer.testing import CliRunner
 
 from pipeline import load_config, run_benchmark
+from pipeline.cli import app
 from pipeline.config import Config
-from pipeline.results.folder import Result
+from pipeline.results import Result
 
 
 def config(folder: Path, *settings: str) -> Config:
@@ -34,6 +35,23 @@ def process(
     done = subprocess.run(words, cwd=folder, env=known, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return done
+
+
+def benchmarco(*arguments: object, code: int = 0, **environment: str) -> Said:
+    """What a command said in this process; it must end with a code."""
+    done = CliRunner(env=environment).invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def document(*arguments: object, code: int = 0) -> Any:
+    """What a command prints as JSON."""
+    return json.loads(benchmarco(*arguments, "--json", code=code).stdout)
+
+
+def on_one_line(done: Said) -> str:
+    """What a command wrote, with a space in place of each end of a line."""
+    return " ".join(done.output.split())
 
 
 def change_json(path: Path, /, **changes: Any) -> None:

@@ -10,8 +10,10 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from pipeline.cli import about, exchange, running, scoring
-from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams
+from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams, progress
 from pipeline.core import removed
+
+__all__ = ["CACHE_COMMANDS", "COMMANDS", "app", "end_at_second_interrupt", "guarded", "main", "progress"]
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
 OVERVIEW = """\

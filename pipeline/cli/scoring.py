@@ -300,7 +300,7 @@ def gate(
     _refuse_both(as_json, as_markdown)
     from pipeline.comparison import gate as gates
 
-    made = gates.gate(folder, baseline, measures or (), margin, alpha, guarantee, sequential)
+    made = gates.gate_result(folder, baseline, measures or (), margin, alpha, guarantee, sequential)
     _print(made, as_json, as_markdown)
     end_with(gates.EXIT_CODES[made.verdict])
 
@@ -399,8 +399,8 @@ def _lint(files: list[Path], as_json: bool, as_markdown: bool, others: list[obje
             allowed="verify --lint FILE... [--json] [--markdown]",
             fix="name files or folders, and leave other options out",
         )
-    from pipeline.results.lint import lint
+    from pipeline.results.lint import lint_files
 
-    found = lint(files)
+    found = lint_files(files)
     _print(found, as_json, as_markdown)
     end_with(3 if found.found else 0)

@@ -1,6 +1,6 @@
 """Whether a result is as good as a baseline: a verdict for a build server.
 
-gate("results/new", "results/released", ["ndcg@10"]).verdict
+gate_result("results/new", "results/released", ["ndcg@10"]).verdict
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ BETTING = (
 )
 
 
-def gate(
+def gate_result(
     result: Given,
     baseline: Given,
     measures: Sequence[str] = (),

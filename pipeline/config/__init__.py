@@ -1,18 +1,27 @@
 """The settings of a benchmark: a module per section, `benchmark` with all of them, `files` to read YAML."""
 
 from pipeline.config.benchmark import Config, FuseConfig, PartConfig, json_schema, of_each_collection
-from pipeline.config.data import SOURCES, DataSettings, PooledSlice
-from pipeline.config.model import BACKENDS, EncoderSettings, ModelSettings, RowSettings
+from pipeline.config.data import SOURCES, ChunkSettings, DataSettings, PooledSlice
+from pipeline.config.files import PROMPTS, as_config, file_schema
+from pipeline.config.model import (
+    BACKENDS,
+    RUN_HERE,
+    EncoderSettings,
+    ModelSettings,
+    RowSettings,
+    SnowballStemmer,
+    StopWords,
+)
 from pipeline.config.rerank import RERANKERS, RerankSettings, ScorerSettings
-from pipeline.config.settings import STAGES, keyed_settings, setting
+from pipeline.config.settings import STAGES, keyed_settings, kinds_of, mark_of, outputs_of, setting
 from pipeline.config.stages import FLAT, MEASURES, EngineConfig, EvaluateConfig, IndexConfig, SearchConfig
-from pipeline.config.suites import DATA
+from pipeline.config.suites import DATA, ManySettings, read_suite, suite_names
 
 __all__ = [
-    "BACKENDS", "DATA", "FLAT", "MEASURES", "RERANKERS", "SOURCES", "STAGES", "Config",
-    "DataSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig",
-    "FuseConfig", "IndexConfig", "ModelSettings",
-    "PartConfig", "PooledSlice", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig",
-    "json_schema", "keyed_settings",
-    "of_each_collection", "setting",
+    "BACKENDS", "DATA", "FLAT", "MEASURES", "PROMPTS", "RERANKERS", "RUN_HERE", "SOURCES", "STAGES",
+    "ChunkSettings", "Config", "DataSettings", "EncoderSettings", "EngineConfig", "EvaluateConfig",
+    "FuseConfig", "IndexConfig", "ManySettings", "ModelSettings", "PartConfig", "PooledSlice",
+    "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig", "SnowballStemmer", "StopWords",
+    "as_config", "file_schema", "json_schema", "keyed_settings", "kinds_of", "mark_of",
+    "of_each_collection", "outputs_of", "read_suite", "setting", "suite_names",
 ]  # fmt: skip

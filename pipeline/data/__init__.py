@@ -6,10 +6,6 @@ the files of a collection, `open_collection` maps them into memory, `describe` s
 library; readers import them when they are called.
 """
 
-from pipeline.data.collection_files import open_collection
-from pipeline.data.description import check_export, describe, export_texts
-from pipeline.data.loading import Identity, check, identify, load
+import lazy_loader
 
-__all__ = [
-    "Identity", "check", "check_export", "describe", "export_texts", "identify", "load", "open_collection",
-]  # fmt: skip
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -18,9 +18,19 @@ from pipeline.config import EncoderSettings, ModelSettings, RowSettings
 from pipeline.core.display import Bar
 from pipeline.core.records import JsonObject
 from pipeline.encoders import batching
-from pipeline.encoders.agreement import Watch
+from pipeline.encoders.agreement import LIMITS, Reference, TorchVectors, Watch, disagreement, sample_tokens
 from pipeline.encoders.base import Opener, RowSource, importing
-from pipeline.encoders.batching import Backend, Rows, Usage
+from pipeline.encoders.batching import (
+    Backend,
+    Rows,
+    TokenBatch,
+    Usage,
+    batches,
+    encode,
+    tokenize,
+    tokenized_windows,
+)
+from pipeline.encoders.conversion import run_in_subprocess
 from pipeline.models import tokenizer
 from pipeline.models.files import find_model
 from pipeline.models.model import ROLES, CalibrationCorpus, Model, Ready, Role
@@ -33,8 +43,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 __all__ = [
-    "CalibrationCorpus", "Encoder", "Model", "Network", "Resolved", "Role", "RowSource", "Usage",
-    "open_encoder", "open_source", "resolve", "room_for_text", "token_counter", "token_spans",
+    "LIMITS", "CalibrationCorpus", "Encoder", "Model", "Network", "Opener", "Reference", "Resolved", "Role",
+    "RowSource", "TokenBatch", "TorchVectors", "Usage", "Watch", "batches", "disagreement", "encode",
+    "open_encoder", "open_source", "resolve", "room_for_text", "run_in_subprocess", "sample_tokens",
+    "token_counter", "token_spans", "tokenize", "tokenized_windows",
 ]  # fmt: skip
 
 NetworkOpener: TypeAlias = Opener[Any, Model, Backend]

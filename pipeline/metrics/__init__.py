@@ -1,5 +1,5 @@
-"""Measures of retrieval, equal to trec_eval's, computed on arrays. Only the light `names` is imported."""
+"""Measures of retrieval, equal to trec_eval's, computed on arrays, and their statistics."""
 
-from pipeline.metrics.names import Measure, parse_measure, parse_measures
+import lazy_loader
 
-__all__ = ["Measure", "parse_measure", "parse_measures"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

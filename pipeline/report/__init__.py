@@ -1,1 +1,5 @@
 """Reports: tables for the terminal and for documents; `page` holds the HTML report."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,8 +12,7 @@ import pyarrow as pa
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
-from pipeline.data import open_collection
-from pipeline.data.collection_files import open_chunks
+from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
 from pipeline.results.folder import PER_QUERY, RUN, SavedResult

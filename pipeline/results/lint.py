@@ -199,7 +199,7 @@ def _grouped(found: Iterable[Contradiction], *keys: str) -> list[tuple[tuple[str
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
-def lint(paths: Sequence[Path]) -> Lint:
+def lint_files(paths: Sequence[Path]) -> Lint:
     """Check files, all files of folders, and what patterns match.
 
     Raises:

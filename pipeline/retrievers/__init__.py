@@ -2,3 +2,7 @@
 
 `stage` defines a stage, `retriever` what every kind offers, `ranking` how rankings are stored.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,12 +12,12 @@ from typing import Any, Generic, cast
 import numpy as np
 from typing_extensions import TypeVar, override
 
-from pipeline import data, encoders
+from pipeline import encoders
 from pipeline.config import Config, ScorerSettings, SearchConfig
 from pipeline.config.settings import Section
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, Ranking
-from pipeline.data import Identity
+from pipeline.data.loading import Identity, identify
 from pipeline.encoders import choice, pairs
 from pipeline.engines import Engine, LocalEngine
 from pipeline.metrics.names import Measure
@@ -135,7 +135,7 @@ class Identities:
     """Looks up and hashes the data and models of configs, each once for all benchmarks that share this."""
 
     def __init__(self) -> None:
-        self.collection = cache(data.identify)
+        self.collection = cache(identify)
         find = cache(find_model)
         self.model = cache(partial(encoders.resolve, find=find))
         self.reranker = cache(partial(pairs.resolve, find=find))

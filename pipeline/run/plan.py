@@ -8,10 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from pipeline import data
 from pipeline.config import Config, keyed_settings
 from pipeline.core.records import Collection, Facts, Float64, Ranking
-from pipeline.data import Identity
+from pipeline.data import loading
+from pipeline.data.collection_files import open_collection
+from pipeline.data.loading import Identity
 from pipeline.data.pooling import describe_slice, nearest_ranking
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Assessment, Judge, check_cutoff
@@ -44,13 +45,13 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
     """Reads, checks and slices the collection."""
 
     def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        facts: Facts = data.load(config.data, draft, context.progress)
-        data.check(config.data, identity)
+        facts: Facts = loading.load(config.data, draft, context.progress)
+        loading.check(config.data, identity)
         context.meter.count(facts["passages"])
         return facts
 
     parts = {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
-    return Stage(COLLECTION, 0, (), lambda keys: parts, make, data.open_collection, exact_bytes=True)
+    return Stage(COLLECTION, 0, (), lambda keys: parts, make, open_collection, exact_bytes=True)
 
 
 def measures_of(config: Config) -> list[Measure]:

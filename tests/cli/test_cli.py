@@ -1,9 +1,6 @@
 """The commands as a user types them: output, exit codes, messages, speed of imports."""
 
-from __future__ import annotations
-
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -11,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from huggingface_hub import close_session, constants
-from typer.testing import CliRunner
+from huggingface_hub import close_session
+from inside import be_offline, keep_stderr
+from workplaces import benchmarco, document
 
 from pipeline import InputError, load_config, run_benchmark
-from pipeline.cli import app
 
 BM25 = (
     "name: r\ndata: {{source: sample, queries: 20, corpus: 100}}\nmodel: {{backend: bm25}}\n"
@@ -27,17 +23,7 @@ BM25 = (
 @pytest.fixture(autouse=True)
 def _logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command would set where logs go for all later tests."""
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
-
-
-def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments)])
-
-
-def said(*arguments: object) -> str:
-    done = invoke(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    keep_stderr(monkeypatch)
 
 
 def write_bm25(folder: Path) -> Path:
@@ -69,7 +55,7 @@ def test_a_finished_run_is_served_from_the_cache_without_heavy_imports(
 ) -> None:
     monkeypatch.chdir(workplace)
     metrics = json.loads(Path("results/t/metrics.json").read_text(encoding="utf-8"))
-    printed = invoke("run", "c.yaml", "--json", "--quiet")
+    printed = benchmarco("run", "c.yaml", "--json", "--quiet")
     assert json.loads(printed.stdout)["metrics"] == metrics["metrics"]
     assert printed.stderr == ""
     heavy = "torch transformers FlagEmbedding datasets openvino llvmlite asyncio tokenizers"
@@ -108,18 +94,18 @@ def test_help_and_lists_and_configs_and_identities_import_nothing_heavy(root: Pa
 
 
 def test_the_schema_is_json() -> None:
-    assert json.loads(said("schema"))["title"] == "Config"
+    assert json.loads(benchmarco("schema").stdout)["title"] == "Config"
 
 
 def test_evaluate_scores_a_run_file(dl19: Path, tmp_path: Path) -> None:
     arguments = ("evaluate", "--qrels", dl19 / "qrels/full.trec", "--run", dl19 / "runs/bm25.trec.gz")
-    scored = json.loads(said(*arguments, "--json"))
+    scored = document(*arguments)
     assert scored["metrics"]["ndcg@10"] == pytest.approx(0.5058, abs=5e-5)
     assert scored["queries"] == 43
-    both = said(*arguments, "--run", dl19 / "runs/bm25.trec.gz").splitlines()
+    both = benchmarco(*arguments, "--run", dl19 / "runs/bm25.trec.gz").stdout.splitlines()
     assert sum("bm25.trec.gz" in line and "0.5058" in line for line in both) == 2
-    shown = said(*arguments, "--measures", "nDCG@10,AP(rel=2)@100", "--per-query", tmp_path / "q.csv")
-    assert "0.5058" in shown
+    measures = ("--measures", "nDCG@10,AP(rel=2)@100", "--per-query", tmp_path / "q.csv")
+    assert "0.5058" in benchmarco(*arguments, *measures).stdout
     lines = (tmp_path / "q.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "query_id,ndcg@10,map(rel=2)@100"
     assert len(lines) == 44
@@ -128,8 +114,7 @@ def test_evaluate_scores_a_run_file(dl19: Path, tmp_path: Path) -> None:
 def test_a_page_takes_the_place_of_no_file_of_its_result(bm25: Path) -> None:
     before = (bm25 / "run.trec").read_bytes()
     for name, code in (("run.trec", 2), ("metrics.json", 2), ("page.html", 0), ("page.html", 0)):
-        done = invoke("report", bm25, "--html", bm25 / name)
-        assert done.exit_code == code
+        done = benchmarco("report", bm25, "--html", bm25 / name, code=code)
         assert code == 0 or "it is read as part of" in done.output
     assert (bm25 / "run.trec").read_bytes() == before
 
@@ -142,9 +127,7 @@ def test_a_result_with_a_query_that_its_collection_lacks_is_refused(bm25: Path, 
         ("report", bm25, "--html", tmp_path / "page.html"),
         ("pool", bm25, "--output", tmp_path / "p.tsv"),
     ):
-        done = invoke(*command)
-        assert done.exit_code == 2
-        assert "the collection has no query 'nobody'" in done.stderr
+        assert "the collection has no query 'nobody'" in benchmarco(*command, code=2).stderr
 
 
 def test_a_pipe_in_place_of_a_manifest_is_not_read(tmp_path: Path) -> None:
@@ -175,8 +158,7 @@ def test_what_ends_a_command_is_one_plain_line(
 
     for work in ("run_benchmark", "reproduce"):
         monkeypatch.setattr(f"pipeline.api.{work}", fail)
-    done = invoke(name, write_bm25(tmp_path))
-    assert done.exit_code == code
+    done = benchmarco(name, write_bm25(tmp_path), code=code)
     assert words in done.stderr
     assert "\x1b" not in done.output
     assert "Traceback" not in done.output
@@ -206,11 +188,10 @@ except SystemExit as end: print(end.code)
 def test_a_proxy_that_the_hub_s_client_cannot_use_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    be_offline(monkeypatch, False)
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
     close_session()
     config = write_bm25(tmp_path)
-    done = invoke("run", config, "--set", "model={backend: flag, name: BAAI/bge-small-en-v1.5}")
+    done = benchmarco("run", config, "--set", "model={backend: flag, name: BAAI/bge-small-en-v1.5}", code=2)
     close_session()
-    assert done.exit_code == 2
     assert "HTTPS_PROXY and ALL_PROXY" in done.stderr

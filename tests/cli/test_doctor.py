@@ -1,30 +1,24 @@
 """`benchmarco doctor` says what is installed, which backends run, and what it cannot reach."""
 
-from __future__ import annotations
-
-import json
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from data.hub_client import client_of
 from huggingface_hub import constants
-from typer.testing import CliRunner
+from inside import be_offline, pretend
+from workplaces import benchmarco, document
 
-from pipeline.cli import app
 from pipeline.config import BACKENDS
-from pipeline.core import installation
 
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    be_offline(monkeypatch)
 
 
 def test_it_names_every_backend_and_says_what_runs(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["doctor", "--json"])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = document("doctor")
     rows = found["backends"]
     assert {row["backend"] for row in rows} == {name.split()[0] for name in BACKENDS} - {"auto"}
     assert [row for row in rows if not row["state"].startswith("runs")] == []
@@ -39,11 +33,8 @@ def test_it_names_every_backend_and_says_what_runs(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_said_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        installation, "installed_version", lambda name: None if name in ("openvino", "ray", "openai") else "1"
-    )
-    done = CliRunner().invoke(app, ["doctor"])
-    assert done.exit_code == 0, done.output
+    pretend(monkeypatch, no_version=("openvino", "ray", "openai"))
+    done = benchmarco("doctor")
     lines = done.stdout.splitlines()
     assert any("openvino" in line and "needs " in line for line in lines)
     assert any("http" in line and "needs scripts/setup http" in line for line in lines)
@@ -53,6 +44,6 @@ def test_what_is_missing_is_said_with_its_command(monkeypatch: pytest.MonkeyPatc
 
 def test_a_hub_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
     with client_of("http://127.0.0.1:9", tmp_path / "hub"):
-        found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)["hub"]
+        found = document("doctor")["hub"]
     assert not found["reachable"]
     assert "Connect" in found["said"]

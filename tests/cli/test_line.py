@@ -1,31 +1,26 @@
 """A benchmark without a file: `--model` and `--data` stand for a config, which `--save` writes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from inside import be_offline
 from layouts import Plain, flag, msmarco
-from typer.testing import CliRunner
+from workplaces import benchmarco, document, on_one_line
 
 from pipeline import write_collection
-from pipeline.cli import app
 
 PLAIN = Plain([("d1", "", "the cat sat"), ("d2", "", "a dog ran")], [("q1", "cat")], [("q1", "d1", 1)])
 
 
 def said(*arguments: str) -> str:
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.stderr
-    return done.stdout
+    return benchmarco(*arguments).stdout
 
 
 def keys(*arguments: str) -> list[tuple[str, list[str]]]:
     """The name of each planned benchmark, and the keys of its stages."""
-    planned: Any = json.loads(said("plan", *arguments, "--json"))
+    planned = document("plan", *arguments)
     listed = planned if isinstance(planned, list) else [planned]
     return [(each["name"], [stage["key"] for stage in each["stages"]]) for each in listed]
 
@@ -53,7 +48,7 @@ def test_the_saved_config_is_what_was_run(place: Path) -> None:
         "evaluate": {"measures": "ndcg@5"},
     }
     assert keys("mine.yaml") == keys(*line)
-    assert json.loads(said("run", "mine.yaml", "--json"))["metrics"].keys() == {"ndcg@5"}
+    assert document("run", "mine.yaml")["metrics"].keys() == {"ndcg@5"}
     assert (place / "results" / "bm25-small" / "metrics.json").is_file()
     said("run", *line, "--save", "mine.yaml")  # the same config once more
 
@@ -94,17 +89,13 @@ def test_a_suite_by_name_and_by_file(place: Path, monkeypatch: pytest.MonkeyPatc
     (place / "own.yaml").write_text(yaml.safe_dump(listed), encoding="utf-8")
     said("run", "--model", "bm25", "--data", "own.yaml")
     assert (place / "results" / "bm25-own" / "one" / "metrics.json").is_file()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # it would be asked for for minutes
-    done = CliRunner().invoke(app, ["run", "--model", "bm25", "--data", "nanobeir"])
-    assert "NanoArguAna" in done.stderr
+    be_offline(monkeypatch)  # it would be asked for for minutes
+    assert "NanoArguAna" in benchmarco("run", "--model", "bm25", "--data", "nanobeir", code=2).stderr
 
 
 def test_a_folder_without_judgments(place: Path) -> None:
     write_collection(place / "mine", {"d1": "the cat sat"}, {"q1": "cat"})
     line = ["run", "--model", "bm25", "--data", "mine"]
-    refused = CliRunner().invoke(app, line)
-    assert refused.exit_code == 2
-    assert "data.unjudged_queries: keep needs no judgments" in " ".join(refused.stderr.split())
-    assert "pipeline pool" in said(*line, "--set", "data.unjudged_queries=keep").replace(
-        "benchmarco", "pipeline"
-    )
+    refused = benchmarco(*line, code=2)
+    assert "data.unjudged_queries: keep needs no judgments" in on_one_line(refused)
+    assert "benchmarco pool" in said(*line, "--set", "data.unjudged_queries=keep")

@@ -1,14 +1,10 @@
 """What a run says at its end can be pasted into a shell, and works."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from pipeline.cli import app
+from workplaces import benchmarco
 
 CONFIG = "data: {source: sample, queries: 30}\nmodel: {backend: bm25}\noutput: an output\nname: "
 
@@ -20,12 +16,11 @@ def test_the_commands_after_a_run_work_as_they_are(tmp_path: Path, monkeypatch: 
     report = "report 'an output/a' --html a.html"
     compare = "compare 'an output/a' 'an output/b'"
     for given, expected in (("a.yaml", [report]), ("a.yaml b.yaml", [compare]), ("a.yaml --quiet", [])):
-        done = CliRunner().invoke(app, ["run", *given.split()])
+        done = benchmarco("run", *given.split())
         lines = [line.partition(": benchmarco ")[2] for line in done.stdout.splitlines()]
         assert list(filter(None, lines)) == expected
         for line in expected:
-            followed = CliRunner().invoke(app, shlex.split(line))
-            assert followed.exit_code == 0, followed.output
+            benchmarco(*shlex.split(line))
 
 
 def test_the_first_line_has_a_colour_on_a_terminal_and_none_where_none_is_wanted(
@@ -33,11 +28,11 @@ def test_the_first_line_has_a_colour_on_a_terminal_and_none_where_none_is_wanted
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.yaml").write_text(CONFIG + "a", encoding="utf-8")
-    plain, sentence = CliRunner().invoke(app, ["run", "a.yaml"]).stdout, "ndcg@10 of a is"
+    plain, sentence = benchmarco("run", "a.yaml").stdout, "ndcg@10 of a is"
     assert plain.startswith(sentence)
     assert "\x1b" not in plain
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal that shows colours
-    assert CliRunner().invoke(app, ["run", "a.yaml"]).stdout.startswith(f"\x1b[1;32m{sentence}")
+    assert benchmarco("run", "a.yaml").stdout.startswith(f"\x1b[1;32m{sentence}")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "32m" not in CliRunner().invoke(app, ["run", "a.yaml"]).stdout
+    assert "32m" not in benchmarco("run", "a.yaml").stdout

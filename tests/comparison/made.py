@@ -1,9 +1,6 @@
 """Made-up results of one collection and of several, and the commands and tables that tests read and write."""
 
-from __future__ import annotations
-
 import csv
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,14 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from click.testing import Result
-from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.core.records import Float64
-from pipeline.results.folder import SavedResult
-from pipeline.results.records import Manifest, Metrics
-from pipeline.results.suite_folder import SavedSuite, SuiteRecord
+from pipeline.results import Manifest, Metrics, SavedResult, SavedSuite, SuiteRecord
 
 ONE = {"": 40}
 THREE = {"first": 40, "second": 30, "third": 60}
@@ -33,7 +24,7 @@ STAGES = [
 
 
 def result(
-    name: str, values: Float64, measures: Sequence[str] = MEASURES, collection: str = "", **record: Any
+    name: str, values: np.ndarray, measures: Sequence[str] = MEASURES, collection: str = "", **record: Any
 ) -> SavedResult:
     """A result with these values, float64 [queries, measures], in `results/NAME`."""
     metrics = {
@@ -80,14 +71,14 @@ def changed(of_one: SavedResult | SavedSuite, **record: Any) -> SavedSuite:
     return SavedSuite.of_one(replace(saved, record=Metrics.model_validate(metrics)))
 
 
-def with_values(of_one: SavedSuite, values: Float64, name: str = "") -> SavedSuite:
+def with_values(of_one: SavedSuite, values: np.ndarray, name: str = "") -> SavedSuite:
     """A result of one collection with other values, float64 [queries, measures], and maybe another name."""
     saved = of_one.results[""]
     made = result(name or of_one.name, values, saved.measures)
     return SavedSuite.of_one(replace(made, query_ids=saved.query_ids[: len(values)]))
 
 
-def values_of(of_one: SavedSuite) -> Float64:
+def values_of(of_one: SavedSuite) -> np.ndarray:
     """float64 [queries, measures]."""
     return of_one.results[""].values
 
@@ -99,19 +90,6 @@ def config(folder: Path, name: str, **sections: Any) -> dict[str, Any]:
         "evaluate": {"measures": ["ndcg@10", "mrr@10"]}, "cache": str(folder / "indexes"),
         "output": str(folder / "results"), **sections,
     }  # fmt: skip
-
-
-def benchmarco(*arguments: object) -> Result:
-    """Run a command."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def document(*arguments: object) -> dict[str, Any]:
-    """What a command that succeeds prints as JSON."""
-    done = benchmarco(*arguments, "--json")
-    assert done.exit_code == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -142,8 +120,3 @@ def write_qrels(path: Path, qrels: Mapping[tuple[str, str], int]) -> Path:
     """Write grades of pairs of query and passage as trec_eval reads them."""
     path.write_text("".join(f"{query} 0 {passage} {grade}\n" for (query, passage), grade in qrels.items()))
     return path
-
-
-def said(done: Result) -> str:
-    """What a command wrote, with a space in place of each end of a line."""
-    return " ".join(done.output.split())

@@ -1,7 +1,5 @@
 """Gates: verdicts and exit codes, baselines as files, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -9,23 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from comparison.made import (
-    MEASURES,
-    THREE,
-    benchmarco,
-    make,
-    result,
-    values_of,
-    with_values,
-)
+from comparison.made import MEASURES, THREE, make, result, values_of, with_values
+from workplaces import benchmarco, document
 
 from pipeline import InputError, compare
-from pipeline.comparison.gate import EXIT_CODES, ORDER_SEED, gate
-from pipeline.comparison.inputs import draw_order
-from pipeline.core.records import Float64
-from pipeline.metrics.betting import Bets
-from pipeline.metrics.resampling import noninferiority
-from pipeline.results.suite_folder import SavedSuite
+from pipeline.comparison import EXIT_CODES, ORDER_SEED, draw_order, gate_result
+from pipeline.metrics import Bets, noninferiority
+from pipeline.results import SavedSuite
 
 
 def made(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> SavedSuite:
@@ -53,7 +41,7 @@ BASE = made("base")
     ],
 )
 def test_a_verdict_and_its_exit_code(new: SavedSuite, verdict: str, code: int) -> None:
-    found = gate(new, made("base", queries=len(values_of(new))), MEASURES)
+    found = gate_result(new, made("base", queries=len(values_of(new))), MEASURES)
     assert (found.verdict, EXIT_CODES[found.verdict]) == (verdict, code)
     document = json.loads(json.dumps(found.json(), allow_nan=False))
     assert document["verdict"] == verdict
@@ -77,7 +65,7 @@ def test_a_verdict_and_its_exit_code(new: SavedSuite, verdict: str, code: int) -
 def test_verdicts_on_macro_means() -> None:
     old = make("old", 1, sizes=THREE)
     verdicts = {
-        name: gate(make("new", seed, better, THREE), old, margin=margin).measures[0]
+        name: gate_result(make("new", seed, better, THREE), old, margin=margin).measures[0]
         for name, seed, better, margin in (
             ("same", 1, (0, 0, 0), 0.04),  # of 30 queries of a third of the weight none may lose 0.04 · 90
             ("few", 1, (0, 0, 0), 0.03),
@@ -101,7 +89,7 @@ def test_verdicts_on_macro_means() -> None:
 
 def test_a_guarantee_is_by_bets() -> None:
     new, old = made("new", noise=0.05, queries=400), made("base", queries=400)
-    by_t, by_bets = gate(new, old, margin=0.03), gate(new, old, margin=0.03, guarantee=True)
+    by_t, by_bets = gate_result(new, old, margin=0.03), gate_result(new, old, margin=0.03, guarantee=True)
     assert (by_t.verdict, by_bets.verdict) == ("pass", "pass")
     (measure,) = by_bets.measures
     differences = (values_of(new) - values_of(old))[:, 0]
@@ -109,19 +97,19 @@ def test_a_guarantee_is_by_bets() -> None:
     assert measure.ci_low == pytest.approx(Bets.of_one(differences).lower_bound(0.05))
     assert measure.ci_low < by_t.measures[0].ci_low < by_t.measures[0].ci_high < measure.ci_high
     assert "whatever the distribution" in by_bets.message
-    few = gate(made("near", noise=0.005), BASE, guarantee=True)
+    few = gate_result(made("near", noise=0.005), BASE, guarantee=True)
     assert few.verdict == "undecided"
     assert "a guarantee takes at least ln(1 / 0.05) / 0.01 = 300 queries" in few.message
     needed = few.measures[0].queries_needed
     assert 300 <= needed < 600
-    worse = gate(made("below", shift=-0.3, noise=0.1), BASE, guarantee=True)
+    worse = gate_result(made("below", shift=-0.3, noise=0.1), BASE, guarantee=True)
     assert worse.verdict == "fail"
 
 
 def test_several_measures_are_corrected_by_holm() -> None:
     new = made("near", noise=0.02)
-    alone = [gate(new, BASE, [measure]).measures[0].p_not_worse for measure in MEASURES]
-    together = [each.p_not_worse for each in gate(new, BASE, MEASURES).measures]
+    alone = [gate_result(new, BASE, [measure]).measures[0].p_not_worse for measure in MEASURES]
+    together = [each.p_not_worse for each in gate_result(new, BASE, MEASURES).measures]
     assert min(together) == pytest.approx(2 * min(alone))
     assert max(together) == pytest.approx(max(*alone, 2 * min(alone)))
 
@@ -135,9 +123,9 @@ UNSURE = {
 
 
 @pytest.mark.parametrize("differences", UNSURE.values(), ids=UNSURE)
-def test_the_queries_needed_have_the_power_that_is_said(differences: Float64) -> None:
+def test_the_queries_needed_have_the_power_that_is_said(differences: np.ndarray) -> None:
     new = with_values(BASE, values_of(BASE) + differences[:, None])
-    (measure,) = gate(new, BASE, ["mrr"]).measures
+    (measure,) = gate_result(new, BASE, ["mrr"]).measures
     assert measure.verdict == "undecided"
     drawn = np.random.default_rng(5).choice(differences, (measure.queries_needed, 400))
     p = noninferiority([drawn], np.full(400, 0.01), resamples=999)[int(measure.difference < -0.01)]
@@ -155,9 +143,9 @@ def test_what_cannot_be_decided_is_refused() -> None:
         ("map is not among the measures of base", BASE, {"measures": ["map"]}),
     ):
         with pytest.raises(InputError, match=message):
-            gate(new, BASE, **settings)
+            gate_result(new, BASE, **settings)
     with pytest.raises(InputError, match=r"--guarantee with dcg@10"):
-        gate(UNBOUNDED, UNBOUNDED, guarantee=True)
+        gate_result(UNBOUNDED, UNBOUNDED, guarantee=True)
 
 
 def test_the_command(finished: Path, tmp_path: Path) -> None:
@@ -171,19 +159,17 @@ def test_the_command(finished: Path, tmp_path: Path) -> None:
     metrics = json.loads((worse / "metrics.json").read_text(encoding="utf-8"))
     metrics["metrics"] = dict.fromkeys(metrics["metrics"], 0.0)
     (worse / "metrics.json").write_text(json.dumps(metrics))
-    done = benchmarco("gate", worse, "--baseline", kept, "--json")
-    assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (3, "fail")
+    assert document("gate", worse, "--baseline", kept, code=3)["verdict"] == "fail"
     measures = "--measure", "RR@10", "--measure", "ndcg@10"
-    done = benchmarco("gate", folder, "--baseline", kept, "--markdown", *measures)
-    assert done.exit_code == 0
-    assert "| mrr@10 | pass |" in done.stdout
+    text = benchmarco("gate", folder, "--baseline", kept, "--markdown", *measures).stdout
+    assert "| mrr@10 | pass |" in text
     for baseline in ([], ["--baseline", tmp_path / "none"]):
-        assert benchmarco("gate", folder, *baseline).exit_code == 2
+        benchmarco("gate", folder, *baseline, code=2)
 
 
 def test_in_sequence_a_gate_says_after_how_many_queries_it_is_decided() -> None:
     old, worse = made("old", queries=300), made("worse", shift=-0.3, noise=0.1, queries=300)
-    found = gate(worse, old, sequential=True)
+    found = gate_result(worse, old, sequential=True)
     assert found.verdict == "fail"
     assert found.stopped_after
     assert 5 < found.stopped_after < 150
@@ -197,6 +183,6 @@ def test_in_sequence_a_gate_says_after_how_many_queries_it_is_decided() -> None:
             replace(each.results[""], query_ids=[ids[row] for row in first], values=values_of(each)[first])
             for each in (worse, old)
         ]
-        assert gate(*map(SavedSuite.of_one, parts), sequential=True).stopped_after == expected
-    near = gate(made("near", noise=0.02), BASE, sequential=True)
+        assert gate_result(*map(SavedSuite.of_one, parts), sequential=True).stopped_after == expected
+    near = gate_result(made("near", noise=0.02), BASE, sequential=True)
     assert (near.verdict, near.stopped_after) == ("undecided", None)

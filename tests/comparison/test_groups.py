@@ -1,18 +1,17 @@
 """Results in groups of queries: which groups there are, and that one made worse on purpose is found."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
 from pathlib import Path
 
 import pytest
-from comparison.made import benchmarco, config, document
+from comparison.made import config
+from workplaces import benchmarco, document
 
 from pipeline import InputError, compare, run_benchmark
-from pipeline.comparison.side_by_side import Comparison
-from pipeline.report.page.render import render_page
+from pipeline.comparison import Comparison
+from pipeline.report.page import render_page
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +85,17 @@ def test_commands_show_groups_when_asked_and_where_the_collection_is_there(
 ) -> None:
     whole = place / "results/whole"
     assert "groups" not in document("compare", whole)
-    assert benchmarco("compare", whole, "--groups", "--format", "csv").exit_code == 2
+    benchmarco("compare", whole, "--groups", "--format", "csv", code=2)
     moved = Path(shutil.copytree(whole, tmp_path / "whole"))
     manifest = json.loads((moved / "manifest.json").read_text(encoding="utf-8"))
     manifest["config"]["cache"] = str(tmp_path / "nowhere")
     (moved / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(InputError, match="is not in its cache"):
         compare([moved]).with_groups()
-    assert benchmarco("compare", moved, "--groups").exit_code == 2
+    benchmarco("compare", moved, "--groups", code=2)
     page = tmp_path / "page.html"
     for folder, more, shown in ((whole, [], True), (whole, ["--no-groups"], False), (moved, [], False)):
-        assert benchmarco("report", folder, "--html", page, *more).exit_code == 0
+        benchmarco("report", folder, "--html", page, *more)
         assert ("Where it is weak" in page.read_text(encoding="utf-8")) == shown
 
 

@@ -1,7 +1,5 @@
 """A judge over a chat server: what it is asked, which answers count, what is decided with people's labels."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -17,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from click.testing import Result
-from comparison.made import benchmarco, document, read_table, said, write_table
+from comparison.made import read_table, write_table
+from workplaces import benchmarco, document, on_one_line
 
-from pipeline.comparison.decide import open_rankings, read_labels
-from pipeline.encoders.http.grading import read_grade
-from pipeline.metrics.prediction_powered import agreement, sharpen
+from pipeline.comparison import open_rankings, read_labels
+from pipeline.encoders.http import read_grade
+from pipeline.metrics import agreement, sharpen
 
 
 @pytest.fixture
@@ -39,10 +37,6 @@ def arguments(finished: Path, results: list[Path], server: ChatServer, tmp_path:
     return config + [part for each in (*judge, f"cache={tmp_path}/c") for part in ("--set", each)]
 
 
-def judge(arguments: list[str], *more: object) -> Result:
-    return benchmarco(*arguments, *more)
-
-
 def judged(arguments: list[str], *more: object) -> dict[str, Any]:
     """The document that `judge --json` prints, of P@5 where no labels say otherwise."""
     measure = () if "--labels" in (*arguments, *more) else ("--measure", "P@5")
@@ -52,7 +46,7 @@ def judged(arguments: list[str], *more: object) -> dict[str, Any]:
 def drawn_pool(results: list[Path], file: Path, measure: str, queries: int) -> list[dict[str, str]]:
     """The rows that people are asked to judge."""
     draw = ("--decide", measure, "--queries", queries, "--output", file)
-    assert benchmarco("pool", *results, *draw).exit_code == 0
+    benchmarco("pool", *results, *draw)
     return read_table(file)
 
 
@@ -74,13 +68,13 @@ def test_bad_answers_are_asked_once_more_and_never_counted(
         shutil.copytree(folder, both / name)
     sweep = ["sweep=[{name: t}, {name: other}]", f"output={both}", "evaluate.measures=[precision@5]"]
     every = [part for each in sweep for part in ("--set", each)]
-    plan = judge(["plan", *arguments[1:2], *arguments[4:], *every])
+    plan = benchmarco("plan", *arguments[1:2], *arguments[4:], *every)
     grades = f"judge: qwen3-30b grades {planned['pairs']:,} pairs of"
-    assert (plan.exit_code, grades in plan.stdout, server.requests) == (0, True, [])
+    assert (grades in plan.stdout, server.requests) == (True, [])
     plans: Any = document("plan", *arguments[1:2], *arguments[4:], *every)
     assert [each["judge"]["tokens"] for each in plans] == [planned["tokens"]] * 2
     shutil.rmtree(both / "other")
-    assert "two results can be compared" in judge(["plan", *arguments[1:2], *arguments[4:], *every]).stdout
+    assert "two results can be compared" in benchmarco("plan", *arguments[1:2], *arguments[4:], *every).stdout
     clean = judged(arguments)
     assert clean["pairs"] == planned["pairs"] == len(server.requests) == len(server.answered)
     assert {clean[name] for name in ("lambda", "difference", "ci_low", "kappa")} == {None}
@@ -116,13 +110,13 @@ def test_bad_answers_are_asked_once_more_and_never_counted(
 
 def test_a_judge_that_gives_no_grades_is_asked_for_no_more(server: ChatServer, arguments: list[str]) -> None:
     server.say = lambda query, passage: "As a language model, I cannot do that."
-    done = judge(arguments, "--measure", "P@5", "--json")
-    assert (done.exit_code, done.stdout) == (2, "")
+    done = benchmarco(*arguments, "--measure", "P@5", "--json", code=2)
+    assert done.stdout == ""
     assert "none of 20 pairs" in done.stderr
     assert len(server.requests) == 40
     server.faults = [lambda handler: [handler.send(200, {"data": []})]]
-    done = judge(arguments, "--measure", "P@5", "--set", "judge.model=other")
-    assert (done.exit_code, "list 'choices'" in said(done)) == (2, True)
+    done = benchmarco(*arguments, "--measure", "P@5", "--set", "judge.model=other", code=2)
+    assert "list 'choices'" in on_one_line(done)
 
 
 def test_a_killed_run_asks_nothing_twice(server: ChatServer, arguments: list[str], tmp_path: Path) -> None:
@@ -189,7 +183,7 @@ def test_people_and_judge_decide_together(
     few = write_table(tmp_path / "few.tsv", begun)
     early = judged(arguments, "--labels", few)
     assert (early["ci_low"], early["without_judge"]["ci_high"], early["verdict"]) == (None, None, "undecided")
-    assert "labelled queries (20 needed)" in judge(arguments, "--labels", few).stdout
+    assert "labelled queries (20 needed)" in benchmarco(*arguments, "--labels", few).stdout
 
     # which cost no request, nor does a result of the judge's family
     server.clear()
@@ -198,9 +192,9 @@ def test_people_and_judge_decide_together(
     settings["config"]["model"]["name"] = "Qwen/Qwen3-Embedding-0.6B"
     (named / "manifest.json").write_text(json.dumps(settings), encoding="utf-8")
     given = [str(named) if part == str(results[1]) else part for part in arguments]
-    assert "judge and qwen are both of Qwen" in said(judge(given, "--measure", "P@5"))
-    done = judge(arguments, "--labels", file, "--html", page)
-    assert "are both of" not in said(done)
+    assert "judge and qwen are both of Qwen" in on_one_line(benchmarco(*given, "--measure", "P@5"))
+    done = benchmarco(*arguments, "--labels", file, "--html", page)
+    assert "are both of" not in on_one_line(done)
     assert server.requests == []
     for text in ("judge's alone", "people's alone", "people's and judge's", "kappa 0.", "favoured by"):
         assert text in done.stdout
@@ -236,9 +230,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is(
         "cannot be read": ["--labels", str(tmp_path / "none.tsv")],
         "no folder": ["--html", str(tmp_path / "none" / "page.html")],
     }.items():
-        done = judge(arguments, *more)
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert message in said(done)
-    done = judge(["judge", str(finished / "c.yaml"), *map(str, results)])
-    assert (done.exit_code, "no section 'judge'" in said(done)) == (2, True)
+        done = benchmarco(*arguments, *more, code=2)
+        assert (done.stdout, message in on_one_line(done)) == ("", True)
+    assert "no section 'judge'" in on_one_line(benchmarco("judge", finished / "c.yaml", *results, code=2))
     assert (server.requests, (tmp_path / "c").exists()) == ([], False)

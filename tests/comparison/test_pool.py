@@ -1,7 +1,5 @@
 """What two results change, which passages people judge to decide it, and the scores with their grades."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from functools import partial
@@ -9,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from comparison.made import benchmarco, document, read_table, said, tops, write_qrels, write_table
+from comparison.made import read_table, tops, write_qrels, write_table
+from workplaces import benchmarco, document, on_one_line
 
 from pipeline import InputError, compare, evaluate
-from pipeline.comparison.decide import open_rankings, read_labels
-from pipeline.report.page.render import render_page
+from pipeline.comparison import open_rankings, read_labels
+from pipeline.report.page import render_page
 
 DEPTH = 4
 
@@ -25,7 +24,7 @@ def test_people_judge_what_was_found_and_results_are_scored_with_their_grades(
     finished: Path, results: list[Path], qrels: dict[tuple[str, str], int], tmp_path: Path
 ) -> None:
     file, again = tmp_path / "pool.tsv", tmp_path / "again.tsv"
-    assert pool(*results, "--depth", DEPTH, "--output", file).exit_code == 0
+    pool(*results, "--depth", DEPTH, "--output", file)
     rows = read_table(file)
     pairs = [(row["query_id"], row["passage_id"]) for row in rows]
     found = {(query, p) for folder in results for query, ps in tops(folder, DEPTH).items() for p in ps}
@@ -45,7 +44,7 @@ def test_people_judge_what_was_found_and_results_are_scored_with_their_grades(
     blocks = [query for number, query in enumerate(queries) if queries[number - 1 : number] != [query]]
     assert len(blocks) == len(set(blocks))  # a query's passages stand together
     assert pairs != sorted(pairs)
-    assert pool(*results, "--depth", DEPTH, "--output", again).exit_code == 0
+    pool(*results, "--depth", DEPTH, "--output", again)
     assert again.read_bytes() == file.read_bytes()
 
     # every other row is judged, by a rule that both orders can lose or win by
@@ -84,8 +83,8 @@ def test_people_judge_what_was_found_and_results_are_scored_with_their_grades(
         bad.write_text(f"query_id\tpassage_id\tgrade\n{text}\n")
         refused[expected_message] = (results[0], "--add", bad, "--output", tmp_path / "none.trec")
     for message, arguments in refused.items():
-        done = pool(*arguments)
-        assert (done.exit_code, done.stdout) == (2, "")
+        done = pool(*arguments, code=2)
+        assert done.stdout == ""
         assert message in done.stderr
     assert not (tmp_path / "none.trec").exists()
 
@@ -95,15 +94,15 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
 ) -> None:
     file, more = tmp_path / "pool.tsv", tmp_path / "more.tsv"
     draw = ("--decide", "P@4", "--seed", 5, "--queries")
-    done = pool(*results, *draw, 12, "--output", file, "--json")
-    rows, facts = read_table(file), json.loads(done.stdout)
+    facts = document("pool", *results, *draw, 12, "--output", file)
+    rows = read_table(file)
     assert (facts["measure"], facts["queries"], facts["pairs"]) == ("precision@4", 12, len(rows))
-    assert pool(*results, *draw, 16, "--output", more).exit_code == 0
+    pool(*results, *draw, 16, "--output", more)
     assert [(r["query_id"], r["passage_id"]) for r in read_table(more)][: len(rows)] == [
         (r["query_id"], r["passage_id"]) for r in rows
     ]
     other = tmp_path / "other.tsv"
-    assert pool(*results, *draw[:3], 6, "--queries", 12, "--output", other).exit_code == 0
+    pool(*results, *draw[:3], 6, "--queries", 12, "--output", other)
     assert {row["query_id"] for row in read_table(other)} != {row["query_id"] for row in rows}
 
     one, two = (tops(folder, 4) for folder in results)
@@ -134,7 +133,7 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
 
     # the same as lines of JSON
     lines = tmp_path / "pool.jsonl"
-    assert pool(*results, *draw, 12, "--output", lines).exit_code == 0
+    pool(*results, *draw, 12, "--output", lines)
     records = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
     for record in records:
         grade = grades.get((record["query_id"], record["passage_id"]))
@@ -153,7 +152,7 @@ def json_ids(folder: Path) -> list[str]:
 
 def test_grades_of_queries_that_were_not_drawn_are_refused(results: list[Path], tmp_path: Path) -> None:
     file = tmp_path / "pool.tsv"
-    assert pool(*results, "--decide", "dcg@4", "--queries", 5, "--output", file).exit_code == 0
+    pool(*results, "--decide", "dcg@4", "--queries", 5, "--output", file)
     rows = [row | {"grade": "1"} for row in read_table(file)]
     every = tmp_path / "every.tsv"
     pool(*results, "--depth", 4, "--output", every)
@@ -182,9 +181,9 @@ def test_what_cannot_be_decided_is_refused_and_nothing_written(results: list[Pat
         "--depth 5 with --decide": (*results, "--decide", "P@10", "--depth", 5),
         "without --decide": (*results, "--queries", 5),
     }.items():
-        done = pool(*arguments, "--output", file)
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert message in said(done)
+        done = pool(*arguments, "--output", file, code=2)
+        assert done.stdout == ""
+        assert message in on_one_line(done)
         assert not file.exists()
     done = pool(*results, "--decide", "ndcg@4", "--output", file)
     assert "divides by all relevant passages" in done.stdout

@@ -1,7 +1,5 @@
 """Comparisons of results and of suites: what they say, by plain NumPy and SciPy, and which they refuse."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -16,35 +14,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparison.made import (
-    ONE,
-    THREE,
-    benchmarco,
-    changed,
-    config,
-    document,
-    make,
-    result,
-    said,
-    suite,
-    values_of,
-    with_values,
-)
+from comparison.made import ONE, THREE, changed, config, make, result, suite, values_of, with_values
 from scipy import stats
+from workplaces import benchmarco, document, on_one_line
 
 from pipeline import InputError, compare, load_configs, run_benchmarks
-from pipeline.comparison.gate import gate
-from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.json_record import Hardware
-from pipeline.core.records import Float64
-from pipeline.metrics.paired import holm
-from pipeline.report.renderings import latex, markdown
-from pipeline.results.suite_folder import SavedSuite
+from pipeline.comparison import Comparison, gate_result
+from pipeline.core import Hardware
+from pipeline.metrics import holm
+from pipeline.report import latex, markdown
+from pipeline.results import SavedSuite
 
 over_strata = pytest.mark.parametrize("sizes", [ONE, THREE], ids=["one collection", "three collections"])
 
 
-def trio(sizes: dict[str, int]) -> tuple[list[SavedSuite], list[list[Float64]]]:
+def trio(sizes: dict[str, int]) -> tuple[list[SavedSuite], list[list[np.ndarray]]]:
     """Three results of which the second is better on two collections, and their values by collection."""
     suites = [
         make("one", 1, sizes=sizes),
@@ -99,7 +83,7 @@ def test_what_it_says_is_what_plain_formulas_say(sizes: dict[str, int]) -> None:
     )
 
 
-def by_satterthwaite(differences: Sequence[Float64]) -> tuple[float, float, float]:
+def by_satterthwaite(differences: Sequence[np.ndarray]) -> tuple[float, float, float]:
     """Of the mean of means: the two-sided p, the standard error, and the degrees of freedom."""
     variances = np.array([each.var(ddof=1) / len(each) / len(differences) ** 2 for each in differences])
     squares = sum(v**2 / (len(d) - 1) for v, d in zip(variances, differences, strict=True))
@@ -231,8 +215,8 @@ def test_queries_that_collections_share_count_once() -> None:
         pytest.approx((each.ci_low, each.ci_high)) for each in theirs.results
     ]
     for guarantee in (False, True):
-        (one,) = gate(*suites, margin=0.05, guarantee=guarantee).measures
-        (other,) = gate(*alone, margin=0.05, guarantee=guarantee).measures
+        (one,) = gate_result(*suites, margin=0.05, guarantee=guarantee).measures
+        (other,) = gate_result(*alone, margin=0.05, guarantee=guarantee).measures
         assert one.p_not_worse == pytest.approx(other.p_not_worse)
         assert (one.ci_low, one.ci_high) == pytest.approx((other.ci_low, other.ci_high))
 
@@ -437,7 +421,7 @@ def test_a_suite_is_compared_wherever_a_result_is(suites: Path, tmp_path: Path) 
         assert benchmarco(*both, "--format", form).stdout.startswith(start)
     assert "| result | macro mean |" in markdown(made.tables())
     assert r"\toprule" in latex(made.tables())
-    assert benchmarco("report", suites / "bm25", "--html", page).exit_code == 0
+    benchmarco("report", suites / "bm25", "--html", page)
     assert "Collection by collection" in page.read_text(encoding="utf-8")
     assert compare([suites / "bm25" / "small", suites / "plain" / "small"]).measure == "ndcg@10"
     assert_a_row_for_each_mean_and_difference(made)
@@ -465,8 +449,8 @@ def test_options_that_do_not_go_together_are_refused(suites: Path) -> None:
         (("compare", bm25, "--html", "none/page.html"), "no folder none"),
         (("pool", bm25), "bm25 is of a suite"),
     ):
-        done = benchmarco(*arguments)
-        assert (done.exit_code, done.stdout, message in said(done)) == (2, "", True), done.output
+        done = benchmarco(*arguments, code=2)
+        assert (done.stdout, message in on_one_line(done)) == ("", True), done.output
 
 
 QRELS = Path("data", "qrels", "test.tsv")
@@ -499,7 +483,7 @@ def test_a_run_file_is_the_equal_of_the_result_it_is_of() -> None:
 def test_several_measures_have_a_table_each_and_a_warning() -> None:
     arguments = ["compare", "a.trec", "b.trec", "--qrels", str(QRELS)]
     measures = ["--measure", "ndcg@10", "--measure", "P@3"]
-    text = said(benchmarco(*arguments, *measures, "-v"))
+    text = on_one_line(benchmarco(*arguments, *measures, "-v"))
     assert "differences in ndcg@10" in text
     assert "differences in precision@3" in text
     assert "2 measures: p is corrected for the pairs of one measure" in text
@@ -521,6 +505,6 @@ def test_runs_without_their_judgments_are_refused() -> None:
         file.write("unknown\tunknown\t1\n")
     with pytest.raises(InputError, match=r"was not scored by other\.tsv"):
         compare(["results/t", "a.trec"], qrels="other.tsv")
-    done = benchmarco("compare", "a.trec", "b.trec", "--qrels", QRELS, "--html", "page.html")
-    assert "--html with the run file a.trec" in said(done)
+    done = benchmarco("compare", "a.trec", "b.trec", "--qrels", QRELS, "--html", "page.html", code=2)
+    assert "--html with the run file a.trec" in on_one_line(done)
     assert not Path("page.html").exists()

@@ -1,7 +1,5 @@
 """Published scores: the forms they are read in, and the verdicts of `verify`."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -13,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparison.made import benchmarco, config
+from comparison.made import config
+from inside import watch_trials
+from workplaces import benchmarco, document
 
 from pipeline import InputError, compare, run_benchmark, verify
-from pipeline.report.page.render import render_page
-from pipeline.results.published import read_published
-from pipeline.run import causes, verification
+from pipeline.report.page import render_page
+from pipeline.results import read_published
 
 HEADER = "model,collection,measure,value\n"
 ANSERINI = """\
@@ -229,9 +228,8 @@ def test_the_command_verifies_a_trec_run(
     files: list[object], tmp_path: Path, line: str, code: int, verdict: str
 ) -> None:
     (tmp_path / "scores.csv").write_text(f"{HEADER}m,c,{line}\n", encoding="utf-8")
-    done = benchmarco("verify", *files, "--json")
-    document = json.loads(done.stdout)
-    assert (done.exit_code, document["verdict"], document["cells"][0]["verdict"]) == (code, verdict, verdict)
+    found = document("verify", *files, code=code)
+    assert (found["verdict"], found["cells"][0]["verdict"]) == (verdict, verdict)
 
 
 CACM = Path(__file__).resolve().parents[3] / "shared" / "data" / "cacm"
@@ -380,16 +378,13 @@ def test_minutes_are_those_of_all_targets(
         def monotonic(self) -> float:
             return self.now
 
-    clock, run_each = Clock(), causes.run_each
+    clock = Clock()
 
-    def an_hour(*arguments: Any) -> Any:
+    def an_hour(*_: Any) -> None:
         clock.now += 3600
         clock.trials += 1
-        return run_each(*arguments)
 
-    monkeypatch.setattr(causes, "run_each", an_hour)
-    for module in (causes, verification):
-        monkeypatch.setattr(module, "time", clock, raising=False)
+    watch_trials(monkeypatch, clock, an_hour)
     found = verify([run_benchmark(suite).folder], why=True, minutes=10)
     assert clock.trials == 1  # of the first collection; the second has the evaluation alone
     assert all(cell.why for cell in found.cells)
@@ -404,9 +399,7 @@ def test_tables_of_verdicts_as_markdown_and_as_pages(files: list[object], tmp_pa
     page = tmp_path / "page.html"
     rows = "<m>,c,mrr@2,0.9,a|b\n<m>,c,recall@1,0,\n"
     (tmp_path / "scores.csv").write_text(f"{HEADER.strip()},source\n{rows}", encoding="utf-8")
-    done = benchmarco("verify", *files, "--why", "--markdown", "--html", page)
-    assert done.exit_code == 3
-    lines = done.stdout.splitlines()
+    lines = benchmarco("verify", *files, "--why", "--markdown", "--html", page, code=3).stdout.splitlines()
     assert lines[0] == "2 published scores: 1 reproduced, 1 not reproduced"
     header, rule, first, second = (line for line in lines[2:6])
     columns = ["model", "collection", "measure", "expected", "got", "difference", "verdict", "source"]
@@ -421,8 +414,8 @@ def test_tables_of_verdicts_as_markdown_and_as_pages(files: list[object], tmp_pa
     command = shlex.join(["benchmarco", *again])
     plain = [line.replace("\\", "") for line in lines]
     assert any(line.endswith(f", benchmarco {version('benchmarco')}: {command}") for line in plain)
-    document = json.loads(benchmarco(*again, "--json").stdout)
-    assert (document["command"], document["version"]) == (command, version("benchmarco"))
+    found = document(*again, code=3)
+    assert (found["command"], found["version"]) == (command, version("benchmarco"))
     html = page.read_text(encoding="utf-8")
     assert html.count("<table>") == html.count("</table>") == 2
     assert "&lt;m&gt;" in html

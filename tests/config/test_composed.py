@@ -1,7 +1,5 @@
 """Configs of retrievers made of others: what `--set` and a sweep reach."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Configs: what is read, what is refused and how, and what a result's manifest gives."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import InputError, encoders, load_config, load_configs
-from pipeline.config import Config
-from pipeline.config.files import as_config
+from pipeline.config import Config, as_config
 from pipeline.data import identify
 
 MINIMAL = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2}\n"

@@ -1,7 +1,5 @@
 """Kinds of a section: what each may say, and what the schema offers."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings that do not fit, in configs of several retrievers, collections or benchmarks: refused.txt."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,18 +1,14 @@
 """The suites that come with the package."""
 
-from __future__ import annotations
-
-import json
 import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from workplaces import benchmarco, document
 
 from pipeline import load_config
-from pipeline.cli import app
-from pipeline.config.suites import read_suite, suite_names
-from pipeline.metrics.names import parse_measures
+from pipeline.config import read_suite, suite_names
+from pipeline.metrics import parse_measures
 
 UNPINNED = "air-bench"  # read at the newest commit
 COUNTS = {"beir": (26, 15), "nanobeir": (13, 13), "miracl": (18, 18), "mldr": (13, 13), "bright": (12, 12),
@@ -44,21 +40,14 @@ def test_a_shipped_suite_loads(name: str, tmp_path: Path) -> None:
 
 
 def test_the_lists_that_people_read() -> None:
-    every = CliRunner().invoke(app, ["suites"]).stdout
+    every = benchmarco("suites").stdout
     assert "10 suites" in every
     assert "106,332,152" in every
     assert "3,238,230+" in every
-    one = CliRunner().invoke(app, ["suites", "beir"]).stdout
+    one = benchmarco("suites", "beir").stdout
     assert one.count("│ cqadupstack-") == 12
     assert "The mean is over 15" in one
-    document = json.loads(CliRunner().invoke(app, ["suites", "msmarco", "--json"]).stdout)
-    measures = {each["name"]: each["main_measure"] for each in document["collections"]}
+    found = document("suites", "msmarco")
+    measures = {each["name"]: each["main_measure"] for each in found["collections"]}
     assert measures == {"dev": "mrr@10", "dl19": "ndcg@10", "dl20": "ndcg@10"}
-    assert document["queries"] == 6980 + 43 + 54
-
-
-def test_an_unknown_suite_is_refused() -> None:
-    refused = CliRunner().invoke(app, ["suites", "bier"])
-    assert refused.exit_code == 2
-    assert "no suite 'bier'" in refused.stderr
-    assert "beir" in refused.stderr
+    assert found["queries"] == 6980 + 43 + 54

@@ -1,7 +1,5 @@
 """Configs of several collections, and the files that list those of a suite."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,22 +1,17 @@
 """Sweeps: which benchmarks a file makes, what they share, and what a failure of one does to the others."""
 
-from __future__ import annotations
-
 import json
-import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
+from inside import files_hashed, keep_stderr
+from workplaces import benchmarco, document
 
 from pipeline import InputError, load_config, load_configs, run_benchmarks
-from pipeline.cli import app
-from pipeline.config.files import as_config, file_schema
-from pipeline.data.sources import folders as files
-from pipeline.storage.hashing import hash_file
+from pipeline.config import as_config, file_schema
 
 BASE = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2, precision: bf16}\n"
 
@@ -115,12 +110,12 @@ def test_prompts_are_a_benchmark_each_within_a_sweep_too(tmp_path: Path) -> None
 def run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Runs a sweep over the finished run's config by the command line."""
     monkeypatch.chdir(workplace)
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    keep_stderr(monkeypatch)
 
-    def command(sweep: str, *options: str) -> Result:
+    def command(sweep: str, *options: str, code: int = 0) -> Result:
         text = Path("c.yaml").read_text(encoding="utf-8")
         Path("s.yaml").write_text(f"{text}sweep: {sweep}\n", encoding="utf-8")
-        return CliRunner().invoke(app, ["run", "s.yaml", *options])
+        return benchmarco("run", "s.yaml", *options, code=code)
 
     return command
 
@@ -133,12 +128,11 @@ def computed(name: str) -> list[str]:
 def test_runs_share_what_they_can_and_end_with_a_table(run: Callable[..., Result]) -> None:
     sweep = "{search.top_k: [50, 60], evaluate.measures: [[mrr@5]]}"
     done = run(sweep)
-    assert done.exit_code == 0, done.stderr
     assert computed("t-top_k-50") == ["evaluate"]
     assert computed("t-top_k-60") == ["search", "evaluate"]
     assert "2 of 2 benchmarks finished" in done.stdout
     assert "benchmarco compare results/t-top_k-50 results/t-top_k-60" in done.stdout
-    assert run(sweep, "--fresh").exit_code == 0
+    run(sweep, "--fresh")
     assert len(computed("t-top_k-50")) == 6
     assert computed("t-top_k-60") == ["search", "evaluate"]  # what is shared is made once
 
@@ -151,22 +145,17 @@ def test_data_is_read_and_described_once_with_the_tokens_of_its_model(
         "evaluate: {measures: [ndcg@10]}\nsweep: {model.backend: [bm25, openvino], search.top_k: [50, 60]}",
         encoding="utf-8",
     )
-    hashed: list[str] = []
-    monkeypatch.setattr(files, "hash_user_file", lambda path: hashed.append(path.name) or hash_file(path))
+    hashed = files_hashed(monkeypatch)
     monkeypatch.chdir(workplace)
-    done = CliRunner().invoke(app, ["data", "s.yaml", "--json"])
-    assert done.exit_code == 0, done.stderr
-    described = json.loads(done.stdout)
+    described = document("data", "s.yaml")
     assert described["name"] == "t-bm25-top_k-50"
     assert described["lengths"]["queries"]["tokens"]["counted"] == 114
     assert sorted(hashed) == ["corpus.jsonl", "queries.jsonl", "test.tsv"]
-    planned = CliRunner().invoke(app, ["plan", "s.yaml", "--json"])
-    assert len(json.loads(planned.stdout)) == 4
+    assert len(document("plan", "s.yaml")) == 4
 
 
 def test_a_mistake_that_is_plain_beforehand_stops_all(run: Callable[..., Result], workplace: Path) -> None:
-    done = run("[{name: good}, {name: bad, model.name: ./none}]")
-    assert done.exit_code == 2
+    done = run("[{name: good}, {name: bad, model.name: ./none}]", code=2)
     assert done.stderr.startswith("benchmarco: bad: model.name: no folder")
     assert not (workplace / "results" / "good").exists()
     good, bad = load_configs("s.yaml")
@@ -190,8 +179,7 @@ def test_one_that_fails_does_not_stop_the_rest(
     cut = shutil.copytree(workplace / "data", workplace / "cut")
     with open(cut / "corpus.jsonl", "a", encoding="utf-8") as file:
         file.write('{"_id": "last", "te')
-    done = run(f"[{failing}, {{name: good}}]")
-    assert done.exit_code == code
+    done = run(f"[{failing}, {{name: good}}]", code=code)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert "1 of " in done.stdout

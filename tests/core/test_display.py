@@ -1,19 +1,16 @@
 """How results look in a notebook and in a prompt."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from pipeline.core import display
-from pipeline.core.table import Cell, Column, Displayed, Table, html_table, text_table
-from pipeline.metrics.evaluation import Evaluation
-from pipeline.metrics.names import parse_measure
-from pipeline.results.folder import Result
+from pipeline.core import Cell, Column, Table, cut, figure, html_table, text_table
+from pipeline.metrics import Evaluation, parse_measure
+from pipeline.results import Result
 
 SHARP = "<script>alert('x')</script>&"
 
@@ -49,7 +46,7 @@ def evaluation() -> Evaluation:
     ],
     ids=["result", "evaluation"],
 )
-def test_a_result_is_a_line_a_text_and_a_page_s_tables(shown: Displayed, line: str, said: list[str]) -> None:
+def test_a_result_is_a_line_a_text_and_a_page_s_tables(shown: Any, line: str, said: list[str]) -> None:
     assert repr(shown) == line
     assert [words for words in said if words not in str(shown)] == []
     page = ElementTree.fromstring(f"<div>{shown._repr_html_()}</div>")  # every tag is closed
@@ -75,22 +72,22 @@ def test_the_best_of_a_column_is_bold_in_a_notebook() -> None:
 @pytest.mark.parametrize(
     ("written", "as_"),
     [
-        (display.figure(0.00009, "p"), "<0.0001"),
-        (display.figure(0.0001, "p"), "0.0001"),
-        (display.figure(0.25, "p"), "0.2500"),
-        (display.figure(0.0021, "+.4f"), "+0.0021"),
-        (display.figure(-0.00004, "+.4f"), "0.0000"),
-        (display.figure((-0.5, 0), "+.4f"), "-0.5000 to 0.0000"),
-        (display.figure(None), ""),
-        (display.figure(1234.5, "rate"), "1,234"),
-        (display.figure(0.523, "rate"), "0.52"),
-        (display.figure(22_396_589, "bytes"), "22.4 MB"),
-        (display.figure(0.2, "time"), "1 s"),
-        (display.figure(720, "time"), "12 min"),
-        (display.figure(12240, "time"), "3.4 h"),
-        (display.figure(181440, "time"), "2.1 days"),
-        (display.cut("abc def", 5), "abc…"),
-        (display.cut("abc", 3), "abc"),
+        (figure(0.00009, "p"), "<0.0001"),
+        (figure(0.0001, "p"), "0.0001"),
+        (figure(0.25, "p"), "0.2500"),
+        (figure(0.0021, "+.4f"), "+0.0021"),
+        (figure(-0.00004, "+.4f"), "0.0000"),
+        (figure((-0.5, 0), "+.4f"), "-0.5000 to 0.0000"),
+        (figure(None), ""),
+        (figure(1234.5, "rate"), "1,234"),
+        (figure(0.523, "rate"), "0.52"),
+        (figure(22_396_589, "bytes"), "22.4 MB"),
+        (figure(0.2, "time"), "1 s"),
+        (figure(720, "time"), "12 min"),
+        (figure(12240, "time"), "3.4 h"),
+        (figure(181440, "time"), "2.1 days"),
+        (cut("abc def", 5), "abc…"),
+        (cut("abc", 3), "abc"),
     ],
 )
 def test_a_figure_is_written_alike_everywhere(written: str, as_: str) -> None:

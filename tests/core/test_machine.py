@@ -1,14 +1,12 @@
 """What a machine says of itself: its GPUs, asked of a driver that is not there or says no."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from pipeline.core import machine
+from pipeline.core import gpus as find_gpus
 
 
 class Driver:
@@ -27,9 +25,9 @@ class Driver:
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    machine.gpus.cache_clear()
+    find_gpus.cache_clear()
     yield
-    machine.gpus.cache_clear()
+    find_gpus.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -51,4 +49,4 @@ def test_gpus_are_named(
         return driver
 
     monkeypatch.setattr(ctypes, "CDLL", load)
-    assert machine.gpus() == gpus
+    assert find_gpus() == gpus

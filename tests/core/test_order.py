@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import InputError
-from pipeline.core.order import descending_id_rank, sort_hits, sort_hits_by_id
+from pipeline.core import descending_id_rank, sort_hits, sort_hits_by_id
 
 SCORES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 1e-45, np.inf, -np.inf, 0.1])
 IDS = st.lists(st.text(st.characters(exclude_categories=("Z", "C")), min_size=1), unique=True, max_size=12)

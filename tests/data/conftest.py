@@ -1,7 +1,5 @@
 """Fixtures of the data tests: a small collection, and `load` through a real store, here or from a hub."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,10 +11,9 @@ from hub_server import HubServer
 from layouts import LAYOUTS, Plain
 
 from pipeline.config import SOURCES, DataSettings
-from pipeline.core.records import Collection
+from pipeline.core import Collection
 from pipeline.data import Identity, identify, load, open_collection
-from pipeline.storage.artifacts import Artifact, Recipe
-from pipeline.storage.store import Store
+from pipeline.storage import Artifact, Recipe, Store
 
 
 @pytest.fixture(params=list(LAYOUTS))

@@ -1,7 +1,5 @@
 """The hub's client of this process, for a while on another hub than the public one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

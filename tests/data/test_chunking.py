@@ -1,7 +1,5 @@
 """Where texts are cut: worked by hand, and what holds for any text and any tokens."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path
@@ -10,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config.data import ChunkSettings
-from pipeline.data.chunking import Span, cut, word_spans
+from pipeline.config import ChunkSettings
+from pipeline.data import cut, word_spans
 
 TEXT = 'One two. Three four five. "Six seven?" Dr. A. Eight nine ten, e.g. eleven twelve. Thirteen'
 
 
-def words(text: str) -> list[Span]:
+def words(text: str) -> list[tuple[int, int]]:
     """Every run of letters and every other mark is a token."""
     return [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
 
@@ -96,7 +94,7 @@ def test_chunks_cover_all_tokens_in_order_within_their_limits(
 def test_the_tokens_of_a_model_are_found_in_its_text(minilm_folder: Path) -> None:
     from tokenizers import Tokenizer
 
-    from pipeline.models.tokenizer import token_spans
+    from pipeline.models import token_spans
 
     tokenizer = Tokenizer.from_file(str(minilm_folder / "tokenizer.json"))
     text = "Unbelievable   Größe, 東京. Then more words follow here. " * 30

@@ -1,7 +1,5 @@
 """Datasets of queries and positives: the real code on local folders with the hub's layout."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from layouts import beir_hub, write_lines, write_parquet, write_readme

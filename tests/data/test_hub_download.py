@@ -1,11 +1,10 @@
 """Datasets fetched from a hub: the real client against a small hub on this machine."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest
-from huggingface_hub import close_session, constants
+from huggingface_hub import close_session
+from inside import be_offline
 from layouts import beir_hub, beir_mteb, write_parquet
 
 from pipeline import InputError
@@ -57,10 +56,10 @@ def test_a_branch_becomes_its_commit_whose_files_are_fetched_once(hub, folder, f
     assert fetch(revision=old).identity == before.identity
 
     asked = len(hub.requests)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    be_offline(monkeypatch)
     assert fetch().identity == after.identity
     assert len(hub.requests) == asked
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    be_offline(monkeypatch, False)
     leave(hub)
     assert fetch().identity == after.identity
 
@@ -73,7 +72,7 @@ def test_a_half_downloaded_commit_is_not_taken_for_whole(hub, folder, fetch, tmp
     fetch()
     (lost,) = (tmp_path / "home" / "hub").rglob("dev-00001-of-00002.parquet")
     lost.unlink()
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    be_offline(monkeypatch)
     with pytest.raises(InputError, match=r"'someone/msmarco' .* is not whole"):
         fetch()
 
@@ -91,7 +90,7 @@ def test_what_cannot_be_fetched_is_said(hub, folder, fetch, monkeypatch):
             fetch(**{setting: value})
     leave(hub)
     for offline, message in ((True, "HF_HUB_OFFLINE"), (False, "cannot be reached")):
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        be_offline(monkeypatch, offline)
         with pytest.raises(InputError, match=message):
             fetch(path="someone/else")
 

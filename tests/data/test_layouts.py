@@ -1,9 +1,5 @@
 """The same collection in every layout is the same collection."""
 
-from __future__ import annotations
-
-import gzip
-import json
 import shutil
 from importlib.metadata import version
 
@@ -58,27 +54,12 @@ def test_queries_are_put_in_lower_case_if_asked_for(tmp_path, plain, loaded):
     assert loaded(usual).queries["q1"] == "What IS Ärger?"
 
 
-@pytest.fixture(scope="session")
-def dl19_plain(dl19):
-    """The real slice as Python values: passages, queries, judgments."""
-
-    def lines(path):
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-        return [json.loads(line) for line in content.splitlines()]
-
-    qrels = [line.split("\t") for line in (dl19 / "qrels" / "test.tsv").read_text().splitlines()[1:]]
-    return (
-        [(line["_id"], "", line["text"]) for line in lines(dl19 / "corpus.jsonl.gz")],
-        [(line["_id"], line["text"]) for line in lines(dl19 / "queries.jsonl")],
-        [(query, passage, int(grade)) for query, passage, grade in qrels],
-    )
-
-
 @pytest.mark.parametrize("layout", ["beir as mteb", "flag", "msmarco", "tables as CSV and TSV"])
-def test_the_real_slice_has_one_content(tmp_path, slice_dl19, dl19_plain, loaded, layout):
+def test_the_real_slice_has_one_content(tmp_path, slice_dl19, loaded, layout):
     """Of files that are read in several blocks."""
-    rewritten = loaded(LAYOUTS[layout](tmp_path / "collection", Plain(*dl19_plain)))
+    passages = [(name, "", text) for name, text in slice_dl19.passages.items()]
+    plain = Plain(passages, [*slice_dl19.queries.items()], slice_dl19.qrels)
+    rewritten = loaded(LAYOUTS[layout](tmp_path / "collection", plain))
     assert rewritten.facts == slice_dl19.facts  # with hashes of its texts and judgments
     assert (rewritten.facts["passages"], rewritten.facts["judgments"]) == (14581, 4337)
 

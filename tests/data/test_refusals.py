@@ -1,6 +1,4 @@
-"""What is wrong with a collection is said with its file and line, and nothing is left behind."""
-
-from __future__ import annotations
+"""What a file of texts may hold; mistakes.txt has what is refused."""
 
 import gzip
 import json
@@ -11,27 +9,12 @@ from hypothesis import strategies as st
 from layouts import beir
 
 from pipeline import InputError
-from pipeline.config import SOURCES
-from pipeline.data import identify
-from pipeline.formats.texts import read_blocks, read_jsonl
+from pipeline.formats import read_blocks, read_jsonl
 
 
 @pytest.fixture
 def config(tmp_path, plain):
     return beir(tmp_path / "collection", plain)
-
-
-@pytest.fixture
-def refused(config, loaded, tmp_path):
-    """Loads, and expects a refusal whose message has all of `words`."""
-
-    def check(*words, config=config):
-        with pytest.raises(InputError) as error:
-            loaded(config)
-        assert [word for word in words if word not in str(error.value)] == []
-        assert not [path for path in (tmp_path / "store").rglob("*") if path.suffix in (".arrow", ".tmp")]
-
-    return check
 
 
 @pytest.fixture
@@ -45,38 +28,6 @@ def replace(tmp_path):
         path.write_bytes(b"\n".join(lines))
 
     return write
-
-
-LINES = {
-    "two objects": (b'{"_id": "p3", "text": "a"}{"_id": "x", "text": "b"}', "not valid JSON"),
-    "no text": (b'{"_id": "p3"}', "no field 'text' (it has '_id')"),
-    "null text": (b'{"_id": "p3", "text": null}', "'text' is null"),
-    "a number as text": (b'{"_id": "p3", "text": 5}', "'text' is 5"),
-    "a number as id": (b'{"_id": 3, "text": "a"}', "'_id' is 3"),
-    "empty id": (b'{"_id": "", "text": "a"}', "id is empty"),
-    "not UTF-8": (b'{"_id": "p3", "text": "caf\xe9"}', "not UTF-8 text (byte 27 of the line is 0xe9)"),
-    "half a surrogate": (b'{"_id": "p3", "text": "\\ud800"}', "half a surrogate pair"),
-    "a field twice": (b'{"_id": "p3", "text": "a", "text": "b"}', "duplicate field 'text'"),
-    "bad title": (b'{"_id": "p3", "title": 7, "text": "a"}', "'title' is 7"),
-}
-
-
-@pytest.mark.parametrize(("line", "problem"), LINES.values(), ids=list(LINES))
-def test_bad_line_of_the_corpus(line, problem, replace, refused, tmp_path):
-    replace("corpus.jsonl", 4, line)
-    refused(f"{tmp_path / 'collection' / 'corpus.jsonl'}, line 4", problem)
-
-
-def test_bad_line_of_the_queries(replace, refused):
-    """A line of run.trec would begin as a comment does."""
-    replace("queries.jsonl", 3, b'{"_id": "#3", "text": "a"}')
-    refused("queries.jsonl, line 3: the query's id begins with #: '#3'")
-
-
-@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
-def test_a_file_of_blank_lines(name, tmp_path, refused):
-    (tmp_path / "collection" / name).write_bytes(b"\n\n")
-    refused(name, "has no")
 
 
 def test_what_is_refused_of_the_other_texts_alone_is_read(replace, config, loaded):
@@ -125,16 +76,6 @@ def test_empty_texts_are_allowed_and_counted(replace, config, loaded):
     assert made.collection.passages.texts[6].as_py() == "only a title"
 
 
-def test_a_file_in_place_of_a_folder(tmp_path):
-    for source in ("beir", "msmarco", "flag"):
-        with pytest.raises(InputError, match="is a file"):
-            identify(SOURCES.make(source=source, path=__file__))
-
-
-def test_an_id_of_ir_datasets_without_queries(refused):
-    refused("this id has no q", config=SOURCES.make(source="ir_datasets", path="msmarco-passage"))
-
-
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.text(min_size=1), st.text(), st.none() | st.text()), min_size=1, max_size=20),
@@ -164,10 +105,3 @@ def test_blocks_are_the_file(tmp_path, content, size):
         numbers = [number for block in whole for number, _ in block.lines()]
         assert numbers == list(range(1, 1 + len(content.removesuffix(b"\n").split(b"\n"))))
         assert sum(block.advance for block in whole) == len(written)
-
-
-def test_a_missing_split_lists_those_there_are(tmp_path):
-    for name in ("collection.tsv", "qrels.dev.tsv", "qrels.train.tsv.gz"):
-        (tmp_path / name).touch()
-    with pytest.raises(InputError, match="its judgments are of split dev and train"):
-        identify(SOURCES.make(source="msmarco", path=str(tmp_path), split="test"))

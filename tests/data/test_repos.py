@@ -1,12 +1,10 @@
 """Which files hold a split: what a README declares, in each of its forms, and what it must not reach."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 
 from pipeline import InputError
-from pipeline.data.sources.repos import Repo
+from pipeline.data.sources import Repo
 
 FILES = ("some/part-0.parquet", "some/part-1.parquet", "dev.parquet")
 A, B = {"split": "a", "path": "some/part-0*"}, {"split": "b", "path": "some/part-1*"}
@@ -48,24 +46,19 @@ def write(folder, readme, *files):
             ([table([{"split": "dev", "path": path}])], None, "dev", "no file of a split named 'dev'")
             for path in ("../secret-*", "HERE/secret-*", None, 7)
         ),
-        (5, None, "dev", FILES[2:]),
-        ([5], None, "dev", FILES[2:]),
+        *((unread, None, "dev", FILES[2:]) for unread in (5, [5], "---\n: [\n---\n", "no header")),
     ],
 )  # fmt: skip
 def test_every_form_of_declaring_a_split(tmp_path, configs, name, split, expected):
     (tmp_path / "secret-dev.parquet").touch()
     header = yaml.safe_dump({"configs": configs}).replace("HERE", str(tmp_path))
-    repo = write(tmp_path / "repo", f"---\n{header}---\n# A dataset\n", *FILES)
+    readme = configs if isinstance(configs, str) else f"---\n{header}---\n# A dataset\n"
+    repo = write(tmp_path / "repo", readme, *FILES)
     if isinstance(expected, tuple):
         assert reads(repo, name, split) == list(expected)
     else:
         with pytest.raises(InputError, match=expected):
             repo.files(name, split)
-
-
-@pytest.mark.parametrize("readme", ["---\n: [\n---\n", "no header"])
-def test_a_readme_without_a_header_leaves_it_to_names(tmp_path, readme):
-    assert reads(write(tmp_path, readme, *FILES), None, "dev") == ["dev.parquet"]
 
 
 def test_of_several_kinds_one_is_taken(tmp_path):

@@ -1,24 +1,18 @@
 """Slices are the same everywhere, and a larger one contains the smaller."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from layouts import beir
 
 from pipeline import compare, evaluate_model, write_collection
 from pipeline.api import describe_data
-from pipeline.comparison.gate import gate
-from pipeline.config import SOURCES
-from pipeline.config.files import as_config
+from pipeline.comparison import gate_result
+from pipeline.config import SOURCES, as_config
 from pipeline.data import identify
-from pipeline.data.selection import draw
-from pipeline.results.folder import read_result
+from pipeline.results import read_result
 
 
 def test_first_queries_are_the_first_judged_ones(tmp_path, plain, loaded):
@@ -39,13 +33,6 @@ def test_a_slice_is_what_is_judged_and_the_rest_by_a_keyed_hash_of_the_id(tmp_pa
         assert made.facts["judgments"] == 2
     whole = loaded(base.model_copy(update={"corpus": 100}))
     assert whole.facts == loaded(base).facts
-
-
-@given(st.text(), st.text())
-def test_draw_is_a_function_of_the_id_alone(one, other):
-    assert draw(one) == draw(one)
-    assert 0 <= draw(one) < 2**64
-    assert (draw(one) == draw(other)) == (one == other)
 
 
 class Hashing:
@@ -102,7 +89,7 @@ def test_a_pooled_slice_is_exact_for_the_systems_that_chose_it_and_flags_others(
     notes = " ".join(compare([inside, outside]).notes)
     assert "s-a: slice" in notes
     assert "s-b: slice" in notes
-    assert "s-b: slice" in " ".join(gate(outside, inside).tables()[0].notes)
+    assert "s-b: slice" in " ".join(gate_result(outside, inside).tables()[0].notes)
     assert "not chosen by this ranking" in outside.tables()[0].notes[-3]
 
 

@@ -1,7 +1,5 @@
 """The layouts of the shipped suites: tiny copies in their schemas, through the real client of the hub."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

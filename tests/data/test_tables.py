@@ -1,7 +1,5 @@
 """Tables with any column names: what CSV and TSV hold, which columns are read, and what is refused."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest
@@ -39,26 +37,20 @@ def test_the_form_of_a_file_is_part_of_the_identity(tmp_path, written):
 
 
 @pytest.mark.parametrize(
-    ("change", "content", "expected"),
+    ("part", "change", "content", "expected"),
     [
-        ({"query_text": "text"}, "q\twords\nq0\ta\n", "no column 'text'.*q, words"),
-        ({}, "q\twords\nq0\ta\tb\n", "not readable as TSV.*Expected 2 columns"),
-        ({}, "", "not readable as TSV.*Empty"),
-        ({}, "q\twords\nq0\t\xff\n", "not readable as TSV.*UTF8"),
+        ("queries", {"query_text": "text"}, "q\twords\nq0\ta\n", ".*no column 'text'.*q, words"),
+        ("queries", {}, "q\twords\nq0\ta\tb\n", ".*not readable as TSV.*Expected 2 columns"),
+        ("queries", {}, "", ".*not readable as TSV.*Empty"),
+        ("queries", {}, "q\twords\nq0\t\xff\n", ".*not readable as TSV.*UTF8"),
+        ("judgments", {}, "q\tdoc\trel\nq0\tp0\t1\nq0\tp1\thigh\n", ", row 2: 'rel' is 'high'.*whole number"),
     ],
 )
-def test_a_broken_table_is_refused_with_its_file(tmp_path, written, loaded, change, content, expected):
-    path = tmp_path / "asked.tsv"
+def test_a_broken_table_is_refused_with_its_file(tmp_path, written, loaded, part, change, content, expected):
+    path = tmp_path / "broken.tsv"
     path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(InputError, match=f"asked.tsv.*{expected}"):
-        loaded(written.model_copy(update={"queries_file": str(path), **change}))
-
-
-def test_a_grade_that_is_none_is_refused_with_its_row(tmp_path, written, loaded):
-    path = tmp_path / "found.csv"
-    path.write_text("q,doc,rel\nq0,p0,1\nq0,p1,high\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"found\.csv, row 2: 'rel' is 'high'.*whole number"):
-        loaded(written.model_copy(update={"judgments_file": str(path)}))
+    with pytest.raises(InputError, match=f"broken.tsv{expected}"):
+        loaded(written.model_copy(update={f"{part}_file": str(path), **change}))
 
 
 def test_a_config_names_its_files(tmp_path, plain):

@@ -1,7 +1,5 @@
 """Texts of a collection in a file of training data: layouts of files, what counts, and what is said."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -10,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from workplaces import benchmarco
 
 from pipeline import write_collection
-from pipeline.cli import app
 
 
 def write(path: Path, query: str, passages: list[str]) -> None:
@@ -32,12 +29,12 @@ def write(path: Path, query: str, passages: list[str]) -> None:
 TEXTS = {"p1": {"title": "Cats", "text": "the cat sat on the mat"}, "p2": "a dog ran"}
 
 
-def run_data(folder: Path, training: list[Path], *options: str) -> Any:
+def run_data(folder: Path, training: list[Path], *options: str, code: int = 0) -> Any:
     data = write_collection(folder / "mine", TEXTS, {"q1": "where is the cat"}, {"q1": {"p1": 3}})
     config = {"name": "c", "data": data, "model": {"backend": "bm25"}, "cache": str(folder / "indexes")}
     (folder / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
     given = [word for path in training for word in ("--training-data", str(path))]
-    return CliRunner().invoke(app, ["data", str(folder / "c.yaml"), *given, *options])
+    return benchmarco("data", folder / "c.yaml", *given, *options, code=code)
 
 
 def test_texts_in_training_data_are_counted_and_shown(tmp_path: Path) -> None:
@@ -45,9 +42,7 @@ def test_texts_in_training_data_are_counted_and_shown(tmp_path: Path) -> None:
     for path in training:
         text = "Cats the cat sat on the mat"
         write(path, "WHERE is the cat?!", [text, f"{text} and more", "17"])
-    done = run_data(tmp_path, training, "--json")
-    assert done.exit_code == 0, done.output
-    for found in json.loads(done.stdout)["training_data"]:
+    for found in json.loads(run_data(tmp_path, training, "--json").stdout)["training_data"]:
         assert {key: found[key] for key in ("texts", "queries", "passages", "relevant", "pairs")} == {
             "texts": 3, "queries": 1, "passages": 1, "relevant": 1, "pairs": 1,
         }  # fmt: skip
@@ -65,7 +60,6 @@ def test_texts_in_training_data_are_counted_and_shown(tmp_path: Path) -> None:
 )
 def test_bad_files_are_refused_before_anything_is_read(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "bad.jsonl").write_text('{"query": "a"}\n{"query": \n', encoding="utf-8")
-    done = run_data(tmp_path, [tmp_path / name])
-    assert done.exit_code == 2
+    done = run_data(tmp_path, [tmp_path / name], code=2)
     assert said in done.stderr
     assert done.stdout == ""

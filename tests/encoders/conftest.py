@@ -1,7 +1,5 @@
 """A store, builders of models, a collection to calibrate on, and a server that is soon asked again."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -12,10 +10,8 @@ import pytest
 
 from pipeline import data
 from pipeline.config import BACKENDS, SOURCES
-from pipeline.data.collection_files import CORPUS
 from pipeline.encoders import CalibrationCorpus, Encoder, Model, open_encoder, resolve
-from pipeline.storage.artifacts import Recipe
-from pipeline.storage.store import Store
+from pipeline.storage import Recipe, Store
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +52,7 @@ def saved(bge_folder: Path, tmp_path: Path) -> Callable[..., Path]:
 def corpus(store: Store) -> CalibrationCorpus:
     """The sample's passages, as the data stage leaves them."""
     made = store.make(Recipe("data", {}), lambda draft: data.load(SOURCES.make(source="sample"), draft))
-    return CalibrationCorpus({"sample": 1}, made.path(CORPUS))
+    return CalibrationCorpus({"sample": 1}, made.path("corpus.arrow"))
 
 
 @pytest.fixture

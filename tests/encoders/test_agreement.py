@@ -1,7 +1,5 @@
 """Models that other number formats lose are refused, by texts of the sample or by those that are encoded."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +10,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from pipeline.core.display import silent
-from pipeline.core.errors import InputError
-from pipeline.encoders import Encoder, Usage
-from pipeline.encoders.agreement import Reference, TorchVectors, Watch, disagreement, sample_tokens
-from pipeline.storage.store import Store
+from pipeline import InputError
+from pipeline.core import silent
+from pipeline.encoders import Encoder, Reference, TorchVectors, Usage, Watch, disagreement, sample_tokens
+from pipeline.storage import Store
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 

@@ -1,7 +1,5 @@
 """The batcher, on backends whose vectors can be worked out by hand, and what torch does without memory."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -11,18 +9,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from inside import resize
 from tokenizers import Tokenizer
 from tokenizers.models import Unigram, WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from pipeline.core.display import silent
-from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int64
-from pipeline.encoders import batching
-from pipeline.encoders.batching import TokenBatch, Usage, batches, encode
-from pipeline.encoders.torch.backend import TorchBackend
-from pipeline.models.files import Files
-from pipeline.models.model import Model
+from pipeline import InputError
+from pipeline.core import silent
+from pipeline.encoders import TokenBatch, Usage, batches, encode, tokenize, tokenized_windows
+from pipeline.encoders.torch import TorchBackend
+from pipeline.models import Files, Model
 
 PAD = 9
 
@@ -44,7 +40,7 @@ class Counting:
         self.tokenizer = letters()
         self.batches: list[TokenBatch] = []
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         self.batches = list(batches)
         for batch in reversed(self.batches):  # any order is allowed
             ids = batch.ids * batch.mask
@@ -53,7 +49,7 @@ class Counting:
 
 def run(
     backend: Any, texts: list[str], max_length: int = 50, size: int | None = None
-) -> tuple[Float32, Usage]:
+) -> tuple[np.ndarray, Usage]:
     usage = Usage()
     with silent("", None, "") as bar:
         return encode(backend, texts, max_length, usage, bar, size), usage
@@ -69,8 +65,8 @@ def test_vectors_come_back_in_the_order_of_the_texts(
     backend = Counting(budget, multiple)
     with pytest.MonkeyPatch.context() as patch:
         if by_windows:
-            patch.setattr(batching, "CHUNK", 2)
-            patch.setattr(batching, "WINDOW", 3)
+            resize(patch, tokenized_texts=2)
+            resize(patch, tokenized_window=3)
         vectors, usage = run(backend, texts, 19, size)
     kept = [["abc".index(word) + 1 for word in text.split()][:19] for text in texts]
     assert vectors.tolist() == [[len(ids), sum(ids)] for ids in kept]
@@ -88,8 +84,8 @@ def test_vectors_come_back_in_the_order_of_the_texts(
 
 
 def test_what_fills_no_batch_goes_into_the_next_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "CHUNK", 5)
-    monkeypatch.setattr(batching, "WINDOW", 7)
+    resize(monkeypatch, tokenized_texts=5)
+    resize(monkeypatch, tokenized_window=7)
     backend = Counting(12)
     vectors, usage = run(backend, ["a b c"] * 30)
     assert [len(batch.rows) for batch in backend.batches] == [4] * 7 + [2]
@@ -104,17 +100,17 @@ def test_padding_share_is_what_was_computed_in_vain() -> None:
 
 def test_a_text_that_a_tokenizer_cannot_encode_is_no_traceback() -> None:
     with pytest.raises(InputError, match=r"tokenizer cannot encode a text: .*unknown token"):
-        batching.tokenize(Tokenizer(Unigram([("a", 0.0)])), ["b"], 5)
+        tokenize(Tokenizer(Unigram([("a", 0.0)])), ["b"], 5)
 
 
 def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "CHUNK", 2)
-    monkeypatch.setattr(batching, "WINDOW", 4)
+    resize(monkeypatch, tokenized_texts=2)
+    resize(monkeypatch, tokenized_window=4)
     texts = ["a " * n for n in range(1, 9)]
     tokenizer = letters()
-    windows = batching.tokenized_windows(
+    windows = tokenized_windows(
         [len(text) for text in texts],
-        lambda rows: batching.tokenize(tokenizer, [texts[row] for row in rows], 50),
+        lambda rows: tokenize(tokenizer, [texts[row] for row in rows], 50),
         Usage(),
     )
     assert [[row for row, _ in window] for window in windows] == [[7, 6], [5, 4, 3, 2], [1, 0]]

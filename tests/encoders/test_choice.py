@@ -1,36 +1,38 @@
 """The backend that `auto` takes, for every precision, machine and kind of model."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from inside import leave_the_checkout, pretend, say_again
 
-from pipeline.config import BACKENDS
-from pipeline.core import installation, machine
-from pipeline.core.errors import InputError
-from pipeline.encoders import CalibrationCorpus, Network, choice, resolve
-from pipeline.models import resolution
+from pipeline import InputError
+from pipeline.config import BACKENDS, Config, as_config
+from pipeline.encoders import CalibrationCorpus, Network, resolve
+from pipeline.retrievers import Identities
 
 Take = Callable[..., str]
+
+
+def settled(**sections: dict[str, Any]) -> Config:
+    """A config with the backends that `auto` takes."""
+    return Identities().settle(as_config({"name": "t", "data": {"source": "sample"}, **sections}))
 
 
 @pytest.fixture
 def take(bge_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Take:
     """The backend, the precision and its source that are taken for some settings, by default with VNNI."""
-    choice._point_to_fp32.cache_clear()
+    say_again()
 
     def take(lacks: str = "", **settings: Any) -> str:
-        monkeypatch.setattr(machine, "has_vnni", lambda: not lacks)
-        monkeypatch.setattr(choice, "is_installed", lambda package: package != lacks)
-        taken = choice.take(BACKENDS.make(**{"name": str(bge_folder), **settings}), resolve)
+        pretend(monkeypatch, vnni=not lacks, lacks=lacks)
+        taken = settled(model={"name": str(bge_folder), **settings}).model
         assert taken.taken_by_auto == (settings.get("backend", "auto") == "auto")
         source = resolve(taken).decided["precision"].source
         return f"{taken.backend} {taken.precision} {source}"
@@ -41,8 +43,8 @@ def take(bge_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Take:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine has a GPU, and a PyTorch for it."""
-    monkeypatch.setattr(machine, "gpus", lambda: ("a GPU",))
-    monkeypatch.setattr(resolution.metadata, "version", lambda _: "2.0")
+    pretend(monkeypatch, gpus=("a GPU",))
+    monkeypatch.setattr(metadata, "version", lambda _: "2.0")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_on_a_gpu_flag_is_taken(take: Take) -> None:
         assert take(precision=precision) == f"flag {precision} config"
     assert take(precision="int16") == "native int16 config"
     assert take(device="cpu") == "native int16 auto"
-    with pytest.raises(ValidationError, match="int16, which is computed on the CPU alone"):
+    with pytest.raises(InputError, match="int16, which is computed on the CPU alone"):
         take(precision="int16", device="cuda")
 
 
@@ -139,12 +141,12 @@ def test_the_next_is_taken_for_models_that_the_kernels_do_not_compute(
 def test_an_extra_that_a_setting_needs_is_named(
     bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, lacks: str
 ) -> None:
-    monkeypatch.setattr(installation, "is_installed", lambda package: package != lacks)
+    pretend(monkeypatch, lacks=lacks)
     settings = BACKENDS.make(name=str(bge_folder), backend="openvino", precision=precision)
     network = Network(settings, replace(resolve(settings), corpus=CalibrationCorpus({}, tmp_path)))
     extra = "int8" if lacks == "nncf" else lacks
     with pytest.raises(InputError, match=rf"needs the package {lacks}.*scripts/setup {extra}"):
         network.prepared_keys()
-    monkeypatch.setattr(installation, "_SETUP", tmp_path / "setup")
+    leave_the_checkout(monkeypatch, tmp_path)
     with pytest.raises(InputError, match=rf"Run pip install 'benchmarco\[{extra}\]'"):
         network.prepared_keys()

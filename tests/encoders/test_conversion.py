@@ -1,7 +1,5 @@
 """The process that converts a model: it runs this project's module, wherever it is started."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.encoders.conversion import run_in_subprocess
+from pipeline.encoders import run_in_subprocess
 
 
 def test_what_lies_in_the_working_directory_is_not_run(

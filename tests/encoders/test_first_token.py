@@ -1,7 +1,5 @@
 """The first token's last hidden state, computed alone, is the one that the whole layer gives it."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -11,7 +9,7 @@ import transformers
 from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel
 from transformers.models.bert import modeling_bert
 
-from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
+from pipeline.encoders.torch import limit_last_layer_to_first_token
 
 SHAPE = {
     "vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,

@@ -1,7 +1,5 @@
 """The `http` backend against servers on this machine that serve all-MiniLM-L6-v2, one of them a package's."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -18,20 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 import workplaces
-from typer.testing import CliRunner
+from inside import resize
+from workplaces import benchmarco
 
-from pipeline import compare
-from pipeline.cli import app
+from pipeline import InputError, compare
 from pipeline.config import BACKENDS
-from pipeline.core.display import silent
-from pipeline.core.errors import InputError
+from pipeline.core import silent
 from pipeline.encoders import Usage, resolve
-from pipeline.encoders.http import client
-from pipeline.encoders.http.client import Limits, RequestSize
-from pipeline.report.page.render import render_page
-from pipeline.results.folder import Result
-from pipeline.results.tables import section_tables
-from pipeline.retrievers import parity
+from pipeline.encoders.http import TRIES, Limits, RequestSize
+from pipeline.report.page import render_page
+from pipeline.results import Result, section_tables
 
 KEY = "sk-loopback-0123456789"
 MODEL = "all-minilm-l6-v2"
@@ -131,7 +125,7 @@ def test_a_real_server_gives_the_vectors_and_measures_of_the_local_model(
 def test_what_is_served_is_compared_with_what_was_trained(
     run: Run, embedding_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(parity, "SAMPLE", {"passages": 40, "queries": 12})
+    resize(monkeypatch, same_as_texts={"passages": 40, "queries": 12})
     same = ("data.corpus=100", f"model.same_as={{backend: flag, name: {MODEL}}}")
     found = run(*same).record.parity
     assert (found.backend, found.name, found.passages, found.queries) == ("flag", MODEL, 40, 12)
@@ -285,7 +279,7 @@ REFUSED = {
 def test_what_does_not_pass_is_refused_in_one_sentence_at_once(
     name: str, ask: Ask, embedding_server: Any, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "ANSWER_BYTES", 500_000)
+    resize(monkeypatch, answer_bytes=500_000)
     fault, said = REFUSED[name]
     embedding_server.faults = [fault]
     texts = list(known)[: 1 if "too long" in name else 4]
@@ -305,11 +299,11 @@ def test_dimensions_that_the_server_ignores_are_refused(ask: Ask, known: dict[st
 def test_a_server_that_stays_away_ends_the_run(
     ask: Ask, embedding_server: Any, known: dict[str, Any]
 ) -> None:
-    embedding_server.faults = [refused(500, "oops")] * client.TRIES
-    with pytest.raises(InputError, match=f"answers 500: oops; {client.TRIES} attempts failed"):
+    embedding_server.faults = [refused(500, "oops")] * TRIES
+    with pytest.raises(InputError, match=f"answers 500: oops; {TRIES} attempts failed"):
         ask(list(known)[:1])
-    embedding_server.faults = [dropped] * client.TRIES
-    with pytest.raises(InputError, match=rf"no answer from .* in {client.TRIES} tries"):
+    embedding_server.faults = [dropped] * TRIES
+    with pytest.raises(InputError, match=rf"no answer from .* in {TRIES} tries"):
         ask(list(known)[:1])
     with pytest.raises(InputError, match=r"no answer from http://127.0.0.1:9/v1: .*Start the server"):
         ask(list(known)[:1], url="http://127.0.0.1:9/v1/")
@@ -385,8 +379,7 @@ def test_a_key_in_the_config_is_refused_and_not_repeated(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
-    done = CliRunner().invoke(app, ["run", "c.yaml", "--set", setting])
-    assert done.exit_code == 2
+    done = benchmarco("run", "c.yaml", "--set", setting, code=2)
     assert said in done.output
     assert "SECRET" not in done.output
     assert KEY not in done.output
@@ -405,18 +398,15 @@ def test_a_key_in_the_environment_is_in_no_file_and_no_output(
     with caplog.at_level(logging.DEBUG):
         for key, code in ((f"{KEY}-wrong", 2), (KEY, 0), (KEY, 0)):
             monkeypatch.setenv("LOOPBACK_KEY", key)
-            done = CliRunner().invoke(app, command)
-            assert done.exit_code == code, done.output
-            said.append(done.output)
+            said.append(benchmarco(*command, code=code).output)
     assert "401: Incorrect API key provided: Bearer [key]" in said[0]
     sent = [request["headers"]["authorization"] for request in embedding_server.requests]
     assert sorted(set(sent)) == [f"Bearer {KEY}", f"Bearer {KEY}-wrong"]
-    done = CliRunner().invoke(app, ["report", "results/served", "--html", "page.html"])
-    assert done.exit_code == 0
+    said.append(benchmarco("report", "results/served", "--html", "page.html").output)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 20
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
-    assert KEY not in "".join([*said, done.output, caplog.text])
+    assert KEY not in "".join([*said, caplog.text])
 
 
 def test_no_part_of_a_key_is_shown_that_a_server_sends_back(

@@ -1,7 +1,5 @@
 """Files of which torch cannot load a model: weights that are missing, of other shapes, pickled with code."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import BertConfig, BertModel, NomicBertConfig, NomicBertModel
 
-from pipeline.core.errors import InputError
+from pipeline import InputError
 from pipeline.encoders import Encoder
-from pipeline.storage.store import Store
+from pipeline.storage import Store
 
 Opened = Callable[..., Encoder]
 Saved = Callable[..., Path]

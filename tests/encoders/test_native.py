@@ -1,7 +1,5 @@
 """The native backend: which models it takes, what it says of others; a text's company moves no bit."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys
@@ -13,19 +11,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from inside import pretend
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, GteConfig, GteModel
 
-from pipeline.core import machine
-from pipeline.core.display import silent
-from pipeline.core.errors import InputError
-from pipeline.core.records import Float32
-from pipeline.encoders import Encoder, Network, Usage
-from pipeline.encoders import native as native_backend
-from pipeline.encoders.batching import TokenBatch, encode
-from pipeline.native import architectures, vectors
-from pipeline.native.vectors import Fp32Model, PackedModel
-from pipeline.storage.store import Store
+from pipeline import InputError
+from pipeline.core import silent
+from pipeline.encoders import Encoder, Network, TokenBatch, Usage, encode
+from pipeline.native import Fp32Model, PackedModel, network_arrays, network_matrices
+from pipeline.storage import Store
 
 Opened = Callable[..., Encoder]
 Saved = Callable[..., Path]
@@ -41,7 +35,9 @@ NATIVE = {"backend": "native", "precision": "int16"}
 MINILM = {**NATIVE, "name": "all-minilm-l6-v2"}
 
 
-def encoded(native: Any, texts: list[str], most: int = 512, size: int | None = None) -> tuple[Float32, Usage]:
+def encoded(
+    native: Any, texts: list[str], most: int = 512, size: int | None = None
+) -> tuple[np.ndarray, Usage]:
     usage = Usage()
     with silent("", None, "") as bar:
         return encode(native, texts, most, usage, bar, size), usage
@@ -59,7 +55,7 @@ def test_no_text_s_vector_depends_on_its_company(passages: list[str], store: Sto
 
 def test_a_first_token_s_state_is_the_same_whether_the_others_are_wanted_or_not(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    np.savez(tmp_path / "w.npz", **vectors.network_arrays(BertModel(BertConfig(**SHAPE))))
+    np.savez(tmp_path / "w.npz", **network_arrays(BertModel(BertConfig(**SHAPE))))
     network, generator = PackedModel(tmp_path / "w.npz", "cls"), np.random.default_rng(0)
     for tokens in range(1, 130):
         ids = generator.integers(0, SHAPE["vocab_size"], (2000 // tokens, tokens))
@@ -110,8 +106,8 @@ def test_every_network_and_pooling_is_torch_s(
 ) -> None:
     """And the same, bit by bit, whether AMX computes the products or not."""
     body, weights = network(name), tmp_path / "weights.npz"
-    np.savez(weights, **vectors.network_arrays(body))
-    for file, matrices in vectors.network_matrices(body):
+    np.savez(weights, **network_arrays(body))
+    for file, matrices in network_matrices(body):
         np.save(tmp_path / file, matrices)
     tokenizer = Tokenizer.from_file(str(minilm_folder / "tokenizer.json"))
     tokenizer.enable_truncation(290)
@@ -128,15 +124,8 @@ def test_every_network_and_pooling_is_torch_s(
             assert np.abs(vector - pooled).max() < 1e-2
             assert np.abs(reference.vector(row) - pooled).max() < 5e-5
             assert vector @ pooled > 0.99999 * np.linalg.norm(vector) * np.linalg.norm(pooled)
-    monkeypatch.setattr(machine, "has_amx", lambda: False)
+    pretend(monkeypatch, amx=False)
     assert (PackedModel(weights, pooling).vectors(ids, mask) == found).all()  # those of the last pooling
-
-
-def test_the_types_that_are_known_are_those_that_are_taken_apart() -> None:
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
-
-    taken = {name.rpartition(".")[2] for name in architectures.ARCHITECTURES}
-    assert {MODEL_MAPPING_NAMES[kind] for kind in native_backend.TYPES} == taken
 
 
 def turned_by_length() -> Any:
@@ -214,7 +203,7 @@ def test_what_the_machine_has_is_used_or_missed(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     for native, said in ((True, 0), (False, 1)):
-        monkeypatch.setattr(machine, "has_vnni", lambda native=native: native)
+        pretend(monkeypatch, vnni=native)
         with caplog.at_level(logging.WARNING):
             assert opened(store, **MINILM).backend.threads == 3
         assert len([line for line in caplog.messages if "no VNNI" in line]) == said

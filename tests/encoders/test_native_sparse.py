@@ -1,7 +1,5 @@
 """SPLADE models in int16: the weights that torch gives, whatever the company; which models are refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +10,11 @@ import pytest
 import torch
 import transformers
 
-from pipeline.core.display import silent
-from pipeline.core.errors import InputError
-from pipeline.core.records import Ragged
+from pipeline import InputError
+from pipeline.core import Ragged, silent
 from pipeline.encoders import Encoder, Usage
-from pipeline.encoders.conversion import Settings
-from pipeline.encoders.native_packing import splade_network
-from pipeline.native.vectors import Fp32Splade
-from pipeline.storage.store import Store
+from pipeline.native import Fp32Splade
+from pipeline.storage import Store
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
@@ -28,7 +23,6 @@ SHAPE = {
     "intermediate_size": 128, "initializer_range": 0.3, "pad_token_id": 0, "max_position_embeddings": 300,
 }  # fmt: skip
 NATIVE = {"backend": "native", "output": "sparse", "precision": "int16"}
-SETTINGS = Settings("it", "", 0, False, "sparse")
 Opened = Callable[..., Encoder]
 Saved = Callable[..., Path]
 
@@ -70,7 +64,8 @@ def encoded(encoder: Encoder, texts: list[str]) -> Any:
 def test_weights_are_torch_s(
     kind: str, activation: str | None, saved: Saved, opened: Opened, own_models: Path, passages: list[str]
 ) -> None:
-    folder = saved(masked(kind, **({"hidden_dim": 128} if kind == "DistilBert" else {})))
+    network = masked(kind, **({"hidden_dim": 128} if kind == "DistilBert" else {}))
+    folder = saved(network)
     if activation:
         as_splade_pooling(folder, pooling_strategy="max", activation_function=activation)
     texts = [*passages[:6], "a", "word " * 400]
@@ -78,11 +73,12 @@ def test_weights_are_torch_s(
     together = encoded(encoder, texts)
     assert (np.concatenate([encoded(encoder, [text]) for text in texts]) == together).all()
     (weights,) = own_models.glob("native/*/weights.npz")
-    network, reference = splade_network(folder, SETTINGS), Fp32Splade(weights)
+    reference = Fp32Splade(weights)
     for text, row in zip(texts, together, strict=True):
         ids = torch.tensor([encoder.backend.tokenizer.encode(text).ids])
         with torch.inference_mode():
-            expected = network(ids, torch.ones_like(ids))[0].numpy()
+            found = network(ids).logits[0].relu().log1p().amax(dim=0)
+        expected = (found.log1p() if activation == "log1p_relu" else found).numpy()
         assert row @ expected > 0.99999 * np.linalg.norm(row) * np.linalg.norm(expected)
         assert np.abs(row - expected).max() < 5e-3
         assert np.abs(reference.vector(ids[0].numpy()) - expected).max() < 5e-5
@@ -104,9 +100,10 @@ def test_another_model_is_refused(saved: Saved, opened: Opened, store: Store) ->
     ],
 )
 def test_another_head_is_refused(
-    settings: dict[str, str], own: dict[str, Any], said: str, tmp_path: Path
+    settings: dict[str, str], own: dict[str, Any], said: str, saved: Saved, opened: Opened, store: Store
 ) -> None:
-    as_splade_pooling(tmp_path, **settings)
-    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(own), encoding="utf-8")
-    with pytest.raises(ValueError, match=said):
-        splade_network(tmp_path, SETTINGS)
+    folder = saved(masked("Bert"))
+    as_splade_pooling(folder, **settings)
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(own), encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        opened(store, name=folder, **NATIVE)

@@ -1,16 +1,14 @@
 """OpenVINO's threads stay where this process may run; the end of its converter is told from a bad model."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline.core.errors import InputError
+from pipeline import InputError
 from pipeline.encoders import Encoder
-from pipeline.storage.store import Store
+from pipeline.storage import Store
 
 Opened = Callable[..., Encoder]
 

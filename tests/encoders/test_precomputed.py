@@ -1,7 +1,5 @@
 """Vectors people already have, taken through index, search and measures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,18 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import workplaces
+from inside import resize
 
-from pipeline import run_benchmark
+from pipeline import InputError, run_benchmark
 from pipeline.api import export_data
-from pipeline.config import Config
-from pipeline.core import machine
-from pipeline.core.errors import InputError
-from pipeline.core.records import Float32
-from pipeline.encoders.precomputed import PrecomputedVectors
-from pipeline.formats.npy import map_vectors
-from pipeline.run.benchmark import Benchmark
-from pipeline.storage import hashing, vector_shards
-from pipeline.storage.store import Store
+from pipeline.config import BACKENDS, Config
+from pipeline.core import resident_mb
+from pipeline.encoders import resolve
+from pipeline.formats import map_vectors
+from pipeline.run import Benchmark
+from pipeline.storage import Store, read_rows
 
 CONFIG = """
 name: t
@@ -35,8 +31,8 @@ class Made(NamedTuple):
     """What a finished run measured, its vectors, and its ids of passages."""
 
     metrics: dict[str, Any]
-    passages: Float32
-    queries: Float32
+    passages: np.ndarray
+    queries: np.ndarray
     ids: list[str]
 
 
@@ -47,7 +43,7 @@ def made(finished: Path) -> Made:
     with Store(finished / "indexes") as store:
         benchmark = Benchmark(workplaces.config(finished), store)
         rows, ids = benchmark.opened("passages"), benchmark.collection.passages.ids.to_pylist()
-        return Made(metrics, vector_shards.read_rows(rows, 0, len(rows)), benchmark.opened("queries"), ids)
+        return Made(metrics, read_rows(rows, 0, len(rows)), benchmark.opened("queries"), ids)
 
 
 def run(folder: Path, passages: object, queries: object, *settings: str) -> dict[str, Any]:
@@ -155,11 +151,11 @@ def test_an_archive_that_cannot_be_mapped_is_refused(tmp_path: Path, arrays: dic
 def test_rows_of_many_blocks_in_any_order_are_those_of_the_array(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Any
 ) -> None:
-    monkeypatch.setattr(hashing, "BLOCK", 512)
+    resize(monkeypatch, hashed_bytes=512)
     draw = np.random.default_rng(0)
     vectors = np.asarray(draw.random((500, 9)), order=order)  # a row is 72 bytes, and seldom within a block
-    np.save(tmp_path / "p.npy", vectors)
-    given = PrecomputedVectors({"passages": tmp_path / "p.npy", "queries": tmp_path / "p.npy"})
+    np.save(path := tmp_path / "p.npy", vectors)
+    given = resolve(BACKENDS.make(backend="precomputed", passages=str(path), queries=str(path)))
     column = pa.chunked_array([pa.array(["x"] * 500)])
     assert (given.take("passages", range(3, 480), column) == vectors[3:480].astype(np.float32)).all()
     rows = draw.permutation(500)
@@ -169,11 +165,11 @@ def test_rows_of_many_blocks_in_any_order_are_those_of_the_array(
 
 def test_no_more_of_given_vectors_is_held_than_a_shard(tmp_path: Path) -> None:
     rows, shard = 40_000, 2_000
-    np.save(tmp_path / "p.npy", np.ones((rows, 512), np.float16))  # 41 MB
+    np.save(path := tmp_path / "p.npy", np.ones((rows, 512), np.float16))  # 41 MB
     column = pa.chunked_array([pa.array(["x"] * rows)])
-    given = PrecomputedVectors({"passages": tmp_path / "p.npy", "queries": tmp_path / "p.npy"})
-    before = machine.resident_mb()
+    given = resolve(BACKENDS.make(backend="precomputed", passages=str(path), queries=str(path)))
+    before = resident_mb()
     for start in range(0, rows, shard):
         taken = given.take("passages", range(start, start + shard), column.slice(start, shard))
         assert taken.dtype == np.float32
-    assert machine.resident_mb() - before < 20
+    assert resident_mb() - before < 20

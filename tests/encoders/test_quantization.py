@@ -1,43 +1,40 @@
 """The int8 model: what it is calibrated on shapes it, and what it needs is said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from inside import calibration_texts
 
+from pipeline import InputError
 from pipeline.config import BACKENDS
-from pipeline.core.display import silent
-from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Texts
-from pipeline.data.collection_files import open_texts
-from pipeline.encoders import CalibrationCorpus, Network, Usage, agreement, open_encoder, resolve
-from pipeline.encoders import openvino as calibration
-from pipeline.storage.store import Store
-from pipeline.storage.vector_forms import unit_vectors
+from pipeline.core import Texts, silent
+from pipeline.encoders import LIMITS, CalibrationCorpus, Network, Usage, open_encoder, resolve
+from pipeline.storage import Store, unit_vectors
 
 
 @pytest.mark.usefixtures("quick_conversion")
 def test_int8_is_close_to_fp32_and_not_it(
-    bge_folder: Path, corpus: CalibrationCorpus, store: Store, monkeypatch: pytest.MonkeyPatch
+    bge_folder: Path,
+    corpus: CalibrationCorpus,
+    store: Store,
+    passages: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    texts = open_texts(corpus.path).texts.slice(0, 100).to_pylist()
-
-    def encode(precision: str) -> Float32:
+    def encode(precision: str) -> np.ndarray:
         config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision=precision)
         encoder = open_encoder(config, replace(resolve(config), corpus=corpus), store)
         with silent("", None, "") as bar:
-            return unit_vectors(encoder.encode(texts, "passages", Usage(), bar))
+            return unit_vectors(encoder.encode(passages[:100], "passages", Usage(), bar))
 
     full, small = encode("fp32"), encode("int8")
     cosines = (full * small).sum(1)
     assert cosines.min() > 0.99
     assert cosines.max() < 0.99999999
     assert np.allclose(np.linalg.norm(small, axis=1), 1, atol=1e-3)
-    monkeypatch.setitem(agreement.LIMITS, "int8", 1.0)
+    monkeypatch.setitem(LIMITS, "int8", 1.0)
     with pytest.raises(InputError, match=r"in int8, .* Allowed: 1 or more. Set model\.precision to bf16"):
         encode("int8")
 
@@ -57,10 +54,10 @@ def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> 
 
 def test_the_sample_is_drawn_evenly_and_always_the_same() -> None:
     numbers = pa.chunked_array([pa.array([str(row) for row in range(5000)])])
-    drawn = [int(text) for text in calibration.calibration_texts(Texts(numbers, numbers))]
-    assert len(drawn) == calibration.SAMPLE
+    drawn = [int(text) for text in calibration_texts(Texts(numbers, numbers))]
+    assert len(drawn) == 256
     assert drawn == sorted(set(drawn))
     assert 2000 < np.mean(drawn) < 3000
-    assert drawn == [int(text) for text in calibration.calibration_texts(Texts(numbers, numbers))]
+    assert drawn == [int(text) for text in calibration_texts(Texts(numbers, numbers))]
     few = numbers.slice(0, 3)
-    assert calibration.calibration_texts(Texts(few, few)) == ["0", "1", "2"]
+    assert calibration_texts(Texts(few, few)) == ["0", "1", "2"]

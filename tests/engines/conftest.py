@@ -3,8 +3,6 @@
 What its nodes fetch is kept in another folder than what this process would.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 from collections.abc import Iterator

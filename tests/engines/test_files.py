@@ -1,7 +1,5 @@
 """Files sent to another machine: they arrive whole, once, and under their own names."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -10,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inside import resize
 
-from pipeline.engines import worker as files
-from pipeline.engines.worker import ShippedFiles
-from pipeline.storage.artifacts import entry_of
-from pipeline.storage.store import Store
+from pipeline.engines import ShippedFiles
+from pipeline.storage import Store, entry_of
 
 
 @pytest.fixture
@@ -33,7 +30,7 @@ def contents(shipped: ShippedFiles) -> dict[str, Iterator[Any]]:
 def test_another_machine_writes_them_once(
     shipped: ShippedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "CHUNK", 1000)
+    resize(monkeypatch, shipped_bytes=1000)
     arrived = pickle.loads(pickle.dumps(shipped))
     assert arrived.find("other", Store(tmp_path / "node")) is None
     first = arrived.write(Store(tmp_path / "node"), contents(shipped))

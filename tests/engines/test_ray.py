@@ -1,7 +1,5 @@
 """The Ray engine: the same results as the local one, whoever dies; what it says when it cannot begin."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -20,18 +18,15 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
+from inside import be_no_node, resize
 from workplaces import config, run
 
 from pipeline import InputError, run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
-from pipeline.core.display import silent
+from pipeline.core import silent
 from pipeline.encoders import Network, resolve
-from pipeline.engines import Engine, Part, open_with
-from pipeline.engines import cluster as engine_cluster
-from pipeline.engines.cluster import share_out
-from pipeline.engines.ray import LOSSES
-from pipeline.retrievers import pair_scores
-from pipeline.storage.store import Store
+from pipeline.engines import Engine, Part, open_with, share_out
+from pipeline.storage import Store
 
 BEGINNING = ("benchmarco: model ", "benchmarco: t: computes ")  # what a run says before it begins
 
@@ -137,7 +132,7 @@ def test_workers_elsewhere_killed_in_the_middle_cost_their_shards_only(
         watched = label == "encode passages"
         return contextlib.nullcontext(Killing()) if watched else silent(label, total, unit)
 
-    monkeypatch.setattr(engine_cluster, "node_id", lambda: "no worker's")
+    be_no_node(monkeypatch)
     run_benchmark(on_ray(emptied, cluster), progress=progress)
     assert killed
     assert "a worker died" in caplog.text
@@ -211,7 +206,7 @@ def test_workers_find_what_one_process_finds(
 def test_workers_score_the_pairs_that_one_process_scores(
     workplace: Path, cluster: str, reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair_scores, "SHARD_PAIRS", 200)
+    resize(monkeypatch, shard_pairs=200)
     rerank = f"rerank={{backend: openvino, name: {reranker('bert')}, depth: 4}}"
     run(workplace, rerank)
     alone = scores(workplace)
@@ -337,7 +332,7 @@ class TestJobs:
 
     def test_a_part_that_always_kills_its_worker_ends_the_run(self, engine: Engine, tmp_path: Path) -> None:
         job = partial(die, 4, tmp_path / "once")
-        with pytest.raises(ChildProcessError, match=f"a worker died at rows 4 to 9, {LOSSES} times"):
+        with pytest.raises(ChildProcessError, match="a worker died at rows 4 to 9, 3 times"):
             list(engine.each(job, [part(4, 9)], Counting()))
 
 
@@ -345,7 +340,7 @@ def test_what_a_worker_refuses_when_it_joins_is_no_death(
     cluster: str, bge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has been sent the model's own files by then, as a worker on another machine is."""
-    monkeypatch.setattr(engine_cluster, "node_id", lambda: "no worker's")
+    be_no_node(monkeypatch)
     folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
     settings = BACKENDS.make(name=str(folder), backend="flag", truncate_dim=4096)
     config = EngineConfig(kind="ray", address=cluster, workers=1)

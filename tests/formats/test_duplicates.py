@@ -3,7 +3,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.formats.columns import fingerprints, repeated_pairs
+from pipeline.formats import fingerprints, repeated_pairs
 
 IDS = st.text("ab0", min_size=1, max_size=20) | st.text(min_size=1)
 

@@ -1,7 +1,5 @@
 """Judgments, runs and texts as dictionaries and DataFrames: the same numbers as from files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

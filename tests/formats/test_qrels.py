@@ -1,7 +1,5 @@
 """Judgment files: one set of rules and messages, for `benchmarco run` and for `evaluate`."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from functools import partial
@@ -11,15 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from inside import resize
 
 from pipeline import InputError
 from pipeline.config import SOURCES
 from pipeline.data.sources import open_source
-from pipeline.formats import columns, tables
-from pipeline.formats.judgments import GRADE_RULE, Judgments, make_judgments, read_qrels
-from pipeline.formats.texts import refuse_unfit_ids
-from pipeline.metrics import parse_measures
-from pipeline.metrics.evaluation import evaluate_files
+from pipeline.formats import (
+    GRADE_RULE,
+    Judgments,
+    make_judgments,
+    read_judgments,
+    read_qrels,
+    refuse_unfit_ids,
+)
+from pipeline.metrics import evaluate_files, parse_measures
 
 ROWS = [("q1", "d2", 1), ("q1", "d1", -2), ("q2", "d2", 0)]
 TREC, BEIR = b"q1 0 d2 1\nq1 0 d1 -2\nq2 0 d2 0\n", b"q1\td2\t1\nq1\td1\t-2\nq2\td2\t0\n"
@@ -104,7 +107,7 @@ def test_run_and_evaluate_read_the_same_judgments(
     monkeypatch: pytest.MonkeyPatch, readers: list[Callable[[bytes], Judgments]], kind: str
 ) -> None:
     for block in BLOCKS:
-        monkeypatch.setattr(columns, "BLOCK_BYTES", block)
+        resize(monkeypatch, text_bytes=block)
         for read in readers:
             found = read(ACCEPTED[kind])
             assert rows(found) == ROWS
@@ -119,7 +122,7 @@ def test_run_and_evaluate_refuse_with_one_message(
     data, expected = REFUSED[kind]
     messages = set()
     for block in BLOCKS:
-        monkeypatch.setattr(columns, "BLOCK_BYTES", block)
+        resize(monkeypatch, text_bytes=block)
         for read in readers:
             with pytest.raises(InputError) as error:
                 read(data)
@@ -154,7 +157,7 @@ def test_a_grade_that_is_no_c_int_is_refused(tmp_path: Path, grade: float) -> No
     lines.write_text(f'{{"q": "a", "p": "b", "grade": {grade}}}\n')
     for path, place in ((parquet, "row 0"), (lines, "line 1"))[: 2 if np.isfinite(grade) else 1]:
         with pytest.raises(InputError, match=f"{path.name}, {place}: the grade is"):
-            tables.read_judgments([path], "q", "p", "grade")
+            read_judgments([path], "q", "p", "grade")
 
 
 def test_the_extreme_grades_are_read() -> None:

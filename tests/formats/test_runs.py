@@ -8,12 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inside import resize
 
 from pipeline import InputError
-from pipeline.core.records import Ranking
-from pipeline.formats import columns, runs
-from pipeline.formats.judgments import Judgments, read_qrels
-from pipeline.formats.runs import Run, read_run, write_run
+from pipeline.core import Ranking
+from pipeline.formats import Judgments, Run, read_qrels, read_run, write_run
 
 RUN = b"q1 Q0 d2 1 2.5 tag\nq1 Q0 d1 2 -1e-3 tag\nq2 Q0 d2 1 7 tag\n"
 ROWS = [("q1", "d2", 2.5), ("q1", "d1", pytest.approx(-1e-3)), ("q2", "d2", 7.0)]
@@ -52,7 +51,7 @@ def write(folder: Path, data: bytes, name: str = "file.trec") -> Path:
 def test_forms_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     path = write(tmp_path, data)
     for block in (1, 30, 1 << 21):
-        monkeypatch.setattr(columns, "BLOCK_BYTES", block)
+        resize(monkeypatch, text_bytes=block)
         lines = read_run(path)
         assert rows(lines) == ROWS
         assert lines.query_ids.to_pylist() == ["q1", "q2"]
@@ -115,7 +114,7 @@ GOOD = b"q1 Q0 d1 1 2.5 tag\n"
 def test_malformed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, message: str) -> None:
     path = write(tmp_path, data)
     for block in (1, 1 << 21):
-        monkeypatch.setattr(columns, "BLOCK_BYTES", block)
+        resize(monkeypatch, text_bytes=block)
         with pytest.raises(InputError, match=f"{path}.*{message}"):
             read_run(path)
 
@@ -172,7 +171,7 @@ def test_what_is_written_is_read_back(
     passage_ids = pa.chunked_array([["é", '"', "007"], [], ["NA", "x"]], type=kind)
     file = io.BytesIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "BLOCK_LINES", block)
+        resize(patch, run_lines=block)
         write_run(file, query_ids, passage_ids, Ranking(passages, values), "tag")
     expected = []
     for line in file.getvalue().decode().splitlines():

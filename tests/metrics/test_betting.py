@@ -1,13 +1,11 @@
 """Betting bounds: by hand, by brute force, and how often they fail where one stops as soon as one likes."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np
 import pytest
 
-from pipeline.metrics.betting import STAKES, Bets, BetsInOrder, growth, log_capital
+from pipeline.metrics import STAKES, Bets, BetsInOrder, growth, log_capital
 
 
 def test_the_capital_by_hand() -> None:

@@ -1,28 +1,29 @@
 """Runs and judgments from files: measures, short rankings, and ranges over orders of tied documents."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import pytrec_eval
-from typer.testing import CliRunner
+from workplaces import benchmarco, document, on_one_line
 
 from pipeline import InputError, evaluate
-from pipeline.cli import app
-from pipeline.core.json_record import Ties
-from pipeline.core.records import Float64, Qrels, Ranking
-from pipeline.metrics import parse_measures
-from pipeline.metrics.evaluation import evaluate_files
-from pipeline.metrics.measures import MEASURES
-from pipeline.metrics.names import Measure
-from pipeline.metrics.scoring import compute_measures, short_rankings
-from pipeline.metrics.ties import EXPECTED, tie_ranges
+from pipeline.core import Qrels, Ranking
+from pipeline.metrics import (
+    EXPECTED,
+    MEASURES,
+    Measure,
+    compute_measures,
+    evaluate_files,
+    parse_measures,
+    short_rankings,
+    tie_ranges,
+)
 
 QRELS = "q2 0 d1 1\nq1 0 d2 2\nq1 0 d1 0\nq3 0 d9 1\n"
 RUN = "q1 Q0 d1 1 5 t\nq1 Q0 d2 2 4 t\nq9 Q0 d1 1 1 t\nq2 Q0 d8 1 3 t\nq2 Q0 d1 2 3 t\nq1 Q0 q1 3 9 t\n"
@@ -63,9 +64,8 @@ def test_scores_are_compared_as_the_chosen_version_of_trec_eval_does(tmp_path: P
     run.write_text("".join(f"{hit} t\n" for hit in hits))
     for option, expected in ([], [1, 1]), (["--single-precision"], [0.5, 1]):
         table = tmp_path / "values.csv"
-        files = ["--qrels", str(qrels), "--run", str(run), "--per-query", str(table)]
-        done = CliRunner().invoke(app, ["evaluate", *files, "--measures", "mrr", *option])
-        assert done.exit_code == 0, done.output
+        files = ("--qrels", qrels, "--run", run, "--per-query", table)
+        benchmarco("evaluate", *files, "--measures", "mrr", *option)
         rows = {row["query_id"]: float(row["mrr"]) for row in csv.DictReader(table.open(newline=""))}
         assert rows == dict(zip((one, two), expected, strict=True))
 
@@ -78,12 +78,11 @@ def test_repeated_judgments_are_merged_and_said(paths: tuple[Path, Path]) -> Non
     assert (before.repeated, evaluation.repeated) == (0, 1)
     titles = [each.tables()[0].title for each in (before, evaluation)]
     assert titles[1] == titles[0] + ", 1 repeated judgment merged"
-    done = CliRunner().invoke(app, ["evaluate", "--qrels", str(paths[0]), "--run", str(paths[1]), "--json"])
-    assert CliRunner().invoke(app, ["evaluate", str(paths[1]), str(paths[0]), "--json"]).stdout == done.stdout
-    for few in ([str(paths[0])], ["--run", str(paths[1])], []):
-        refused = CliRunner().invoke(app, ["evaluate", *few])
-        assert (refused.exit_code, "evaluate RUN... QRELS" in refused.stderr) == (2, True)
-    assert json.loads(done.stdout)["repeated_judgments"] == 1
+    found = document("evaluate", "--qrels", paths[0], "--run", paths[1])
+    assert document("evaluate", paths[1], paths[0]) == found
+    for few in ([paths[0]], ["--run", paths[1]], []):
+        assert "evaluate RUN... QRELS" in benchmarco("evaluate", *few, code=2).stderr
+    assert found["repeated_judgments"] == 1
 
 
 def test_identical_ids_go_only_when_asked_and_a_run_of_other_queries_is_refused(
@@ -148,17 +147,16 @@ def test_rows_with_fewer_hits_than_the_deepest_cutoff(
 
 def test_an_index_that_finds_too_little_says_so_wherever_its_measures_are_shown(workplace: Path) -> None:
     lists = ["index.factory='IVF64,Flat'", "search.top_k=300", "evaluate.measures=[recall@300]"]
-    command = ["run", str(workplace / "c.yaml"), "--output", str(workplace / "results")]
-    settings = [argument for each in lists for argument in ("--set", each)]
-    done = CliRunner().invoke(app, [*command, *settings, "--set", f"cache={workplace}/indexes"])
-    assert done.exit_code == 0, done.output
+    command = ("run", workplace / "c.yaml", "--output", workplace / "results")
+    settings = [argument for each in (*lists, f"cache={workplace}/indexes") for argument in ("--set", each)]
+    done = benchmarco(*command, *settings)
     folder = workplace / "results" / "t"
     found = json.loads((folder / "metrics.json").read_text())["short_rankings"]
     assert (found["queries"], found["cutoff"]) == (114, 300)
     assert f"300 passages were found for 114 queries ({found['fewest']} at the fewest)" in done.output
     files = ["--qrels", str(workplace / "data/qrels/test.tsv"), "--run", str(folder / "run.trec")]
     for arguments in (["evaluate", *files, "--measures", "recall@300"], ["compare", str(folder)]):
-        said = " ".join(CliRunner().invoke(app, arguments).output.split())
+        said = on_one_line(benchmarco(*arguments))
         assert "fewer than 300 passages were found for 114 queries" in said
 
 
@@ -170,7 +168,7 @@ NAMES = (
 MEASURES_HERE = parse_measures(NAMES)
 
 
-def ranges_of(rankings: list[Ranking], qrels: Qrels, measures: list[Measure]) -> Ties | None:
+def ranges_of(rankings: list[Ranking], qrels: Qrels, measures: list[Measure]) -> Any:
     passages, scores = ([getattr(each, name) for each in rankings] for name in ("passages", "scores"))
     ranking = Ranking(np.concatenate(passages), np.concatenate(scores))
     n_queries = len(rankings)
@@ -178,7 +176,7 @@ def ranges_of(rankings: list[Ranking], qrels: Qrels, measures: list[Measure]) ->
     return tie_ranges(ranking, qrels, n_queries, measures, values, np.arange(n_queries))
 
 
-def all_orders(ranking: Ranking, qrels: Qrels) -> Float64:
+def all_orders(ranking: Ranking, qrels: Qrels) -> np.ndarray:
     """float64 [orders, measures]: the values of one query in every order that its scores allow."""
     (passages,), (scores,) = ranking.passages, ranking.scores
     orders = (list(order) for order in itertools.permutations(range(len(scores))))
@@ -243,8 +241,8 @@ def test_real_ties_span_what_trec_eval_gives_for_their_orders(dl19: Path, tmp_pa
     names = {"map": "map", "ndcg@10": "ndcg_cut_10", "mrr": "recip_rank", "recall@20": "recall_20"}
     found = evaluate_files(qrels, run, parse_measures(",".join(names)))
     judged: dict[str, dict[str, int]] = {}
-    for query, _, document, grade in map(str.split, qrels.read_text().splitlines()):
-        judged.setdefault(query, {})[document] = int(grade)
+    for query, _, passage, grade in map(str.split, qrels.read_text().splitlines()):
+        judged.setdefault(query, {})[passage] = int(grade)
     hits = [line.split() for line in gzip.decompress(run.read_bytes()).decode().splitlines()]
     for end, sign in (("lowest", -1), ("highest", 1)):
         order = sorted(hits, key=lambda hit: (hit[0], float(hit[4]), sign * judged[hit[0]].get(hit[2], -1)))
@@ -268,8 +266,8 @@ def test_a_range_is_shown_only_where_ties_change_a_measure(tmp_path: Path) -> No
     shown, documents = [], []
     for first in (1, 2):  # a score; the other document's is 1
         run.write_text(f"q1 Q0 d1 1 {first} t\nq1 Q0 d2 2 1 t\n")
-        shown.append(CliRunner().invoke(app, arguments).stdout)
-        documents.append(json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["ties"])
+        shown.append(benchmarco(*arguments).stdout)
+        documents.append(document(*arguments)["ties"])
     assert documents[0] == {
         "queries": 1,
         "measures": {

@@ -1,7 +1,5 @@
 """The measures by hand, and their names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import InputError, evaluate
-from pipeline.metrics.measures import Cutoff
-from pipeline.metrics.names import (
+from pipeline.metrics import (
     ALIASES,
     COMMON,
     MEASURES,
     PARAMETERS,
+    Cutoff,
     Measure,
     parse_measure,
     parse_measures,
@@ -152,33 +150,6 @@ def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
     assert str(parse_measure(text)) == canonical
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("ndgc@20", ["unknown measure 'ndgc@20'", "nearest is ndcg@20"]),
-        ("rprecision", ["nearest is r_precision."]),
-        ("quality", ["unknown measure 'quality'", "Allowed: precision, recall"]),
-        ("ndcg", ["no cutoff", "ndcg@10"]),
-        ("r_precision@5", ["has a cutoff", "r_precision alone"]),
-        ("ndcg@0", ["cutoff '0'", "from 1"]),
-        ("ndcg@99999999999999999999999", ["cutoff"]),
-        ("ndcg@١", ["cutoff"]),
-        ("ndcg(gian=exp)@5", ["no parameter 'gian'", "Allowed: gain, ideal", "nearest is gain"]),
-        ("dcg(gain=expo)@5", ["gain=expo", "Allowed: gain=linear, gain=exp", "nearest is gain=exp"]),
-        ("recall(cap)@5", ["cap=", "cap=false, cap=true"]),
-        ("recall(rel=0)@5", ["rel=0", "from 1"]),
-        ("recall(rel=2,rel=2)@5", ["duplicate parameter 'rel'"]),
-        ("rbp(p=1)@5", ["p=1 in measure", "a share between 0 and 1"]),
-        ("ndcg@10)", ["cannot be read"]),
-    ],
-)
-def test_errors_name_what_is_wrong_and_what_is_near(text: str, parts: list[str]) -> None:
-    with pytest.raises(InputError) as error:
-        parse_measure(text)
-    for part in parts:
-        assert part in str(error.value)
-
-
 @given(st.text() | st.from_regex(r"[a-zA-Z_]{1,8}(\([a-z=,0-9]*\))?(@[0-9-]{1,3})?", fullmatch=True))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
@@ -192,12 +163,6 @@ def test_lists_are_split_outside_parentheses() -> None:
     names = ["ndcg@10", "recall(cap=true,rel=2)@5", "map"]
     assert [str(m) for m in parse_measures("nDCG@10, recall(rel=2,cap=true)@5,AP")] == names
     assert [str(m) for m in parse_measures([*names, "nDCG_cut_10"])] == names  # each once
-
-
-@pytest.mark.parametrize("texts", ["", [], "ndcg@10,", ","])
-def test_no_measure_is_refused(texts: str | list[str]) -> None:
-    with pytest.raises(InputError, match="measure"):
-        parse_measures(texts)
 
 
 def test_aliases_lead_to_measures() -> None:

@@ -1,12 +1,10 @@
 """Few human labels sharpened by a judge's: what the interval holds, and what a bad judge costs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.metrics.prediction_powered import Sharpened, sharpen
+from pipeline.metrics import Sharpened, sharpen
 
 QUERIES = 2000
 

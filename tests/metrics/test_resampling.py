@@ -1,38 +1,33 @@
 """Bootstrap and randomization tests, and power: by hand, by SciPy, and their error rates."""
 
-from __future__ import annotations
-
 from itertools import combinations, product
 
 import numpy as np
 import pytest
+from inside import resize
 from scipy import stats
 
-from pipeline.core.records import Float64
-from pipeline.metrics import resampling
-from pipeline.metrics.paired import (
+from pipeline.metrics import (
     LEVEL,
+    PERMUTATIONS,
     SMALLEST,
+    Randomized,
     compare_with_rest,
     difference_tests,
     holm,
-    queries_needed,
-    smallest_shown,
-)
-from pipeline.metrics.resampling import (
-    PERMUTATIONS,
-    Randomized,
     noninferiority,
+    queries_needed,
     randomization_test,
     randomize,
+    smallest_shown,
 )
 
 
-def p_values(differences: Float64, margin: float = 0.01) -> tuple[Float64, Float64]:
+def p_values(differences: np.ndarray, margin: float = 0.01) -> tuple[np.ndarray, np.ndarray]:
     return noninferiority([differences], np.full(differences.shape[1], margin))
 
 
-def p_with_unseen(differences: Float64, margin: float = 0.01) -> Float64:
+def p_with_unseen(differences: np.ndarray, margin: float = 0.01) -> np.ndarray:
     """By t, with a quarter of a query more that lost everything."""
     n = len(differences)
     error = np.sqrt(differences.var(axis=0, ddof=1) / n + 0.25 / n**2)
@@ -48,13 +43,13 @@ def test_is_the_stricter_of_t_tests_and_the_bootstrap() -> None:
         assert found == pytest.approx(expected, abs=0.02)  # values are symmetric, so both nearly agree
 
 
-def by_rates(queries: int, wins: float, samples: int) -> Float64:
+def by_rates(queries: int, wins: float, samples: int) -> np.ndarray:
     """Differences of a binary measure with one loss in a hundred more than wins."""
     drawn = np.random.default_rng(queries).random((queries, samples))
     return np.where(drawn < wins, 1.0, np.where(drawn < 2 * wins + 0.01, -1.0, 0.0))
 
 
-def with_ties(samples: int, deviation: float) -> Float64:
+def with_ties(samples: int, deviation: float) -> np.ndarray:
     """As between precisions of one model."""
     generator = np.random.default_rng(3)
     same = generator.random((43, samples)) < 0.4
@@ -64,7 +59,7 @@ def with_ties(samples: int, deviation: float) -> Float64:
 LITTLE = np.random.default_rng(2).normal(-0.018, 0.045, 42)
 CARRIED = np.append(LITTLE, -0.58)
 """One query carries the loss, as of recall@100 of two systems on DL 2019: 15% passed by the spread alone."""
-AT_THE_MARGIN: dict[str, tuple[float, Float64]] = {
+AT_THE_MARGIN: dict[str, tuple[float, np.ndarray]] = {
     # of a binary measure with rare losses 45, 32 and 12 in a hundred passed by their spread alone
     "no win of 25": (0.01, by_rates(25, 0, 2000)),
     "wins of 43": (0.01, by_rates(43, 0.1, 2000)),
@@ -83,7 +78,7 @@ AT_THE_MARGIN: dict[str, tuple[float, Float64]] = {
 def test_what_is_worse_by_the_margin_passes_in_at_most_one_of_twenty(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resampling, "RESAMPLES", 500)
+    resize(monkeypatch, resamples=500)
     margin, differences = AT_THE_MARGIN[case]
     most = 0.05 + 3 * (0.05 * 0.95 / differences.shape[1]) ** 0.5 + 0.01
     assert (p_values(differences, margin)[0] < 0.05).mean() <= most
@@ -125,7 +120,7 @@ def test_numbers_of_queries_by_published_tables() -> None:
     assert queries_needed([0.5, 1e-3], 0.05) == pytest.approx([27, small], rel=1e-5)
 
 
-def against_zero(differences: Float64) -> Randomized:
+def against_zero(differences: np.ndarray) -> Randomized:
     """Tests of runs whose differences to a last run, which has 0 everywhere, are given."""
     values = np.column_stack([differences, np.zeros(len(differences))])
     last = differences.shape[1]
@@ -161,8 +156,8 @@ def test_maxt_is_its_definition() -> None:
     pairs = list(combinations(range(4), 2))
     differences = np.stack([values[:, a] - values[:, b] for a, b in pairs], axis=1)
 
-    def t(one: Float64) -> Float64:
-        found: Float64 = np.abs(one.mean(axis=0) / one.std(axis=0, ddof=1))
+    def t(one: np.ndarray) -> np.ndarray:
+        found: np.ndarray = np.abs(one.mean(axis=0) / one.std(axis=0, ddof=1))
         return found
 
     ways = np.array([t(differences * np.array(signs)[:, None]) for signs in product([1, -1], repeat=9)])
@@ -183,13 +178,13 @@ def test_p_values_do_not_depend_on_the_company(monkeypatch: pytest.MonkeyPatch) 
     together = against_zero(differences)
     assert together.p.tolist() == [randomization_test([differences[:, [i]]]).item() for i in range(4)]
     assert np.all(together.p_maxt >= together.p)
-    monkeypatch.setattr(resampling, "BLOCK_SWAPS", 64 * 999)
+    resize(monkeypatch, swaps=64 * 999)
     assert np.array_equal(against_zero(differences).p_maxt, together.p_maxt)
 
 
 def test_one_comparison_of_twenty_shows_a_difference_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """8 runs, 43 queries, none better than another: a corrected p below 5% in about 5% of comparisons."""
-    monkeypatch.setattr(resampling, "PERMUTATIONS", 999)
+    resize(monkeypatch, permutations=999)
     generator = np.random.default_rng(11)
     pairs = list(combinations(range(8), 2))
     first, second = np.array(pairs).T
@@ -246,7 +241,7 @@ def test_of_results_in_which_no_group_is_special_one_in_twenty_has_a_mark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Success with mean 0.8 in a partition of 114 queries; Welch's test marks 79 of 100."""
-    monkeypatch.setattr(resampling, "PERMUTATIONS", 499)
+    resize(monkeypatch, permutations=499)
     sizes = (19, 12, 12, 11, 11, 9, 9, 9, 8, 8, 6)
     groups = [np.repeat(np.arange(11), sizes) == number for number in range(11)]
     random = np.random.default_rng(5)

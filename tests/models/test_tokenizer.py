@@ -1,7 +1,5 @@
 """Tokenizers that are damaged, empty or slow are refused where tokens are counted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,8 +9,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel, WordPiece
 from transformers import ByT5Tokenizer
 
+from pipeline import InputError
 from pipeline.config import BACKENDS
-from pipeline.core.errors import InputError
 from pipeline.encoders import resolve, token_counter
 
 Edit = Callable[..., Path]

@@ -1,7 +1,5 @@
 """Products by AMX: NumPy's, VNNI's bit by bit, and the way without it where Linux refuses it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

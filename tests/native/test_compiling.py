@@ -1,7 +1,5 @@
 """Kernels are compiled once on a machine, and again when what they are made of has changed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The arithmetic in int16: against NumPy in float64, at the edge of an int32, for every length of text."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

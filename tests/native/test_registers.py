@@ -1,7 +1,5 @@
 """What kernels compute in registers, against NumPy."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

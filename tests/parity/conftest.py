@@ -1,7 +1,5 @@
 """What tests against other encoders share: passages, our vectors of them, and how close two are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Our vectors against FlagEmbedding's own encoders: of BERT, of bge-m3, and of decoder-only models."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 They are on record (`scripts/record_ranx.py`), because ranx compiles for a minute before it fuses.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

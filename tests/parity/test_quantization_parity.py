@@ -1,7 +1,5 @@
 """int8 and binary vectors against `quantize_embeddings` of sentence-transformers, bit by bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

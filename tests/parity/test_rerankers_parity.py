@@ -1,7 +1,5 @@
 """Scores of rerankers against FlagEmbedding's `compute_score` and sentence-transformers' `predict`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

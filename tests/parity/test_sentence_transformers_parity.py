@@ -1,7 +1,5 @@
 """Our vectors against sentence-transformers' own encode, for the kinds of models it loads."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

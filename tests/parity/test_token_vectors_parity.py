@@ -1,7 +1,5 @@
 """Token vectors and MaxSim scores against FlagEmbedding's BGE-M3 and `MultiVectorEncoder`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import string

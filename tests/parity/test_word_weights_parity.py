@@ -1,7 +1,5 @@
 """Word weights equal those of the libraries' own encoders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Results to report on, and a browser to look at the report."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a comparison reads: in terminals of any width and in documents, and the same in every form."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -18,12 +16,11 @@ from report.tree import tree
 from rich.console import Console
 
 from pipeline import compare
-from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.table import SOFT_HYPHEN, Table, html_table, text_table, transposed
-from pipeline.report.page.render import render_page
-from pipeline.report.renderings import csv_text, latex, markdown, terminal_parts
-from pipeline.results.records import Metrics
-from pipeline.results.tables import section_tables, summary_table
+from pipeline.comparison import Comparison
+from pipeline.core import Table, html_table, text_table, transposed
+from pipeline.report import csv_text, latex, markdown, terminal_parts
+from pipeline.report.page import render_page
+from pipeline.results import Metrics, section_tables, summary_table
 
 
 def shown(width: int, *tables: Table) -> str:
@@ -41,7 +38,7 @@ def on_terminal(table: Table) -> str:
 
 FORMS: dict[str, Callable[[Table], str]] = {
     "text": text_table,
-    "notebook": lambda table: unescape(html_table(table)).replace(SOFT_HYPHEN, ""),
+    "notebook": lambda table: unescape(html_table(table)).replace("\u00ad", ""),
     "terminal": on_terminal,
     "markdown": lambda table: markdown([table]).replace("\\", ""),
     "latex": lambda table: re.sub(

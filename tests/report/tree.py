@@ -1,7 +1,5 @@
 """A page of HTML as a tree."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from xml.etree.ElementTree import Element, TreeBuilder
 

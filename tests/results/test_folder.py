@@ -1,7 +1,5 @@
 """Result folders: those that are read, and those that are refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -11,11 +9,8 @@ from typing import Any
 import pytest
 from workplaces import change_json
 
-from pipeline import compare
-from pipeline.core.errors import InputError
-from pipeline.results.folder import read_result
-from pipeline.results.records import Metrics
-from pipeline.results.tables import stage_table
+from pipeline import InputError, compare
+from pipeline.results import Metrics, read_result, stage_table
 
 
 def put(key: str, value: object) -> Callable[[Path], object]:

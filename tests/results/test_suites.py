@@ -1,7 +1,5 @@
 """Runs of suites: what is shared, what is written, and what one collection's failure leaves of the others."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -10,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from workplaces import benchmarco, document
 
 from pipeline import InputError, compare, load_config, run_benchmark, run_benchmarks
-from pipeline.cli import app
 from pipeline.config import Config
 from pipeline.engines import LocalEngine
-from pipeline.results.suite_folder import SuiteResult, read_suite_result
-from pipeline.retrievers.stage import OpensEngine
-from pipeline.run.benchmark import Benchmark, Session
-from pipeline.storage.store import Store
+from pipeline.results import SuiteResult, read_suite_result
+from pipeline.retrievers import OpensEngine
+from pipeline.run import Benchmark, Session
+from pipeline.storage import Store
 
 NAMES = ("small", "middle", "large")
 MEASURES = ["ndcg@10", "mrr@10"]
@@ -57,10 +54,6 @@ def run(place: Path, *changes: str) -> SuiteResult:
     result = run_benchmark(config_in(place, *changes))
     assert isinstance(result, SuiteResult)
     return result
-
-
-def command(place: Path, *arguments: str) -> Any:
-    return CliRunner().invoke(app, ["run", str(place / "c.yaml"), *arguments])
 
 
 def test_a_macro_mean_is_the_mean_of_the_single_runs(shared: Path) -> None:
@@ -104,11 +97,10 @@ def test_main_measures_and_groups_have_means_of_their_own(shared: Path) -> None:
     assert (made.measure, made.results[0].mean) == ("main measures", pytest.approx(mean))
     assert list(made.results[0].by_collection.values()) == pytest.approx(means)
     assert made.notes[0].startswith("main measures: mrr@10 of small")
-    gate = ["gate", str(result.folder), "--baseline", str(result.folder), "--measure", "main measures"]
-    said = CliRunner().invoke(app, [*gate, "--json"])
-    assert json.loads(said.stdout)["measures"][0]["measure"] == "main measures"
+    said = document("gate", result.folder, "--baseline", result.folder, "--measure", "main measures")
+    assert said["measures"][0]["measure"] == "main measures"
     page = shared / "page.html"
-    assert CliRunner().invoke(app, ["report", str(result.folder), "--html", str(page)]).exit_code == 0
+    benchmarco("report", result.folder, "--html", page)
     assert "main measures" in page.read_text(encoding="utf-8")
 
 
@@ -126,8 +118,7 @@ def test_a_collection_that_cannot_be_read_is_left_out_and_made_by_the_next_run(
     place: Path, three_collections: Path, damage: Callable[[Path], None]
 ) -> None:
     damage(place)
-    said = command(place)
-    assert said.exit_code == 2
+    said = benchmarco("run", place / "c.yaml", code=2)
     assert "middle" in said.stderr
     assert "No macro mean: 1 of 3 collections failed." in " ".join(said.stdout.split())
     assert "let people judge" not in said.stdout
@@ -143,13 +134,12 @@ def test_a_collection_that_cannot_be_read_is_left_out_and_made_by_the_next_run(
 
 def test_what_cannot_be_run_is_refused_and_writes_nothing(place: Path) -> None:
     shutil.copytree(place / "small", place / "copy")
-    said = command(place, "--set", "data.collections.again={source: beir, path: copy}")
-    assert said.exit_code == 2
+    again = "data.collections.again={source: beir, path: copy}"
+    said = benchmarco("run", place / "c.yaml", "--set", again, code=2)
     assert "three: the collections 'small' and 'again' are the same data" in said.stderr
     for name in NAMES:
         shutil.rmtree(place / name)
-    said = command(place)
-    assert said.exit_code == 2
+    said = benchmarco("run", place / "c.yaml", code=2)
     assert "three, collection small" in said.stderr
     assert not (place / "out").exists()
 
@@ -242,9 +232,8 @@ def test_results_of_different_runs_are_no_suite(shared: Path) -> None:
 
 
 def test_plan_data_and_prune_take_suites(shared: Path) -> None:
-    for arguments in (["plan"], ["data"], ["cache", "prune", "--unused", "--cache", str(shared / "i")]):
-        said = CliRunner().invoke(app, [*arguments, str(shared / "c.yaml")])
-        assert said.exit_code == 0, said.stderr
+    for arguments in (["plan"], ["data"], ["cache", "prune", "--unused", "--cache", shared / "i"]):
+        said = benchmarco(*arguments, shared / "c.yaml")
         assert "prune" in arguments or all(f"three/{name}" in said.stdout for name in NAMES)
 
 

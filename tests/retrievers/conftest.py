@@ -1,7 +1,5 @@
 """Benchmarks of retrievers made of others, with a reranker that needs no model."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,11 +11,10 @@ import pytest
 
 from pipeline import load_config, run_benchmark
 from pipeline.config import RERANKERS, RerankSettings
-from pipeline.core.records import Float32
-from pipeline.encoders.base import Opener
+from pipeline.encoders import Opener
 from pipeline.registry import register_reranker
-from pipeline.run.benchmark import Benchmark
-from pipeline.storage.store import Store
+from pipeline.run import Benchmark
+from pipeline.storage import Store
 
 
 class SharedWordsSettings(RerankSettings):
@@ -27,7 +24,7 @@ class SharedWordsSettings(RerankSettings):
 
 
 class SharedWordsOpener(Opener[Any, Any, Any]):
-    def load(self, settings: Any, model: Any, prepared: Any) -> SharedWords:
+    def load(self, settings: Any, model: Any, prepared: Any) -> "SharedWords":
         return SharedWords()
 
 
@@ -36,7 +33,7 @@ class SharedWords:
 
     scored: ClassVar[list[tuple[str, str]]] = []
 
-    def score(self, pairs: Sequence[tuple[str, str]], usage: Any, bar: Any) -> Float32:
+    def score(self, pairs: Sequence[tuple[str, str]], usage: Any, bar: Any) -> np.ndarray:
         self.scored.extend(pairs)
         bar.update(len(pairs))
         found = [len({*a.lower().split()} & {*b.lower().split()}) / len(b.split()) for a, b in pairs]

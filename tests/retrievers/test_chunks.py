@@ -1,7 +1,5 @@
 """Benchmarks of passages that are cut: their rankings against the definition, which scores every chunk."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -15,12 +13,11 @@ import pyarrow as pa
 import pytest
 from search.by_definition import BAR, best_documents, positive, same, vector_scores
 
-from pipeline import InputError, compare, load_config
-from pipeline.core.records import Float32, Ranking
-from pipeline.report.page.render import render_page
-from pipeline.run.benchmark import Benchmark
-from pipeline.storage import vector_shards
-from pipeline.storage.store import Store
+from pipeline import compare
+from pipeline.core import Ranking
+from pipeline.report.page import render_page
+from pipeline.run import Benchmark
+from pipeline.storage import read_rows
 
 CUT = "data.chunks={tokens: 24, overlap: 6}"
 WORDS = "model={backend: bm25}"
@@ -37,7 +34,7 @@ def runs(
     return runs_of(finished / "c.yaml", folder)
 
 
-def expected(made: SimpleNamespace, scores: Float32, how: str, k: int = 50) -> Ranking:
+def expected(made: SimpleNamespace, scores: np.ndarray, how: str, k: int = 50) -> Ranking:
     """The best documents by the scores of all chunks, float32 [queries, chunks]."""
     benchmark = made.benchmark
     return best_documents(
@@ -45,9 +42,9 @@ def expected(made: SimpleNamespace, scores: Float32, how: str, k: int = 50) -> R
     )
 
 
-def dense_scores(benchmark: Benchmark) -> Float32:
+def dense_scores(benchmark: Benchmark) -> np.ndarray:
     rows = benchmark.opened("passages")
-    return vector_scores(vector_shards.read_rows(rows, 0, len(rows)), benchmark.opened("queries"))
+    return vector_scores(read_rows(rows, 0, len(rows)), benchmark.opened("queries"))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +106,7 @@ def test_bm25_ranks_documents_by_chunks_of_words(runs: Callable[..., SimpleNames
     assert same(made.benchmark.opened("search"), positive(expected(made, scores, how)))
 
 
-def word_weights(made: SimpleNamespace) -> Float32:
+def word_weights(made: SimpleNamespace) -> np.ndarray:
     """Scores of all chunks by their word weights, [queries, chunks]."""
     rows = [made.benchmark.opened("queries"), *made.benchmark.opened("passages")]
     asked, *shards = weights = [np.zeros((len(each), 700)) for each in rows]
@@ -118,7 +115,7 @@ def word_weights(made: SimpleNamespace) -> Float32:
     return np.concatenate([asked @ shard.T for shard in shards], axis=1).astype(np.float32)
 
 
-def token_vectors(made: SimpleNamespace) -> Float32:
+def token_vectors(made: SimpleNamespace) -> np.ndarray:
     """Scores of all chunks by their token vectors, [queries, chunks]."""
     passages, queries = (
         [
@@ -139,7 +136,7 @@ def test_word_weights_and_token_vectors_rank_documents(
     runs: Callable[..., SimpleNamespace],
     m3_folder: Path,
     output: str,
-    scores_of: Callable[[SimpleNamespace], Float32],
+    scores_of: Callable[[SimpleNamespace], np.ndarray],
     how: str,
 ) -> None:
     """The same documents, and scores that differ in the last bits at most."""
@@ -179,23 +176,6 @@ def test_a_setting_of_chunks_makes_again_what_is_made_of_them(runs: Callable[...
     other = runs("data.chunks={tokens: 24, overlap: 7}")
     assert other.result.reused == ["data", "queries"]
     assert other.record.stage("passages").found > 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (["data.chunks={tokens: 32, overlap: 32}"], "data.chunks.overlap is 32"),
-        (["search.aggregate=mean"], "leave it out, or set data.chunks"),
-        ([CUT, "index.factory=HNSW8", "search.aggregate=mean"], "choose max or first"),
-        ([CUT, "model={backend: precomputed, passages: a.npy, queries: b.npy}"], "leave out data.chunks"),
-        (["data.chunks={tokens: 511}"], "1 to 510"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(finished: Path, settings: list[str], said: str) -> None:
-    with pytest.raises(InputError, match=said):  # noqa: PT012
-        config = load_config(finished / "c.yaml", settings)
-        Benchmark(config, Store(finished / "none")).check()
-    assert not (finished / "none").exists()
 
 
 def test_results_and_the_page_say_what_was_cut_and_which_chunk_was_found(

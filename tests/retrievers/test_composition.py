@@ -1,7 +1,5 @@
 """Retrievers made of others: their stages, what they share with benchmarks of their parts, their results."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +10,11 @@ import numpy as np
 import pytest
 
 from pipeline import compare, evaluate, fuse, run_benchmark
-from pipeline.cli import app
-from pipeline.core.table import Table
+from pipeline.core import Table
 from pipeline.engines import LocalEngine
-from pipeline.report.page.render import render_page
-from pipeline.results.folder import read_result
-from pipeline.results.tables import section_tables
-from pipeline.retrievers.bm25 import Bm25
-from pipeline.retrievers.reranked import Reranked
+from pipeline.report.page import render_page
+from pipeline.results import read_result, section_tables
+from pipeline.retrievers import Bm25, Reranked
 
 
 def keys(made: SimpleNamespace) -> dict[str, str]:
@@ -139,29 +134,6 @@ def test_a_query_that_a_run_lacks_counts_and_a_tuned_fusion_knows_judged_documen
     assert [line.split()[:4] for line in (tmp_path / "o").read_text().splitlines()] == [
         ["q1", "Q0", "y", "1"], ["q1", "Q0", "x", "2"], ["q2", "Q0", "x", "1"], ["q3", "Q0", "z", "1"]
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["a"], "one ranking: name two or more"),
-        (["a", "b", "--method", "comb"], "method 'comb'. Allowed: rrf, combsum, combmnz, weighted"),
-        (["a", "b", "--weights", "1,x"], "numbers separated by commas"),
-        (["a", "b", "--normalize", "rank"], "rrf joins ranks, and normalize is for scores"),
-        (["a", "b", "c", "--method", "interpolation"], "interpolation joins two rankings, not 3"),
-        (["a", "b", "--tune", "mrr"], "tune without qrels"),
-    ],
-)
-def test_a_mistake_is_one_message_and_nothing_is_written(
-    tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        app(["fuse", *arguments, "--output", str(tmp_path / "o")])
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_result_says_and_a_comparison_shows_what_the_reranker_brings(

@@ -1,7 +1,5 @@
 """A text is encoded once: rows of texts that an earlier run has encoded are copied."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -13,13 +11,10 @@ import workplaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.results.records import Metrics
-from pipeline.results.tables import stage_table
-from pipeline.retrievers.rows import TEXTS, find_rows, table_of
-from pipeline.run.benchmark import Benchmark
-from pipeline.storage import vector_shards
-from pipeline.storage.cache import cache_entries
-from pipeline.storage.store import Store
+from pipeline.results import Metrics, stage_table
+from pipeline.retrievers import find_rows, table_of
+from pipeline.run import Benchmark
+from pipeline.storage import Store, cache_entries, read_rows
 
 
 def run(folder: Path, *settings: str, fresh: bool = False) -> Metrics:
@@ -28,7 +23,7 @@ def run(folder: Path, *settings: str, fresh: bool = False) -> Metrics:
 
 def vectors(folder: Path) -> np.ndarray:
     opened = Benchmark(workplaces.config(folder), Store(folder / "indexes")).opened("passages")
-    return vector_shards.read_rows(opened, 0, len(opened))
+    return read_rows(opened, 0, len(opened))
 
 
 def encoded(metrics: Metrics, role: str = "passages") -> tuple[int, int | None]:
@@ -105,9 +100,9 @@ def test_other_settings_find_nothing(workplace: Path) -> None:
     assert encoded(metrics, "queries") == (0, 5)
 
 
-@pytest.mark.parametrize(("harm", "found"), [("rows", 244), (TEXTS, 0), ("gone", 0)])
+@pytest.mark.parametrize(("harm", "found"), [("rows", 244), ("texts", 0), ("gone", 0)])
 def test_what_is_damaged_is_not_copied(workplace: Path, harm: str, found: int) -> None:
-    (table,) = (workplace / "indexes" / "passages").glob(f"*/{TEXTS}")
+    (table,) = (workplace / "indexes" / "passages").glob("*/texts.npy")
     if harm == "gone":
         (table.parent / "manifest.json").unlink()
     else:

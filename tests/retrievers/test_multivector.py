@@ -1,7 +1,5 @@
 """A benchmark of token vectors, from files to hits."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from collections.abc import Callable
@@ -13,7 +11,6 @@ import pytest
 import workplaces
 
 from pipeline import InputError, compare
-from pipeline.core.records import Array
 
 
 @pytest.fixture
@@ -33,7 +30,7 @@ def hits(folder: Path) -> list[tuple[str, str, float]]:
     return [(query, passage, float(score)) for query, _, passage, _, score, _ in map(str.split, lines)]
 
 
-def texts_of(path: Path) -> list[Array]:
+def texts_of(path: Path) -> list[np.ndarray]:
     with np.load(path) as stored:
         bounds = [0, *stored["ends"].tolist()]
         return [stored["vectors"][a:b].astype(np.float64) for a, b in itertools.pairwise(bounds)]
@@ -90,7 +87,7 @@ def test_what_is_stored_in_fp16_takes_half_the_space(workplace: Path) -> None:
     ],
 )
 def test_files_that_fit_nothing_are_refused(
-    workplace: Path, change: Callable[[Array, Array], tuple[Array, Array]], said: str
+    workplace: Path, change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]], said: str
 ) -> None:
     with np.load(workplace / "p.npz") as stored:
         changed = change(stored["vectors"], stored["ends"])

@@ -1,7 +1,5 @@
 """Reranking: only new pairs are scored, also after a kill and on other collections; the order of hits."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,17 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from inside import resize
 
 from pipeline import InputError, load_config, run_benchmark
-from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Ranking
-from pipeline.formats.runs import read_run
-from pipeline.results.tables import section_tables
-from pipeline.retrievers import pair_scores
-from pipeline.retrievers.pair_scores import STAGE, ScoreStore
-from pipeline.retrievers.reranked import rerank
-from pipeline.storage.cache import PruneLimits, prune
-from pipeline.storage.store import Store
+from pipeline.core import Ranking, descending_id_rank
+from pipeline.formats import read_run
+from pipeline.results import section_tables
+from pipeline.retrievers import ScoreStore, rerank
+from pipeline.storage import PruneLimits, Store, prune
 
 
 @pytest.fixture
@@ -82,7 +77,7 @@ def test_a_collection_without_judgments_is_reranked_and_not_scored(
 def test_a_killed_run_loses_the_part_that_was_being_scored(
     run: Callable[..., Any], reranking: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair_scores, "SHARD_PAIRS", 100)
+    resize(monkeypatch, shard_pairs=100)
     score, calls = reranking.SharedWords.score, []
 
     def killed(self: Any, pairs: Any, usage: Any, bar: Any) -> Any:
@@ -113,7 +108,7 @@ def test_scores_that_are_no_numbers_are_refused_and_not_kept(
 
 def test_a_damaged_part_is_scored_again(run: Callable[..., Any], tmp_path: Path) -> None:
     first = run()
-    (path,) = (tmp_path / "indexes" / STAGE).glob("*/scores.npy")
+    (path,) = (tmp_path / "indexes" / "scores").glob("*/scores.npy")
     path.write_bytes(path.read_bytes()[:-4] + np.float32(7).tobytes())
     again = run("search.top_k=150")
     assert again.row.pairs.found == 0

@@ -1,8 +1,5 @@
 """Whether the batch matters: `doctor CONFIG`, for models that run here and on a server."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from embedding_server import EmbeddingServer
-from typer.testing import CliRunner
-
-from pipeline.cli import app
+from workplaces import benchmarco, document
 
 CONFIG = """
 name: batches
@@ -31,13 +26,11 @@ def config(tmp_path: Path) -> Path:
 
 def examined(config: Path, *settings: str) -> Any:
     arguments = [part for setting in settings for part in ("--set", setting)]
-    done = CliRunner().invoke(app, ["doctor", str(config), "--json", *arguments])
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    return document("doctor", config, *arguments)
 
 
 def test_the_batch_does_not_matter_to_native(config: Path) -> None:
-    shown = CliRunner().invoke(app, ["doctor", str(config)]).stdout
+    shown = benchmarco("doctor", config).stdout
     assert "all-minilm-l6-v2 by native: the batch does not matter" in shown
 
 
@@ -74,6 +67,5 @@ def test_a_server_whose_vectors_depend_on_the_request_is_found(config: Path, ser
 
 @pytest.mark.parametrize("setting", ["model={backend: bm25}", "data={collections: {one: {source: sample}}}"])
 def test_configs_without_one_dense_model_are_refused(config: Path, setting: str) -> None:
-    done = CliRunner().invoke(app, ["doctor", str(config), "--set", setting])
-    assert done.exit_code == 2
-    assert "nothing that one model encodes" in done.output
+    said = benchmarco("doctor", config, "--set", setting, code=2).output
+    assert "nothing that one model encodes" in said

@@ -1,8 +1,5 @@
 """Plans: what is said of a run before it is made, and whether the run then does so."""
 
-from __future__ import annotations
-
-import json
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,15 +10,14 @@ import pytest
 from data.hub_client import client_of
 from hub_server import HubServer
 from huggingface_hub import constants
+from inside import be_offline
 from layouts import Plain, beir_mteb
-from typer.testing import CliRunner
+from workplaces import benchmarco, document
 
 from pipeline import load_config, run_benchmark
 from pipeline.api import describe_data, forecast
-from pipeline.cli import app
-from pipeline.core.display import counted
-from pipeline.run.benchmark import Benchmark
-from pipeline.storage.store import Store
+from pipeline.run import Benchmark
+from pipeline.storage import Store
 
 
 @pytest.fixture
@@ -39,7 +35,7 @@ def test_the_time_is_that_of_the_rate_shown_here(config: Path) -> None:
     (first,) = forecast([load_config(config)])
     assert (first.passages, first.encode.count, first.encode.seconds) == (None, None, None)
     assert not any(stage["exists"] for stage in first.stages)
-    shown = CliRunner().invoke(app, ["plan", str(config)]).stdout.replace("\n", " ")
+    shown = benchmarco("plan", config).stdout.replace("\n", " ")
     assert "To be encoded: not known before the collection is read" in shown
     assert not (config.parent / "i").exists()
     result = run_benchmark(load_config(config))
@@ -49,15 +45,15 @@ def test_the_time_is_that_of_the_rate_shown_here(config: Path) -> None:
     assert all(stage["exists"] for stage in again.stages)
 
     whole = load_config(config, ["data.corpus=null"])
-    CliRunner().invoke(app, ["data", str(config), "--set", "data.corpus=null"])
-    shown = CliRunner().invoke(app, ["plan", str(config), "--set", "data.corpus=null"]).stdout
+    benchmarco("data", config, "--set", "data.corpus=null")
+    shown = benchmarco("plan", config, "--set", "data.corpus=null").stdout
     (planned,) = forecast([whole])
     assert planned.passages == 345
     kept = result.record.passages
     assert 300 < kept < 345
     assert (planned.encode.count, planned.encode.per_second) == (345 - kept, rate)
     assert planned.encode.seconds == pytest.approx((345 - kept) / rate)
-    assert f"To be encoded: {counted(345 - kept, 'passage')}, in about 1 s" in shown.replace("\n", " ")
+    assert f"To be encoded: {345 - kept} passages, in about 1 s" in shown.replace("\n", " ")
 
     cut = load_config(config, ["data.corpus=null", "data.chunks={tokens: 300}"])
     (uncut,) = forecast([cut])
@@ -72,12 +68,11 @@ def test_the_time_is_that_of_the_rate_shown_here(config: Path) -> None:
 
 def test_what_collections_share_is_counted_once(config: Path) -> None:
     listed = "data={collections: {a: {source: sample}, b: {source: sample, queries: 5}}}"
-    CliRunner().invoke(app, ["data", str(config), "--set", listed])
-    shown = CliRunner().invoke(app, ["plan", str(config), "--set", listed, "--json"])
-    first, second = json.loads(shown.stdout)
+    benchmarco("data", config, "--set", listed)
+    first, second = document("plan", config, "--set", listed)
     assert (first["name"], first["passages"], first["encode"]) == ("c/a", 345, 345)
     assert (second["name"], second["passages"], second["encode"]) == ("c/b", 345, 0)
-    table = CliRunner().invoke(app, ["plan", str(config), "--set", listed]).stdout
+    table = benchmarco("plan", config, "--set", listed).stdout
     assert "c/b" in table
     assert "345" in table
     words = ["model={backend: bm25}", listed]
@@ -87,7 +82,7 @@ def test_what_collections_share_is_counted_once(config: Path) -> None:
 def test_a_suite_that_is_not_here_is_counted_by_its_list(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    be_offline(monkeypatch)
     plans = forecast([load_config(config, ["data={suite: msmarco}"])])
     assert [plan.encode.count for plan in plans] == [8841823] * 3
     assert all("not whole on this machine" in plan.unknown for plan in plans)

@@ -1,18 +1,17 @@
 """A model that is an object in this process: its vectors are scored, and nothing of it is kept."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from inside import resize
 
 from pipeline import InputError, evaluate_model, run_benchmark
 from pipeline.api import export_data
-from pipeline.config.files import as_config
-from pipeline.storage.vector_forms import unit_vectors
+from pipeline.config import as_config
+from pipeline.storage import unit_vectors
 
 SIZE = 256
 MEASURES = ["ndcg@10", "recall@20"]
@@ -48,7 +47,7 @@ def config(tmp_path: Path) -> dict[str, Any]:
 def test_its_measures_are_those_of_its_vectors_and_only_the_collection_is_kept(
     config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.run.model_object.AT_ONCE", 64)
+    resize(monkeypatch, texts_at_once=64)
     model = Hashed()
     result = evaluate_model(config, model)
     assert result.folder == tmp_path / "results" / "object"

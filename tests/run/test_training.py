@@ -1,7 +1,5 @@
 """A model that a real trainer trains is scored, logged and kept by the gate."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline import InputError, run_benchmark
-from pipeline.comparison.gate import gate
+from pipeline.comparison import gate_result
 
 MEASURES = ["ndcg@10", "recall(cap=true)@20"]
 
@@ -47,8 +45,13 @@ def test_a_checkpoint_is_the_best_only_if_it_is_shown_to_be_better(
     config: dict[str, Any], made_up: Any, tmp_path: Path, minilm_folder: Path
 ) -> None:
     import torch
-    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+    )
+    from sentence_transformers import (
+        SentenceTransformerTrainingArguments as Arguments,
+    )
     from sentence_transformers.losses import MultipleNegativesRankingLoss
     from transformers import TrainerCallback
 
@@ -97,8 +100,8 @@ def test_a_checkpoint_is_the_best_only_if_it_is_shown_to_be_better(
     # step 4 is shown to be better; 8 is nearly the same, 12 is worse
     assert [row["eval_best_step"] for row in rows] == [0, 4, 4, 4]
     assert rows[1]["eval_over_best"] > 0.1
-    assert gate(callback.results[0], callback.results[4], ["ndcg@10"], 0.0).verdict == "fail"
-    assert gate(callback.results[4], callback.results[8], ["ndcg@10"], 0.0).verdict != "fail"
+    assert gate_result(callback.results[0], callback.results[4], ["ndcg@10"], 0.0).verdict == "fail"
+    assert gate_result(callback.results[4], callback.results[8], ["ndcg@10"], 0.0).verdict != "fail"
     assert callback.best_step == 4
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["checkpoint-4"]
     assert callback.best_checkpoint == str(tmp_path / "out" / "checkpoint-4")

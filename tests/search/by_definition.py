@@ -1,15 +1,13 @@
 """Searches by the definition: every score in float64, rounded to float32, then the contract's order."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.display import silent
-from pipeline.core.records import Array, Float32, Int64, Ranking
-from pipeline.search.scoring import Metric, unit_vectors
+from pipeline.core import Ranking, silent
+from pipeline.search import Metric
+from pipeline.storage import unit_vectors
 
 METRICS: tuple[Metric, ...] = ("inner_product", "cosine", "l2")
 BAR = silent("", None, "").__enter__()
@@ -20,7 +18,7 @@ def ids(n: int) -> pa.ChunkedArray:
     return pa.chunked_array([[str((row * 7919) % 100_003) for row in range(n)]])
 
 
-def vector_scores(rows: Array, queries: Float32, metric: Metric = "inner_product") -> Float32:
+def vector_scores(rows: np.ndarray, queries: np.ndarray, metric: Metric = "inner_product") -> np.ndarray:
     """Scores of all pairs, [queries, rows]."""
     if metric == "cosine":
         rows, queries = unit_vectors(rows), unit_vectors(queries)
@@ -30,7 +28,7 @@ def vector_scores(rows: Array, queries: Float32, metric: Metric = "inner_product
     return (asked @ wide.T).astype(np.float32)
 
 
-def best(scores: Array, k: int, names: pa.ChunkedArray | None = None) -> Ranking:
+def best(scores: np.ndarray, k: int, names: pa.ChunkedArray | None = None) -> Ranking:
     """The best k of [queries, rows]: by score, then by id as a string, both descending."""
     scores = scores.astype(np.float32)
     named = ids(scores.shape[1]) if names is None else names
@@ -40,7 +38,7 @@ def best(scores: Array, k: int, names: pa.ChunkedArray | None = None) -> Ranking
 
 
 def best_documents(
-    scores: Array, bounds: Int64, k: int, how: str, names: pa.ChunkedArray | None = None
+    scores: np.ndarray, bounds: np.ndarray, k: int, how: str, names: pa.ChunkedArray | None = None
 ) -> Ranking:
     """The best k documents by their chunks' scores, [queries, chunks], with the best chunk of each."""
     reduce = {

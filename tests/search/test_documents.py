@@ -1,7 +1,5 @@
 """Documents ranked by their chunks against the definition, which scores every chunk."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Exact search against the definition: ties, any cut of vectors and memory, any product."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator

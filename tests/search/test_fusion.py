@@ -3,8 +3,6 @@
 `tests/parity/test_fusion_parity.py` has every method and normalization.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -13,15 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inside import resize
 
-from pipeline.core.display import silent
-from pipeline.core.errors import InputError
-from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Qrels, Ranking
-from pipeline.metrics.names import parse_measure
-from pipeline.metrics.scoring import compute_measures
-from pipeline.search import fusion
-from pipeline.search.fusion import Fusion, fuse
+from pipeline import InputError
+from pipeline.core import Qrels, Ranking, descending_id_rank, silent
+from pipeline.metrics import compute_measures, parse_measure
+from pipeline.search import NORMALIZATIONS, Fusion, Tuning, folds_of, fuse, tune
 
 IDS = pa.chunked_array([["a", "b", "c", "d"]])
 ID_RANK = descending_id_rank(IDS)
@@ -71,7 +66,7 @@ def test_a_method_by_hand(
 
 def test_equal_scores_a_single_hit_and_no_hit_divide_by_no_zero() -> None:
     alike = ranking({A: 2, B: 2}, {C: 7}, {})
-    for norm in fusion.NORMALIZATIONS:
+    for norm in NORMALIZATIONS:
         found = fused(alike, ranking({B: 1}, {}, {}), method="combsum", normalize=norm)
         assert [set(row) for row in found] == [{A, B}, {C}, set()]
         assert all(math.isfinite(score) for row in found for score in row.values())
@@ -97,18 +92,18 @@ def test_blocks_of_queries_change_nothing(first: list[Any], second: list[Any]) -
     ]
     together = fused(*rankings, method="combmnz")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fusion, "BLOCK_CELLS", 1)
+        resize(patch, fused_cells=1)
         assert fused(*rankings, method="combmnz") == together
 
 
 def test_folds_do_not_depend_on_the_order_of_queries() -> None:
     ids = [f"q{number}" for number in range(11)]
-    folds = fusion.folds_of(pa.chunked_array([ids]), 5)
+    folds = folds_of(pa.chunked_array([ids]), 5)
     assert np.bincount(folds).tolist() == [3, 2, 2, 2, 2]
-    back = fusion.folds_of(pa.chunked_array([ids[::-1]]), 5)
+    back = folds_of(pa.chunked_array([ids[::-1]]), 5)
     assert back[::-1].tolist() == folds.tolist()
     with pytest.raises(InputError, match="two queries"):
-        fusion.folds_of(pa.chunked_array([["q"]]), 5)
+        folds_of(pa.chunked_array([["q"]]), 5)
 
 
 def test_no_query_is_scored_by_weights_that_have_seen_it() -> None:
@@ -121,9 +116,7 @@ def test_no_query_is_scored_by_weights_that_have_seen_it() -> None:
     def tuned(relevant: list[int]) -> list[list[float]]:
         qrels = Qrels(np.arange(4), np.array(relevant), np.ones(4, np.int64))
         with silent("", None, "") as bar:
-            found = fusion.tune(
-                rankings, method, fusion.Tuning(parse_measure("mrr@1"), qrels, folds), ID_RANK, None, bar
-            )
+            found = tune(rankings, method, Tuning(parse_measure("mrr@1"), qrels, folds), ID_RANK, None, bar)
         joined = fuse(rankings, method, found.by_query, ID_RANK)
         assert compute_measures(joined, qrels, 4, [parse_measure("mrr@1")]).shape == (4, 1)
         facts = found.facts()

@@ -1,7 +1,5 @@
 """Sparse search: equal to brute force in float64, with the contract's ties, however the index is cut."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

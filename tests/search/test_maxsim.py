@@ -1,7 +1,5 @@
 """MaxSim against the definition: ties, any cut of vectors and memory."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,22 +1,19 @@
 """Quantized vectors: their search against the definition, and sweeps that encode each text once."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from inside import resize
 from search.by_definition import BAR, best, ids, same
 from workplaces import config, run
 
 from pipeline import run_benchmarks
-from pipeline.run.benchmark import Benchmark
-from pipeline.search import quantized
-from pipeline.search.quantized import QuantizedVectors
-from pipeline.storage.store import Store
-from pipeline.storage.vector_forms import quantize_binary, quantize_int8, unpack_binary
+from pipeline.run import Benchmark
+from pipeline.search import QuantizedVectors, binary_search
+from pipeline.storage import Store, quantize_binary, quantize_int8, unpack_binary
 
 
 @pytest.mark.parametrize(("n", "size", "k"), [(300, 1, 290), (4000, 9, 40), (9000, 6, 1), (700, 16, 9999)])
@@ -25,13 +22,13 @@ def test_bits_are_found_by_their_distance(
     n: int, size: int, k: int, memory_mb: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One byte gives hundreds of ties at the last rank; small blocks and little room, every path."""
-    monkeypatch.setattr(quantized, "BLOCK", 1000)
-    monkeypatch.setattr(quantized, "SPARE", 2)
+    resize(monkeypatch, bits_block=1000)
+    resize(monkeypatch, bits_spare=2)
     generator = np.random.default_rng(size)
     rows, queries = (generator.integers(0, 256, (count, size), np.uint8) for count in (n, 11))
     expected = -np.bitwise_count(queries[:, None] ^ rows[None]).sum(axis=2, dtype=np.int64)
     shards = tuple(np.array_split(rows, 3))
-    found = quantized.binary_search(shards, queries, k, ids(n), BAR, memory_mb)
+    found = binary_search(shards, queries, k, ids(n), BAR, memory_mb)
     assert same(found, best(expected, min(k, n)))
 
 

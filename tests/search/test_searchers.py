@@ -1,7 +1,5 @@
 """Whole benchmarks by every way of searching, also in shards: what is made, reused and measured."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time
@@ -12,14 +10,13 @@ import faiss
 import numpy as np
 import pytest
 import workplaces
+from inside import resize, watch_time_searches
 from workplaces import config
 
 from pipeline import InputError, run_benchmark
-from pipeline.core.display import silent
-from pipeline.core.json_record import StageRow
-from pipeline.core.records import Array
-from pipeline.search import exact, searchers
-from pipeline.storage import vector_shards
+from pipeline.core import silent
+from pipeline.search import overlap, time_searches, total_cost
+from pipeline.storage import check_counts
 
 IVF = ("index.factory='IVF4,Flat'",)
 
@@ -33,7 +30,7 @@ def stored(folder: Path, stage: str) -> list[Path]:
 
 
 def made(metrics: dict[str, Any]) -> list[str]:
-    return [stage["stage"] for stage in metrics["stages"] if StageRow(**stage).outcome == "computed"]
+    return [stage["stage"] for stage in metrics["stages"] if stage["seconds"] and not stage["reused"]]
 
 
 @pytest.mark.parametrize("metric", ["inner_product", "cosine", "l2"])
@@ -99,16 +96,16 @@ SHORT, SHORTER = np.array([[3, 1, -1], [2, -1, -1]]), np.array([[3, -1, -1], [-1
     ],
 )
 def test_overlap_is_the_share_of_exact_hits_found(
-    found: Array, best: Array, cutoff: int, expected: float
+    found: np.ndarray, best: np.ndarray, cutoff: int, expected: float
 ) -> None:
-    assert exact.overlap(found, best, cutoff) == pytest.approx(expected)
+    assert overlap(found, best, cutoff) == pytest.approx(expected)
 
 
 def test_seconds_are_what_the_benchmark_itself_costs(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither its speed's measuring nor the exact search it is compared with: each seems to take an hour."""
-    clock, measure, late, searched = time.perf_counter, searchers.time_searches, [], []
+    clock, late, searched = time.perf_counter, [], []
 
     def progress(label: str, total: int | None, unit: str) -> Any:
         searched.extend([label] if label == "search" else [])
@@ -117,25 +114,19 @@ def test_seconds_are_what_the_benchmark_itself_costs(
             searched.append("over")
         return silent(label, total, unit)
 
-    def measured(*given: Any) -> dict[str, Any]:
-        late.append("measuring")
-        return measure(*given)
-
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600 * len(late))
-    monkeypatch.setattr(searchers, "SECONDS", 0.01)
-    monkeypatch.setattr(searchers, "time_searches", measured)
+    resize(monkeypatch, timed_seconds=0.01)
+    watch_time_searches(monkeypatch, lambda *_: late.append("measuring"))
     metrics = run_benchmark(config(workplace, "search.top_k=60", *IVF), progress=progress).metrics
     assert late == ["measuring", "exact search"]
     assert sum(stage["seconds"] for stage in metrics["stages"]) < 3600
 
 
 def test_every_figure_is_of_queries_that_were_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searchers, "SECONDS", 0.01)
+    resize(monkeypatch, timed_seconds=0.01)
     threads, asked = faiss.omp_get_max_threads(), []
     queries = np.zeros((5, 2), np.float32)
-    figures = searchers.time_searches(
-        lambda batch: asked.append((len(batch), faiss.omp_get_max_threads())), queries, 2
-    )
+    figures = time_searches(lambda batch: asked.append((len(batch), faiss.omp_get_max_threads())), queries, 2)
     assert set(asked) == {(1, threads), (2, threads), (1, 1), (2, 1)}
     assert figures["threads"] == threads == faiss.omp_get_max_threads()
     assert figures["queries_per_second"] > 0 < figures["queries_per_second_one_thread"]
@@ -145,9 +136,9 @@ def test_every_figure_is_of_queries_that_were_searched(monkeypatch: pytest.Monke
 
 def test_a_damaged_count_is_refused_in_one_sentence() -> None:
     with pytest.raises(InputError, match="the index holds 9 vectors, and the collection 10 passages"):
-        vector_shards.check_counts(9, 4, 10, np.ones((1, 4), np.float32))
+        check_counts(9, 4, 10, np.ones((1, 4), np.float32))
     with pytest.raises(InputError, match="vectors have 8 dimensions and the index 4"):
-        vector_shards.check_counts(10, 4, 10, np.ones((1, 8), np.float32))
+        check_counts(10, 4, 10, np.ones((1, 8), np.float32))
 
 
 def hits(folder: Path) -> list[list[str]]:
@@ -181,7 +172,7 @@ def test_shards_asked_one_after_the_other_cost_the_sum() -> None:
         "latency_ms": {"median": 1.0, "p95": 2.0, "p99": 3.0},
     }  # fmt: skip
     second = {**first, "memory_mb": 0.5, "threads": 1, "queries_per_second": 300.0}
-    assert searchers.total_cost([first, second]) == {
+    assert total_cost([first, second]) == {
         "memory_mb": 2.0, "threads": 1, "queries_per_second": 75.0, "queries_per_second_one_thread": 25.0,
         "latency_ms": {"median": 2.0, "p95": 4.0, "p99": 6.0},
     }  # fmt: skip
@@ -197,7 +188,7 @@ def manifest(folder: Path, stage: str) -> dict[str, Any]:
 def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searchers, "SECONDS", 0.01)
+    resize(monkeypatch, timed_seconds=0.01)
     settings = ("index.shards=3", "index.factory=HNSW8")
     metrics = run(workplace, *settings)
     built, asked, before = manifest(workplace, "index"), manifest(workplace, "search"), hits(workplace)

@@ -1,13 +1,9 @@
 """Artifacts: keys, whole files, reuse, damage, two processes at once."""
 
-from __future__ import annotations
-
 import errno
 import json
-import multiprocessing
 import os
 import resource
-import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,12 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.errors import InputError
-from pipeline.storage import locks
-from pipeline.storage.artifacts import LAYOUT, Artifact, Draft, Recipe
-from pipeline.storage.cache import PruneLimits, cache_entries, describe_entries, prune
-from pipeline.storage.hashing import canonical_json, hash_json
-from pipeline.storage.store import Store
+from pipeline import InputError
+from pipeline.storage import (
+    LAYOUT,
+    Artifact,
+    Draft,
+    PruneLimits,
+    Recipe,
+    Store,
+    cache_entries,
+    canonical_json,
+    describe_entries,
+    hash_json,
+    hold,
+    prune,
+)
 
 RECIPE = Recipe("index", {"schema": 1, "factory": "Flat"})
 JSON = st.recursive(
@@ -111,53 +116,17 @@ def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 
-def _killed_at(root: Path, moment: str) -> None:
-    """Build, and die by SIGKILL at the named moment."""
-    names = {"replace": os.replace, "fsync": os.fsync}
-    kind, count = moment.split(":")
-    original, calls = names[kind], 0
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == int(count):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*args, **kwargs)
-
-    setattr(os, kind, counted)
-    Store(root).make(RECIPE, build_two)
-
-
-@pytest.mark.parametrize(
-    "moment", [f"replace:{n}" for n in range(1, 6)] + [f"fsync:{n}" for n in range(1, 11, 3)]
-)
-def test_killed_at_any_write_the_next_run_ends_the_same(tmp_path: Path, moment: str) -> None:
-    reference = make(Store(tmp_path / "undisturbed"))
-    process = multiprocessing.get_context("fork").Process(
-        target=_killed_at, args=(tmp_path / "killed", moment)
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    store = Store(tmp_path / "killed")
-    finished = store.find(RECIPE)
-    assert finished is None or finished.damaged() == []
-    after = make(store)
-    assert after.manifest["files"] == reference.manifest["files"]
-    assert after.damaged() == []
-
-
 def test_whoever_waited_for_a_lock_that_was_removed_holds_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     for _ in range(20):
-        first = locks.hold(path, create=True)
+        first = hold(path, create=True)
         with ThreadPoolExecutor() as pool:
-            waiting = pool.submit(locks.hold, path, create=True)
+            waiting = pool.submit(hold, path, create=True)
             path.unlink()
             first.release()
             second = waiting.result()
         assert path.exists()
-        assert locks.hold(path, wait=False) is None
+        assert hold(path, wait=False) is None
         second.release()
 
 

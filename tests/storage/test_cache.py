@@ -1,9 +1,6 @@
 """`benchmarco cache`: what is listed, found damaged, and pruned, on a real cache of a finished run."""
 
-from __future__ import annotations
-
 import json
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -12,12 +9,11 @@ from typing import Any
 
 import pytest
 import workplaces
-from typer.testing import CliRunner, Result
+from inside import keep_stderr
+from typer.testing import Result
+from workplaces import benchmarco, document
 
-from pipeline.cli import app
-from pipeline.storage.artifacts import Recipe
-from pipeline.storage.cache import PruneLimits, cache_entries, prune
-from pipeline.storage.store import Store
+from pipeline.storage import PruneLimits, Recipe, Store, cache_entries, prune
 
 Cache = Callable[..., Result]
 DAY = 86400
@@ -27,11 +23,9 @@ DAY = 86400
 def cache(workplace: Path) -> Cache:
     """Runs `benchmarco cache ARGUMENTS --cache` on the workplace's cache."""
 
-    def run(*arguments: object) -> Result:
-        listed = ["cache", *map(str, arguments), "--cache", str(workplace / "indexes")]
-        return CliRunner().invoke(app, listed)
-
-    return run
+    return lambda *arguments, **code: benchmarco(
+        "cache", *arguments, "--cache", workplace / "indexes", **code
+    )
 
 
 def run(folder: Path, *settings: str) -> list[str]:
@@ -74,15 +68,13 @@ def test_list_says_what_each_was_made_from_and_what_uses_it(cache: Cache) -> Non
 
 
 def test_verify_finds_damage_and_says_so_with_its_exit_code(cache: Cache, workplace: Path) -> None:
-    good = cache("verify", "--json")
-    assert (good.exit_code, json.loads(good.stdout)["damaged"]) == (0, 0)
+    assert json.loads(cache("verify", "--json").stdout)["damaged"] == 0
     (index,) = (workplace / "indexes/index").iterdir()
     with open(index / "index.faiss", "r+b") as file:
         file.seek(1000)
         file.write(b"X")
-    bad = cache("verify", "--json")
-    assert (bad.exit_code, json.loads(bad.stdout)["damaged"]) == (1, 1)
-    assert "index.faiss" in cache("verify").stdout
+    assert json.loads(cache("verify", "--json", code=1).stdout)["damaged"] == 1
+    assert "index.faiss" in cache("verify", code=1).stdout
 
 
 @pytest.mark.parametrize(
@@ -98,13 +90,12 @@ def test_an_artifact_that_cannot_be_read_is_named_and_the_others_are_looked_at(
     assert [row["stage"] for row in rows if row["state"] == "unreadable"] == ["passages"]
     assert [row["state"] for row in rows].count("whole") == 5
     assert "unreadable" in cache("list").stdout
-    done = cache("verify", "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["damaged"]) == (1, 1)
+    told = json.loads(cache("verify", "--json", code=1).stdout)
+    assert told["damaged"] == 1
     assert [(row["state"], row["files"]) for row in told["artifacts"] if row["files"]] == [
         ("unreadable", ["manifest.json"])
     ]
-    assert cache("prune", "--size", "0B", "--yes").exit_code == 0
+    cache("prune", "--size", "0B", "--yes")
     assert stages(workplace) == ["passages"]
     assert caplog.messages == [f"{folder}: cannot be read, so it is kept"]
 
@@ -113,14 +104,12 @@ def test_an_artifact_that_cannot_be_read_is_named_and_the_others_are_looked_at(
 def test_a_command_says_what_to_do_about_an_artifact_that_cannot_be_read(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it would keep this test's stderr for ever
+    keep_stderr(monkeypatch)
     monkeypatch.chdir(workplace)
     (folder,) = Path("indexes/search").iterdir()
     (folder / "manifest.json").unlink()
     (folder / "manifest.json").mkdir()
-    done = CliRunner().invoke(app, [command, "c.yaml"])
-    assert done.exit_code == 1
-    assert done.stderr == (
+    assert benchmarco(command, "c.yaml", code=1).stderr == (
         f"benchmarco: {folder}/manifest.json: Is a directory; "
         "make it readable, or remove it, or name another folder with --set cache=DIR\n"
     )
@@ -134,9 +123,7 @@ def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Pa
 
     with pytest.raises(KeyboardInterrupt):
         Store(workplace / "indexes").make(Recipe("passages", {"x": 1}), fail)
-    done = cache("verify", "--json")
-    rows = json.loads(done.stdout)["artifacts"]
-    assert done.exit_code == 0
+    rows = json.loads(cache("verify", "--json").stdout)["artifacts"]
     assert [row["key"] for row in rows if row["state"] == "unfinished"] == [Recipe("passages", {"x": 1}).key]
 
 
@@ -202,30 +189,7 @@ def test_a_cache_that_is_not_there_yet_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["cache", *arguments])
-    assert (done.exit_code, done.stdout) == (0, "indexes does not exist yet: nothing is cached\n")
-    assert json.loads(CliRunner().invoke(app, ["cache", *arguments, "--json"]).stdout)["artifacts"] == []
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["list", "--cache", "/dev/null"], "cache /dev/null is a file"),
-        (["prune"], "no option says what to prune"),
-        (["prune", "--unused"], "--unused without a config"),
-        (["prune", "--older-than", "30"], "--older-than 30: not a number with a unit"),
-        (["prune", "--size", "big"], "units B, KB, MB, GB, TB"),
-        (["prune", "--size", "1 PB"], "--size 1 PB"),
-        (["prune", "none.yaml", "--unused"], "config none.yaml: no such file"),
-    ],
-)
-def test_wrong_arguments_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["cache", *arguments])
-    assert done.exit_code == 2
-    assert expected in done.stderr
-    assert done.stdout == ""
+    said = benchmarco("cache", *arguments).stdout
+    assert said == "indexes does not exist yet: nothing is cached\n"
+    assert document("cache", *arguments)["artifacts"] == []
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,5 @@
 """Prepared models are kept once for all caches of a user."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

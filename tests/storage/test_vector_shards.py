@@ -1,7 +1,5 @@
 """Shards of rows: which are missing, how they are read, what is refused."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import InputError
-from pipeline.core.records import Embeddings, Ragged, VectorForm
-from pipeline.storage import ragged_shards, vector_shards
-from pipeline.storage.artifacts import Draft, Recipe
-from pipeline.storage.store import Store
+from pipeline.core import Embeddings, Ragged, VectorForm
+from pipeline.storage import (
+    Draft,
+    Recipe,
+    Store,
+    check_vectors,
+    gather_rows,
+    join_and_order,
+    missing_ranges,
+    read_rows,
+    read_some_rows,
+    save_rows,
+    split_evenly,
+)
 
 
 def name(start: int, stop: int) -> str:
@@ -26,9 +34,9 @@ def name(start: int, stop: int) -> str:
 def test_missing_and_whole_shards_cover_every_row_once(
     rows: int, size: int, other: int, kept: set[int]
 ) -> None:
-    earlier = vector_shards.missing_ranges(rows, other, [])
+    earlier = missing_ranges(rows, other, [])
     whole = [span for number, span in enumerate(earlier) if number in kept]
-    made = vector_shards.missing_ranges(rows, size, [name(*span) for span in whole])
+    made = missing_ranges(rows, size, [name(*span) for span in whole])
     covered = sorted(whole + made)
     assert [row for start, stop in covered for row in range(start, stop)] == list(range(rows))
     assert all(stop - start <= size for start, stop in made)
@@ -44,11 +52,11 @@ def test_missing_and_whole_shards_cover_every_row_once(
 )
 def test_vectors_that_are_unfit_are_refused_by_id(change: float, normalized: bool, said: str) -> None:
     rows = np.eye(3, dtype=np.float32)
-    vector_shards.check_vectors(2 * rows, "abc", normalized=False)
-    vector_shards.check_vectors(rows, "abc", normalized=True)
+    check_vectors(2 * rows, "abc", normalized=False)
+    check_vectors(rows, "abc", normalized=True)
     rows[1, 1] = change
     with pytest.raises(InputError, match=said):
-        vector_shards.check_vectors(rows, "abc", normalized=normalized)
+        check_vectors(rows, "abc", normalized=normalized)
 
 
 SHARDS = st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any)
@@ -66,8 +74,8 @@ def test_rows_are_read_and_picked_across_shards(sizes: list[int], data: st.DataO
     stop = data.draw(st.integers(start, len(rows)))
     some = np.array(sorted(data.draw(st.lists(st.integers(0, len(rows) - 1)))), np.int64)
     read, picked = (
-        vector_shards.read_rows(embeddings, start, stop),
-        vector_shards.gather_rows(embeddings, some),
+        read_rows(embeddings, start, stop),
+        gather_rows(embeddings, some),
     )
     assert read.dtype == picked.dtype == np.float32
     assert (read == rows[start:stop]).all()
@@ -77,9 +85,9 @@ def test_rows_are_read_and_picked_across_shards(sizes: list[int], data: st.DataO
 def test_a_component_too_large_for_fp16_is_refused() -> None:
     rows = np.float32([[1, 2]] * 40 + [[3, 70_000]])
     halves = Embeddings((rows,), VectorForm(halves=True))
-    assert (vector_shards.read_rows(halves, 0, 40) == rows[:40]).all()
+    assert (read_rows(halves, 0, 40) == rows[:40]).all()
     with pytest.raises(InputError, match=r"from row 40 on has a component of 7e\+04"):
-        vector_shards.read_rows(halves, 40, 41)
+        read_rows(halves, 40, 41)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=9), st.data())
@@ -93,15 +101,15 @@ def test_rows_of_any_length_are_picked_by_number_and_joined_in_any_order(
     order = np.array(data.draw(st.permutations(range(len(numbers)))), np.int64)
 
     def build(draft: Draft) -> dict[str, Any]:
-        for start, stop in vector_shards.split_evenly(len(rows), 3):
+        for start, stop in split_evenly(len(rows), 3):
             columns = (np.concatenate(rows[start:stop]),)
-            ragged_shards.save_rows(draft, start, Ragged(np.cumsum(lengths[start:stop]), columns))
+            save_rows(draft, start, Ragged(np.cumsum(lengths[start:stop]), columns))
         return {}
 
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
         artifact = Store(Path(folder)).make(Recipe("passages", {}), build)
-        parts = [ragged_shards.read_some_rows(artifact, part) for part in np.array_split(numbers, 2)]
-        found = ragged_shards.join_and_order(parts, order)
+        parts = [read_some_rows(artifact, part) for part in np.array_split(numbers, 2)]
+        found = join_and_order(parts, order)
     assert [row.tolist() for row in np.split(found.columns[0], found.ends[:-1])] == [
         rows[row].tolist() for row in numbers[order]
     ]

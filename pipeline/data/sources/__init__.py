@@ -9,8 +9,11 @@ from pipeline.config import DataSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.data.sources import catalogue, folders, layouts, positives
+from pipeline.data.sources.repos import Repo
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch
+
+__all__ = ["OPENERS", "Repo", "Source", "open_source"]
 
 
 class Source(Protocol):

@@ -1,1 +1,5 @@
 """Served models: the client that asks a server, and the vectors that it answers with."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -19,7 +19,7 @@ from pipeline.core.display import Bar
 from pipeline.core.records import Float32, JsonObject
 from pipeline.encoders.base import Opener, ScoreSource, importing
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.pairs.scorer import Reranker, check_labels
+from pipeline.encoders.pairs.scorer import Pair, Reranker, check_labels
 from pipeline.models.card import CONFIG_TYPES, max_positions
 from pipeline.models.files import SIZE, find_model
 from pipeline.models.model import Ready
@@ -27,7 +27,7 @@ from pipeline.models.resolution import FindModel, choose_device, computed_in, pa
 from pipeline.models.text_settings import SCORE, read_text_settings
 from pipeline.storage.store import Store
 
-__all__ = ["OPENERS", "LocalReranker", "Reranker", "Scorer", "Usage", "open_source", "resolve"]
+__all__ = ["OPENERS", "LocalReranker", "Pair", "Reranker", "Scorer", "Usage", "open_source", "resolve"]
 
 
 class Scorer(Protocol):

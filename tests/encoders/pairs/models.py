@@ -1,7 +1,5 @@
 """Tiny rerankers with random weights, in the layout of the hub's repositories."""
 
-from __future__ import annotations
-
 import runpy
 import shutil
 from collections.abc import Callable, Sequence

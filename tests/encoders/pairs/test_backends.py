@@ -1,7 +1,5 @@
 """Backends of rerankers: scores that depend on nothing but the pair, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -11,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.config import RERANKERS
-from pipeline.core.errors import InputError
-from pipeline.core.records import Float32
-from pipeline.encoders import choice
+from pipeline import InputError
+from pipeline.config import RERANKERS, as_config
 from pipeline.encoders import pairs as rerankers
-from pipeline.encoders.pairs.scorer import Pair
+from pipeline.encoders.pairs import Pair
+from pipeline.retrievers import Identities
 
-Scores = Callable[..., Float32]
+Scores = Callable[..., np.ndarray]
 Kind = Callable[[str], Path]
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
@@ -39,8 +36,9 @@ def test_no_pair_s_score_depends_on_its_company(
 
 def test_auto_takes_flag_for_models_that_the_others_do_not_run(reranker: Kind) -> None:
     given = {"name": str(reranker("gemma")), "query_instruction": "Q: ", "batch_size": 3}
-    taken = choice.take(RERANKERS.make(backend="auto", **given), rerankers.resolve)
-    assert taken.model_dump() == RERANKERS.make(backend="flag", **given).model_dump()
+    sections = {"data": {"source": "sample"}, "model": {"backend": "bm25"}}
+    taken = Identities().settle(as_config({"name": "t", **sections, "rerank": given}))
+    assert taken.rerank.model_dump() == RERANKERS.make(backend="flag", **given).model_dump()
 
 
 def test_instructions_and_the_prompt_change_scores(

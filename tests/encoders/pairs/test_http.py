@@ -1,7 +1,5 @@
 """Rerankers behind an address, against a server on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +8,10 @@ import numpy as np
 import pytest
 import workplaces
 
+from pipeline import InputError
 from pipeline.config import RERANKERS
-from pipeline.core.display import silent
-from pipeline.core.errors import InputError
-from pipeline.encoders import pairs
-from pipeline.encoders.batching import Usage
+from pipeline.core import silent
+from pipeline.encoders import Usage, pairs
 
 MODEL = "all-minilm-l6-v2"
 Score = Callable[..., Any]

@@ -1,7 +1,5 @@
 """The page in Chromium, on a desktop and on a phone: it opens, sorts, answers, and asks nobody."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ import workplaces
 from workplaces import change_json
 
 from pipeline import compare
-from pipeline.report.page.render import write_page
+from pipeline.report.page import write_page
 
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 LONG = [f"a-model-with-a-name-as-long-as-a-sweep-makes-it-{'and-on-' * 5}IVF256-{n}" for n in range(12)]

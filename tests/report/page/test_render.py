@@ -1,7 +1,5 @@
 """The page as a file: what it holds, that what others wrote stays text, and why a query failed."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html
@@ -16,18 +14,25 @@ from typing import Any
 import numpy as np
 import pytest
 import workplaces
+from inside import resize
 from report.tree import tree
 from workplaces import change_json
 
 from pipeline import compare, run_benchmark
-from pipeline.report.page import queries
-from pipeline.report.page.plots import Curve, SpeedPoint, draw_curves, draw_speeds, result_style
-from pipeline.report.page.queries import Hit, explain_query, read_query_data, select_queries
-from pipeline.report.page.render import facts, render_page
-from pipeline.results.folder import read_result
-from pipeline.results.records import Metrics
-from pipeline.results.suite_folder import SavedSuite
-from pipeline.results.tables import section_tables
+from pipeline.report.page import (
+    Curve,
+    Hit,
+    SpeedPoint,
+    draw_curves,
+    draw_speeds,
+    explain_query,
+    facts,
+    read_query_data,
+    render_page,
+    result_style,
+    select_queries,
+)
+from pipeline.results import Metrics, SavedSuite, read_result, section_tables
 
 
 def scripts(page: str) -> list[str]:
@@ -122,8 +127,8 @@ def test_few_queries_have_their_passages_and_these_are_cut(
     folders: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that a page of ten results of 7,000 queries has some megabytes."""
-    monkeypatch.setattr(queries, "RANKINGS", 6)
-    monkeypatch.setattr(queries, "PASSAGE_LENGTH", 30)
+    resize(monkeypatch, page_rankings=6)
+    resize(monkeypatch, page_passage=30)
     data = shown(render_page(compare(folders)))
     assert (len(data["values"]), len(data["ids"])) == (3, 114)
     assert [len(told) for told in data["details"].values()] == [3, 3]

@@ -1,0 +1,141 @@
+"""The one place of the tests that knows modules inside packages: sizes made small, and other machines."""
+
+import importlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants
+
+from pipeline.core import Texts
+
+REMOVED = importlib.import_module("pipeline.core.removed")
+"""Settings, commands and options of earlier releases, and what to use instead of each."""
+SIZES = {
+    "answer_bytes": "encoders.http.client.ANSWER_BYTES",
+    "bits_block": "search.quantized.BLOCK",
+    "bits_spare": "search.quantized.SPARE",
+    "drawn": "metrics.resampling.MOST_DRAWN",
+    "faiss_rows": "search.faiss_index.CHUNK",
+    "fused_cells": "search.fusion.BLOCK_CELLS",
+    "hashed_bytes": "storage.hashing.BLOCK",
+    "log_seconds": "cli.terminal.LOG_SECONDS",
+    "page_passage": "report.page.queries.PASSAGE_LENGTH",
+    "page_rankings": "report.page.queries.RANKINGS",
+    "permutations": "metrics.resampling.PERMUTATIONS",
+    "resamples": "metrics.resampling.RESAMPLES",
+    "run_lines": "formats.runs.BLOCK_LINES",
+    "same_as_texts": "retrievers.parity.SAMPLE",
+    "shard_pairs": "retrievers.pair_scores.SHARD_PAIRS",
+    "shipped_bytes": "engines.worker.CHUNK",
+    "swaps": "metrics.resampling.BLOCK_SWAPS",
+    "text_bytes": "formats.columns.BLOCK_BYTES",
+    "texts_at_once": "run.model_object.AT_ONCE",
+    "timed_seconds": "search.searchers.SECONDS",
+    "tokenized_texts": "encoders.batching.CHUNK",
+    "tokenized_window": "encoders.batching.WINDOW",
+}
+"""Sizes of blocks and samples: small ones make little data cross the borders of many blocks."""
+
+
+def resize(patch: pytest.MonkeyPatch, **sizes: object) -> None:
+    """Change sizes, by their names in `SIZES`."""
+    for name, size in sizes.items():
+        patch.setattr(f"pipeline.{SIZES[name]}", size)
+
+
+def pretend(
+    patch: pytest.MonkeyPatch,
+    *,
+    vnni: bool | None = None,
+    amx: bool | None = None,
+    gpus: tuple[str, ...] | None = None,
+    lacks: str | None = None,
+    no_version: tuple[str, ...] | None = None,
+) -> None:
+    """Pretend another machine: its processor, its GPUs, a package and versions of packages that it lacks."""
+    for name, found in (("has_vnni", vnni), ("has_amx", amx), ("gpus", gpus)):
+        if found is not None:
+            patch.setattr(f"pipeline.core.machine.{name}", lambda found=found: found)
+    if lacks is not None:
+        for module in ("core.installation", "encoders.choice"):
+            patch.setattr(f"pipeline.{module}.is_installed", lambda package: package != lacks)
+    if no_version is not None:
+        found = "pipeline.core.installation.installed_version"
+        patch.setattr(found, lambda name: None if name in no_version else "1")
+
+
+def leave_the_checkout(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Pretend an installation of the wheel: beside it is no script that sets up extras."""
+    patch.setattr("pipeline.core.installation._SETUP", folder / "setup")
+
+
+def say_again() -> None:
+    """Have what is said of a choice once for a process said again."""
+    importlib.import_module("pipeline.encoders.choice")._point_to_fp32.cache_clear()
+
+
+def be_no_node(patch: pytest.MonkeyPatch) -> None:
+    """Have no worker on this machine, as far as the one that began the work can tell."""
+    patch.setattr("pipeline.engines.cluster.node_id", lambda: "no worker's")
+
+
+def convert_by(patch: pytest.MonkeyPatch, subprocess: object) -> None:
+    """Convert models in processes that another module than `subprocess` starts."""
+    patch.setattr("pipeline.encoders.conversion.subprocess", subprocess)
+
+
+def import_all() -> None:
+    """Import what commands import late."""
+    for module in ("encoders.conversion", "encoders.openvino", "retrievers.dense", "search.exact"):
+        importlib.import_module(f"pipeline.{module}")
+    importlib.import_module("pipeline.core.installation").import_openvino()
+
+
+def calibration_texts(texts: Texts) -> list[str]:
+    """The texts that an int8 model is calibrated on."""
+    found: list[str] = importlib.import_module("pipeline.encoders.openvino").calibration_texts(texts)
+    return found
+
+
+def watch(patch: pytest.MonkeyPatch, name: str, before: Callable[..., object]) -> None:
+    """Have a function of a module called with its arguments before another one of it is."""
+    module, _, function = f"pipeline.{name}".rpartition(".")
+    original = getattr(importlib.import_module(module), function)
+
+    def watched(*arguments: Any) -> Any:
+        before(*arguments)
+        return original(*arguments)
+
+    patch.setattr(f"{module}.{function}", watched)
+
+
+def files_hashed(patch: pytest.MonkeyPatch) -> list[str]:
+    """The names of files of collections, each as it is hashed."""
+    names: list[str] = []
+    watch(patch, "data.sources.folders.hash_user_file", lambda path: names.append(path.name))
+    return names
+
+
+def watch_time_searches(patch: pytest.MonkeyPatch, before: Callable[..., object]) -> None:
+    """Call a function before the speed of an index is measured."""
+    watch(patch, "search.searchers.time_searches", before)
+
+
+def watch_trials(patch: pytest.MonkeyPatch, clock: object, before: Callable[..., object]) -> None:
+    """Call a function before another setting is tried for a published value, by another clock."""
+    watch(patch, "run.causes.run_each", before)
+    for module in ("causes", "verification"):
+        patch.setattr(f"pipeline.run.{module}.time", clock, raising=False)
+
+
+def be_offline(patch: pytest.MonkeyPatch, offline: bool = True) -> None:
+    """Have the hub's client use only files that it has."""
+    patch.setattr(constants, "HF_HUB_OFFLINE", offline)
+
+
+def keep_stderr(patch: pytest.MonkeyPatch) -> None:
+    """Have no command set up logging, which would hold the stderr of its test for ever."""
+    patch.setattr(logging, "basicConfig", lambda **_: None)
