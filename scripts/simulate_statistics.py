@@ -593,13 +593,25 @@ DISCOUNTS = {"precision@10": np.full(TOP, 1 / TOP), "dcg@10": 1 / np.log2(np.ara
 class Apart(NamedTuple):
     """What two systems found, of each query: float64 [queries, 2 · TOP] each, 0 where there is no passage.
 
-    `worth` is what a relevant passage adds to the difference, `relevance` from 0 to 1 what people say;
-    `pooled`, float64 [queries], counts the passages in the top ranks of either.
+    `worth` is what a relevant passage adds to the difference; `grades` are people's, as shares of the highest
+    grade; `enough` is the share from which a passage is relevant (0: the grade itself counts); `steps` is the
+    number of grades above the lowest; `pooled`, float64 [queries], counts the passages in either's top ranks.
     """
 
     worth: Float64
-    relevance: Float64
+    grades: Float64
     pooled: Float64
+    enough: float = 0
+    steps: int = 1
+
+    def relevance(self, grades: Float64) -> Float64:
+        """From 0 to 1, float64 of the same shape."""
+        return (grades >= self.enough).astype(np.float64) if self.enough else grades
+
+    def drawn(self, queries: int) -> Apart:
+        """Queries drawn with replacement."""
+        rows = random.integers(0, len(self.worth), queries)
+        return self._replace(worth=self.worth[rows], grades=self.grades[rows], pooled=self.pooled[rows])
 
 
 def _generated(discounts: Float64) -> Apart:
@@ -612,22 +624,22 @@ def _generated(discounts: Float64) -> Apart:
     return Apart(worth, relevance, 2 * TOP - (worth[:, TOP:] == 0).sum(axis=1))
 
 
-def _found(qrels: str, runs: Sequence[str], discounts: Float64) -> list[Apart]:
-    """Every two runs of a collection; a passage of half the highest grade or more is relevant."""
+def _found(qrels: str, runs: Sequence[str], measure: str) -> list[Apart]:
+    """Every two runs of a collection; for precision, half the highest grade or more is relevant."""
     judgments, read = read_qrels(qrels), [_top(run) for run in runs]
     passages, queries = judgments.passage_ids.to_pylist(), judgments.query_ids.to_pylist()
-    enough = max(1, (int(judgments.grades.max()) + 1) // 2)
-    relevant = {
-        (queries[q], passages[p])
+    highest = int(judgments.grades.max())
+    enough = max(1, (highest + 1) // 2) / highest if measure.startswith("precision") else 0
+    graded = {
+        (queries[q], passages[p]): max(float(grade), 0) / highest
         for q, p, grade in zip(judgments.queries, judgments.passages, judgments.grades, strict=True)
-        if grade >= enough
     }
+    discounts = DISCOUNTS[measure]
     discounts = discounts / discounts.sum()
     pairs = []
     for one, other in combinations(read, 2):
-        made = Apart(
-            np.zeros((len(queries), 2 * TOP)), np.zeros((len(queries), 2 * TOP)), np.zeros(len(queries))
-        )
+        empty = np.zeros((len(queries), 2 * TOP))
+        made = Apart(empty, empty.copy(), np.zeros(len(queries)), enough, highest)
         for row, query in enumerate(queries):
             added: dict[str, float] = {}
             for sign, top in ((1, one.get(query, [])), (-1, other.get(query, []))):
@@ -636,7 +648,7 @@ def _found(qrels: str, runs: Sequence[str], discounts: Float64) -> list[Apart]:
             made.pooled[row] = len(added)
             for cell, (passage, worth) in enumerate(added.items()):
                 made.worth[row, cell] = worth if abs(worth) > 1e-12 else 0
-                made.relevance[row, cell] = (query, passage) in relevant
+                made.grades[row, cell] = graded.get((query, passage), 0)
         pairs.append(made)
     return pairs
 
@@ -653,15 +665,18 @@ def _top(path: str) -> dict[str, list[str]]:
     }
 
 
-def _judged(judge: str, worth: Float64, relevance: Float64) -> Float64:
-    """float64 of the same shape: what a judge says instead of people."""
-    there = worth != 0
+def _judged(judge: str, pair: Apart) -> Float64:
+    """The relevance by a judge instead of people, float64 [queries, 2 · TOP]."""
+    worth, grades = pair.worth, pair.grades
+    relevance, there = pair.relevance(grades), worth != 0
     if judge == "perfect":
         return relevance
-    if judge == "noisy, kappa 0.5":  # half of the labels are drawn from all labels
+    if judge == RANDOM_ERRORS:  # half of the labels are drawn from all labels
         return np.where(
             random.random(worth.shape) < 0.5, relevance, random.choice(relevance[there], worth.shape)
         )
+    if judge == ONE_GRADE_OFF:
+        return pair.relevance(_one_grade_off(grades, there, pair.steps))
     if judge == "coin":
         return (random.random(worth.shape) < 0.5).astype(np.float64)
     if judge == "all relevant":
@@ -672,7 +687,28 @@ def _judged(judge: str, worth: Float64, relevance: Float64) -> Float64:
     return np.where(turned, worth < 0, relevance)
 
 
-JUDGES = ("perfect", "noisy, kappa 0.5", "coin", "all relevant", "in love with A", "right on 95%, else for B")
+def _one_grade_off(grades: Float64, there: BoolArray, steps: int) -> Float64:
+    """Labels of which so many are the next higher or lower grade that kappa is 0.5."""
+    level = np.rint(grades * steps).astype(np.int64)
+    moved = level + random.choice([-1, 1], level.shape)
+    moved = np.where((moved < 0) | (moved > steps), 2 * level - moved, moved)
+    of_people, off = (np.bincount(each[there], minlength=steps + 1) / there.sum() for each in (level, moved))
+    # If a share p is moved, 1 - p agree; by chance a - p (a - b) do. p is where that makes kappa 0.5.
+    a, b = of_people @ of_people, of_people @ off
+    share = (1 - a) / (2 - a + b)
+    return np.where(random.random(level.shape) < share, moved, level) / steps
+
+
+RANDOM_ERRORS, ONE_GRADE_OFF = "kappa 0.5, random errors", "kappa 0.5, off by one grade"
+JUDGES = (
+    "perfect",
+    ONE_GRADE_OFF,
+    RANDOM_ERRORS,
+    "coin",
+    "all relevant",
+    "in love with A",
+    "right on 95%, else for B",
+)
 
 
 def simulate_judge(samples: int) -> None:
@@ -680,13 +716,14 @@ def simulate_judge(samples: int) -> None:
     sources = {"generated": {name: [_generated(discounts)] for name, discounts in DISCOUNTS.items()}}
     for qrels, *runs in rows_of:
         name = Path(qrels).parents[1].name
-        sources[name] = {measure: _found(qrels, runs, discounts) for measure, discounts in DISCOUNTS.items()}
+        sources[name] = {measure: _found(qrels, runs, measure) for measure in DISCOUNTS}
     print("| passages | judge | " + " | ".join(f"{n} labelled" for n in LABELLED) + " | at best |")
     print("|---|---|" + "---:|" * (len(LABELLED) + 1))
     judged = [
         (name, judge, [pair for pairs in source.values() for pair in pairs])
         for name, source in sources.items()
         for judge in JUDGES
+        if judge != ONE_GRADE_OFF or next(iter(source.values()))[0].steps > 1
     ]
     for name, judge, pairs in judged:
         cells = []
@@ -712,28 +749,34 @@ def simulate_judge(samples: int) -> None:
             cells += [_percent(after > 0), median]
         print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
     print(
-        "\n| passages | measure | passages of a query | that can change the difference | saved "
-        "| in random order, until certain | most important first | saved | by who knows the answers |"
+        "\n| passages | measure | pairs pooled | that can change the difference "
+        "| until certain, in random order | most important first | saved of the pool | of random order "
+        "| at best |"
     )
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, source in sources.items():
         for measure, pairs in source.items():
-            pooled = np.mean([pair.pooled.mean() for pair in pairs])
-            listed = np.mean([(pair.worth != 0).sum(axis=1).mean() for pair in pairs])
-            needed = [_until_certain(pair, 40) for pair in pairs for _ in range(max(samples // 200, 1))]
-            by_chance, by_worth, knowing = np.array(needed).sum(axis=0)
-            cells = [f"{pooled:.1f}", f"{listed:.1f}", _percent(np.array([1 - listed / pooled]))]
-            cells += [f"{each / len(needed):.0f}" for each in (by_chance, by_worth)]
-            cells += [_percent(np.array([1 - each / by_chance])) for each in (by_worth, knowing)]
+            n = 40
+            pooled, listed = (
+                n * np.mean([each.mean() for each in counts])
+                for counts in (
+                    [pair.pooled for pair in pairs],
+                    [(pair.worth != 0).sum(axis=1) for pair in pairs],
+                )
+            )
+            needed = [_until_certain(pair, n) for pair in pairs for _ in range(max(samples // 200, 1))]
+            by_chance, by_worth, knowing = np.mean(needed, axis=0)
+            cells = [f"{each:.0f}" for each in (pooled, listed, by_chance, by_worth)]
+            saved = (1 - by_worth / pooled, 1 - by_worth / by_chance, 1 - knowing / by_chance)
+            cells += [_percent(np.array([share])) for share in saved]
             print(f"| {name} | {measure} | {' | '.join(cells)} |", flush=True)
 
 
 def _logged(pair: Apart, judge: str) -> tuple[Float64, Float64]:
     """Differences of all logged queries by people and by a judge, float64 [LOGGED] each."""
-    rows = random.integers(0, len(pair.worth), LOGGED)
-    worth, relevance = pair.worth[rows], pair.relevance[rows]
-    judged = _judged(judge, worth, relevance)
-    return (worth * relevance).sum(axis=1), (worth * judged).sum(axis=1)
+    logged = pair.drawn(LOGGED)
+    people, judged = logged.relevance(logged.grades), _judged(judge, logged)
+    return (logged.worth * people).sum(axis=1), (logged.worth * judged).sum(axis=1)
 
 
 def _best_width(human: Float64, judged: Float64) -> float:
@@ -776,10 +819,10 @@ def _until_certain(pair: Apart, n: int) -> tuple[int, int, int]:
 
     The last number is the fewest that any order can need: those that move the winner's bound most come first.
     """
-    rows = random.integers(0, len(pair.worth), n)
-    worth, relevance = pair.worth[rows].ravel(), pair.relevance[rows].ravel()
+    drawn = pair.drawn(n)
+    worth, relevance = drawn.worth.ravel(), drawn.relevance(drawn.grades).ravel()
     cells = np.flatnonzero(worth)
-    shared = int(pair.pooled[rows].sum()) - len(cells)  # which say nothing
+    shared = int(drawn.pooled.sum()) - len(cells)  # which say nothing
     by_chance = random.permutation(np.concatenate([cells, np.full(shared, -1)]))
     by_worth = cells[np.argsort(-np.abs(worth[cells]), kind="stable")]
     winner = np.sign((worth * relevance).sum())
