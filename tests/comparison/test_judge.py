@@ -1,7 +1,9 @@
 """A judge over a chat server: what it is asked, which answers count, what is decided with people's labels."""
 
+import gzip
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -15,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from comparison.made import read_table, write_table
+from comparison.made import config, read_table, write_table
 from workplaces import benchmarco, document, on_one_line
 
+from pipeline import run_benchmark
 from pipeline.comparison import open_rankings, read_labels
 from pipeline.encoders.http import read_grade
 from pipeline.metrics import agreement, sharpen
@@ -199,6 +202,48 @@ def test_people_and_judge_decide_together(
     for text in ("judge's alone", "people's alone", "people's and judge's", "kappa 0.", "favoured by"):
         assert text in done.stdout
         assert text.replace("'", "&#x27;") in page.read_text(encoding="utf-8")
+
+
+def test_on_ms_marco_people_and_a_judge_that_errs_find_the_difference_of_all_judgments(
+    dl19: Path, server: ChatServer, tmp_path: Path
+) -> None:
+    """People's judgments of 25 queries, and a judge a third of whose grades are drawn at random."""
+    texts = {}
+    for name, opened in (("corpus.jsonl.gz", gzip.open), ("queries.jsonl", open)):
+        with opened(dl19 / name, "rt", encoding="utf-8") as file:
+            texts |= {row["_id"]: " ".join(row["text"].split()) for row in map(json.loads, file)}
+    rows = read_table(dl19 / "qrels" / "test.tsv")
+    qrels = {(row["query-id"], row["corpus-id"]): int(row["score"]) for row in rows}
+    grades = {(texts[query], texts[passage]): grade for (query, passage), grade in qrels.items()}
+
+    def say(query: str, passage: str) -> str:
+        passage = " ".join(passage.split())
+        drawn = random.Random(query + passage)
+        return str(drawn.randrange(4) if drawn.random() < 1 / 3 else grades.get((query, passage), 0))
+
+    server.say = say
+    sections = {
+        "data": {"source": "beir", "path": str(dl19)}, "evaluate": {"measures": ["precision@10"]},
+        "judge": {"url": server.url, "model": "gpt-x"},
+    }  # fmt: skip
+    made = [
+        config(tmp_path, name, model={"backend": "bm25", "k1": k1, "b": 0.9 - k1}, **sections)
+        for name, k1 in (("long", 0.1), ("usual", 0.9))
+    ]
+    long, usual = (run_benchmark(each) for each in made)
+    given, pool, page = (tmp_path / name for name in ("usual.yaml", "pool.tsv", "page.html"))
+    given.write_text(json.dumps(made[1]), encoding="utf-8")
+    asked = drawn_pool([long.folder, usual.folder], pool, "P@10", 25)
+    write_table(pool, [row | {"grade": qrels.get((row["query_id"], row["passage_id"]), 0)} for row in asked])
+    command = ["judge", str(given), str(long.folder), str(usual.folder)]
+    found = judged(command, "--labels", pool, "--html", page)
+    assert found["labelled"] == 25 < found["queries"] == 43
+    truth = long.record.metrics["precision@10"] - usual.record.metrics["precision@10"]
+    assert found["ci_low"] < truth < found["ci_high"]
+    alone = found["without_judge"]
+    assert found["ci_high"] - found["ci_low"] < alone["ci_high"] - alone["ci_low"]
+    assert 0.3 < found["kappa"] < 0.8
+    assert "people&#x27;s and judge&#x27;s" in page.read_text(encoding="utf-8")
 
 
 def test_agreement_counts_pairs_by_grade_with_intervals_over_queries() -> None:

@@ -277,6 +277,18 @@ def test_each_planted_cause_is_named_first(configure: Configure) -> None:
         assert abs(cell.why[0].difference) <= cell.tolerance
 
 
+def test_a_planted_cause_of_a_dense_model_is_named_first(bge_folder: Path, configure: Configure) -> None:
+    """A change of queries alone, and one that encodes passages again."""
+    model = {"name": str(bge_folder), "backend": "native"}
+    for planted in ({"query_instruction": "query: "}, {"pooling": "mean"}):
+        theirs = score(configure(name="theirs", model=model | planted))
+        result = run_benchmark(configure({"measure": "ndcg@10", "value": theirs, "digits": 6}, model=model))
+        (cell,) = verify([result.folder], why=True, minutes=60).cells
+        assert cell.why
+        ((name, value),) = planted.items()
+        assert (cell.why[0].change, cell.why[0].got) == (f'model.{name} "{value}"', theirs)
+
+
 @pytest.fixture
 def suite(tmp_path: Path, configure: Configure) -> dict[str, Any]:
     """BM25 on two collections: the sample, and four passages; each with a published score."""
