@@ -28,9 +28,9 @@ relative to its folder; `cache`, `output` and paths in `--set` are relative to t
 `benchmarco schema` prints all settings as JSON Schema.
 
 In parentheses: the default, then the other values. *Recomputes* names the stages that a change recomputes,
-with all that depend on them; settings without it change no result. If `data` changes but not its passages,
-their vectors are reused. Settings of another source or backend are refused, unless they have their
-default value.
+with all that depend on them; settings without this note change no result. If `data` changes but not its
+passages, their vectors are reused. Settings of another source or backend are refused, unless they have
+their default value.
 """
 PAGES = {
     "data": "[Collections](data.md)",
@@ -99,7 +99,7 @@ def page() -> str:
             classes = {kind: kinds[kind] for kind in kinds} if kinds else {"": model}
             about = f"{first_line(model)} See {PAGES[name]}." if name in PAGES else first_line(model)
             parts += [f"\n## `{name}`\n{about}\n", *lists(name, classes, kinds)]
-    parts += ["\n## Servers\nFor `http` in `model` and `rerank`; the first five for `judge` too.\n"]
+    parts += ["\n## Servers\nOf `model` and `rerank` with `http`, as `model.timeout`; the first five also of `judge`.\n"]
     return HEAD + "".join(parts) + items({key: row(key, {"": SERVERS[key]}) for key in SERVERS})
 
 

@@ -105,7 +105,7 @@ class Config(Section):
     evaluate: EvaluateConfig = setting(EvaluateConfig(), "the measures", shapes="")
     expected: tuple[ExpectedScore, ...] = setting(
         (),
-        "published scores, each {measure, value, source, tolerance, digits}; see docs/verify.md",
+        "published scores to compare with, each {measure, value, source, tolerance, digits}",
         shapes="",
         strict=False,
     )
