@@ -99,7 +99,8 @@ def page() -> str:
             classes = {kind: kinds[kind] for kind in kinds} if kinds else {"": model}
             about = f"{first_line(model)} See {PAGES[name]}." if name in PAGES else first_line(model)
             parts += [f"\n## `{name}`\n{about}\n", *lists(name, classes, kinds)]
-    parts += ["\n## Servers\nOf `model` and `rerank` with `http`, as `model.timeout`; the first five also of `judge`.\n"]
+    parts += ["\n## Servers\nFor `http` in `model`, as `model.timeout`, and in `rerank`; "]
+    parts += ["the first five for `judge` too.\n"]
     return HEAD + "".join(parts) + items({key: row(key, {"": SERVERS[key]}) for key in SERVERS})
 
 
