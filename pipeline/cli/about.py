@@ -190,19 +190,25 @@ def example() -> None:
 
 
 Folder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
+Results = Annotated[
+    Path,
+    typer.Option("--results", metavar="DIR", help="Folder of results: names those that use each artifact."),
+]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
-def list_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
-    """List artifacts: size, age, inputs, what uses each."""
+def list_artifacts(
+    folder: Folder = Path("indexes"), results: Results = Path("results"), as_json: Json = False
+) -> None:
+    """List artifacts: their size, their age, and the results that use each."""
     from pipeline.storage import cache as stored
 
-    rows = stored.describe_entries(folder)
+    rows = stored.add_results(stored.describe_entries(folder), results)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
     elif folder.exists():
-        show(cache_table(str(folder), rows))
+        show(cache_table(str(folder), rows, str(results)))
     else:
         _say_empty(folder)
 
@@ -242,6 +248,7 @@ def prune(
         bool, typer.Option("--yes", help="Remove the artifacts, instead of only listing them.")
     ] = False,
     folder: Folder = Path("indexes"),
+    results: Results = Path("results"),
     as_json: Json = False,
 ) -> None:
     """List artifacts to remove, and with --yes remove them. What a running process uses is kept.
@@ -250,7 +257,7 @@ def prune(
     """
     from pipeline.config import of_each_collection
     from pipeline.run.benchmark import Session
-    from pipeline.storage.cache import PruneLimits, prune
+    from pipeline.storage.cache import PruneLimits, add_results, prune
 
     if (unused and not configs) or not (unused or older_than or size):
         raise InputError(
@@ -265,11 +272,11 @@ def prune(
     limits = PruneLimits(
         unused, parse_age(older_than) if older_than else None, parse_size(size) if size else None
     )
-    rows = prune(folder, recipes, limits, dry=not yes)
+    rows = add_results(prune(folder, recipes, limits, dry=not yes), results)
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
     elif rows:
-        show(prune_table(str(folder), rows, dry=not yes))
+        show(prune_table(str(folder), rows, not yes, str(results)))
     elif not folder.exists():
         _say_empty(folder)
     else:

@@ -19,6 +19,11 @@ WIDE = 140
 """A terminal of fewer characters shows less of each artifact in a cache."""
 SIZE = Column("size", "right")
 _SIZES = [Column(name, "right", "never") for name in ("collections", "passages", "queries")]
+KEY = Column("key", wrap="never")
+USERS = Column("results")
+MOST_USERS = 3
+"""Results that the row of an artifact names."""
+RESULTS = "results: those in {}/ that use the artifact; --results DIR names another folder."
 STATES = {"whole": "complete", "in the making": "in progress"}
 """States of an artifact whose names in JSON differ from those that people read."""
 
@@ -128,24 +133,24 @@ def _number(value: int | None) -> str:
     return "" if value is None else Cell(f"{value:,}", value)
 
 
-def cache_table(folder: str, rows: Sequence[Facts]) -> Table:
+def cache_table(folder: str, rows: Sequence[Facts], results: str) -> Table:
     """An artifact a row, from `pipeline.storage.cache.describe_entries`."""
-    columns = [Column("stage"), Column("key"), Column("state"), SIZE, Column("last used")]
-    columns += [Column(name, from_width=WIDE) for name in ("created", "inputs", "used by")]
+    columns = [Column("stage"), KEY, USERS, Column("state"), SIZE, Column("last used")]
+    columns += [Column("created", from_width=WIDE)]
     cells = [
         (
             row["stage"],
             row["key"][:12],
+            _users(row),
             _state(row),
             figure(row["bytes"], "bytes"),
             _minute(row["used_at"]),
             _minute(row["made_at"]),
-            _short(row["made_from"]),
-            _short(row["used_by"]),
         )
         for row in rows
     ]
-    return Table(f"{folder}: {counted(len(rows), 'artifact')}, {_total(rows)}", columns, cells)
+    title = f"{folder}: {counted(len(rows), 'artifact')}, {_total(rows)}"
+    return Table(title, columns, cells, [RESULTS.format(results)])
 
 
 def verify_table(folder: str, rows: Sequence[Facts]) -> Table:
@@ -159,13 +164,17 @@ def verify_table(folder: str, rows: Sequence[Facts]) -> Table:
     return Table(f"{folder}: {counted(len(rows), 'artifact')}, {damaged:,} damaged", columns, cells)
 
 
-def prune_table(folder: str, rows: Sequence[Facts], dry: bool) -> Table:
+def prune_table(folder: str, rows: Sequence[Facts], dry: bool, results: str) -> Table:
     """A pruned artifact a row, and why it can go."""
     done = "would remove" if dry else "removed"
     title = f"{folder}: {done} {counted(len(rows), 'artifact')}, {_total(rows)}"
-    columns = [Column("stage"), SIZE, Column("reason"), Column("key")]
-    cells = [(row["stage"], figure(row["bytes"], "bytes"), row["why"], row["key"]) for row in rows]
-    return Table(title + ("; --yes removes them" if dry else ""), columns, cells)
+    columns = [Column("stage"), KEY, USERS, SIZE, Column("reason")]
+    cells = [
+        (row["stage"], row["key"][:12], _users(row), figure(row["bytes"], "bytes"), row["why"])
+        for row in rows
+    ]
+    title += "; --yes removes them" if dry else ""
+    return Table(title, columns, cells, [RESULTS.format(results)])
 
 
 def _state(row: Facts) -> str:
@@ -180,9 +189,12 @@ def _minute(instant: str | None) -> str:
     return (instant or "")[:16].replace("T", " ")
 
 
-def _short(names: Iterable[str]) -> str:
-    """Artifacts by stage and the start of their keys, one a line."""
-    return "\n".join(f"{name.partition('/')[0]} {name.partition('/')[2][:12]}" for name in names)
+def _users(row: Facts) -> str:
+    """The results that use an artifact, one a line."""
+    names = row["results"]
+    return "\n".join(
+        [*names[:MOST_USERS], *([f"and {more:,} more"] if (more := len(names) - MOST_USERS) > 0 else [])]
+    )
 
 
 EXAMPLE_LENGTH = 200  # characters

@@ -22,7 +22,7 @@ from pipeline.core.records import Facts
 from pipeline.storage import locks
 from pipeline.storage.artifacts import Artifact, Recipe, manifests, read_manifest
 from pipeline.storage.store import is_own, making_lock
-from pipeline.storage.whole_files import MANIFEST
+from pipeline.storage.whole_files import MANIFEST, read_json_object
 
 log = logging.getLogger(__name__)
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -186,6 +186,17 @@ def _state(entry: CacheEntry) -> str:
     if not entry.finished:
         return "unfinished"
     return "whole" if entry.manifest else "damaged"
+
+
+def add_results(rows: list[Facts], results: Path) -> list[Facts]:
+    """The rows with `results`: the names of the results in a folder that were computed with each artifact."""
+    users: dict[str, list[str]] = {}
+    for depth in ("*", "*/*"):  # the second is a collection of a suite
+        for path in sorted(results.glob(f"{depth}/{MANIFEST}")):
+            recipes = (read_json_object(path) or {}).get("recipes")
+            for key in set(keys_in(recipes)):
+                users.setdefault(key, []).append(str(path.parent.relative_to(results)))
+    return [{**row, "results": users.get(row["key"], [])} for row in rows]
 
 
 def keys_in(value: object) -> Iterator[str]:

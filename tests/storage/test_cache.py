@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,8 +46,9 @@ def ago(folder: Path, seconds: float, *names: str) -> None:
             os.utime(kept.folder / "manifest.json", (time.time() - seconds,) * 2)
 
 
-def test_list_says_what_each_was_made_from_and_what_uses_it(cache: Cache) -> None:
-    listed: dict[str, Any] = json.loads(cache("list", "--json").stdout)
+def test_list_says_what_each_was_made_from_and_what_uses_it(cache: Cache, workplace: Path) -> None:
+    (name,) = (path.name for path in (workplace / "results").iterdir())
+    listed: dict[str, Any] = json.loads(cache("list", "--json", "--results", workplace / "results").stdout)
     rows = {row["stage"]: row for row in listed["artifacts"]}
     assert sorted(rows) == ["data", "evaluate", "index", "passages", "queries", "search"]
     assert listed["bytes"] == sum(row["bytes"] for row in rows.values())
@@ -63,8 +65,10 @@ def test_list_says_what_each_was_made_from_and_what_uses_it(cache: Cache) -> Non
         "evaluate": [["data", "search"], []],
     }
     assert all(row["state"] == "whole" and row["made_at"] <= row["used_at"] for row in rows.values())
-    table = cache("list").stdout
-    assert all(row["key"][:12] in table for row in rows.values())
+    assert [row["results"] for row in rows.values()] == [[name]] * 6
+    for command in (["list"], ["prune", "--older-than", "0s"]):
+        table = cache(*command, "--results", workplace / "results").stdout
+        assert all(re.search(f"{row['key'][:12]} +│ {name} ", table) for row in rows.values())
 
 
 def test_verify_finds_damage_and_says_so_with_its_exit_code(cache: Cache, workplace: Path) -> None:
