@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import pytrec_eval
+from workplaces import benchmarco
 
 from pipeline import InputError, api, compare, load_config
 from pipeline.report.page import read_query_data
@@ -139,7 +140,10 @@ def test_a_collection_without_judgments_is_searched_and_not_scored(
         run()
     result = run("data.unjudged_queries=keep")
     assert (result.record.metrics, result.record.queries, result.record.unjudged_queries) == ({}, 0, 6)
-    assert "6 queries without judgments are not scored" in str(result)
+    said = "t: 6 queries, 30 passages\n6 queries without judgments are not scored.\n"
+    assert str(result).startswith(said)
+    done = benchmarco("run", "c.yaml", "--set", "data.unjudged_queries=keep")
+    assert done.stdout.startswith(said)
     with pytest.raises(InputError, match=r"nothing is judged in the collection of t.*benchmarco judge"):
         compare([result.folder])
     np.save("p.npy", np.eye(30, 8, dtype=np.float32) + 0.1)

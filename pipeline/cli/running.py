@@ -101,18 +101,29 @@ def _show_result(result: Result, verbose: bool) -> None:
     from pipeline.results.tables import result_table, section_tables, stage_table
 
     record = result.record
-    measured = result_table(record)
-    if record.metrics:
-        show(measured)
-    else:
-        print(*measured.notes)
+    show(result_table(record))
     if verbose:
         own = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*own.values())))
-    seconds = sum(row.seconds or 0 for row in record.all_stages)
-    reused = f"; reused, timed when first computed: {', '.join(result.reused)}" if result.reused else ""
-    print(f"{seconds:,.1f} s in {counted(len(record.all_stages), 'stage')} (-v lists them){reused}")
+    print(f"{_time_taken(result)} (-v: each stage)")
     print(f"written to {result.folder}")
+
+
+def _time_taken(result: Result) -> str:
+    """What this run computed, and which stages it reused; the time of those is that of an earlier run."""
+    computed, reused = (
+        [row for row in result.record.all_stages if row.outcome == outcome]
+        for outcome in ("computed", "reused")
+    )
+    said = []
+    if computed:
+        seconds = sum(row.seconds or 0 for row in computed)
+        said.append(f"{counted(len(computed), 'stage')} computed in {seconds:,.1f} s")
+    if reused:
+        seconds = sum(row.seconds or 0 for row in reused)
+        names = ", ".join(row.stage for row in reused)
+        said.append(f"reused, computed earlier in {seconds:,.1f} s: {names}")
+    return "; ".join(said)
 
 
 def _upright(tables: Iterable[Table]) -> Iterator[Table]:
@@ -245,6 +256,7 @@ def data(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Report which of its texts occur in this file; may be repeated."),
     ] = None,
+    verbose: Verbose = False,
 ) -> None:
     """Show what a collection contains; nothing is computed."""
     from pipeline.api import describe_data, export_data
@@ -270,7 +282,9 @@ def data(
     from pipeline.report.listings import collection_view
 
     for name, description in described.items():
-        show(*collection_view(name, description))
+        show(*collection_view(name, description, verbose))
+    if not verbose:
+        print("-v shows every count and more examples")
 
 
 NAME = "benchmarco"

@@ -252,9 +252,7 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="key.path=value", help="Change a setting of the config."),
 ]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show every table, and not only the verdict and what it says.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all tables and details.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 

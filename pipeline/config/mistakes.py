@@ -132,7 +132,8 @@ def _unknown_key(
     if section and kinds and (others := kinds.having(key)):
         kind = section.model_fields[kinds.field].default
         found = f"{dotted} is not a setting of {kinds.field} '{kind}' (it belongs to {', '.join(others)})"
-        fix = "leave it out"
+        whole = f'--set "{_dotted(keys[:-1])}={{{kinds.field}: {kind}}}"'
+        fix = f"leave it out; to replace the whole section, type {whole}"
     return InputError(f"{where}: {found}", allowed=", ".join(known), fix=fix)
 
 

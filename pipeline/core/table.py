@@ -200,7 +200,9 @@ def measure_table(
 
 
 def text_table(table: Table) -> str:
-    """Plain text: columns aligned by spaces."""
+    """Plain text: columns aligned by spaces; the title and the notes of a table without rows."""
+    if not table.rows:
+        return "\n".join([table.title, *table.notes])
     header = [column.plain_name for column in table.columns]
     lines = [header, *([cell.replace("\n", " ") for cell in row] for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

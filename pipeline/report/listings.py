@@ -198,6 +198,8 @@ def _users(row: Facts) -> str:
 
 
 EXAMPLE_LENGTH = 200  # characters
+ALWAYS = ("passages", "judged queries", "judgments")
+"""Counts that are shown even if they are 0."""
 MISSING = {
     "passages": "judged passages that the corpus lacks (missing_passages: {handling})",
     "judgments": "judgments of these",
@@ -206,16 +208,17 @@ MISSING = {
 }
 
 
-def collection_view(name: str, description: Facts) -> Iterator[Table | Text]:
-    """Tables and examples of what `pipeline.data.describe` found."""
-    yield _counts(name, description)
-    yield _distributions(description)
+def collection_view(name: str, description: Facts, whole: bool = True) -> Iterator[Table | Text]:
+    """Tables and examples of what `pipeline.data.describe` found; the main ones if not `whole`."""
+    yield _counts(name, description, whole)
+    yield _distributions(description, whole)
     for found in description.get("training_data", ()):
         yield from _training_data(found)
-    for example in description["examples"]:
-        yield Text(f"query {example['id']}: {cut(example['text'], EXAMPLE_LENGTH)}", style="bold")
+    length = EXAMPLE_LENGTH if whole else EXAMPLE_LENGTH // 2
+    for example in description["examples"][: None if whole else 1]:
+        yield Text(f"query {example['id']}: {cut(example['text'], length)}", style="bold")
         for judged in example["judged"]:
-            yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], EXAMPLE_LENGTH)}")
+            yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], length)}")
 
 
 def _training_data(found: Facts) -> Iterator[Table | Text]:
@@ -234,7 +237,7 @@ def _training_data(found: Facts) -> Iterator[Table | Text]:
         yield Text(f"{example['role']} {example['id']}: {text}", style="bold")
 
 
-def _counts(name: str, description: Facts) -> Table:
+def _counts(name: str, description: Facts, whole: bool) -> Table:
     """Numbers of passages, queries and judgments, and of those that were dropped."""
     labels = {
         "passages": "passages",
@@ -258,19 +261,25 @@ def _counts(name: str, description: Facts) -> Table:
     for why, label in (("dropped", "dropped"), ("outside_slice", "outside the slice")):
         for reason, count in description[why].items():
             rows.append((f"{label}: {reason.replace('_', ' ')}", f"{count:,}"))
-    return Table(name, [Column("what"), Column("count", "right")], rows)
+    shown = [row for row in rows if whole or row[1] != "0" or row[0] in ALWAYS]
+    return Table(name, [Column("what"), Column("count", "right")], shown)
 
 
-def _distributions(description: Facts) -> Table:
-    """Judgments per query, and lengths of texts."""
+def _distributions(description: Facts, whole: bool) -> Table:
+    """Judgments per query, and lengths of texts: in characters and tokens, or in one of these."""
     figures = ("min", "median", "mean", "p95", "max")
     judged = description["judgments_per_query"]
     rows = {"query: judgments": judged["all"]}
-    rows |= {f"query: judgments of grade {grade}": each for grade, each in judged["grade"].items()}
+    if whole:
+        rows |= {f"query: judgments of grade {grade}": each for grade, each in judged["grade"].items()}
     for role, lengths in description["lengths"].items():
         singular = {"passages": "passage", "queries": "query"}[role]
         texts = description[role]
-        rows |= {f"{singular}: {unit}{_sample(each, texts)}": each for unit, each in lengths.items()}
+        units = list(lengths.items())
+        rows |= {
+            f"{singular}: {unit}{_sample(each, texts)}": each
+            for unit, each in (units if whole else units[-1:])
+        }
     cells = [(label, *(f"{each[name]:,.5g}" for name in figures)) for label, each in rows.items()]
     return Table("", [Column("distribution"), *(Column(name, "right") for name in figures)], cells)
 

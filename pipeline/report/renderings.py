@@ -16,13 +16,17 @@ from pipeline.core.table import SOFT_HYPHEN, Cell, Table
 def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
     """A title, tables of rich and notes, no wider than the terminal as far as the columns allow.
 
-    Each section of columns is a table of its own, headed by the section's name. Columns that may not be
-    narrowed and do not fit go into a further table. All of these tables begin with the first column.
+    A table without rows is its title and its notes. Each section of columns is a table of its own, headed by
+    the section's name. Columns that may not be narrowed and do not fit go into a further table. All of these
+    tables begin with the first column.
 
     Args:
         table: What to show.
         width: Characters in a line of the terminal.
     """
+    if not table.rows:
+        yield from (Text(table.title, style="bold"), *map(Text, table.notes))
+        return
     shown = [
         (column, [row[number] for row in table.rows])
         for number, column in enumerate(table.columns)
@@ -68,7 +72,8 @@ def markdown(tables: Sequence[Table]) -> str:
     """Tables in GitHub's Markdown, each below its title and above its notes."""
     parts: list[str] = []
     for table in tables:
-        parts += [_literal(table.title), _markdown(table), *map(_literal, table.notes)]
+        rows = [_markdown(table)] if table.rows else []
+        parts += [_literal(table.title), *rows, *map(_literal, table.notes)]
     return "\n\n".join(parts) + "\n"
 
 

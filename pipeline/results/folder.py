@@ -7,6 +7,7 @@ has one is complete.
 from __future__ import annotations
 
 import csv
+import difflib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -176,6 +177,8 @@ def read_record(folder: Path, name: str, record: type[R]) -> R:
 def _not_a_result(folder: Path) -> InputError:
     """The error for a path without a result, which names the results in the folders below it."""
     below = sorted(path.parent.name for path in folder.glob(f"*/{METRICS}"))
+    beside = [path.parent.name for name in (METRICS, SUITE_FILE) for path in folder.parent.glob(f"*/{name}")]
+    near = [] if folder.exists() else difflib.get_close_matches(folder.name, beside, 3)
     if (folder / SUITE_FILE).is_file():
         found = "holds a suite, and one collection is needed here"
     elif folder.is_dir():
@@ -185,7 +188,11 @@ def _not_a_result(folder: Path) -> InputError:
     return InputError(
         f"{folder} {found}",
         allowed="a folder that benchmarco run wrote, such as results/quickstart",
-        fix=f"it contains results; name one of them: {', '.join(below)}" if below else "check the path",
+        fix=f"it contains results; name one of them: {', '.join(below)}"
+        if below
+        else f"did you mean {' or '.join(str(folder.with_name(name)) for name in near)}"
+        if near
+        else "check the path",
     )
 
 

@@ -142,13 +142,13 @@ class Lint(Displayed):
 
     def tables(self) -> list[Table]:
         """Contradictions by identity and cause, by task, and those that nothing explains."""
-        title = f"{counted(self.files, 'file')}, {self.scores:,} sets of scores: " + (
-            counted(len(self.found), "contradiction") if self.found else "no contradiction"
-        )
+        checked = f"{counted(self.files, 'file')}, {counted(self.scores, 'set')} of scores"
         notes = [f"{self.skipped:,} JSON files without measures of retrieval."] if self.skipped else []
-        by_identity = self._table(title, ("identity", "cause"), self.found, notes)
         if not self.found:
-            return [replace(by_identity, columns=[Column("identity")], rows=[])]
+            title = f"No contradiction in {checked}: they agree with the definitions of their measures."
+            return [Table(title, [], [], notes)]
+        title = f"{checked}: {counted(len(self.found), 'contradiction')}"
+        by_identity = self._table(title, ("identity", "cause"), self.found, notes)
         open_ones = [each for each in self.found if not each.cause]
         columns: list[FilledColumn] = [
             (Column(name), [getattr(each, name) for each in open_ones[:ROWS]])

@@ -29,7 +29,8 @@ def mean_sentence(
 
 def result_table(record: Metrics) -> Table:
     """A measure a row, under the benchmark's name and size, and what is judged and not in the collection."""
-    queries, passages = counted(record.queries, "query", "queries"), counted(record.passages, "passage")
+    scored = record.queries if record.metrics else record.unjudged_queries
+    queries, passages = counted(scored, "query", "queries"), counted(record.passages, "passage")
     title = f"{record.name}: {queries}, {passages}"
     judged = {name: each.judged for name, each in record.unjudged.items()}
     moved = record.ties.moved if record.ties else {}
@@ -151,7 +152,11 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
         (_whole("computed"), computed),
     ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
-    return table_of(title, columns, [*slice_notes(records), *_taken(records)], keep_empty=True)
+    notes = [REUSED] if any(row.reused for rows in stages for row in rows) else []
+    return table_of(title, columns, [*notes, *slice_notes(records), *_taken(records)], keep_empty=True)
+
+
+REUSED = "seconds: includes those of reused stages, as timed when they were computed."
 
 
 def slice_notes(records: Sequence[Metrics]) -> list[str]:

@@ -1,5 +1,6 @@
 """What a run says at its end can be pasted into a shell, and works."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -36,3 +37,23 @@ def test_the_first_line_has_a_colour_on_a_terminal_and_none_where_none_is_wanted
     assert benchmarco("run", "a.yaml").stdout.startswith(f"\x1b[1;32m{sentence}")
     monkeypatch.setenv("NO_COLOR", "1")
     assert "32m" not in benchmarco("run", "a.yaml").stdout
+
+
+def test_a_run_says_which_stages_it_reused_and_when_those_were_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(CONFIG + "a", encoding="utf-8")
+
+    def said(*settings: str) -> str:
+        done = benchmarco("run", "a.yaml", *settings)
+        (line,) = (line for line in done.stdout.splitlines() if line.endswith(" (-v: each stage)"))
+        return re.sub(r"[\d.]+ s\b", "SECONDS", line.removesuffix(" (-v: each stage)"))
+
+    reused = "reused, computed earlier in SECONDS: data, passages, queries, index, search"
+    assert said() == "6 stages computed in SECONDS"
+    assert said() == f"{reused}, evaluate"
+    assert said("--set", "evaluate.measures=[ndcg@5]") == f"1 stage computed in SECONDS; {reused}"
+    Path("b.yaml").write_text(f"{CONFIG}b\nsweep: {{search.top_k: [20, 30]}}", encoding="utf-8")
+    both = benchmarco("run", "b.yaml", "--set", "evaluate.measures=[ndcg@5]").stdout
+    assert "seconds: includes those of reused stages, as timed when they were computed." in both

@@ -3,6 +3,7 @@
 import json
 
 from layouts import beir
+from workplaces import benchmarco
 
 from pipeline.data import describe
 from pipeline.report import collection_view
@@ -50,3 +51,16 @@ def test_tokens_of_a_large_corpus_are_sampled_the_same_each_time(slice_dl19):
     assert labels >= {
         "passage: tokens, of a sample of 10,000", "passage: characters", "query: tokens"
     }  # fmt: skip
+
+
+def test_the_command_is_short_and_leaves_zeros_and_most_examples_to_v(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = "name: t\ndata: {source: sample}\nmodel: {backend: bm25}\n"
+    (tmp_path / "c.yaml").write_text(config, encoding="utf-8")
+    short, whole = (benchmarco("data", "c.yaml", *options).stdout for options in ([], ["-v"]))
+    assert len(short.splitlines()) <= 25
+    assert "judged queries │   114" in short
+    assert "query q001: how long does it take espresso beans to go stale\n  grade 3  coffee-01: " in short
+    assert short.endswith("-v shows every count and more examples\n")
+    only_whole = ["dropped: repeated judgments", "query: judgments of grade 0", "query q003: "]
+    assert [text for text in only_whole if text in short or text not in whole] == []

@@ -220,6 +220,10 @@ def test_the_command_finds_nothing_in_our_own_results_and_what_is_altered(
     data, model = {"source": "sample"}, {"backend": "bm25"}
     run_benchmark({"name": "own", "data": data, "model": model, "evaluate": {"measures": measures}})
     assert document("verify", "--lint", "results")["contradictions"] == []
+    said = "No contradiction in 1 file, 1 set of scores: they agree with the definitions of their measures.\n"
+    assert [benchmarco("verify", "--lint", "results", *form).stdout for form in ([], ["--markdown"])] == [
+        said
+    ] * 2
     written(
         tmp_path / "mteb" / "model" / "revision",
         "Task",

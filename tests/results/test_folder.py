@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workplaces import change_json
+from workplaces import benchmarco, change_json
 
 from pipeline import InputError, compare
 from pipeline.results import Metrics, read_result, stage_table
@@ -59,6 +59,18 @@ def test_what_is_no_whole_result_is_refused(
         read_result(folder)
     assert expected in str(refused.value)
     assert str(folder) in str(refused.value)
+
+
+def test_a_mistyped_name_is_answered_with_near_ones_of_the_same_folder(
+    finished: Path, tmp_path: Path
+) -> None:
+    for name in ("bm25-sample", "minilm-sample"):
+        shutil.copytree(finished / "results" / "t", tmp_path / name)
+    mistyped = tmp_path / "bm25-smaple"
+    for command in (["compare", mistyped, mistyped], ["report", mistyped, "--html", tmp_path / "a.html"]):
+        done = benchmarco(*list(map(str, command)), code=2)
+        assert done.exit_code == 2
+        assert done.stderr.endswith(f" Did you mean {tmp_path}/bm25-sample.\n")
 
 
 def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> None:
