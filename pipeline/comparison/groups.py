@@ -159,8 +159,8 @@ class GroupComparison:
             ]
             columns.append((Column(each[0].name, "right"), cells))
         marked = (
-            "+ and - mark means above and below that of the other queries, by a permutation test of all "
-            "groups and results at once (MaxT)."
+            "+ and -: significantly above or below the mean of the other queries (permutation test, "
+            "corrected for all groups and results by MaxT)."
         )
         notes = [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
         return table_of(f"{self.measure} in groups of queries", columns, [*notes, marked])
@@ -181,9 +181,10 @@ class GroupComparison:
         ]
         tested = sum(each.p is not None for group in self.groups for each in group.differences)
         notes = [
-            "p is the larger of the paired t-test and the randomization test in the group, corrected for "
-            f"all {tested:,} tests of groups and pairs; groups of fewer than {self.smallest} queries are not "
-            "tested. The last column is p that this group does not differ from the rest."
+            "p, Holm: the larger p of the paired t-test and the randomization test within the group, "
+            f"corrected for all {tested:,} tests. Groups of fewer than {self.smallest} queries are not "
+            "tested. unlike the others: small where the difference within the group is not that of the "
+            "other queries."
         ]
         if not found:
             rows = [("no group shows a difference",)]
@@ -300,7 +301,7 @@ def _clusters(texts: Sequence[str], vectors: Float32 | None) -> Grouping | None:
     nearest = made.transform(points).argmin(axis=0)[order].tolist()
     names = [f"{place}: {cut(texts[query], NAME_LENGTH)}" for place, query in enumerate(nearest, 1)]
     groups: Int64 = np.argsort(order)[made.labels_].astype(np.int64)
-    note = f"a cluster, of k-means over {space}, is named by the query at its centre"
+    note = f"clusters: k-means over {space}; each is named by the query at its centre"
     return Grouping("cluster", names, groups, note)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -210,6 +210,22 @@ def _same(line: Curve, other: Curve) -> bool:
     )
 
 
+LEAST_SPAN = 0.1
+
+
+def mean_axis(means: Iterable[tuple[float, float | None, float | None]]) -> tuple[float, float]:
+    """Ends of an axis for means, each with the ends of its interval.
+
+    It spans the intervals, and at least `LEAST_SPAN` where a mean has none: a tie then looks like one.
+    """
+    rows = list(means)
+    values = [value for row in rows for value in row if value is not None]
+    low, high = min(values), max(values)
+    least = LEAST_SPAN if any(None in row for row in rows) else 0
+    wider = max(least - (high - low), 0) / 2
+    return low - wider, high + wider
+
+
 def draw_speeds(
     points: Sequence[SpeedPoint], measure: str, unit: str, title: str, axis: str | None = None
 ) -> str:
@@ -235,6 +251,9 @@ def draw_speeds(
                 lambda value, _: f"{value:,.10g}" if f"{value:e}"[0] in "25" else ""
             )
         axes.set(xlabel=axis or f"{unit} per second", ylabel=measure)
+        if axis is None:
+            low, high = mean_axis((point.mean, point.low, point.high) for point in points)
+            axes.set_ylim(low - (high - low) / 20, high + (high - low) / 20)
         return drawn
 
     return _svg(draw, [point.name for point in points], f"speed {unit} {measure}", title)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import each_collection, enumerated, leaderboard, pair_table
 from pipeline.core import display, machine
-from pipeline.core.records import JsonObject
+from pipeline.core.records import Facts, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.report.page import plots
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
@@ -170,8 +170,7 @@ def _quality_section(comparison: Comparison, data: QueryData) -> JsonObject:
     """The leaderboard, best result first, the pairs, and the plots by cutoff."""
     results = comparison.results
     order = sorted(range(len(results)), key=lambda number: -results[number].mean)
-    low = min(entry.mean if entry.ci_low is None else entry.ci_low for entry in results)
-    high = max(entry.mean if entry.ci_high is None else entry.ci_high for entry in results)
+    low, high = plots.mean_axis((entry.mean, entry.ci_low, entry.ci_high) for entry in results)
 
     def percent(value: float | None, mean: float) -> float:
         """Position on the axis of the intervals; without one, that of the mean."""
@@ -203,11 +202,12 @@ def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
     ]
     if JUDGED.name not in comparison.measures:
         added.append((JUDGED, [details.judged if details else None for details in data.details]))
+        table = replace(table, notes=[*table.notes, f"{JUDGED.name}: {JUDGED.hint}."])
     first_cost = sum(not column.section for column in table.columns)
     return table_of(table.title, [*columns[:first_cost], *added, *columns[first_cost:]], table.notes)
 
 
-JUDGED = Column("judged@10", "right", hint="share of the top 10 passages that are judged")
+JUDGED = Column("judged@10", "right", hint="share of the top 10 that has a grade")
 
 
 def _group_parts(comparison: Comparison) -> list[_Part]:
@@ -347,6 +347,9 @@ def _model_settings(comparison: Comparison) -> dict[str, str]:
     """By setting of the models what was used and where it came from, for each result where they differ."""
     found: dict[str, dict[str, list[str]]] = {}
     for source in comparison.sources:
+        found.setdefault("model", {}).setdefault(_models(source.manifest.config), []).append(
+            source.record.name
+        )
         for model in source.manifest.models:
             for name, used in model.settings.items():
                 value = f"“{used.value}”" if "instruction" in name and used.value else used.value or "none"
@@ -360,6 +363,14 @@ def _model_settings(comparison: Comparison) -> dict[str, str]:
         )
         for name, values in found.items()
     }
+
+
+def _models(config: Facts) -> str:
+    """The models of a benchmark, those of its parts and its reranker; a part without one by its backend."""
+    sections = [part.get("model") or {} for part in (config.get("fuse") or {}).get("of") or [config]]
+    sections.append(config.get("rerank") or {})
+    names = (str(each.get("name") or each.get("backend") or "") for each in sections)
+    return " + ".join(Path(name).name if Path(name).is_absolute() else name for name in names if name)
 
 
 def _guide(comparison: Comparison, data: QueryData) -> str:

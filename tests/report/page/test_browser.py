@@ -138,6 +138,7 @@ def test_one_result_shows_its_worst_queries_first(
     tab.goto(pages[page].as_uri())
     values = [float(text) for text in column(tab, "#list", 2)]
     assert values == sorted(values)
+    assert ", lowest first" in tab.locator("#spread-caption").inner_text()
     tab.locator("#list .open").first.click()
     assert tab.locator("#list .side").count() == (page == "one")  # the other is without its collection
     assert told in tab.locator("#list tr.detail").inner_text()

@@ -140,11 +140,21 @@ def test_the_head_says_whose_model_it_describes(finished: Path, tmp_path: Path) 
     folder = finished / "results" / "t"
     other = Path(shutil.copytree(folder, tmp_path / "other"))
     change_json(other / "manifest.json", models=[])
+    change_json(other / "manifest.json", config__model={"backend": "bm25", "name": ""})
     change_json(other / "metrics.json", name="other")
     alone, both = (dict(facts(compare(each))) for each in ([folder], [folder, other]))
+    assert alone["model"] == "bge-small-en-v1.5"
     assert alone["backend"] == "openvino (config)"
+    assert both["model"] == "t: bge-small-en-v1.5; other: bm25"
     assert both["backend"] == "t: openvino (config)"
     assert both["queries"] == alone["queries"]
+
+
+def test_ties_look_like_ties_on_the_axis_of_means() -> None:
+    """Without intervals the means alone would be at the two ends."""
+    assert mean_axis([(0.5, None, None), (0.501, None, None)]) == pytest.approx((0.4505, 0.5505))
+    assert mean_axis([(0.5, None, None), (0.9, None, None)]) == (0.5, 0.9)
+    assert mean_axis([(0.5, 0.49, 0.51), (0.502, 0.492, 0.512)]) == (0.49, 0.512)
 
 
 def ranking(names: str) -> list[tuple[str, float]]:

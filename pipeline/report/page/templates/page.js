@@ -180,12 +180,13 @@
     return drawing;
   }
 
-  // A bar for the difference of every query, or for its value if only one result is selected, largest first.
+  // A bar for the difference of every query, largest first; or for its value if only one result is selected, lowest first:
+  // as the list of queries is sorted at first.
   function spread() {
     const single = state.second < 0;
-    const sorted = data.ids.map((_, row) => (single ? value(state.first, row) : difference(row))).sort((a, b) => b - a);
-    const top = Math.max(sorted[0], 0) || 1e-9;
-    const bottom = Math.min(sorted.at(-1), 0);
+    const sorted = data.ids.map((_, row) => (single ? value(state.first, row) : difference(row))).sort((a, b) => (single ? a - b : b - a));
+    const top = Math.max(sorted[0], sorted.at(-1), 0) || 1e-9;
+    const bottom = Math.min(sorted[0], sorted.at(-1), 0);
     state.widest = Math.max(top, -bottom);
     const y = (v) => (100 * (top - v)) / (top - bottom);
     const path = (keep) => sorted.map((v, i) => (keep(v) ? `M${i} ${y(0)}V${y(v)}H${i + (sorted.length > 300 ? 1 : 0.85)}V${y(0)}Z` : "")).join("");
@@ -201,7 +202,7 @@
   function singleCaption(sorted) {
     const zero = sorted.filter((v) => v === 0).length;
     const tail = zero ? `; ${whole(zero)} of ${whole(sorted.length)} at 0` : "";
-    return [mark(state.first), `${data.measure} of every query in ${data.names[state.first]}, highest first${tail}.`];
+    return [mark(state.first), `${data.measure} of every query in ${data.names[state.first]}, lowest first${tail}.`];
   }
 
   function pairCaption() {
