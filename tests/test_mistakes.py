@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from inside import REMOVED, be_offline, keep_stderr
 from scipy.sparse import csr_array, save_npz
-from typer.testing import CliRunner
 from workplaces import benchmarco, on_one_line, process
 
 from pipeline import InputError, load_config
-from pipeline.cli import app
+from pipeline.cli.terminal import what_happened
 
 Apply = Callable[[Path], object]
 Mistake = tuple[Apply, tuple[str, ...], list[str]]
@@ -213,6 +212,7 @@ def assert_plain(code: int, out: str, err: str, expected: list[str]) -> None:
     assert out == ""
     assert "Traceback" not in err
     assert [part for part in expected if part not in err] == []
+    assert [empty for empty in ("Allowed: one of them", ": ;") if empty in err] == []
     uses = r"^benchmarco: model \S+(: (backend|pooling|query instruction|using) ).*\n"
     begins = r"^benchmarco: \S+: computes .*\n"
     err = re.sub(f"{uses}|{begins}", "", err, flags=re.MULTILINE)
@@ -233,10 +233,14 @@ def test_a_mistake_is_one_plain_message_and_nothing_is_written(
     keep_stderr(monkeypatch)
     mistake(folder)
     before = there(folder)
-    done = CliRunner().invoke(app, arguments)
+    done = benchmarco(*arguments)
     assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
     assert_plain(done.exit_code, done.stdout, done.stderr, expected)
     assert there(folder) == before
+
+
+def test_an_error_without_a_message_of_its_own_is_named() -> None:
+    assert what_happened(OSError()) == ("OSError; what was finished is kept", 1)
 
 
 def test_the_real_command_says_the_same(folder: Path) -> None:

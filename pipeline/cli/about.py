@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 def doctor(
     config: Annotated[
         Path | None,
-        typer.Argument(metavar="CONFIG", help="Check whether vectors of its model depend on the batch."),
+        typer.Argument(
+            metavar="CONFIG", help="Check whether a text's vector depends on the texts encoded with it."
+        ),
     ] = None,
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Say what is installed, and which backends run here.
+    """Show what is installed, and which backends run here.
 
-    Of a config, say whether the vectors of its model depend on the batch.
+    With a CONFIG, only check its model.
     """
     if config is not None:
         _check_batches(config, settings, as_json)
@@ -58,7 +60,7 @@ def _check_batches(config: Path, settings: list[str] | None, as_json: bool) -> N
     loaded = load([config], settings)
     if len(loaded) > 1:
         raise InputError(
-            f"{config}: {len(loaded)} benchmarks", allowed="one", fix="set one value of each list"
+            f"{config}: {len(loaded)} benchmarks", allowed="one benchmark", fix="set one value of each list"
         )
     found = check_batches(loaded[0], progress)
     if as_json:
@@ -144,7 +146,7 @@ def suites(
     name: Annotated[str | None, typer.Argument(help="List the collections of this suite.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the suites that are built in: sizes and licenses."""
+    """List the built-in suites: sizes and licenses."""
     from pipeline.config.suites import read_suite, suite_names
 
     names = suite_names()
@@ -192,7 +194,7 @@ def example() -> None:
 Folder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
 Results = Annotated[
     Path,
-    typer.Option("--results", metavar="DIR", help="Folder of results: names those that use each artifact."),
+    typer.Option("--results", metavar="DIR", help="Folder of results, to name those that use each artifact."),
 ]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -235,14 +237,20 @@ def prune(
     ] = None,
     settings: Sets = None,
     unused: Annotated[
-        bool, typer.Option("--unused", help="Prune what no given CONFIG uses.", show_default=False)
+        bool,
+        typer.Option(
+            "--unused", help="Prune artifacts that none of the given CONFIGs uses.", show_default=False
+        ),
     ] = False,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Prune what no run used for this long: 12h, 30d, 8w.")
+        str | None,
+        typer.Option(metavar="AGE", help="Prune artifacts that no run has used for this long: 12h, 30d, 8w."),
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Prune the least recently used until this much is left: 10GB."),
+        typer.Option(
+            metavar="SIZE", help="Prune the least recently used artifacts until this much is left: 10GB."
+        ),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Remove the artifacts, instead of only listing them.")

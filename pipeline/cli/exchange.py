@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 def export(
     results: Annotated[
         list[Path],
-        typer.Argument(metavar="RESULT", help="A result folder, of a collection or of a suite."),
+        typer.Argument(metavar="RESULT", help="A result folder."),
     ],
     mteb: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write results in MTEB's format below this folder.")
+        Path | None, typer.Option(metavar="FOLDER", help="Write MTEB result files to this folder.")
     ] = None,
     model_index: Annotated[
-        bool, typer.Option("--model-index", help="Print the model-index of a model card, as YAML.")
+        bool, typer.Option("--model-index", help="Print YAML for a model card: the model-index.")
     ] = False,
 ) -> None:
-    """Write results of one model for MTEB, or for its model card."""
+    """Convert results of one model for MTEB, or for a model card."""
     if (mteb is None) == (not model_index):
         raise InputError(
             "neither --mteb nor --model-index" if mteb is None else "--mteb and --model-index",
@@ -58,31 +58,43 @@ def export(
 def pool(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="RESULT_DIR", help="A result's folder."),
+        typer.Argument(metavar="RESULT_DIR", help="A result folder."),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What to judge: .tsv or .jsonl.  [default: pool.tsv]  With --add: all judgments, as qrels.",
+            help="File to fill in, .tsv or .jsonl.  [default: pool.tsv]  With --add: the new qrels file.",
         ),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(min=1, help="Ranks of each result that are looked at.  [default: 10]")
+        int | None, typer.Option(min=1, help="Take the top N passages of each result.  [default: 10]")
     ] = None,
     decide: Annotated[
         str | None,
-        typer.Option(metavar="MEASURE", help="Draw queries, and list only what can change this difference."),
+        typer.Option(
+            metavar="MEASURE",
+            help="Draw a sample of queries, and list only the passages whose grades can change the "
+            "difference of the results in this measure.",
+        ),
     ] = None,
-    queries: Annotated[int | None, typer.Option(min=2, help="Queries to draw.  [default: 40]")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the draw.  [default: 1]")] = None,
+    queries: Annotated[
+        int | None, typer.Option(min=2, help="Sample size, with --decide.  [default: 40]")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the sample, with --decide.  [default: 1]")
+    ] = None,
     added: Annotated[
         Path | None,
-        typer.Option("--add", metavar="FILE", help="Write all judgments, with the grades of FILE."),
+        typer.Option(
+            "--add",
+            metavar="FILE",
+            help="Add the grades in FILE, a filled-in pool, to the qrels; needs --output.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List retrieved passages without judgments, to judge them."""
+    """List retrieved passages without judgments, to be graded."""
     if added and decide:
         raise InputError(
             "--add and --decide",
@@ -179,25 +191,33 @@ def _list_unjudged(folders: list[Path], depth: int, output: Path, as_json: bool)
 
 
 def judge(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file with the section 'judge'.")],
-    folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="Results to decide between.")],
+    config: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG", help="A benchmark's YAML file with a section 'judge': the model that grades."
+        ),
+    ],
+    folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="Results to compare.")],
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file of pool --decide, filled in by people.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The file that pool --decide wrote, with people's grades filled in."
+        ),
     ] = None,
     measure: Annotated[
         str | None,
-        typer.Option(help="With a cutoff. By default that of the labels, or the config's first."),
+        typer.Option(help="Measure with a cutoff. By default that of --labels, else the config's first."),
     ] = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan", help="Ask nothing: print how many pairs and tokens, and the price.")
+        bool, typer.Option("--plan", help="Only print the number of pairs and tokens, and the price.")
     ] = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a model to grade passages, and decide with people's labels.
+    """Let a language model grade passages, to compare results.
 
-    The model's grades sharpen the difference that people's show; alone they decide nothing.
+    People's grades (--labels) correct the model's bias; without them, no result is called better.
     """
     from pipeline.comparison import judged
     from pipeline.core.table import html_page
@@ -230,20 +250,24 @@ def judge(
 
 
 def reproduce(
-    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result folder.")],
     settings: Sets = None,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="RESULT_DIR", help="Run nothing: this is the result that was run again."),
+        typer.Option(
+            metavar="RESULT_DIR",
+            help="Compare with this result, which was run elsewhere, instead of running again.",
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Keep the new result in this folder of result folders.")
+        Path | None,
+        typer.Option(help="Folder to write the new result to; without it, the new result is not kept."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Rerun a result from scratch and show what differs.
 
-    The exit code is 1 if the result is not the same.
+    The exit code is 1 if anything differs.
     """
     if against and (settings or output):
         raise InputError(
@@ -268,25 +292,38 @@ def reproduce(
 
 
 def fuse(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="TREC runs, two or more; .gz too.")],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The run to write.")],
-    method: Annotated[str, typer.Option(help="rrf, combsum, combmnz, weighted or interpolation.")] = "rrf",
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Two or more TREC runs; may be .gz.")],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="TREC run to write.")],
+    method: Annotated[
+        str, typer.Option(help="Fusion method: rrf, combsum, combmnz, weighted or interpolation.")
+    ] = "rrf",
     normalize: Annotated[
-        str | None, typer.Option(help="Of scores: none, min_max, max, sum, z_score or rank.")
+        str | None,
+        typer.Option(
+            help="How the scores of a run are normalized, query by query, before they are added: none, "
+            "min_max, max, sum, z_score or rank. Not for rrf, which uses ranks.",
+        ),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="LIST", help="One for each run, separated by commas.")
+        str | None, typer.Option(metavar="LIST", help="A weight for each run, separated by commas: 0.3,0.7.")
     ] = None,
-    k: Annotated[int, typer.Option(min=1, help="rrf only: added to every rank.")] = 60,
-    depth: Annotated[int | None, typer.Option(min=1, help="Documents kept for each query.")] = None,
+    k: Annotated[
+        int, typer.Option(min=1, help="The constant of rrf: a document scores 1 / (k + rank).")
+    ] = 60,
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="Write the top N documents of each query; by default all.")
+    ] = None,
     tune: Annotated[
-        str | None, typer.Option(metavar="MEASURE", help="Tune weights for it by cross-validation.")
+        str | None,
+        typer.Option(
+            metavar="MEASURE", help="Choose the weights that maximize this measure, by cross-validation."
+        ),
     ] = None,
-    qrels: Annotated[Path | None, typer.Option(help="Judgments for --tune.")] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Parts of the queries for --tune.")] = 5,
+    qrels: Annotated[Path | None, typer.Option(help="Qrels for --tune.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds for --tune.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Join TREC runs of any systems into one."""
+    """Fuse TREC runs of any systems into one."""
     from pipeline import api
 
     facts = api.fuse(

@@ -21,7 +21,9 @@ Configs = Annotated[list[Path] | None, typer.Argument(metavar="[CONFIG]...", hel
 Models = Annotated[
     list[str] | None,
     typer.Option(
-        "--model", metavar="NAME", help="Model, in place of a CONFIG: folder, hub id, alias or bm25."
+        "--model",
+        metavar="NAME",
+        help="Model to run without a CONFIG: hub id, folder, bundled alias, or bm25.",
     ),
 ]
 Data = Annotated[
@@ -29,11 +31,12 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="NAME",
-        help="Collection, in place of a CONFIG: folder, suite, or a name such as nfcorpus.",
+        help="Collection to run on without a CONFIG: folder, suite, or a name such as nfcorpus.",
     ),
 ]
 Save = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the config that --model and --data stand for.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Also write a config file that is the same as --model and --data."),
 ]
 
 

@@ -50,7 +50,7 @@ def run(
     settings: Sets = None,
     save: line.Save = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of result folders, instead of the config's.")
+        Path | None, typer.Option(metavar="DIR", help="Write results to DIR/NAME instead of results/NAME.")
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Ignore the cache and recompute everything.")
@@ -63,7 +63,7 @@ def run(
         bool, typer.Option("--json", help="Print metrics.json on stdout; a list for several benchmarks.")
     ] = False,
 ) -> None:
-    """Run benchmarks: load, encode, index, search, evaluate. Reuses what is in the cache."""
+    """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
     from pipeline.api import run_benchmark
     from pipeline.results.suite_folder import SuiteResult
 
@@ -206,9 +206,9 @@ def plan(
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is cached, and what a run would compute.
+    """Show what a run would compute, and how long it takes.
 
-    That is what must be fetched and encoded, and how long it takes; nothing is computed.
+    That includes downloads and texts to encode. Nothing is computed.
     """
     from pipeline.api import forecast
 
@@ -250,15 +250,21 @@ def data(
     as_json: Json = False,
     export: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write ids and texts here, in the row order of given vectors."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Write ids and texts to this folder, in the row order that precomputed vectors must have.",
+        ),
     ] = None,
     training_data: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Report which of its texts occur in this file; may be repeated."),
+        typer.Option(
+            metavar="FILE",
+            help="Training data: count the queries and passages that occur in it. May be repeated.",
+        ),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a collection contains; nothing is computed."""
+    """Show what a collection contains: sizes, judgments, an example. Nothing is encoded."""
     from pipeline.api import describe_data, export_data
     from pipeline.config import of_each_collection
 
@@ -306,6 +312,19 @@ def _program() -> str:
     return shlex.quote(called)
 
 
+def _comparable(folders: Sequence[Path]) -> bool:
+    """Whether results were scored on the same queries by the same judgments, and share a measure."""
+    from pipeline.comparison.inputs import check, shared_values
+    from pipeline.results.suite_folder import read_suite_result
+
+    try:
+        suites = list(map(read_suite_result, folders))
+        check(suites)
+        return bool(shared_values(suites))
+    except InputError:
+        return False
+
+
 def next_step(results: Sequence[Result]) -> str:
     """A line with the command that suits what was run: a comparison, a report, or what to judge."""
     folders = [result.folder for result in results]
@@ -313,6 +332,6 @@ def next_step(results: Sequence[Result]) -> str:
         others = [] if len(folders) > 1 else ["OTHER"]
         draw = command_line("pool", *folders, *others, "--decide", "precision@10", "--output", "pool.tsv")
         return f"to decide between results, let people judge some queries: {draw}"
-    if len(folders) > 1:
+    if len(folders) > 1 and _comparable(folders):
         return f"side by side: {command_line('compare', *folders)}"
     return f"HTML report: {command_line('report', folders[0], '--html', f'{folders[0].name}.html')}"

@@ -45,15 +45,16 @@ class Format(StrEnum):
     latex = "latex"
 
 
+BASELINE = "Compare every result with this one only; without it, every pair is tested."
 Baseline = Annotated[
     Path | None,
-    typer.Option(metavar="RESULT_DIR", help="Test the others against this result only, not every pair."),
+    typer.Option(metavar="RESULT_DIR", help=BASELINE),
 ]
 Groups = Annotated[
     bool | None,
     typer.Option(
         "--groups/--no-groups",
-        help="Compare in groups of queries too. A page does so by default, up to 2,000 queries.",
+        help="Also compare within groups of queries. The default for a page of up to 2,000 queries.",
         show_default=False,
     ),
 ]
@@ -81,24 +82,40 @@ def _grouped(compared: Comparison, wanted: bool | None) -> Comparison:
 def evaluate(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN... QRELS]", help="Runs, and last their judgments, instead of options."),
+        typer.Argument(
+            metavar="[RUN... QRELS]",
+            help="TREC runs, then the qrels file. The same as --run RUN --qrels QRELS.",
+        ),
     ] = None,
     qrels: Annotated[
-        Path | None, typer.Option(help="TREC or BEIR judgments; .gz is accepted.", show_default=False)
+        Path | None, typer.Option(help="Qrels, in TREC or BEIR format; may be .gz.", show_default=False)
     ] = None,
     runs: Annotated[
-        list[Path] | None, typer.Option("--run", help="TREC run; .gz is accepted. May be repeated.")
+        list[Path] | None,
+        typer.Option("--run", help="A TREC run; may be .gz. Repeat the option to score several."),
     ] = None,
     measures: Annotated[
         str | None,
-        typer.Option(help="Measures, separated by commas; by default those of a config."),
+        typer.Option(
+            help="Measures separated by commas, such as ndcg@10,mrr@10. By default the same as those of run."
+        ),
     ] = None,
-    per_query: Annotated[Path | None, typer.Option(help="Write each query's values to this CSV.")] = None,
+    per_query: Annotated[
+        Path | None, typer.Option(help="Write the value of each measure for each query to this CSV file.")
+    ] = None,
     ignore_identical_ids: Annotated[
-        bool, typer.Option("--ignore-identical-ids", help="Drop documents whose id is the query's own.")
+        bool,
+        typer.Option(
+            "--ignore-identical-ids",
+            help="Remove from each ranking the document with the same id as its query.",
+        ),
     ] = False,
     single_precision: Annotated[
-        bool, typer.Option("--single-precision", help="Compare scores as trec_eval did before 9.0.8.")
+        bool,
+        typer.Option(
+            "--single-precision",
+            help="Sort by scores in single precision, as trec_eval did before 9.0.8.",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -119,8 +136,7 @@ def evaluate(
     if per_query:
         check_output(per_query, "--per-query", [qrels, *runs])
     if per_query and len(runs) > 1:
-        found = f"--per-query with {len(runs)} runs"
-        raise InputError(found, allowed="it with one run", fix="score one run after the other")
+        raise InputError(f"--per-query with {len(runs)} runs", allowed="one run", fix="score each by itself")
     score = partial(
         api.evaluate,
         qrels,
@@ -145,35 +161,40 @@ def evaluate(
 def compare(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="RESULT_DIR", help="A result's folder; with --qrels also a TREC run file."),
+        typer.Argument(metavar="RESULT_DIR", help="A result folder. With --qrels, also a TREC run file."),
     ],
     measures: Annotated[
         list[str] | None,
         typer.Option(
             "--measure",
-            help="What to compare by; may be repeated. By default the first that all results have.",
+            help="Measure to compare; may be repeated. By default the first that all results have.",
         ),
     ] = None,
     qrels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Judgments that score run files; .gz is accepted.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Qrels that the run files are scored with; may be .gz."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to this file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a self-contained HTML page to this file."),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.table,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
     baseline: Baseline = None,
     groups: Groups = None,
     prompts: Annotated[
-        bool, typer.Option("--prompts", help="Compare models over the query instructions of a sweep.")
+        bool, typer.Option("--prompts", help="Compare models across the query instructions of a sweep.")
     ] = False,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Compare results: intervals, paired tests, cost. The first result is `a` of its pairs."""
+    """Compare results: confidence intervals, paired tests, cost.
+
+    In a difference a - b, a is the result named first.
+    """
     from pipeline.comparison import side_by_side
 
     if as_json and form is not Format.table:
-        raise InputError(f"--json and --format {form}", allowed="one of them", fix="leave one out")
+        raise InputError(f"--json and --format {form} are both given", fix="leave one out")
     if groups and form is Format.csv:
         raise InputError(
             "--groups with --format csv",
@@ -242,7 +263,7 @@ def _check_page(results: Sequence[Path], measures: Sequence[str] | None) -> None
     if measures and len(measures) > 1:
         raise InputError(
             f"--html with {len(measures)} measures",
-            allowed="one; the page has a table of all means besides",
+            allowed="one measure; the page has the means of all",
             fix="write a page for each",
         )
     if files := [path for path in results if path.is_file()]:
@@ -254,13 +275,19 @@ def _check_page(results: Sequence[Path], measures: Sequence[str] | None) -> None
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result folder.")],
     html: Annotated[Path, typer.Option(metavar="FILE", help="Write the page to this file.")],
     measure: Annotated[
         str | None,
-        typer.Option(help="What to show by query; by default the result's first measure."),
+        typer.Option(help="Measure shown for each query; by default the result's first."),
     ] = None,
-    baseline: Baseline = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RESULT_DIR",
+            help="Also show this result, and test whether the first one differs from it.",
+        ),
+    ] = None,
     groups: Groups = None,
 ) -> None:
     """Write one result as a self-contained HTML page."""
@@ -273,30 +300,38 @@ def report(
 
 
 def gate(
-    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result's folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="Result folder of the new version.")],
     baseline: Annotated[
-        Path, typer.Option(metavar="RESULT_DIR", help="The folder of what it is compared with.")
+        Path, typer.Option(metavar="RESULT_DIR", help="Result folder of the version it may not fall behind.")
     ],
     measures: Annotated[
         list[str] | None,
-        typer.Option("--measure", help="A measure; may be repeated. By default the baseline's first."),
+        typer.Option("--measure", help="Measure to check; may be repeated. By default the baseline's first."),
     ] = None,
-    margin: Annotated[float, typer.Option(help="How far below the baseline a mean may be.")] = 0.01,
+    margin: Annotated[float, typer.Option(help="Largest acceptable loss of a mean.")] = 0.01,
     alpha: Annotated[
         float, typer.Option(help="Significance level: probability of passing a worse result.")
     ] = 0.05,
     guarantee: Annotated[
         bool,
-        typer.Option("--guarantee", help="Decide by bounds that hold for every distribution of differences."),
+        typer.Option(
+            "--guarantee",
+            help="Use bounds that are valid for any distribution of differences; they need more queries.",
+        ),
     ] = False,
     sequential: Annotated[
         bool,
-        typer.Option("--sequential", help="Look after each query, and say after how many it is decided."),
+        typer.Option("--sequential", help="Test after each query, and report how many queries were enough."),
     ] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a comment.")] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Exit 0 if as good as a baseline, 3 if worse, 4 if undecided."""
+    """Test whether a result is as good as a baseline.
+
+    The exit code is 0 if it is, 3 if it is worse, 4 if the queries are too few to decide.
+    """
     _refuse_both(as_json, as_markdown)
     from pipeline.comparison import gate as gates
 
@@ -308,19 +343,30 @@ def gate(
 def verify(
     targets: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="CONFIG|RESULT_DIR", help="Benchmarks to run, or results that are finished."),
+        typer.Argument(metavar="CONFIG|RESULT_DIR", help="Configs to run, or finished results."),
     ] = None,
     expected: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Published scores; may be repeated. See docs/verify.md."),
+        typer.Option(
+            metavar="FILE", help="File with published scores; may be repeated. Formats: docs/verify.md."
+        ),
     ] = None,
-    run: Annotated[Path | None, typer.Option(metavar="FILE", help="A TREC run, with --qrels.")] = None,
-    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Its TREC or BEIR judgments.")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A TREC run to score with --qrels, instead of configs or results."),
+    ] = None,
+    qrels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Qrels of --run, in TREC or BEIR format.")
+    ] = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Try what usually explains a score that is not reproduced.")
+        bool,
+        typer.Option(
+            "--why",
+            help="Try the usual causes of a score that is not reproduced: instructions, pooling, lengths.",
+        ),
     ] = False,
     minutes: Annotated[
-        float, typer.Option(min=0.1, help="How long --why may take, for all together.")
+        float, typer.Option(min=0.1, help="Time limit of --why, for all scores together.")
     ] = 10.0,
     settings: Sets = None,
     as_json: Json = False,
@@ -329,13 +375,14 @@ def verify(
     lint: Annotated[
         bool,
         typer.Option(
-            "--lint", help="Check stored results for values that cannot be; no scores are computed."
+            "--lint",
+            help="Only check result files for values that contradict each other.",
         ),
     ] = False,
 ) -> None:
     """Compare measured with published scores.
 
-    Exits with 0 if all are reproduced, 3 if one is not, 4 if the others cannot be compared.
+    The exit code is 0 if all are reproduced, 3 if one is not, 4 if none failed but some cannot be compared.
     """
     _refuse_both(as_json, as_markdown)
     if lint:
@@ -376,7 +423,7 @@ def verify(
 
 def _refuse_both(as_json: bool, as_markdown: bool) -> None:
     if as_json and as_markdown:
-        raise InputError("--json and --markdown", allowed="one of them", fix="leave one out")
+        raise InputError("--json and --markdown are both given", fix="leave one out")
 
 
 def _print(made: Gate | Verification | Lint, as_json: bool, as_markdown: bool) -> None:

@@ -145,7 +145,7 @@ def what_happened(error: Exception) -> tuple[str, int]:
         noted = "; ".join(getattr(error, "__notes__", ()))
         remedy = noted or _REMEDIES.get(error.errno or 0, "what was finished is kept")
         code = BAD_INPUT if error.errno in _MISNAMED else FAILED
-        return f"{where}{error.strerror or error}; {remedy}", code
+        return f"{where}{error.strerror or str(error) or type(error).__name__}; {remedy}", code
     return f"{type(error).__name__}: {error}", FAILED
 
 
@@ -250,7 +250,9 @@ Configs = Annotated[
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="key.path=value", help="Change a setting of the config."),
+    typer.Option(
+        "--set", metavar="key.path=value", help="Override a setting of the config; may be repeated."
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all tables and details.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]

@@ -235,7 +235,8 @@ def shared_values(
             f"{', '.join(absent)} is not {where} {', '.join(lacking)}"
             if chosen
             else f"no measure is in all of {', '.join(lacking)}",
-            allowed=", ".join(shared) or "measures that all have",
+            allowed=", ".join(shared)
+            or "; ".join(f"{each.name} has {', '.join(each.measures)}" for each in suites),
             fix="add it to evaluate.measures and run again; nothing else is computed again",
         )
     strata = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal, Self
 
-from pipeline.core.display import Number, figure
+from pipeline.core.display import Number, counted, figure
 
 SOFT_HYPHEN = "\u00ad"
 """Where a column's name may be broken: "-" and a new line on the terminal, nothing in plain text."""
@@ -156,7 +156,8 @@ ALIKE = "the queries' values are too alike, so one unusual query could change it
 
 def no_interval(queries: int) -> str:
     """Why a mean over this number of queries has no interval."""
-    return f"No interval: {f'only {queries} queries (25 needed)' if queries < 25 else ALIKE}."
+    few = f"only {counted(queries, 'query', 'queries')} (25 needed)"
+    return f"No interval: {few if queries < 25 else ALIKE}."
 
 
 UNJUDGED = "judged: share of the top k that has a grade."

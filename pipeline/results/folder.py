@@ -178,7 +178,7 @@ def _not_a_result(folder: Path) -> InputError:
     """The error for a path without a result, which names the results in the folders below it."""
     below = sorted(path.parent.name for path in folder.glob(f"*/{METRICS}"))
     beside = [path.parent.name for name in (METRICS, SUITE_FILE) for path in folder.parent.glob(f"*/{name}")]
-    near = [] if folder.exists() else difflib.get_close_matches(folder.name, beside, 3)
+    near = [] if folder.exists() else difflib.get_close_matches(folder.name, beside, 3, 0.75)
     if (folder / SUITE_FILE).is_file():
         found = "holds a suite, and one collection is needed here"
     elif folder.is_dir():

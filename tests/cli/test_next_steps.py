@@ -16,7 +16,9 @@ def test_the_commands_after_a_run_work_as_they_are(tmp_path: Path, monkeypatch: 
         Path(f"{name}.yaml").write_text(CONFIG + name, encoding="utf-8")
     report = "report 'an output/a' --html a.html"
     compare = "compare 'an output/a' 'an output/b'"
-    for given, expected in (("a.yaml", [report]), ("a.yaml b.yaml", [compare]), ("a.yaml --quiet", [])):
+    Path("few.yaml").write_text(f"{CONFIG.replace('30', '20')}few", encoding="utf-8")
+    cases = [("a.yaml", [report]), ("a.yaml b.yaml", [compare]), ("a.yaml few.yaml", [report])]
+    for given, expected in (*cases, ("a.yaml --quiet", [])):
         done = benchmarco("run", *given.split())
         lines = [line.partition(": benchmarco ")[2] for line in done.stdout.splitlines()]
         assert list(filter(None, lines)) == expected
