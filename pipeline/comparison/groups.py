@@ -180,16 +180,16 @@ class GroupComparison:
             (Column("unlike the others", "right", form="p"), [each.p_rest_maxt for each in differences]),
         ]
         tested = sum(each.p is not None for group in self.groups for each in group.differences)
+        title = f"where {self.measure} differs"
+        small = f"Groups of fewer than {self.smallest} queries are not tested."
+        if not found:
+            return Table(title, [Column("group")], [(f"no difference shown in {tested:,} tests",)], [small])
         notes = [
             "p, Holm: the larger p of the paired t-test and the randomization test within the group, "
-            f"corrected for all {tested:,} tests. Groups of fewer than {self.smallest} queries are not "
-            "tested. unlike the others: small where the difference within the group is not that of the "
-            "other queries."
+            f"corrected for all {tested:,} tests. {small} unlike the others: small where the difference "
+            "within the group is not that of the other queries."
         ]
-        if not found:
-            rows = [("no group shows a difference",)]
-            return Table(f"where {self.measure} differs", [Column("group")], rows, notes)
-        return table_of(f"where {self.measure} differs", columns, notes)
+        return table_of(title, columns, notes)
 
 
 def compare_groups(

@@ -255,7 +255,8 @@ def scoring_notes(
     if ties and ties.moved:
         queries = counted(ties.queries, "query has", "queries have")
         notes.append(
-            f"{queries} documents with equal scores; any order: lowest to highest mean over their orders"
+            f"{queries} documents with equal scores; any order: lowest to highest mean over their orders; "
+            "expected: average over these"
         )
     if short:
         queries = counted(short.queries, "query", "queries")

@@ -22,7 +22,7 @@ _SIZES = [Column(name, "right", "never") for name in ("collections", "passages",
 KEY = Column("key", wrap="never")
 USERS = Column("results")
 MOST_USERS = 3
-"""Results that the row of an artifact names."""
+"""Lines of an artifact's row that name results."""
 RESULTS = "results: those in {}/ that use the artifact; --results DIR names another folder."
 STATES = {"whole": "complete", "in the making": "in progress"}
 """States of an artifact whose names in JSON differ from those that people read."""
@@ -192,9 +192,9 @@ def _minute(instant: str | None) -> str:
 def _users(row: Facts) -> str:
     """The results that use an artifact, one a line."""
     names = row["results"]
-    return "\n".join(
-        [*names[:MOST_USERS], *([f"and {more:,} more"] if (more := len(names) - MOST_USERS) > 0 else [])]
-    )
+    if len(names) > MOST_USERS:
+        names = [*names[: MOST_USERS - 1], f"and {len(names) - MOST_USERS + 1:,} more"]
+    return "\n".join(names)
 
 
 EXAMPLE_LENGTH = 200  # characters
