@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 def doctor(
     config: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="CONFIG", help="Check whether a text's vector depends on the texts encoded with it."
-        ),
+        typer.Argument(metavar="CONFIG", help="Check whether a text's vector depends on its batch."),
     ] = None,
     settings: Sets = None,
     as_json: Json = False,
@@ -193,8 +191,7 @@ def example() -> None:
 
 Folder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
 Results = Annotated[
-    Path,
-    typer.Option("--results", metavar="DIR", help="Folder of results, to name those that use each artifact."),
+    Path, typer.Option("--results", metavar="DIR", help="Folder of results that may use them.")
 ]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -237,20 +234,14 @@ def prune(
     ] = None,
     settings: Sets = None,
     unused: Annotated[
-        bool,
-        typer.Option(
-            "--unused", help="Prune artifacts that none of the given CONFIGs uses.", show_default=False
-        ),
+        bool, typer.Option("--unused", help="Prune what none of the CONFIGs uses.", show_default=False)
     ] = False,
     older_than: Annotated[
-        str | None,
-        typer.Option(metavar="AGE", help="Prune artifacts that no run has used for this long: 12h, 30d, 8w."),
+        str | None, typer.Option(metavar="AGE", help="Prune what no run used for this long: 12h, 30d, 8w.")
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE", help="Prune the least recently used artifacts until this much is left: 10GB."
-        ),
+        typer.Option(metavar="SIZE", help="Prune the least recently used until this much is left: 10GB."),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Remove the artifacts, instead of only listing them.")

@@ -78,19 +78,11 @@ def pool(
             "difference of the results in this measure.",
         ),
     ] = None,
-    queries: Annotated[
-        int | None, typer.Option(min=2, help="Sample size, with --decide.  [default: 40]")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the sample, with --decide.  [default: 1]")
-    ] = None,
+    queries: Annotated[int | None, typer.Option(min=2, help="Size of the sample.  [default: 40]")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sample.  [default: 1]")] = None,
     added: Annotated[
         Path | None,
-        typer.Option(
-            "--add",
-            metavar="FILE",
-            help="Add the grades in FILE, a filled-in pool, to the qrels; needs --output.",
-        ),
+        typer.Option("--add", metavar="FILE", help="Add the grades of FILE, a filled-in pool, to the qrels."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -191,18 +183,10 @@ def _list_unjudged(folders: list[Path], depth: int, output: Path, as_json: bool)
 
 
 def judge(
-    config: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CONFIG", help="A benchmark's YAML file with a section 'judge': the model that grades."
-        ),
-    ],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file with the section 'judge'.")],
     folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="Results to compare.")],
     labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="The file that pool --decide wrote, with people's grades filled in."
-        ),
+        Path | None, typer.Option(metavar="FILE", help="A file of pool --decide with people's grades.")
     ] = None,
     measure: Annotated[
         str | None,
@@ -254,14 +238,10 @@ def reproduce(
     settings: Sets = None,
     against: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RESULT_DIR",
-            help="Compare with this result, which was run elsewhere, instead of running again.",
-        ),
+        typer.Option(metavar="RESULT_DIR", help="Run nothing: compare with this result of another run."),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(help="Folder to write the new result to; without it, the new result is not kept."),
+        Path | None, typer.Option(metavar="DIR", help="Keep the new result, in DIR/NAME.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -294,30 +274,21 @@ def reproduce(
 def fuse(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Two or more TREC runs; may be .gz.")],
     output: Annotated[Path, typer.Option(metavar="FILE", help="TREC run to write.")],
-    method: Annotated[
-        str, typer.Option(help="Fusion method: rrf, combsum, combmnz, weighted or interpolation.")
-    ] = "rrf",
+    method: Annotated[str, typer.Option(help="rrf, combsum, combmnz, weighted or interpolation.")] = "rrf",
     normalize: Annotated[
         str | None,
         typer.Option(
-            help="How the scores of a run are normalized, query by query, before they are added: none, "
-            "min_max, max, sum, z_score or rank. Not for rrf, which uses ranks.",
+            help="Normalization of a query's scores, before they are added: none, min_max, max, sum, "
+            "z_score or rank. Not for rrf, which adds ranks."
         ),
     ] = None,
     weights: Annotated[
         str | None, typer.Option(metavar="LIST", help="A weight for each run, separated by commas: 0.3,0.7.")
     ] = None,
-    k: Annotated[
-        int, typer.Option(min=1, help="The constant of rrf: a document scores 1 / (k + rank).")
-    ] = 60,
-    depth: Annotated[
-        int | None, typer.Option(min=1, help="Write the top N documents of each query; by default all.")
-    ] = None,
+    k: Annotated[int, typer.Option(min=1, help="Of rrf: a document scores 1 / (k + rank).")] = 60,
+    depth: Annotated[int | None, typer.Option(min=1, help="Documents to write for each query.")] = None,
     tune: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MEASURE", help="Choose the weights that maximize this measure, by cross-validation."
-        ),
+        str | None, typer.Option(metavar="MEASURE", help="Tune the weights for it, by cross-validation.")
     ] = None,
     qrels: Annotated[Path | None, typer.Option(help="Qrels for --tune.")] = None,
     folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds for --tune.")] = 5,

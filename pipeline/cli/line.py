@@ -21,9 +21,7 @@ Configs = Annotated[list[Path] | None, typer.Argument(metavar="[CONFIG]...", hel
 Models = Annotated[
     list[str] | None,
     typer.Option(
-        "--model",
-        metavar="NAME",
-        help="Model to run without a CONFIG: hub id, folder, bundled alias, or bm25.",
+        "--model", metavar="NAME", help="Model, instead of a CONFIG: hub id, folder, alias or bm25."
     ),
 ]
 Data = Annotated[
@@ -31,12 +29,11 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="NAME",
-        help="Collection to run on without a CONFIG: folder, suite, or a name such as nfcorpus.",
+        help="Collection, instead of a CONFIG: folder, suite, or a name such as nfcorpus.",
     ),
 ]
 Save = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Also write a config file that is the same as --model and --data."),
+    Path | None, typer.Option(metavar="FILE", help="Write --model and --data as a config to this file.")
 ]
 
 

@@ -250,17 +250,11 @@ def data(
     as_json: Json = False,
     export: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Write ids and texts to this folder, in the row order that precomputed vectors must have.",
-        ),
+        typer.Option(metavar="FOLDER", help="Write ids and texts, in the row order of precomputed vectors."),
     ] = None,
     training_data: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Training data: count the queries and passages that occur in it. May be repeated.",
-        ),
+        typer.Option(metavar="FILE", help="Count texts that occur in this training data; may be repeated."),
     ] = None,
     verbose: Verbose = False,
 ) -> None:

@@ -45,10 +45,9 @@ class Format(StrEnum):
     latex = "latex"
 
 
-BASELINE = "Compare every result with this one only; without it, every pair is tested."
 Baseline = Annotated[
     Path | None,
-    typer.Option(metavar="RESULT_DIR", help=BASELINE),
+    typer.Option(metavar="RESULT_DIR", help="Compare the others with this result only, not every pair."),
 ]
 Groups = Annotated[
     bool | None,
@@ -82,40 +81,27 @@ def _grouped(compared: Comparison, wanted: bool | None) -> Comparison:
 def evaluate(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[RUN... QRELS]",
-            help="TREC runs, then the qrels file. The same as --run RUN --qrels QRELS.",
-        ),
+        typer.Argument(metavar="[RUN... QRELS]", help="TREC runs, then qrels: as --run RUN --qrels QRELS."),
     ] = None,
     qrels: Annotated[
         Path | None, typer.Option(help="Qrels, in TREC or BEIR format; may be .gz.", show_default=False)
     ] = None,
     runs: Annotated[
-        list[Path] | None,
-        typer.Option("--run", help="A TREC run; may be .gz. Repeat the option to score several."),
+        list[Path] | None, typer.Option("--run", help="A TREC run; may be .gz, and repeated.")
     ] = None,
     measures: Annotated[
         str | None,
-        typer.Option(
-            help="Measures separated by commas, such as ndcg@10,mrr@10. By default the same as those of run."
-        ),
+        typer.Option(help="Measures separated by commas: ndcg@10,mrr@10. By default as in run."),
     ] = None,
     per_query: Annotated[
-        Path | None, typer.Option(help="Write the value of each measure for each query to this CSV file.")
+        Path | None, typer.Option(help="Write the measures of each query to this CSV file.")
     ] = None,
     ignore_identical_ids: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-identical-ids",
-            help="Remove from each ranking the document with the same id as its query.",
-        ),
+        bool, typer.Option("--ignore-identical-ids", help="Drop documents with the id of their query.")
     ] = False,
     single_precision: Annotated[
         bool,
-        typer.Option(
-            "--single-precision",
-            help="Sort by scores in single precision, as trec_eval did before 9.0.8.",
-        ),
+        typer.Option("--single-precision", help="Compare scores in float32, as trec_eval did before 9.0.8."),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -171,12 +157,10 @@ def compare(
         ),
     ] = None,
     qrels: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Qrels that the run files are scored with; may be .gz."),
+        Path | None, typer.Option(metavar="FILE", help="Qrels that score the run files; may be .gz.")
     ] = None,
     html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a self-contained HTML page to this file."),
+        Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to this file.")
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
     baseline: Baseline = None,
@@ -283,10 +267,7 @@ def report(
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RESULT_DIR",
-            help="Also show this result, and test whether the first one differs from it.",
-        ),
+        typer.Option(metavar="RESULT_DIR", help="Also show this result, and test the difference."),
     ] = None,
     groups: Groups = None,
 ) -> None:
@@ -314,18 +295,13 @@ def gate(
     ] = 0.05,
     guarantee: Annotated[
         bool,
-        typer.Option(
-            "--guarantee",
-            help="Use bounds that are valid for any distribution of differences; they need more queries.",
-        ),
+        typer.Option("--guarantee", help="Use bounds that are valid for any distribution of differences."),
     ] = False,
     sequential: Annotated[
         bool,
         typer.Option("--sequential", help="Test after each query, and report how many queries were enough."),
     ] = False,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")
-    ] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Json = False,
 ) -> None:
     """Test whether a result is as good as a baseline.
@@ -347,23 +323,14 @@ def verify(
     ] = None,
     expected: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="File with published scores; may be repeated. Formats: docs/verify.md."
-        ),
+        typer.Option(metavar="FILE", help="Published scores (formats: docs/verify.md); may be repeated."),
     ] = None,
     run: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A TREC run to score with --qrels, instead of configs or results."),
+        Path | None, typer.Option(metavar="FILE", help="A TREC run, instead of configs or results.")
     ] = None,
-    qrels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Qrels of --run, in TREC or BEIR format.")
-    ] = None,
+    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Qrels of --run.")] = None,
     why: Annotated[
-        bool,
-        typer.Option(
-            "--why",
-            help="Try the usual causes of a score that is not reproduced: instructions, pooling, lengths.",
-        ),
+        bool, typer.Option("--why", help="Try the usual causes of a score that is not reproduced.")
     ] = False,
     minutes: Annotated[
         float, typer.Option(min=0.1, help="Time limit of --why, for all scores together.")
@@ -373,11 +340,7 @@ def verify(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
     lint: Annotated[
-        bool,
-        typer.Option(
-            "--lint",
-            help="Only check result files for values that contradict each other.",
-        ),
+        bool, typer.Option("--lint", help="Only look for values in result files that contradict each other.")
     ] = False,
 ) -> None:
     """Compare measured with published scores.
