@@ -105,7 +105,7 @@ def _show_result(result: Result, verbose: bool) -> None:
     if verbose:
         own = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*own.values())))
-    print(f"{_time_taken(result)} (-v: each stage)")
+    print(_time_taken(result) + ("" if verbose else " (-v: each stage)"))
     print(f"written to {result.folder}")
 
 
