@@ -63,8 +63,7 @@ def figures(scores: dict[str, float]) -> list[float]:
 
 
 def main() -> None:
-    from ranx import Run as RanxRun
-    from ranx import fuse
+    from ranx import Run as RanxRun, fuse
 
     record: dict[str, Any] = {"ranx": version("ranx"), "weights": WEIGHTS, "step": STEP, "kept": KEPT}
     whole = [read(path) for path in sorted(RUNS.glob("*.trec.gz"))]

@@ -275,8 +275,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Scores pairs as a config with these settings would; `change` may change the loaded backend."""
     from pipeline.config import RERANKERS
     from pipeline.core import silent
-    from pipeline.encoders import Usage
-    from pipeline.encoders import pairs as rerankers
+    from pipeline.encoders import Usage, pairs as rerankers
     from pipeline.storage import Store
 
     store = Store(tmp_path_factory.mktemp("rerankers"))

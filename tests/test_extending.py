@@ -25,8 +25,7 @@ from pipeline.core import Bar, Ranking
 from pipeline.data import sources
 from pipeline.encoders import Opener, TokenBatch, Usage, pairs
 from pipeline.encoders.pairs import Reranker
-from pipeline.formats import Batch as Records
-from pipeline.formats import Judgments, make_judgments
+from pipeline.formats import Batch as Records, Judgments, make_judgments
 from pipeline.metrics import MEASURES, Definition
 from pipeline.models import Model
 from pipeline.results import Result

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, save_npz
 from workplaces import benchmarco, on_one_line, process
 
 from pipeline import InputError, load_config
-from pipeline.cli.terminal import what_happened
+from pipeline.cli import what_happened
 
 Apply = Callable[[Path], object]
 Mistake = tuple[Apply, tuple[str, ...], list[str]]

@@ -10,7 +10,13 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from pipeline.cli import about, exchange, running, scoring
-from pipeline.cli.terminal import end_at_second_interrupt, guarded, open_closed_streams, progress
+from pipeline.cli.terminal import (
+    end_at_second_interrupt,
+    guarded,
+    open_closed_streams,
+    progress,
+    what_happened as what_happened,
+)
 from pipeline.core import removed
 
 __all__ = ["CACHE_COMMANDS", "COMMANDS", "app", "end_at_second_interrupt", "guarded", "main", "progress"]

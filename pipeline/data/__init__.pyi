@@ -1,10 +1,4 @@
-from .chunking import cut as cut
-from .chunking import word_spans as word_spans
+from .chunking import cut as cut, word_spans as word_spans
 from .collection_files import open_collection as open_collection
-from .description import check_export as check_export
-from .description import describe as describe
-from .description import export_texts as export_texts
-from .loading import Identity as Identity
-from .loading import check as check
-from .loading import identify as identify
-from .loading import load as load
+from .description import check_export as check_export, describe as describe, export_texts as export_texts
+from .loading import Identity as Identity, check as check, identify as identify, load as load

@@ -1,9 +1,4 @@
-from .card import FAMILIES as FAMILIES
-from .card import family_of as family_of
-from .card import prompt_parts as prompt_parts
-from .files import BUNDLED as BUNDLED
-from .files import Bundled as Bundled
-from .files import Files as Files
-from .files import find_model as find_model
+from .card import FAMILIES as FAMILIES, family_of as family_of, prompt_parts as prompt_parts
+from .files import BUNDLED as BUNDLED, Bundled as Bundled, Files as Files, find_model as find_model
 from .model import Model as Model
 from .tokenizer import token_spans as token_spans

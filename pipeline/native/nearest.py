@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from pipeline.native import dense_kernels as dense
-from pipeline.native import maxsim_kernels as maxsim
-from pipeline.native import posting_kernels as sparse
+from pipeline.native import dense_kernels as dense, maxsim_kernels as maxsim, posting_kernels as sparse
 from pipeline.native.integers import ROW_LENGTH
 
 __all__ = ["ROW_LENGTH", "dense", "maxsim", "sparse"]

@@ -9,8 +9,7 @@ from pipeline.core.display import bounds, counted, figure
 from pipeline.core.json_record import StageRow
 from pipeline.core.records import Facts
 from pipeline.core.table import ALIKE, Cell, Column, FilledColumn, Table, measure_table, table_of
-from pipeline.results.published import VERDICTS, decimals
-from pipeline.results.published import Cell as Score
+from pipeline.results.published import VERDICTS, Cell as Score, decimals
 from pipeline.results.records import Metrics
 from pipeline.retrievers.sections import SECTIONS
 

@@ -15,8 +15,7 @@ from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, VectorForm
-from pipeline.engines import Part
-from pipeline.engines import engine as jobs
+from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity
 from pipeline.retrievers.dense_search import (

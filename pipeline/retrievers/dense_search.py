@@ -16,8 +16,7 @@ from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
-from pipeline.engines import Done, Engine, Job, Part
-from pipeline.engines import engine as jobs
+from pipeline.engines import Done, Engine, Job, Part, engine as jobs
 from pipeline.retrievers.retriever import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards

@@ -21,8 +21,7 @@ from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Texts
 from pipeline.encoders import CalibrationCorpus, Model, RowSource, Usage
-from pipeline.engines import Engine, Part
-from pipeline.engines import engine as jobs
+from pipeline.engines import Engine, Part, engine as jobs
 from pipeline.models.model import Role
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter

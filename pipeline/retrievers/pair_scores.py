@@ -23,8 +23,7 @@ import pyarrow as pa
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float32, Int64, from_numpy
 from pipeline.encoders import Usage
-from pipeline.engines import Part
-from pipeline.engines import engine as jobs
+from pipeline.engines import Part, engine as jobs
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.stage import Context
 from pipeline.storage.artifacts import Artifact, Draft, Recipe

@@ -1,3 +1,2 @@
-from .benchmark import Benchmark as Benchmark
-from .benchmark import Session as Session
+from .benchmark import Benchmark as Benchmark, Session as Session
 from .reproduction import compare_with_original as compare_with_original

@@ -17,8 +17,7 @@ import pyarrow as pa
 from pipeline.core import machine
 from pipeline.core.display import Bar
 from pipeline.core.records import Float32, Float64, Int64, Ranking, TokenEmbeddings
-from pipeline.native.nearest import ROW_LENGTH
-from pipeline.native.nearest import maxsim as kernels
+from pipeline.native.nearest import ROW_LENGTH, maxsim as kernels
 from pipeline.search import candidates
 from pipeline.search.candidates import Documents, candidates_of, empty_ranking, set_rows
 from pipeline.search.scan import growing_blocks

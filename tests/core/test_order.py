@@ -1,8 +1,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pipeline import InputError
 from pipeline.core import descending_id_rank, sort_hits, sort_hits_by_id

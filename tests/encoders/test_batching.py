@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from inside import resize
 from tokenizers import Tokenizer
 from tokenizers.models import Unigram, WordLevel

@@ -12,8 +12,7 @@ import ir_measures
 import numpy as np
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.metrics import ndcg_score
 
 from pipeline.core.records import Qrels, Ranking

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import workplaces
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pipeline.results import Metrics, stage_table
 from pipeline.retrievers import find_rows, table_of

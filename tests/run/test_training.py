@@ -48,8 +48,6 @@ def test_a_checkpoint_is_the_best_only_if_it_is_shown_to_be_better(
     from sentence_transformers import (
         SentenceTransformer,
         SentenceTransformerTrainer,
-    )
-    from sentence_transformers import (
         SentenceTransformerTrainingArguments as Arguments,
     )
     from sentence_transformers.losses import MultipleNegativesRankingLoss

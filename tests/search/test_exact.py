@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as npst
 from search.by_definition import BAR, METRICS, best, ids, same, vector_scores
 

@@ -6,8 +6,7 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as npst
 from inside import resize
 from search.by_definition import BAR, best, ids, same, vector_scores

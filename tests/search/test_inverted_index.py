@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from search.by_definition import BAR, best, ids, positive, same
 
 from pipeline.core import machine

@@ -27,6 +27,7 @@ from pipeline.report.page import (
     draw_speeds,
     explain_query,
     facts,
+    mean_axis,
     read_query_data,
     render_page,
     result_style,
