@@ -195,7 +195,7 @@
     if (!single) drawing.append(make("path", { d: path((v) => v < 0), style: { fill: color(state.second) } }));
     drawing.append(make("line", { x1: 0, x2: sorted.length, y1: y(0), y2: y(0), style: { stroke: "var(--muted)", "stroke-width": 1, "vector-effect": "non-scaling-stroke" } }));
     const ends = single ? [number(top), ""] : [sorted[0] > 0 ? signed(top) : "", bottom < 0 ? signed(bottom) : ""];
-    byId("spread").replaceChildren(drawing, make("span", { class: "high" }, ends[0]), make("span", { class: "low" }, ends[1]));
+    byId("spread").replaceChildren(drawing, make("span", { class: single ? "high first" : "high" }, ends[0]), make("span", { class: "low" }, ends[1]));
     byId("spread-caption").replaceChildren(...(single ? singleCaption(sorted) : pairCaption()));
   }
 
