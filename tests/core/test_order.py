@@ -44,15 +44,6 @@ def test_rows_are_sorted_by_score_then_id(data: st.DataObject, ids: list[str], r
         assert ordered_scores.dtype == np.float32
 
 
-def test_input_is_left_alone() -> None:
-    passages, scores = np.array([[0, 1, -1, 2]]), np.array([[1, 1, 5, 3]], np.float32)
-    before = passages.copy(), scores.copy()
-    ordered, _ = sort_hits(passages, scores, np.array([2, 1, 0]))
-    assert ordered.tolist() == [[2, 1, 0, -1]]
-    assert np.array_equal(passages, before[0])
-    assert np.array_equal(scores, before[1])
-
-
 def test_nan_is_refused() -> None:
     with pytest.raises(InputError, match="query row 1 is NaN"):
         sort_hits(np.array([[0], [1]]), np.array([[1], [np.nan]], np.float32), np.array([0, 1]))

@@ -40,30 +40,6 @@ def leave(hub):
     close_session()
 
 
-def test_a_branch_becomes_its_commit_whose_files_are_fetched_once(hub, folder, fetch, monkeypatch):
-    old = hub.publish("dataset", "someone/msmarco", folder)
-    before = fetch()
-    assert list(before.passages.values()) == ["alpha", "beta", "gamma"]
-    assert before.identity.passages["corpus"]["commit"] == old
-    assert fetch(revision=old).identity == before.identity
-    assert sorted(hub.downloads()) == ["README.md", "data/dev-00000-of-00001.parquet"]
-
-    write_rows(folder, [("first?", ["alpha", "better"])])
-    new = hub.publish("dataset", "someone/msmarco", folder)
-    after = fetch()
-    assert after.identity.passages["corpus"]["commit"] == new
-    assert "better" in after.passages.values()
-    assert fetch(revision=old).identity == before.identity
-
-    asked = len(hub.requests)
-    be_offline(monkeypatch)
-    assert fetch().identity == after.identity
-    assert len(hub.requests) == asked
-    be_offline(monkeypatch, False)
-    leave(hub)
-    assert fetch().identity == after.identity
-
-
 def test_a_half_downloaded_commit_is_not_taken_for_whole(hub, folder, fetch, tmp_path, monkeypatch):
     first = folder / "data" / "dev-00000-of-00001.parquet"
     shutil.copy(first, folder / "data" / "dev-00001-of-00002.parquet")

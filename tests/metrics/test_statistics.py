@@ -147,13 +147,6 @@ def test_p_values_are_scipy_s(n_queries: int) -> None:
     assert found == pytest.approx(expected, abs=1e-12 if n_queries < 14 else 0.02)  # exact where few
 
 
-def test_t_test_and_holm_by_hand() -> None:
-    # mean 2, deviation 1: t = 2 sqrt(3), and p = 1 - t / sqrt(t^2 + 2) with two degrees of freedom
-    assert estimate([np.array([[1.0], [2.0], [3.0]])]).p.item() == pytest.approx(1 - np.sqrt(12 / 14))
-    # sorted 0.01, 0.02, 0.03, 0.5, times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.5
-    assert holm(np.array([0.02, 0.5, 0.01, 0.03])) == pytest.approx([0.06, 0.5, 0.04, 0.06])
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.sampled_from([0.01, 0.05, 0.2]))
 def test_holm_rejects_what_his_procedure_rejects(p_values: list[float], level: float) -> None:
     rejected, left = set(), sorted(range(len(p_values)), key=p_values.__getitem__)
@@ -185,16 +178,6 @@ def test_a_shared_letter_means_no_difference_shown(data: st.DataObject) -> None:
 
 random = np.random.default_rng(7)
 STRATA = [random.beta(2, 1, (queries, 3)) for queries in (40, 25, 90)]
-
-
-def test_a_macro_mean_by_hand() -> None:
-    """Means 2 and 6; variances of the values 1 and 4, of the means 1/3 and 4/2; M = (2 + 6) / 2."""
-    strata = [np.array([[1.0], [2.0], [3.0]]), np.array([[6 - 2**0.5], [6 + 2**0.5]])]
-    made = estimate(strata, np.array([0.5, 0.5]))
-    assert made.means == pytest.approx([4])
-    shares = np.array([1 / 3, 4 / 2]) / 4
-    assert made.errors == pytest.approx([shares.sum() ** 0.5])
-    assert made.freedom == pytest.approx([shares.sum() ** 2 / (shares[0] ** 2 / 2 + shares[1] ** 2 / 1)])
 
 
 def test_ties_may_hide_half_a_value_more() -> None:

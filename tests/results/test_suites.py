@@ -12,10 +12,9 @@ from workplaces import benchmarco, document
 
 from pipeline import InputError, compare, load_config, run_benchmark, run_benchmarks
 from pipeline.config import Config
-from pipeline.engines import LocalEngine
 from pipeline.results import SuiteResult, read_suite_result
 from pipeline.retrievers import OpensEngine
-from pipeline.run import Benchmark, Session
+from pipeline.run import Benchmark
 from pipeline.storage import Store
 
 NAMES = ("small", "middle", "large")
@@ -235,23 +234,3 @@ def test_plan_data_and_prune_take_suites(shared: Path) -> None:
     for arguments in (["plan"], ["data"], ["cache", "prune", "--unused", "--cache", shared / "i"]):
         said = benchmarco(*arguments, shared / "c.yaml")
         assert "prune" in arguments or all(f"three/{name}" in said.stdout for name in NAMES)
-
-
-def test_an_engine_is_taken_over_by_those_with_an_equal_key_and_closed_before_another() -> None:
-    said: list[str] = []
-
-    class Noted(LocalEngine):
-        def close(self) -> None:
-            said.append("close")
-
-    def opened(store: Store) -> LocalEngine:
-        said.append("open")
-        return Noted()
-
-    session, store = Session(), Store(Path("nowhere"))
-    first = session.engine(OpensEngine("a model", opened), store)
-    assert session.engine(OpensEngine("a model", opened), store) is first
-    assert session.engine(OpensEngine("another", opened), store) is not first
-    session.close_engine()
-    session.close_engine()
-    assert said == ["open", "close", "open", "close"]

@@ -60,11 +60,6 @@ def test_hits_are_the_best_with_ties_zero_vectors_and_any_k(
     assert same(found, best(vector_scores(vectors, queries, metric), top_k))
 
 
-def test_all_scores_equal_over_the_cut() -> None:
-    rows, queries = np.ones((5000, 4), np.float32), np.ones((2, 4), np.float32)
-    assert same(search(build(rows), queries, 10), best(vector_scores(rows, queries), 10))
-
-
 @pytest.fixture(scope="module")
 def rows() -> np.ndarray:
     return np.random.default_rng(0).standard_normal((2000, 32), np.float32)
