@@ -178,7 +178,7 @@ def test_converting_a_model_is_reported_apart_from_the_stage_that_needed_it(work
     first = read_result(workplace / "results" / "t").record
     seconds = first.stage("passages").preparing_seconds
     assert seconds
-    said = f"passages: packing or converting the model took {seconds:,.1f} s besides, once"
+    said = f"passages: packing, converting or compiling took another {seconds:,.1f} s, once"
     assert said in str(stage_table(first).notes)
     for stage in ("passages", "index", "search", "evaluate"):
         shutil.rmtree(workplace / "indexes" / stage)

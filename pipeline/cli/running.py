@@ -118,7 +118,9 @@ def _time_taken(result: Result) -> str:
     said = []
     if computed:
         seconds = sum(row.seconds or 0 for row in computed)
-        said.append(f"{counted(len(computed), 'stage')} computed in {seconds:,.1f} s")
+        once = sum(row.preparing_seconds or 0 for row in computed)
+        apart = f" (and {once:,.1f} s to prepare the model, once)" if once else ""
+        said.append(f"{counted(len(computed), 'stage')} computed in {seconds:,.1f} s{apart}")
     if reused:
         seconds = sum(row.seconds or 0 for row in reused)
         names = ", ".join(row.stage for row in reused)

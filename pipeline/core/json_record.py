@@ -90,7 +90,7 @@ class StageRow(Record):
     Attributes:
         key: Key of the artifact.
         reused: Whether the artifact was in the cache.
-        preparing_seconds: What it took besides to pack or convert the model, once; only where it was done.
+        preparing_seconds: What packing, converting and compiling took, once; `seconds` leaves it out.
         seconds: Time of the whole stage, without that; None where it was not needed and has no artifact.
         items: How many passages, queries or vectors the artifact holds.
         working_seconds: Of these, the seconds of the work itself: without loading a model or an index, and

@@ -10,7 +10,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ FEATURES = (
 
 
 class _Prepared:
-    """How long models were packed or converted in this process."""
+    """How long models were packed or converted, and kernels compiled, in this process."""
 
     seconds = 0.0
 
@@ -44,11 +44,16 @@ _prepared = _Prepared()
 
 
 @contextlib.contextmanager
-def preparing() -> Iterator[None]:
-    """Around work that is done once for a model, whose time meters leave out and report apart."""
+def preparing(was_needed: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Around work that is done once, whose time meters leave out and report apart.
+
+    Args:
+        was_needed: Whether the work was done now, asked after it; False where it had been done before.
+    """
     started = time.perf_counter()
     yield
-    _prepared.seconds += time.perf_counter() - started
+    if was_needed():
+        _prepared.seconds += time.perf_counter() - started
 
 
 class Meter:

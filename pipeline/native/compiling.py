@@ -10,14 +10,23 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from numba import njit
 from numba.core.caching import FunctionCache
 
+from pipeline.core import machine
+
 OPTIONS = {"fastmath": True, "error_model": "numpy", "nogil": True}
 _SOURCES = tuple(sorted(map(str, Path(__file__).parent.glob("*.py"))))
+
+
+class _Compiled:
+    """How many kernels were compiled in this process, and not loaded from disk."""
+
+    kernels = 0
 
 
 class _TolerantCache(FunctionCache):  # type: ignore[misc]
@@ -39,8 +48,15 @@ class _TolerantCache(FunctionCache):  # type: ignore[misc]
             return None
 
     def save_overload(self, *made: Any) -> None:
+        _Compiled.kernels += 1
         with contextlib.suppress(OSError):
             super().save_overload(*made)
+
+
+def compiling() -> AbstractContextManager[None]:
+    """Around first calls of kernels, whose compilation is no part of a measured time."""
+    before = _Compiled.kernels
+    return machine.preparing(lambda: _Compiled.kernels > before)
 
 
 def compiled(function: Callable[..., Any], *, strict: bool = False) -> Any:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pipeline.native import dense_kernels as dense, maxsim_kernels as maxsim, posting_kernels as sparse
+from pipeline.native.compiling import compiling
 from pipeline.native.integers import ROW_LENGTH
 
-__all__ = ["ROW_LENGTH", "dense", "maxsim", "sparse"]
+__all__ = ["ROW_LENGTH", "compiling", "dense", "maxsim", "sparse"]

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from pipeline.core import machine
 from pipeline.core.records import Float32, Int64
+from pipeline.native.compiling import compiling
 from pipeline.native.forward import (
     compile_forward,
     forward,
@@ -85,7 +86,8 @@ class PackedNetwork:
     def compile(self) -> None:
         """Compile the kernels for this network, or load them from disk, by computing one token."""
         one = np.ones((1, 1), np.int64)
-        self.compared(one - 1, one)
+        with compiling():
+            self.compared(one - 1, one)
 
     def compared(self, ids: Int64, mask: Int64) -> Float32:
         """The numbers of each text of a batch that are compared with torch, float32 [b, numbers]."""

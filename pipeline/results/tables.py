@@ -105,7 +105,7 @@ def stage_table(record: Metrics) -> Table:
     rate = ["items/s: in the seconds of the work itself, without loading models or writing files"]
     rate = rate if any(row.working_seconds for row in rows) else []
     once = [
-        f"{row.stage}: packing or converting the model took {row.preparing_seconds:,.1f} s besides, once"
+        f"{row.stage}: packing, converting or compiling took another {row.preparing_seconds:,.1f} s, once"
         for row in rows
         if row.preparing_seconds
     ]

@@ -95,8 +95,10 @@ def _filtered_search(
 def prepare(queries: Float32, n_rows: int) -> None:
     """Import and compile what a search of `n_rows` rows uses, so that no measured time holds that."""
     if _filter_pays(queries, n_rows):
+        from pipeline.native.nearest import compiling
+
         one = np.ones((1, queries.shape[1]), np.float32)
-        with silent("", None, "") as unseen:
+        with compiling(), silent("", None, "") as unseen:
             _filtered_search(Embeddings((one,)), one, 1, pa.chunked_array([["a"]]), "l2", unseen, None)
 
 

@@ -8,6 +8,7 @@ import pytest
 from numba import config
 from numba.core.caching import CacheImpl
 
+from pipeline.core import machine
 from pipeline.native import compiling
 from pipeline.native.compiling import compiled
 
@@ -28,6 +29,17 @@ def hits() -> int:
     made = compiled(double)
     assert made(21) == 42
     return sum(made.stats.cache_hits.values())
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_stage_s_seconds_leave_out_what_is_compiled_and_not_what_is_loaded() -> None:
+    for is_loaded in (False, True):
+        meter = machine.Meter()
+        with compiling.compiling():
+            assert hits() == is_loaded
+        figures = meter.figures()
+        assert ("preparing_seconds" in figures) != is_loaded
+        assert is_loaded or figures["seconds"] < figures["preparing_seconds"]
 
 
 def test_where_no_folder_can_be_written_it_compiles_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
