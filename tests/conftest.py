@@ -273,8 +273,9 @@ def pairs(plain_pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
 @pytest.fixture(scope="session")
 def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Scores pairs as a config with these settings would; `change` may change the loaded backend."""
+    from workplaces import BAR
+
     from pipeline.config import RERANKERS
-    from pipeline.core import silent
     from pipeline.encoders import Usage, pairs as rerankers
     from pipeline.storage import Store
 
@@ -286,8 +287,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         config = RERANKERS.make(**{**settings, "name": str(settings["name"])})
         scorer = rerankers.open_source(config, rerankers.resolve(config)).ready(store).load()
         change(scorer.backend)
-        with silent("", None, "") as bar:
-            return scorer.score(pairs, Usage(), bar)
+        return scorer.score(pairs, Usage(), BAR)
 
     return score
 

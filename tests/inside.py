@@ -4,7 +4,6 @@ import importlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from huggingface_hub import constants
@@ -67,6 +66,16 @@ def pretend(
         patch.setattr(found, lambda name: None if name in no_version else "1")
 
 
+def be_offline(patch: pytest.MonkeyPatch, offline: bool = True) -> None:
+    """Have the hub's client use only files that it has."""
+    patch.setattr(constants, "HF_HUB_OFFLINE", offline)
+
+
+def keep_stderr(patch: pytest.MonkeyPatch) -> None:
+    """Have no command set up logging, which would hold the stderr of its test for ever."""
+    patch.setattr(logging, "basicConfig", lambda **_: None)
+
+
 def leave_the_checkout(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Pretend an installation of the wheel: beside it is no script that sets up extras."""
     patch.setattr("pipeline.core.installation._SETUP", folder / "setup")
@@ -100,42 +109,22 @@ def calibration_texts(texts: Texts) -> list[str]:
     return found
 
 
-def watch(patch: pytest.MonkeyPatch, name: str, before: Callable[..., object]) -> None:
-    """Have a function of a module called with its arguments before another one of it is."""
-    module, _, function = f"pipeline.{name}".rpartition(".")
-    original = getattr(importlib.import_module(module), function)
-
-    def watched(*arguments: Any) -> Any:
-        before(*arguments)
-        return original(*arguments)
-
-    patch.setattr(f"{module}.{function}", watched)
+WATCHED = {
+    "hash a file": "data.sources.folders.hash_user_file",
+    "time searches": "search.searchers.time_searches",
+    "try a setting": "run.causes.run_each",
+}
+"""What tests watch, by what it does."""
 
 
-def files_hashed(patch: pytest.MonkeyPatch) -> list[str]:
-    """The names of files of collections, each as it is hashed."""
-    names: list[str] = []
-    watch(patch, "data.sources.folders.hash_user_file", lambda path: names.append(path.name))
-    return names
+def watch(patch: pytest.MonkeyPatch, what: str, before: Callable[..., object]) -> None:
+    """Have a function called with the arguments of each call of one of `WATCHED`, before it."""
+    module, _, name = f"pipeline.{WATCHED[what]}".rpartition(".")
+    original = getattr(importlib.import_module(module), name)
+    patch.setattr(f"{module}.{name}", lambda *given: (before(*given), original(*given))[1])
 
 
-def watch_time_searches(patch: pytest.MonkeyPatch, before: Callable[..., object]) -> None:
-    """Call a function before the speed of an index is measured."""
-    watch(patch, "search.searchers.time_searches", before)
-
-
-def watch_trials(patch: pytest.MonkeyPatch, clock: object, before: Callable[..., object]) -> None:
-    """Call a function before another setting is tried for a published value, by another clock."""
-    watch(patch, "run.causes.run_each", before)
+def set_clock(patch: pytest.MonkeyPatch, clock: object) -> None:
+    """Give the search for causes of a difference another clock."""
     for module in ("causes", "verification"):
         patch.setattr(f"pipeline.run.{module}.time", clock, raising=False)
-
-
-def be_offline(patch: pytest.MonkeyPatch, offline: bool = True) -> None:
-    """Have the hub's client use only files that it has."""
-    patch.setattr(constants, "HF_HUB_OFFLINE", offline)
-
-
-def keep_stderr(patch: pytest.MonkeyPatch) -> None:
-    """Have no command set up logging, which would hold the stderr of its test for ever."""
-    patch.setattr(logging, "basicConfig", lambda **_: None)

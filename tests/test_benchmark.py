@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import workplaces
-from workplaces import config
+from workplaces import config, read_json
 
 from pipeline import InputError, compare
 from pipeline.api import run_benchmarks
@@ -38,7 +38,7 @@ def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
     folder = finished / "results" / "t"
     files = {"metrics.json", "per_query.csv", "run.trec", "manifest.json"}
     assert {path.name for path in folder.iterdir()} == files
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(folder / "metrics.json")
     assert (metrics["name"], metrics["queries"], metrics["passages"]) == ("t", 114, 345)
     assert list(metrics["metrics"]) == ["ndcg@10", "map(rel=2)@50", "recall@20", "mrr@10", "precision@5"]
     for stage in metrics["stages"]:
@@ -59,7 +59,7 @@ def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
     assert [(zero, int(rank), tag) for _, zero, _, rank, _, tag in lines] == [
         ("Q0", rank, "benchmarco") for _ in range(114) for rank in range(1, 51)
     ]
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_json(folder / "manifest.json")
     assert Config.model_validate(manifest["config"]).name == "t"
     assert manifest["recipes"]["passages"]["model"]["pooling"] == "cls"
     assert {"python", "faiss-cpu", "numpy"} <= set(manifest["versions"])

@@ -6,7 +6,6 @@ nothing is encoded, ends a run at some moment, looks at what is left, and runs a
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from workplaces import give_rows
+from workplaces import give_rows, read_json
 
 from pipeline.storage import PruneLimits, cache_entries, hash_file, prune, verify
 
@@ -91,7 +90,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     found["artifacts"] = {name: manifest and manifest["files"] for name, manifest in manifests.items()}
     result = folder / "results" / "t"
     if result.exists():
-        metrics = json.loads((result / "metrics.json").read_text(encoding="utf-8"))["metrics"]
+        metrics = read_json(result / "metrics.json")["metrics"]
         hashes = {name: hash_file(result / name) for name in ("per_query.csv", "run.trec")}
         found["results"] = {**metrics, **hashes}
     return found
@@ -101,7 +100,7 @@ def whole_files(folder: Path) -> dict[Path, int]:
     """The inode of every whole shard of vectors, and of every file of a finished artifact."""
     found = {}
     for path in (folder / "indexes").rglob("rows-*.sha256"):
-        whole, entry = path.with_suffix(""), json.loads(path.read_text(encoding="utf-8"))
+        whole, entry = path.with_suffix(""), read_json(path)
         if whole.is_file() and hash_file(whole) == entry["sha256"]:
             found[whole] = whole.stat().st_ino
     for kept in cache_entries(folder / "indexes"):
@@ -317,7 +316,7 @@ def test_of_two_processes_one_computes_and_the_other_waits_and_says_so(trial: Tr
     first, then = trial.folder / "first/t", trial.folder / "results/t"
     made = []
     for result in (first, then):
-        stages = json.loads((result / "metrics.json").read_text(encoding="utf-8"))["stages"]
+        stages = read_json(result / "metrics.json")["stages"]
         made.append({row["stage"] for row in stages if not row["reused"]})
     assert "passages" in made[0]
     assert made[0] | made[1] == set(STAGES)
@@ -334,8 +333,8 @@ def test_of_two_processes_one_writes_the_result_folder_after_the_other(trial: Tr
         assert not (result / "manifest.json").exists()
         said = other.enter_context(second(trial, "--set", "evaluate.measures=[ndcg@5]"))
     assert said == "benchmarco: waiting: another run is writing results/t\n"
-    metrics = json.loads((result / "metrics.json").read_text(encoding="utf-8"))["metrics"]
-    manifest = json.loads((result / "manifest.json").read_text(encoding="utf-8"))
+    metrics = read_json(result / "metrics.json")["metrics"]
+    manifest = read_json(result / "manifest.json")
     assert list(metrics) == manifest["config"]["evaluate"]["measures"] == ["ndcg@5"]
 
 
@@ -354,7 +353,7 @@ def test_a_run_that_is_killed_asks_a_server_for_no_text_of_a_whole_shard_again(
     trial, stored = Trial(tmp_path, fork), set[str]()
     (tmp_path / "c.yaml").write_text(SERVED, encoding="utf-8")
     (tmp_path / "indexes").mkdir()
-    known = list(json.loads((local_run / "vectors.json").read_text(encoding="utf-8")))
+    known = list(read_json(local_run / "vectors.json"))
     arguments = ("--set", f"model.url={embedding_server.url}")
     for number in (4, 5, 3, 6):
         assert trial.kill(*arguments, call="replace", path="/passages/", number=number)
@@ -369,6 +368,6 @@ def test_a_run_that_is_killed_asks_a_server_for_no_text_of_a_whole_shard_again(
     assert 16 <= len(stored) < 200  # whole shards of 8
     assert trial.run(*arguments).returncode == 0
     assert embedding_server.answered == dict.fromkeys(set(known) - stored, 1)
-    metrics = json.loads((tmp_path / "results/t/metrics.json").read_text(encoding="utf-8"))
-    local = json.loads((local_run / "results/local/metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(tmp_path / "results/t/metrics.json")
+    local = read_json(local_run / "results/local/metrics.json")
     assert metrics["metrics"] == pytest.approx(local["metrics"], abs=1e-12)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from workplaces import run
+from workplaces import read_json, run
 
 from pipeline import InputError
 from pipeline.storage import entry_of, hash_file, hash_json, verify
@@ -134,7 +134,7 @@ def test_an_artifact_that_agrees_with_its_manifest_and_holds_nonsense_is_one_mes
 ) -> None:
     folder = copy(kind)
     artifact = need_again(folder, stage)
-    manifest = json.loads((artifact / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_json(artifact / "manifest.json")
     del manifest["sha256"]
     corrupt(artifact, manifest)
     manifest["files"] = {name: entry_of(artifact / name) for name in manifest["files"]}

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
+from workplaces import hits
 
 from pipeline import InputError, compare, encoders, register_measure, registry, run_benchmark
 from pipeline.config import (
@@ -29,16 +30,7 @@ from pipeline.formats import Batch as Records, Judgments, make_judgments
 from pipeline.metrics import MEASURES, Definition
 from pipeline.models import Model
 from pipeline.results import Result
-from pipeline.retrievers import (
-    Context,
-    Inputs,
-    Keys,
-    Plan,
-    Retriever,
-    Stage,
-    open_ranking,
-    save_ranking,
-)
+from pipeline.retrievers import Context, Inputs, Keys, Plan, Retriever, Stage, open_ranking, save_ranking
 from pipeline.storage import Draft
 
 MINILM = "all-minilm-l6-v2"
@@ -179,8 +171,7 @@ def test_a_benchmark_runs_on_them(run: Callable[..., Result], model: dict[str, s
     assert louder.reused == []
     rerank = {"backend": "shortest", "name": MINILM, "depth": 3}
     reranked = run(**sections, rerank=rerank)
-    lines = (reranked.folder / "run.trec").read_text(encoding="utf-8").splitlines()
-    assert [line.split()[2] for line in lines[:3]] == ["p2", "p1", "p3"]
+    assert [passage for _, passage, _ in hits(reranked.folder)[:3]] == ["p2", "p1", "p3"]
     with pytest.raises(InputError, match=r"unknown key 'data\.uper'.*upper"):
         run(model=model, data={"source": "toy", "uper": True})
 

@@ -12,6 +12,7 @@ import pytest
 from inside import resize
 from workplaces import benchmarco, process
 
+from pipeline import write_collection
 from pipeline.cli import CACHE_COMMANDS, COMMANDS, progress
 
 
@@ -42,14 +43,8 @@ def test_help_has_an_example_and_lists_of_commands_fit_in_a_terminal() -> None:
 
 
 def test_letters_that_the_locale_lacks_are_escaped(tmp_path: Path) -> None:
-    (tmp_path / "data" / "qrels").mkdir(parents=True)
-    for name, text in {
-        "data/queries.jsonl": '{"_id": "größe", "text": "日本"}',
-        "data/corpus.jsonl": '{"_id": "d1", "text": "日本"}',
-        "data/qrels/test.tsv": "größe\td1\t1\n",
-        "c.yaml": "name: t\ndata: {source: beir, path: data}\nmodel: {backend: bm25}\n",
-    }.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    write_collection(tmp_path / "data", {"d1": "日本"}, {"größe": "日本"}, {"größe": {"d1": 1}})
+    (tmp_path / "c.yaml").write_text("name: t\ndata: {source: beir, path: data}\nmodel: {backend: bm25}\n")
     command = ("-m", "pipeline", "data", "c.yaml", "--json")
     out = process(tmp_path, *command, PYTHONIOENCODING="ascii").stdout
     assert out.isascii()

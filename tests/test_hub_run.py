@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from layouts import write_parquet
-from workplaces import process
+from workplaces import process, read_json
 
 from pipeline.results import read_result
 from pipeline.run import compare_with_original
@@ -50,12 +50,12 @@ def run(hub_server: Any, published: dict[str, str], tmp_path: Path) -> Callable[
 
 
 def recipes(folder: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((folder / "results/hub/manifest.json").read_text(encoding="utf-8"))
+    manifest: dict[str, Any] = read_json(folder / "results/hub/manifest.json")
     return dict(manifest["recipes"])
 
 
 def reused(folder: Path) -> list[bool]:
-    metrics = json.loads((folder / "results/hub/metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(folder / "results/hub/metrics.json")
     assert (metrics["queries"], metrics["passages"]) == (3, 6)
     return [stage["reused"] for stage in metrics["stages"]]
 

@@ -1,6 +1,6 @@
 """Keys: what each field of the config, and each fact outside it, makes again, and that nothing else changes.
 
-Changes are made from the marks and types of settings; `VALUES` has those that need a certain value.
+Changes are made from the marks and types of settings; keys.txt has those that need a certain value.
 """
 
 import importlib
@@ -23,6 +23,7 @@ from huggingface_hub import constants
 from inside import be_offline, pretend
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from workplaces import read_json
 
 import pipeline
 from pipeline import load_config
@@ -54,44 +55,9 @@ FIRST, SECOND = "1" * 40, "2" * 40  # commits
 Keys = dict[str, dict[str, str]]
 """The key of each stage of each config."""
 
-LISTED = """
-files = model: {backend: openvino, name: BGE}
-cut = data: {source: beir, path: data, chunks: {tokens: 64}}; model: {backend: openvino, name: BGE}
-cut by words = data: {source: beir, path: data, chunks: {tokens: 64}}; model: {backend: bm25}
-packed = model: {backend: native, precision: int16, name: BGE}
-the fastest = model: {backend: auto, name: BGE}
-packed for token vectors = model: {backend: native, output: multivector, name: ./bge-m3}
-the fastest for words = model: {backend: auto, output: sparse, name: ./bge-m3}
-the fastest for token vectors = model: {backend: auto, output: multivector, name: ./bge-m3}
-tables = data: {source: hub, path: rows, split: dev}; model: {backend: flag, name: BGE}
-subsets = data: {source: beir, path: subsets, subset: sw}; model: {backend: flag, name: BGE}
-bright = data: {source: bright, path: bright, domain: pony}; model: {backend: flag, name: BGE}
-air-bench = data: {source: air-bench, path: qa_wiki_en, split: dev}; model: {backend: flag, name: BGE}
-belebele = data: {source: belebele, path: belebele, language: sw}; model: {backend: flag, name: BGE}
-two tables = data: {source: hub, path: rows, split: dev, corpus_path: texts}; model: FLAG
-hub = data: {source: hub, path: owner/rows, split: dev, corpus_path: owner/texts}; model: TINY
-named columns = data: {source: table, NAMED}; model: {backend: flag, name: BGE}
-precomputed = model: {backend: precomputed, GIVEN}
-served = model: {backend: http, name: some-model, url: http://localhost:1/v1}
-chain = model: {backend: sentence-transformers, name: BGE}
-sparse = model: {backend: precomputed, output: sparse, GIVEN}
-m3 words = model: {backend: flag, output: sparse, name: ./bge-m3}
-splade = model: {backend: sentence-transformers, output: sparse, name: ./masked}
-packed words = model: {backend: native, output: sparse, precision: int16, name: ./masked}
-m3 = model: {backend: flag, output: multivector, name: ./bge-m3}
-late interaction = model: {backend: sentence-transformers, output: multivector, name: ./colbert}
-token vectors = model: {backend: precomputed, output: multivector, GIVEN}
-bm25 = model: {backend: bm25}
-reranked = model: {backend: bm25}; rerank: {backend: sentence-transformers, name: ./reranker}
-scored by a decoder = model: {backend: bm25}; rerank: {backend: flag, name: ./decoder}
-judged = model: {backend: bm25}; judge: {url: http://localhost:1, model: m}
-scored by a server = model: {backend: bm25}; rerank: {backend: http, name: m, url: http://localhost:1}
-scored by openvino = model: {backend: bm25}; rerank: {backend: openvino, name: ./reranker}
-scored by the fastest = model: {backend: bm25}; rerank: {backend: auto, name: ./reranker}
-fused = fuse: {of: [{model: {backend: bm25}}, {model: {backend: openvino, name: BGE}}]}; rerank: SELF
-reranked on the hub = model: {backend: bm25}; rerank: {backend: sentence-transformers, name: owner/tiny}
-"""
-"""Sections of configs, on the collection in the folder `data` unless another is named."""
+TABLES = re.split("^#.*\n", Path(__file__).with_name("keys.txt").read_text("utf-8"), flags=re.MULTILINE)[1:]
+LISTED, VALUES, FACTS = ([line for line in table.splitlines() if line] for table in TABLES)
+"""Configs, values of settings, and what happens to files: keys.txt says how each line reads."""
 SHORT = {
     "FLAG": "{backend: flag, name: BGE}",
     "TINY": "{backend: flag, name: owner/tiny}",
@@ -110,88 +76,8 @@ def written(sections: str) -> str:
     return f"name: t\n{data}" + sections.replace("; ", "\n") + "\n"
 
 
-CONFIGS = {name: written(text) for name, text in (line.split(" = ") for line in LISTED.split("\n") if line)}
+CONFIGS = {name: written(text) for name, text in (line.split(" = ") for line in LISTED)}
 
-VALUES = """
-name=other
-expected=[{measure: ndcg@10, value: 0.5, source: a paper}]
-cache=elsewhere
-output=elsewhere
-data.source=flag
-data.path=other
-data.split=dev
-data.corpus=300
-data.revision=v1 on hub
-data.split=train on tables
-data.corpus={positives_of: 2} on tables
-data.corpus.positives_of=3 on tables with data.corpus={positives_of: 2}
-data.corpus={top: 2, of: [one.trec]}
-data.corpus.top=3 with data.corpus={top: 2, of: [one.trec]}
-data.corpus.of=[two.trec] with data.corpus={top: 2, of: [one.trec]}
-data.corpus.random=9 with data.corpus={top: 2, of: [one.trec]}
-data.corpus.seed=1 with data.corpus={top: 2, of: [one.trec]}
-data.subset=OTHER_1 on subsets
-data.corpus_file=other/corpus.jsonl on named columns
-data.queries_file=data/corpus.jsonl on named columns
-data.judgments_file=two.trec on named columns
-data.positives_column=also on tables
-data.corpus_path=texts on tables
-data.corpus_revision=v1 on hub
-data.corpus_split=test on two tables
-data.corpus_column=OTHER_1 on two tables
-data.chunks.tokens=65 on cut by words
-model.backend=flag
-model.name=./other-model
-model.revision=v1 on hub
-model.revision=b on served
-model.output=sparse on precomputed
-model.score=mean on token vectors
-model.pooling=mean
-model.precision=bf16
-model.passages=other.npy on precomputed
-model.queries=other.npy on precomputed
-model.passage_ids=ids.txt on precomputed
-model.query_ids=ids.txt on precomputed
-model.url=http://localhost:2/v1 on served
-model.same_as={name: ./bge-small-en-v1.5} on served
-index.factory=SQfp16
-search.top_k=1001 on fused
-search.rescore=4 with model.vector_precision=binary
-search.aggregate=first on cut
-search.parameters={efSearch: 9} with index.factory=HNSW8
-search.against_exact=false with index.factory=HNSW8
-fuse.of=[{model: {backend: openvino, name: ./bge-small-en-v1.5}}, {model: {backend: bm25}}] on fused
-fuse.normalize=rank on fused with fuse.method=combmnz
-fuse.weights=[0.3, 0.7] on fused
-fuse.tune=ndcg@10 on fused with fuse.tune=mrr@10
-rerank.backend=flag on reranked
-rerank.name=./other-model on reranked
-rerank.revision=v1 on reranked on the hub
-rerank.precision=bf16 on fused
-rerank.url=http://localhost:2 on scored by a server
-judge.url=http://localhost:2 on judged
-judge.prompt='{query} {passage}' on judged
-judge.grades=[0, 1] on judged
-engine.kind=ray
-engine.address=auto with engine.kind=ray
-engine.workers=2 with engine.kind=ray
-evaluate.measures=[ndcg@5]
-data.path=copy changes nothing
-data.corpus_path=texts_copy on two tables changes nothing
-model.score=mean on m3 changes nothing
-model.pooling=cls changes nothing
-model.query_instruction='' on served changes nothing
-model.url=http://LOCALHOST:1/v1/ on served changes nothing
-search.against_exact=false changes nothing
-fuse.tune=nDCG@10 on fused with fuse.tune=ndcg@10 changes nothing
-rerank.query_max_length=384 on scored by a decoder changes nothing
-rerank.url=http://localhost:1/ on scored by a server changes nothing
-evaluate.measures=[nDCG@10, RR@10, R@100, AP@1000, P@10] changes nothing
-"""
-"""Values of settings that are not just any other one: `KEY=VALUE [on CONFIG] [with SETTING]`.
-
-The last ones say the same as what the config has.
-"""
 PARTS = {
     **dict.fromkeys(("data.path=other", "data.corpus_revision=v1"), PASSAGES_ON),
     **dict.fromkeys(("data.corpus_split=test", "data.corpus_column=OTHER_1"), PASSAGES_ON),
@@ -234,7 +120,7 @@ SUITES = {
 
 def write_json(path: Path, **values: Any) -> None:
     """Change values of a JSON object."""
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    before = read_json(path) if path.exists() else {}
     path.write_text(json.dumps(before | values), encoding="utf-8")
 
 
@@ -430,7 +316,7 @@ def derived() -> Iterator[Change]:
                     yield Change(f"{setting}={to}", base)
 
 
-GIVEN = [Change.read(line) for line in VALUES.split("\n") if line]
+GIVEN = [Change.read(line) for line in VALUES]
 SPECIAL = {change.setting for change in GIVEN if change.changes}
 CHANGES = [*GIVEN, *derived()]
 
@@ -467,33 +353,6 @@ def test_a_setting_changes_the_keys_that_its_mark_names_and_what_is_made_of_that
         assert claimed <= found <= after(claimed)
 
 
-FACTS = """
-flip data/corpus.jsonl: PASSAGES
-swap data/corpus.jsonl: PASSAGES
-flip data/queries.jsonl: QUERIES
-swap data/queries.jsonl: QUERIES
-append data/qrels/test.tsv: QUERIES
-swap data/qrels/test.tsv: QUERIES
-append data/qrels/dev.tsv:
-append bge-small-en-v1.5/modeling.py: VECTORS
-append bge-small-en-v1.5/README.md:
-flip data/corpus.jsonl: PASSAGES on cut
-flip data/corpus.jsonl: PASSAGES on named columns
-flip data/queries.jsonl: QUERIES on named columns
-append one.trec: QUERIES on named columns
-flip bge-small-en-v1.5/model.safetensors: VECTORS on cut
-append bge-small-en-v1.5/tokenizer.json: CHUNKS VECTORS on cut
-flip rows/data/dev-00000-of-00001.parquet: ALL on tables
-flip texts/data/train-00000-of-00001.parquet: PASSAGES on two tables
-flip passages.npy: GIVEN_PASSAGES on precomputed
-flip queries.npy: GIVEN_QUERIES on precomputed
-move datasets--owner--rows: QUERIES on hub
-move datasets--owner--texts: PASSAGES on hub
-move models--owner--tiny: VECTORS on hub
-"""
-"""What happens to a file or repository, and what is made again: `CHANGE FILE: STAGES [on CONFIG]`."""
-
-
 def move(folder: Path) -> None:
     """A new commit on `main` of a repository."""
     (folder.parent / "hub" / folder.name / "refs" / "main").write_text(SECOND, encoding="utf-8")
@@ -504,7 +363,7 @@ CHANGES_OF_FILES: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("fact", [line for line in FACTS.split("\n") if line])
+@pytest.mark.parametrize("fact", FACTS)
 def test_a_fact_outside_the_config_changes_the_keys_of_what_it_shapes(
     workplace: Path, known: Keys, fact: str
 ) -> None:

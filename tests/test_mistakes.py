@@ -104,7 +104,7 @@ def words(path: str, weights: object) -> Apply:
     return lambda folder: save_npz(folder / path, csr_array(np.asarray(weights, np.float32)))
 
 
-def tokens(path: str, vectors: object, ends: list[int]) -> Apply:
+def tokens(path: str, vectors: object, ends: list[float]) -> Apply:
     return lambda folder: np.savez(folder / path, vectors=np.asarray(vectors, np.float32), ends=ends)
 
 
@@ -123,6 +123,12 @@ ROWS: list[tuple[str, Apply, Apply, list[str]]] = [
     ("pre", VECTORS, array("p.npy", [[1, 0], [0, 1e300]], np.float64), ["make vectors from a file again"]),
     ("pre", VECTORS, array("p.npy", [[1, 0], [0, 3]]), ["'d2' has length 3", "set model.normalize to false"]),
     ("pre", VECTORS, array("p.npy", [[1, 0], [0, 0]]), ["p.npy: row 1 ('d2') is all zeros"]),
+    (
+        "pre",
+        both(VECTORS, spoil("pre.yaml", "q.npy", "q.npy, normalize: false")),
+        array("p.npy", [[1, 0], [0, 5e18]]),
+        ["'d2' is longer than 4.6e+18, so that scores would overflow; 1"],
+    ),
     ("pre", VECTORS, spoil("pre.yaml", ", queries: q.npy", ""), ["is not given"]),
     ("words", WORDS, words("p.npz", -np.eye(2)), ["word 0 of 'd1' has the weight -1"]),
     ("words", WORDS, words("p.npz", np.eye(3)), ["p.npz has 3 rows"]),
@@ -130,6 +136,10 @@ ROWS: list[tuple[str, Apply, Apply, list[str]]] = [
     ("words", WORDS, TOKENS, ["p.npz is not a sparse matrix in CSR"]),
     ("tokens", TOKENS, WORDS, ["p.npz has no token vectors"]),
     ("tokens", TOKENS, tokens("p.npz", np.eye(3), [2, 2]), ["the `ends` do not cut 3 token vectors"]),
+    ("tokens", TOKENS, tokens("p.npz", np.eye(3), [1.0, 3.0]), ["the `ends` do not cut 3 token vectors"]),
+    ("tokens", TOKENS, tokens("p.npz", np.eye(3), [3]), ["p.npz has 1 row"]),
+    ("tokens", TOKENS, tokens("p.npz", np.eye(9), [1, 9]), ["dimensions"]),
+    ("tokens", TOKENS, tokens("p.npz", np.ones(3), [1, 3]), ["p.npz has no token vectors"]),
     ("tokens", TOKENS, tokens("p.npz", np.full((3, 3), np.nan), [1, 3]), ["'d1' holds NaN or infinity"]),
 ]
 """A config with rows from files, what makes these right, what then makes them wrong, and what is said."""
@@ -152,6 +162,10 @@ MISTAKES = [
     in_run(spoil("c.yaml", "path: data", f"path: {LONG}"), said=["ttt: File name too long; give a shorter"]),
     in_run(spoil("c.yaml", "1000", f"[{'1, ' * 500}]"), said=["is [1, 1, ", "... (passages kept"]),
     in_run(content("c.yaml", b"\xff\xfe"), said=["c.yaml: not UTF-8 text (byte 0)", "Save it as UTF-8"]),
+    in_run(
+        content("data/corpus.jsonl", b'{"_id": "p3", "text": "caf\xe9"}'),
+        said=["corpus.jsonl, line 1: not UTF-8 text (byte 27 of the line is 0xe9)"],
+    ),
     in_run(linked("results/t", "../data"), said=["result folder results/t: is a link to", "--output DIR"]),
     in_run(
         linked("loop", "loop"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from inside import pretend
-from workplaces import run
+from workplaces import read_json, run
 
 from pipeline import InputError
 from pipeline.results import result_table
@@ -37,7 +37,7 @@ def test_a_model_that_lacks_weights_is_refused_and_not_filled_in_at_random(
     workplace: Path, backend: str, precision: str
 ) -> None:
     path = workplace / MODEL / "config.json"
-    described = json.loads(path.read_text(encoding="utf-8"))
+    described = read_json(path)
     path.write_text(json.dumps({**described, "num_hidden_layers": 3}), encoding="utf-8")
     with pytest.raises(InputError, match=r"its files lack 16 weights, such as encoder\.layer\.2\.attention"):
         run(workplace, f"model.backend={backend}", f"model.precision={precision}")
@@ -58,7 +58,7 @@ def test_auto_and_the_backend_that_it_takes_share_all_they_compute(
     took, computed, notes = ran(workplace, "name=a", "model.backend=auto")
     assert (took, computed[0], computed[-1]) == (("native", "int16", True), "passages", "evaluate")
     assert "bge-small-en-v1.5: run by backend native in int16, which auto took." in notes
-    manifest = json.loads((workplace / "results" / "a" / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_json(workplace / "results" / "a" / "manifest.json")
     settings, used = manifest["config"]["model"], manifest["models"][0]["settings"]
     assert (settings["backend"], settings["precision"]) == ("native", "int16")
     assert used["backend"] == {"value": "native", "source": "auto"}
@@ -85,7 +85,7 @@ def test_a_model_s_code_runs_only_when_the_config_says_so(
 ) -> None:
     model, mark = workplace / "bge-small-en-v1.5", workplace / "mark"
     (model / "modeling_odd.py").write_text(CODE, encoding="utf-8")
-    described = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    described = read_json(model / "config.json")
     described |= {"model_type": "odd", "auto_map": MAP, "architectures": ["OddModel"]}
     (model / "config.json").write_text(json.dumps(described), encoding="utf-8")
     monkeypatch.setenv("MARK", str(mark))

@@ -15,6 +15,7 @@ import pytest
 from chat_server import ChatServer
 from inside import be_offline, keep_stderr
 from typer.testing import CliRunner
+from workplaces import read_json
 
 from pipeline.cli import app
 from pipeline.metrics import MEASURES, Definition
@@ -182,7 +183,7 @@ STAND_INS: dict[str, Callable[[Path], object]] = {
 @pytest.fixture
 def small(place: Path, local_run: Path, bge_folder: Path) -> Path:
     """The same, where texts are those that `embedding_server` knows, with models, a run and training data."""
-    known = json.loads((local_run / "vectors.json").read_text(encoding="utf-8"))
+    known = read_json(local_run / "vectors.json")
     for name in ("corpus", "queries"):
         file = place / "my-data" / f"{name}.jsonl"
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from workplaces import process
+from workplaces import process, read_json
 
 from pipeline import run_benchmark
 
@@ -122,9 +122,9 @@ def test_a_benchmark_runs_without_them(tmp_path: Path) -> None:
         process(tmp_path, "-c", HIDDEN, *command)
     results = tmp_path / "results"
     for name in ("words", "vectors"):
-        scores = json.loads((results / name / "metrics.json").read_text(encoding="utf-8"))
+        scores = read_json(results / name / "metrics.json")
         assert scores["metrics"]["ndcg@10"] > 0.4
-    manifest = json.loads((results / "vectors" / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_json(results / "vectors" / "manifest.json")
     assert manifest["hardware"]["cores"] >= 1
     usual = (run_benchmark({**config, **words}).folder / "per_query.csv").read_bytes()
     assert (results / "words" / "per_query.csv").read_bytes() == usual

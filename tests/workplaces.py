@@ -15,7 +15,11 @@ from typer.testing import CliRunner
 from pipeline import load_config, run_benchmark
 from pipeline.cli import app
 from pipeline.config import Config
+from pipeline.core import silent
 from pipeline.results import Result
+
+BAR = silent("", None, "").__enter__()
+"""Progress that nobody sees."""
 
 
 def config(folder: Path, *settings: str) -> Config:
@@ -37,10 +41,10 @@ def process(
     return done
 
 
-def benchmarco(*arguments: object, code: int = 0, **environment: str) -> Said:
-    """What a command said in this process; it must end with a code."""
+def benchmarco(*arguments: object, code: int | None = 0, **environment: str) -> Said:
+    """What a command said in this process; it must end with a code, or None: with any."""
     done = CliRunner(env=environment).invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == code, done.output
+    assert code in (None, done.exit_code), done.output
     return done
 
 
@@ -54,9 +58,19 @@ def on_one_line(done: Said) -> str:
     return " ".join(done.output.split())
 
 
+def hits(result: Path) -> list[tuple[str, str, float]]:
+    """Query, passage and score of each hit of a result folder, in the order of its run file."""
+    lines = (result / "run.trec").read_text(encoding="utf-8").splitlines()
+    return [(query, passage, float(score)) for query, _, passage, _, score, _ in map(str.split, lines)]
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def change_json(path: Path, /, **changes: Any) -> None:
     """Change values of a JSON file; two underscores in a name go into an object or a list."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
     for name, value in changes.items():
         *above, last = name.split("__")
         holder = content

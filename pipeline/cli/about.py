@@ -200,7 +200,7 @@ _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 def list_artifacts(
     folder: Folder = Path("indexes"), results: Results = Path("results"), as_json: Json = False
 ) -> None:
-    """List artifacts: their size, their age, and the results that use each."""
+    """List artifacts: size, age, and results that use each."""
     from pipeline.storage import cache as stored
 
     rows = stored.add_results(stored.describe_entries(folder), results)

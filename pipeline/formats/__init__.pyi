@@ -1,4 +1,4 @@
-from .columns import fingerprints as fingerprints, repeated_pairs as repeated_pairs
+from .columns import repeated_pairs as repeated_pairs
 from .judgments import (
     GRADE_RULE as GRADE_RULE,
     Judgments as Judgments,

@@ -28,7 +28,6 @@ from .vector_forms import (
 )
 from .vector_shards import (
     check_counts as check_counts,
-    check_vectors as check_vectors,
     gather_rows as gather_rows,
     missing_ranges as missing_ranges,
     open_embeddings as open_embeddings,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import close_session
 from inside import be_offline, keep_stderr
-from workplaces import benchmarco, document
+from workplaces import benchmarco, document, process, read_json
 
 from pipeline import InputError, load_config, run_benchmark
 
@@ -44,17 +44,11 @@ def bm25(finished_bm25: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished_bm25, tmp_path / "r"))
 
 
-def process(script: str, *arguments: object, folder: Path) -> str:
-    """What a fresh process says on stdout."""
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True).stdout
-
-
 def test_a_finished_run_is_served_from_the_cache_without_heavy_imports(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(workplace)
-    metrics = json.loads(Path("results/t/metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(Path("results/t/metrics.json"))
     printed = benchmarco("run", "c.yaml", "--json", "--quiet")
     assert json.loads(printed.stdout)["metrics"] == metrics["metrics"]
     assert printed.stderr == ""
@@ -65,7 +59,7 @@ def test_a_finished_run_is_served_from_the_cache_without_heavy_imports(
         "app(standalone_mode=False)\n"
         f"print([name for name in {heavy.split()} if name in sys.modules])\n"
     )
-    again = process(script, folder=workplace)
+    again = process(workplace, "-c", script).stdout
     assert again.splitlines()[-1] == "[]"
     assert again.count(" reused ") == 6
 
@@ -86,7 +80,7 @@ def test_help_and_lists_and_configs_and_identities_import_nothing_heavy(root: Pa
         "without('torch', 'openvino', 'numba', 'transformers', 'tokenizers', 'pyarrow', 'datasets',\n"
         "        'huggingface_hub', 'ir_datasets', 'pandas')\n"
     )
-    printed = process(script, root / "configs" / "quickstart.yaml", folder=root)
+    printed = process(root, "-c", script, "configs/quickstart.yaml").stdout
     assert "Commands" in printed
     assert '"nanobeir"' in printed
     found = [line for line in printed.splitlines() if line.startswith("imported")]
@@ -136,7 +130,7 @@ def test_a_pipe_in_place_of_a_manifest_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "r" / "manifest.json")
     command = [sys.executable, "-m", "pipeline", "run", str(config), "-q"]
     assert subprocess.run(command, timeout=120, check=False, cwd=tmp_path).returncode == 0
-    assert json.loads((tmp_path / "r" / "manifest.json").read_text(encoding="utf-8"))["created"]
+    assert read_json(tmp_path / "r" / "manifest.json")["created"]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +174,7 @@ sys.stderr = sys.stdout
 try: guarded(stopped)()
 except SystemExit as end: print(end.code)
 """
-    printed = process(script, folder=tmp_path)
+    printed = process(tmp_path, "-c", script).stdout
     assert "memory ran out" in printed
     assert printed.splitlines()[-1] == "1"
 

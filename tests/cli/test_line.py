@@ -1,13 +1,12 @@
 """A benchmark without a file: `--model` and `--data` stand for a config, which `--save` writes."""
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
 from inside import be_offline
 from layouts import Plain, flag, msmarco
-from workplaces import benchmarco, document, on_one_line
+from workplaces import benchmarco, document, on_one_line, read_json
 
 from pipeline import write_collection
 
@@ -57,7 +56,7 @@ def test_several_of_each_are_a_sweep_over_a_suite(place: Path, minilm_folder: Pa
     (place / "tuned").symlink_to(minilm_folder)
     data = ["--data", "small/", "--data", "middle"]
     said("run", "--model", "bm25", *data, "--save", "both.yaml")
-    suite = json.loads((place / "results/bm25-small-middle/suite.json").read_text(encoding="utf-8"))
+    suite = read_json(place / "results/bm25-small-middle/suite.json")
     assert suite["collections"] == ["small", "middle"]
     planned = keys("--model", "bm25", "--model", "tuned", *data)
     sweep = "sweep=[{model: {backend: bm25}}, {name: other, model: {backend: auto, name: ./tuned}}]"

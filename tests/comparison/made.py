@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from workplaces import hits
 
 from pipeline.results import Manifest, Metrics, SavedResult, SavedSuite, SuiteRecord
 
@@ -110,10 +111,9 @@ def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
 def tops(folder: Path, depth: int) -> dict[str, list[str]]:
     """The first passages of each query of a run, by score."""
     found = defaultdict(list)
-    for line in (folder / "run.trec").read_text(encoding="utf-8").splitlines():
-        query, _, passage, _, score, _ = line.split()
-        found[query].append((float(score), passage))
-    return {query: [p for _, p in sorted(hits, reverse=True)[:depth]] for query, hits in found.items()}
+    for query, passage, score in hits(folder):
+        found[query].append((score, passage))
+    return {query: [p for _, p in sorted(every, reverse=True)[:depth]] for query, every in found.items()}
 
 
 def write_qrels(path: Path, qrels: Mapping[tuple[str, str], int]) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from comparison.made import MEASURES, THREE, make, result, values_of, with_values
-from workplaces import benchmarco, document
+from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, compare
 from pipeline.comparison import EXIT_CODES, ORDER_SEED, draw_order, gate_result
@@ -156,7 +156,7 @@ def test_the_command(finished: Path, tmp_path: Path) -> None:
     head, *lines = (worse / "per_query.csv").read_text(encoding="utf-8").splitlines()
     zeros = [",".join([line.split(",")[0], *["0.0"] * line.count(",")]) for line in lines]
     (worse / "per_query.csv").write_text("\n".join([head, *zeros]) + "\n")
-    metrics = json.loads((worse / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(worse / "metrics.json")
     metrics["metrics"] = dict.fromkeys(metrics["metrics"], 0.0)
     (worse / "metrics.json").write_text(json.dumps(metrics))
     assert document("gate", worse, "--baseline", kept, code=3)["verdict"] == "fail"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from comparison.made import config
-from workplaces import benchmarco, document
+from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, compare, run_benchmark
 from pipeline.comparison import Comparison
@@ -50,7 +50,7 @@ def compared(place: Path) -> Comparison:
 
 
 def test_a_cluster_that_was_made_worse_is_found(place: Path, compared: Comparison) -> None:
-    name, ids = json.loads((place / "chosen.json").read_text(encoding="utf-8"))
+    name, ids = read_json(place / "chosen.json")
     ((group, difference),) = [each for each in compared.groups.found if each[0].by == "cluster"]
     assert (group.name, sorted(group.query_ids)) == (name, sorted(ids))
     assert difference.difference > 0.4
@@ -87,7 +87,7 @@ def test_commands_show_groups_when_asked_and_where_the_collection_is_there(
     assert "groups" not in document("compare", whole)
     benchmarco("compare", whole, "--groups", "--format", "csv", code=2)
     moved = Path(shutil.copytree(whole, tmp_path / "whole"))
-    manifest = json.loads((moved / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_json(moved / "manifest.json")
     manifest["config"]["cache"] = str(tmp_path / "nowhere")
     (moved / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(InputError, match="is not in its cache"):

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from chat_server import ChatServer
 from comparison.made import config, read_table, write_table
-from workplaces import benchmarco, document, on_one_line
+from workplaces import benchmarco, document, on_one_line, read_json
 
 from pipeline import run_benchmark
 from pipeline.comparison import open_rankings, read_labels
@@ -44,13 +44,6 @@ def judged(arguments: list[str], *more: object) -> dict[str, Any]:
     """The document that `judge --json` prints, of P@5 where no labels say otherwise."""
     measure = () if "--labels" in (*arguments, *more) else ("--measure", "P@5")
     return document(*arguments, *measure, *more)
-
-
-def drawn_pool(results: list[Path], file: Path, measure: str, queries: int) -> list[dict[str, str]]:
-    """The rows that people are asked to judge."""
-    draw = ("--decide", measure, "--queries", queries, "--output", file)
-    benchmarco("pool", *results, *draw)
-    return read_table(file)
 
 
 def test_only_a_grade_alone_is_read() -> None:
@@ -152,7 +145,8 @@ def test_people_and_judge_decide_together(
     tmp_path: Path,
 ) -> None:
     file, page = tmp_path / "pool.tsv", tmp_path / "page.html"
-    rows = drawn_pool(results, file, "P@5", 40)
+    benchmarco("pool", *results, "--decide", "P@5", "--queries", 40, "--output", file)
+    rows = read_table(file)
     truth = {(row["query"], row["passage"]): number % 3 for number, row in enumerate(rows)}
     server.say = lambda query, passage: str(truth.get((query, " ".join(passage.split())), 1))
     graded = [row | {"grade": truth[row["query"], row["passage"]]} for row in rows]
@@ -191,7 +185,7 @@ def test_people_and_judge_decide_together(
     # which cost no request, nor does a result of the judge's family
     server.clear()
     named = Path(shutil.copytree(results[1], tmp_path / "qwen"))
-    settings = json.loads((named / "manifest.json").read_text(encoding="utf-8"))
+    settings = read_json(named / "manifest.json")
     settings["config"]["model"]["name"] = "Qwen/Qwen3-Embedding-0.6B"
     (named / "manifest.json").write_text(json.dumps(settings), encoding="utf-8")
     given = [str(named) if part == str(results[1]) else part for part in arguments]
@@ -233,10 +227,11 @@ def test_on_ms_marco_people_and_a_judge_that_errs_find_the_difference_of_all_jud
     long, usual = (run_benchmark(each) for each in made)
     given, pool, page = (tmp_path / name for name in ("usual.yaml", "pool.tsv", "page.html"))
     given.write_text(json.dumps(made[1]), encoding="utf-8")
-    asked = drawn_pool([long.folder, usual.folder], pool, "P@10", 25)
+    results = [long.folder, usual.folder]
+    benchmarco("pool", *results, "--decide", "P@10", "--queries", 25, "--output", pool)
+    asked = read_table(pool)
     write_table(pool, [row | {"grade": qrels.get((row["query_id"], row["passage_id"]), 0)} for row in asked])
-    command = ["judge", str(given), str(long.folder), str(usual.folder)]
-    found = judged(command, "--labels", pool, "--html", page)
+    found = judged(["judge", str(given), *map(str, results)], "--labels", pool, "--html", page)
     assert found["labelled"] == 25 < found["queries"] == 43
     truth = long.record.metrics["precision@10"] - usual.record.metrics["precision@10"]
     assert found["ci_low"] < truth < found["ci_high"]

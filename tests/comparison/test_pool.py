@@ -13,6 +13,7 @@ from workplaces import benchmarco, document, on_one_line
 from pipeline import InputError, compare, evaluate
 from pipeline.comparison import open_rankings, read_labels
 from pipeline.report.page import render_page
+from pipeline.results import read_result
 
 DEPTH = 4
 
@@ -126,7 +127,7 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
     assert 5 <= len(labels.queries) < 12 - labels.after
     merged = write_qrels(tmp_path / "merged.trec", qrels | grades)
     scored = [evaluate(merged, folder / "run.trec", ["P@4"]) for folder in results]
-    ids = json_ids(results[0])
+    ids = read_result(results[0]).query_ids
     for place, row in enumerate(labels.queries.tolist()):
         expected = [each.values[each.query_ids.index(ids[row]), 0] for each in scored]
         assert labels.values[place].tolist() == pytest.approx(expected)
@@ -140,14 +141,6 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
         record["grade"] = None if grade is None else int(grade)
     lines.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     assert read_labels(open_rankings(results, "--labels"), lines).values.tolist() == labels.values.tolist()
-
-
-def json_ids(folder: Path) -> list[str]:
-    """The queries in the order of the collection."""
-    data = json.loads((folder / "manifest.json").read_text())["config"]["data"]["path"]
-    lines = (Path(data) / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    judged = {row.split(",")[0] for row in (folder / "per_query.csv").read_text().splitlines()[1:]}
-    return [query for query in (json.loads(line)["_id"] for line in lines) if query in judged]
 
 
 def test_grades_of_queries_that_were_not_drawn_are_refused(results: list[Path], tmp_path: Path) -> None:

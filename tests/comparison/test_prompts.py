@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from comparison.made import config
 from scipy import stats
-from workplaces import benchmarco, document
+from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, run_benchmark
 from pipeline.comparison import compare_prompts
@@ -66,7 +66,7 @@ def test_the_setting_runs_each_prompt_on_the_same_passages_and_ends_with_the_tab
     (folder / "c.yaml").write_text(json.dumps(written), encoding="utf-8")
     run = benchmarco("run", folder / "c.yaml")
     assert "ndcg@10 over queries and prompts" in run.stdout
-    rows = json.loads((folder / "asked-asked" / "metrics.json").read_text(encoding="utf-8"))["stages"]
+    rows = read_json(folder / "asked-asked" / "metrics.json")["stages"]
     reused = {row["stage"]: row["reused"] for row in rows}
     assert (reused["passages"], reused["queries"]) == (True, False)
     values = [read_result(folder / f"asked-{name}").values for name in ("query_instruction-empty", "asked")]

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from comparison.made import ONE, THREE, changed, config, make, result, suite, values_of, with_values
 from scipy import stats
-from workplaces import benchmarco, document, on_one_line
+from workplaces import benchmarco, document, on_one_line, read_json
 
 from pipeline import InputError, compare, load_configs, run_benchmarks
-from pipeline.comparison import Comparison, gate_result
+from pipeline.comparison import gate_result
 from pipeline.core import Hardware
 from pipeline.metrics import holm
 from pipeline.report import latex, markdown
@@ -367,7 +367,7 @@ KEYS = {"a", "b", "difference", "p_ttest", "p_randomization", "p_holm", "wins", 
 
 def test_the_command_prints_a_result_with_itself_in_each_form(finished: Path, tmp_path: Path) -> None:
     folder = finished / "results" / "t"
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(folder / "metrics.json")
     found = document("compare", folder, folder, "--measure", "RR@10")
     assert found["measure"] == "mrr@10"
     for entry, name in zip(found["results"], ("t", "t#2"), strict=True):
@@ -424,16 +424,13 @@ def test_a_suite_is_compared_wherever_a_result_is(suites: Path, tmp_path: Path) 
     benchmarco("report", suites / "bm25", "--html", page)
     assert "Collection by collection" in page.read_text(encoding="utf-8")
     assert compare([suites / "bm25" / "small", suites / "plain" / "small"]).measure == "ndcg@10"
-    assert_a_row_for_each_mean_and_difference(made)
-
-
-def assert_a_row_for_each_mean_and_difference(made: Comparison) -> None:
-    table = made.figures()
+    table = made.figures()  # a row for each mean and difference
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
-    places = ["", "small", "large"]
     assert [(row["name"], row["against"], row["collection"]) for row in rows] == [
-        (*pair, place) for pair in (("bm25", ""), ("plain", ""), ("bm25", "plain")) for place in places
+        (*pair, place)
+        for pair in (("bm25", ""), ("plain", ""), ("bm25", "plain"))
+        for place in ("", "small", "large")
     ]
     assert float(rows[0]["value"]) == pytest.approx((float(rows[1]["value"]) + float(rows[2]["value"])) / 2)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from comparison.made import config
-from inside import watch_trials
-from workplaces import benchmarco, document
+from inside import set_clock, watch
+from workplaces import benchmarco, document, read_json
 
-from pipeline import InputError, compare, run_benchmark, verify
+from pipeline import InputError, compare, run_benchmark, verify, write_collection
 from pipeline.report.page import render_page
 from pipeline.results import read_published
 
@@ -165,19 +165,6 @@ def written(path: Path, content: dict[str, Any]) -> Path:
 FRUIT = {"a": "a red apple", "b": "an apple tree", "c": "a red car", "d": "a boat"}
 
 
-def collection(folder: Path, texts: dict[str, str], queries: dict[str, str], qrels: dict[str, str]) -> Any:
-    """A collection in BEIR's layout, as the section `data` of a config; a text may begin with a title."""
-    (folder / "qrels").mkdir(parents=True)
-    titled = [(name, *text.rpartition("|")[::2]) for name, text in texts.items()]
-    passages = [dict(zip(("_id", "title", "text"), each, strict=True)) for each in titled]
-    asked = [{"_id": name, "text": text} for name, text in queries.items()]
-    for name, rows in (("corpus", passages), ("queries", asked)):
-        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    lines = [f"{query}\t{passage}\t1\n" for query, passage in qrels.items()]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines), "utf-8")
-    return {"source": "beir", "path": str(folder), "split": "test"}
-
-
 def test_a_run_shows_the_verdict_and_a_result_can_be_verified_again(configure: Configure) -> None:
     ndcg = score(configure())
     with pytest.raises(InputError, match="no published score"):
@@ -292,7 +279,8 @@ def test_a_planted_cause_of_a_dense_model_is_named_first(bge_folder: Path, confi
 @pytest.fixture
 def suite(tmp_path: Path, configure: Configure) -> dict[str, Any]:
     """BM25 on two collections: the sample, and four passages; each with a published score."""
-    small = collection(tmp_path / "small", FRUIT, {"1": "red apple", "2": "car"}, {"1": "b", "2": "c"})
+    judged = {"1": {"b": 1}, "2": {"c": 1}}
+    small = write_collection(tmp_path / "small", FRUIT, {"1": "red apple", "2": "car"}, judged)
     collections = {
         "small": {"data": small, "expected": [{"measure": "success@1", "value": 1.0}]},
         "sample": {"data": {"source": "sample"}, "expected": [{"measure": "ndcg@10", "value": 0.9}]},
@@ -327,7 +315,7 @@ def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
     tmp_path: Path, suite: dict[str, Any]
 ) -> None:
     path = Path(suite["data"]["suite"])
-    listed = json.loads(path.read_text(encoding="utf-8"))
+    listed = read_json(path)
     for each in listed["collections"].values():
         each.pop("expected")
     written(path, listed)
@@ -342,9 +330,13 @@ def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
 
 
 def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path, configure: Configure) -> None:
-    texts = {"a": "red apple|", "b": "an apple and a pear", "c": "the red car of a friend"}
+    texts = {
+        "a": {"title": "red apple", "text": ""},
+        "b": "an apple and a pear",
+        "c": "the red car of a friend",
+    }
     asked = {"1": "red apple", "2": "a friend's car"}
-    data = collection(tmp_path / "titles", texts, asked, {"1": "a", "2": "c"})
+    data = write_collection(tmp_path / "titles", texts, asked, {"1": {"a": 1}, "2": {"c": 1}})
     expected = {"measure": "success@1", "value": 0.5, "digits": 4, "source": "a <paper>"}
     folder = run_benchmark(configure(expected, data=data)).folder
     page = render_page(compare([folder]))
@@ -353,7 +345,7 @@ def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path, configur
     with pytest.raises(InputError, match="nothing is run"):
         verify([folder], overrides=["search.top_k=50"])
     path = folder / "manifest.json"
-    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest = read_json(path)
     manifest["config"]["engine"] = {"kind": "ray", "address": "elsewhere:6379"}
     written(path, manifest)
     assert verify([folder]).verdict == "not reproduced"  # runs nothing
@@ -369,8 +361,9 @@ def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path, configur
 
 def test_repeated_passages_are_named(tmp_path: Path, configure: Configure) -> None:
     twice = FRUIT | {f"{name}-again": text for name, text in FRUIT.items()}
+    asked, judged = {"1": "apple tree", "2": "red car"}, {"1": {"a": 1}, "2": {"a": 1}}
     theirs, mine = (
-        collection(tmp_path / name, passages, {"1": "apple tree", "2": "red car"}, {"1": "a", "2": "a"})
+        write_collection(tmp_path / name, passages, asked, judged)
         for name, passages in (("theirs", FRUIT), ("mine", twice))
     )
     value = score(configure(data=theirs, name="theirs"))
@@ -396,7 +389,8 @@ def test_minutes_are_those_of_all_targets(
         clock.now += 3600
         clock.trials += 1
 
-    watch_trials(monkeypatch, clock, an_hour)
+    set_clock(monkeypatch, clock)
+    watch(monkeypatch, "try a setting", an_hour)
     found = verify([run_benchmark(suite).folder], why=True, minutes=10)
     assert clock.trials == 1  # of the first collection; the second has the evaluation alone
     assert all(cell.why for cell in found.cells)

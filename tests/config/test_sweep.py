@@ -1,14 +1,13 @@
 """Sweeps: which benchmarks a file makes, what they share, and what a failure of one does to the others."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
-from inside import files_hashed, keep_stderr
-from workplaces import benchmarco, document
+from inside import keep_stderr, watch
+from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, load_config, load_configs, run_benchmarks
 from pipeline.config import as_config, file_schema
@@ -121,7 +120,7 @@ def run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resul
 
 
 def computed(name: str) -> list[str]:
-    metrics = json.loads(Path("results", name, "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(Path("results", name, "metrics.json"))
     return [row["stage"] for row in metrics["stages"] if not row["reused"]]
 
 
@@ -145,7 +144,8 @@ def test_data_is_read_and_described_once_with_the_tokens_of_its_model(
         "evaluate: {measures: [ndcg@10]}\nsweep: {model.backend: [bm25, openvino], search.top_k: [50, 60]}",
         encoding="utf-8",
     )
-    hashed = files_hashed(monkeypatch)
+    hashed: list[str] = []
+    watch(monkeypatch, "hash a file", lambda path: hashed.append(path.name))
     monkeypatch.chdir(workplace)
     described = document("data", "s.yaml")
     assert described["name"] == "t-bm25-top_k-50"

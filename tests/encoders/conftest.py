@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workplaces import read_json
 
 from pipeline import data
 from pipeline.config import BACKENDS, SOURCES
@@ -41,7 +42,7 @@ def saved(bge_folder: Path, tmp_path: Path) -> Callable[..., Path]:
         shutil.copytree(bge_folder, folder, ignore=shutil.ignore_patterns("*.safetensors"))
         network.save_pretrained(folder)
         path = folder / "config.json"
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         path.write_text(json.dumps({**content, **described}), encoding="utf-8")
         return folder
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
+from workplaces import BAR
 
 from pipeline import InputError
-from pipeline.core import silent
 from pipeline.encoders import Encoder, Reference, TorchVectors, Usage, Watch, disagreement, sample_tokens
 from pipeline.storage import Store
 
@@ -103,11 +103,10 @@ def test_a_text_that_is_lost_stops_the_run(
     """The sample has no such text, so that the model is taken at first."""
     encoder = opened(store, name=saved(with_sharp_attention(RARE)), pooling="mean", **settings)
     lost = " ".join(map(str, map(encoder.backend.tokenizer.id_to_token, range(1789, 1794))))
-    with silent("", None, "") as bar:
-        encoder.encode(["two words"], "passages", Usage(), bar)
-        said = rf"in {settings['precision']}, the vector of a text of 7 tokens has a cosine of .* Set {fix}"
-        with pytest.raises(InputError, match=said):
-            encoder.encode([lost], "passages", Usage(), bar)
+    encoder.encode(["two words"], "passages", Usage(), BAR)
+    said = rf"in {settings['precision']}, the vector of a text of 7 tokens has a cosine of .* Set {fix}"
+    with pytest.raises(InputError, match=said):
+        encoder.encode([lost], "passages", Usage(), BAR)
 
 
 def test_the_texts_are_real_ones_of_every_length(bge_folder: Path) -> None:

@@ -12,9 +12,9 @@ from inside import resize
 from tokenizers import Tokenizer
 from tokenizers.models import Unigram, WordLevel
 from tokenizers.pre_tokenizers import Whitespace
+from workplaces import BAR
 
 from pipeline import InputError
-from pipeline.core import silent
 from pipeline.encoders import TokenBatch, Usage, batches, encode, tokenize, tokenized_windows
 from pipeline.encoders.torch import TorchBackend
 from pipeline.models import Files, Model
@@ -50,8 +50,7 @@ def run(
     backend: Any, texts: list[str], max_length: int = 50, size: int | None = None
 ) -> tuple[np.ndarray, Usage]:
     usage = Usage()
-    with silent("", None, "") as bar:
-        return encode(backend, texts, max_length, usage, bar, size), usage
+    return encode(backend, texts, max_length, usage, BAR, size), usage
 
 
 TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=20).map(" ".join), max_size=40)
@@ -64,8 +63,7 @@ def test_vectors_come_back_in_the_order_of_the_texts(
     backend = Counting(budget, multiple)
     with pytest.MonkeyPatch.context() as patch:
         if by_windows:
-            resize(patch, tokenized_texts=2)
-            resize(patch, tokenized_window=3)
+            resize(patch, tokenized_texts=2, tokenized_window=3)
         vectors, usage = run(backend, texts, 19, size)
     kept = [["abc".index(word) + 1 for word in text.split()][:19] for text in texts]
     assert vectors.tolist() == [[len(ids), sum(ids)] for ids in kept]
@@ -83,8 +81,7 @@ def test_vectors_come_back_in_the_order_of_the_texts(
 
 
 def test_what_fills_no_batch_goes_into_the_next_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    resize(monkeypatch, tokenized_texts=5)
-    resize(monkeypatch, tokenized_window=7)
+    resize(monkeypatch, tokenized_texts=5, tokenized_window=7)
     backend = Counting(12)
     vectors, usage = run(backend, ["a b c"] * 30)
     assert [len(batch.rows) for batch in backend.batches] == [4] * 7 + [2]
@@ -103,8 +100,7 @@ def test_a_text_that_a_tokenizer_cannot_encode_is_no_traceback() -> None:
 
 
 def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    resize(monkeypatch, tokenized_texts=2)
-    resize(monkeypatch, tokenized_window=4)
+    resize(monkeypatch, tokenized_texts=2, tokenized_window=4)
     texts = ["a " * n for n in range(1, 9)]
     tokenizer = letters()
     windows = tokenized_windows(

@@ -11,18 +11,14 @@ from typing import Any
 
 import pytest
 from inside import leave_the_checkout, pretend, say_again
+from workplaces import read_json
 
 from pipeline import InputError
-from pipeline.config import BACKENDS, Config, as_config
+from pipeline.config import BACKENDS, as_config
 from pipeline.encoders import CalibrationCorpus, Network, resolve
 from pipeline.retrievers import Identities
 
 Take = Callable[..., str]
-
-
-def settled(**sections: dict[str, Any]) -> Config:
-    """A config with the backends that `auto` takes."""
-    return Identities().settle(as_config({"name": "t", "data": {"source": "sample"}, **sections}))
 
 
 @pytest.fixture
@@ -32,7 +28,8 @@ def take(bge_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Take:
 
     def take(lacks: str = "", **settings: Any) -> str:
         pretend(monkeypatch, vnni=not lacks, lacks=lacks)
-        taken = settled(model={"name": str(bge_folder), **settings}).model
+        sections = {"data": {"source": "sample"}, "model": {"name": str(bge_folder), **settings}}
+        taken = Identities().settle(as_config({"name": "t", **sections})).model
         assert taken.taken_by_auto == (settings.get("backend", "auto") == "auto")
         source = resolve(taken).decided["precision"].source
         return f"{taken.backend} {taken.precision} {source}"
@@ -99,7 +96,7 @@ def test_other_outputs_of_bge_m3_have_theirs(take: Take, m3_folder: Path, output
 def changed(folder: Path, target: Path, **described: Any) -> str:
     """A copy of a model that describes itself otherwise."""
     path = Path(shutil.copytree(folder, target)) / "config.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
     path.write_text(json.dumps({**content, **described}), encoding="utf-8")
     return str(target)
 

@@ -1,6 +1,5 @@
 """The `http` backend against servers on this machine that serve all-MiniLM-L6-v2, one of them a package's."""
 
-import json
 import logging
 import os
 import signal
@@ -17,11 +16,10 @@ import numpy as np
 import pytest
 import workplaces
 from inside import resize
-from workplaces import benchmarco
+from workplaces import BAR, benchmarco, read_json
 
 from pipeline import InputError, compare
 from pipeline.config import BACKENDS
-from pipeline.core import silent
 from pipeline.encoders import Usage, resolve
 from pipeline.encoders.http import TRIES, Limits, RequestSize
 from pipeline.report.page import render_page
@@ -52,7 +50,7 @@ def run(tmp_path: Path, embedding_server: Any) -> Run:
 def read(folder: Path) -> tuple[dict[str, float], dict[str, Any]]:
     """The measures of a run, and its stored vectors by role, in order."""
     (measured,) = (folder / "results").glob("*/metrics.json")
-    return json.loads(measured.read_text(encoding="utf-8"))["metrics"], {
+    return read_json(measured)["metrics"], {
         role: np.concatenate([np.load(p) for p in sorted((folder / "indexes" / role).glob("*/rows-*.npy"))])
         for role in ("passages", "queries")
     }
@@ -151,8 +149,7 @@ def ask(embedding_server: Any) -> Iterator[Ask]:
         config = BACKENDS.make(**{"backend": "http", "url": embedding_server.url, "name": MODEL, **settings})
         encoders.append(resolve(config).connect())
         start.usage = Usage()
-        with silent("", None, "") as bar:
-            return encoders[-1].encode(texts, role, start.usage, bar)
+        return encoders[-1].encode(texts, role, start.usage, BAR)
 
     yield start
     for encoder in encoders:
@@ -162,7 +159,7 @@ def ask(embedding_server: Any) -> Iterator[Ask]:
 @pytest.fixture(scope="module")
 def known(local_run: Path) -> dict[str, Any]:
     """Texts, and their vectors."""
-    vectors = json.loads((local_run / "vectors.json").read_text(encoding="utf-8"))
+    vectors = read_json(local_run / "vectors.json")
     return {text: np.array(vector, np.float32) for text, vector in list(vectors.items())[:24]}
 
 

@@ -1,8 +1,6 @@
 """The native backend: which models it takes, what it says of others; a text's company moves no bit."""
 
 import logging
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,9 @@ import transformers
 from inside import pretend
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, GteConfig, GteModel
+from workplaces import BAR, process
 
 from pipeline import InputError
-from pipeline.core import silent
 from pipeline.encoders import Encoder, Network, TokenBatch, Usage, encode
 from pipeline.native import Fp32Model, PackedModel, network_arrays, network_matrices
 from pipeline.storage import Store
@@ -39,8 +37,7 @@ def encoded(
     native: Any, texts: list[str], most: int = 512, size: int | None = None
 ) -> tuple[np.ndarray, Usage]:
     usage = Usage()
-    with silent("", None, "") as bar:
-        return encode(native, texts, most, usage, bar, size), usage
+    return encode(native, texts, most, usage, BAR, size), usage
 
 
 def test_no_text_s_vector_depends_on_its_company(passages: list[str], store: Store, opened: Opened) -> None:
@@ -166,11 +163,8 @@ def test_it_is_compiled_once_and_what_is_kept_gives_the_same_vectors(
         "print(len(before), forward.forward.signatures == before, (found == np.load(sys.argv[2])).all())\n"
         "print(sum(forward.forward.stats.cache_hits.values()))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(packed.folder / "weights.npz"), str(tmp_path / "found.npy")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.split() == ["1", "True", "True", "1"]
+    files = str(packed.folder / "weights.npz"), str(tmp_path / "found.npy")
+    assert process(tmp_path, "-c", script, *files).stdout.split() == ["1", "True", "True", "1"]
 
 
 def test_a_token_without_an_embedding_is_refused(saved: Saved, opened: Opened, store: Store) -> None:
@@ -218,5 +212,4 @@ def test_what_it_keeps_is_told_without_numba(minilm_folder: Path) -> None:
         "kept = list(Network(config, resolve(config)).prepared_keys())\n"
         "print(kept, {'numba', 'tokenizers', 'torch'} & set(sys.modules))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "['native'] set()\n"
+    assert process(minilm_folder, "-c", script).stdout == "['native'] set()\n"

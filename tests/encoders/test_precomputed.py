@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import workplaces
 from inside import resize
+from workplaces import read_json
 
 from pipeline import InputError, run_benchmark
 from pipeline.api import export_data
@@ -39,7 +40,7 @@ class Made(NamedTuple):
 @pytest.fixture(scope="module")
 def made(finished: Path) -> Made:
     """Of `finished`, whose store is only read."""
-    metrics = json.loads((finished / "results/t/metrics.json").read_text(encoding="utf-8"))["metrics"]
+    metrics = read_json(finished / "results/t/metrics.json")["metrics"]
     with Store(finished / "indexes") as store:
         benchmark = Benchmark(workplaces.config(finished), store)
         rows, ids = benchmark.opened("passages"), benchmark.collection.passages.ids.to_pylist()

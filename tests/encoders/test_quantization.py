@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from inside import calibration_texts
+from workplaces import BAR
 
 from pipeline import InputError
 from pipeline.config import BACKENDS
-from pipeline.core import Texts, silent
+from pipeline.core import Texts
 from pipeline.encoders import LIMITS, CalibrationCorpus, Network, Usage, open_encoder, resolve
 from pipeline.storage import Store, unit_vectors
 
@@ -26,8 +27,7 @@ def test_int8_is_close_to_fp32_and_not_it(
     def encode(precision: str) -> np.ndarray:
         config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision=precision)
         encoder = open_encoder(config, replace(resolve(config), corpus=corpus), store)
-        with silent("", None, "") as bar:
-            return unit_vectors(encoder.encode(passages[:100], "passages", Usage(), bar))
+        return unit_vectors(encoder.encode(passages[:100], "passages", Usage(), BAR))
 
     full, small = encode("fp32"), encode("int8")
     cosines = (full * small).sum(1)

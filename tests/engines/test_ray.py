@@ -19,7 +19,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from inside import be_no_node, resize
-from workplaces import config, run
+from workplaces import config, hits, read_json, run
 
 from pipeline import InputError, run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
@@ -37,8 +37,7 @@ def on_ray(folder: Path, cluster: str, *settings: str) -> Config:
 
 def scores(folder: Path) -> dict[tuple[str, str], float]:
     """By ids of query and passage the score, of the result `t`."""
-    lines = (folder / "results" / "t" / "run.trec").read_text(encoding="utf-8").splitlines()
-    return {(query, passage): float(score) for query, _, passage, _, score, _ in map(str.split, lines)}
+    return {(query, passage): score for query, passage, score in hits(folder / "results" / "t")}
 
 
 def remove(folder: Path, *stages: str) -> None:
@@ -48,15 +47,14 @@ def remove(folder: Path, *stages: str) -> None:
 
 def made(folder: Path, stage: str) -> dict[str, Any]:
     (path,) = (folder / "indexes" / stage).glob("*/manifest.json")
-    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    manifest: dict[str, Any] = read_json(path)
     return manifest
 
 
 def assert_same_results(folder: Path, reference: Path) -> None:
     """Measures to 0.0002; rankings but for scores within 1e-5 of each other; every row once."""
     metrics, expected = (
-        json.loads((place / "results" / "t" / "metrics.json").read_text(encoding="utf-8"))["metrics"]
-        for place in (folder, reference)
+        read_json(place / "results" / "t" / "metrics.json")["metrics"] for place in (folder, reference)
     )
     assert metrics == pytest.approx(expected, abs=0.0002)
     ours, theirs = scores(folder), scores(reference)

@@ -11,17 +11,9 @@ import pyarrow.parquet
 import pytest
 from inside import resize
 
-from pipeline import InputError
+from pipeline import InputError, formats
 from pipeline.config import SOURCES
 from pipeline.data.sources import open_source
-from pipeline.formats import (
-    GRADE_RULE,
-    Judgments,
-    make_judgments,
-    read_judgments,
-    read_qrels,
-    refuse_unfit_ids,
-)
 from pipeline.metrics import evaluate_files, parse_measures
 
 ROWS = [("q1", "d2", 1), ("q1", "d1", -2), ("q2", "d2", 0)]
@@ -72,7 +64,7 @@ REFUSED = {
 BLOCKS = (1, 12, 1 << 21)  # bytes that are read at once
 
 
-def rows(found: Judgments) -> list[tuple[str, str, int]]:
+def rows(found: formats.Judgments) -> list[tuple[str, str, int]]:
     queries = [found.query_ids[row].as_py() for row in found.queries.tolist()]
     return list(
         zip(queries, found.passage_ids.take(found.passages).to_pylist(), found.grades.tolist(), strict=True)
@@ -80,7 +72,7 @@ def rows(found: Judgments) -> list[tuple[str, str, int]]:
 
 
 @pytest.fixture
-def readers(tmp_path: Path) -> list[Callable[[bytes], Judgments]]:
+def readers(tmp_path: Path) -> list[Callable[[bytes], formats.Judgments]]:
     """For each command and layout that reads qrels: write them as its file, and read that."""
     for name in ("corpus.jsonl", "queries.jsonl", "collection.tsv", "queries.test.tsv"):
         (tmp_path / name).write_text("")
@@ -89,22 +81,22 @@ def readers(tmp_path: Path) -> list[Callable[[bytes], Judgments]]:
     path = tmp_path / "qrels" / "test.tsv"
     (tmp_path / "qrels.test.tsv").symlink_to(path)
 
-    def by_run(source: str, data: bytes) -> Judgments:
+    def by_run(source: str, data: bytes) -> formats.Judgments:
         path.write_bytes(data)
         return open_source(SOURCES.make(source=source, path=str(tmp_path))).judgments()
 
-    def by_evaluate(data: bytes) -> Judgments:
+    def by_evaluate(data: bytes) -> formats.Judgments:
         path.write_bytes(data)
         scored = evaluate_files(path, tmp_path / "run", parse_measures("ndcg@10"))
-        assert scored.repeated == read_qrels(path).repeated
-        return read_qrels(path)
+        assert scored.repeated == formats.read_qrels(path).repeated
+        return formats.read_qrels(path)
 
     return [partial(by_run, "beir"), partial(by_run, "msmarco"), by_evaluate]
 
 
 @pytest.mark.parametrize("kind", ACCEPTED)
 def test_run_and_evaluate_read_the_same_judgments(
-    monkeypatch: pytest.MonkeyPatch, readers: list[Callable[[bytes], Judgments]], kind: str
+    monkeypatch: pytest.MonkeyPatch, readers: list[Callable[[bytes], formats.Judgments]], kind: str
 ) -> None:
     for block in BLOCKS:
         resize(monkeypatch, text_bytes=block)
@@ -117,7 +109,7 @@ def test_run_and_evaluate_read_the_same_judgments(
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_run_and_evaluate_refuse_with_one_message(
-    monkeypatch: pytest.MonkeyPatch, readers: list[Callable[[bytes], Judgments]], kind: str
+    monkeypatch: pytest.MonkeyPatch, readers: list[Callable[[bytes], formats.Judgments]], kind: str
 ) -> None:
     data, expected = REFUSED[kind]
     messages = set()
@@ -130,12 +122,12 @@ def test_run_and_evaluate_refuse_with_one_message(
     (message,) = messages
     assert f"test.tsv{expected}" in message or f"test.tsv: {expected}" in message
     if "the grade is" in expected:
-        assert GRADE_RULE in message
+        assert formats.GRADE_RULE in message
 
 
-def columns_of(grades: object, passages: tuple[str, ...] = ("d", "e", "d")) -> Judgments:
+def columns_of(grades: object, passages: tuple[str, ...] = ("d", "e", "d")) -> formats.Judgments:
     ids = pa.array(["q"] * len(passages)), pa.array(passages)
-    return make_judgments(*ids, np.asarray(grades), "table", "row", np.arange(len(passages)))
+    return formats.make_judgments(*ids, np.asarray(grades), "table", "row", np.arange(len(passages)))
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.float32, np.uint64])
@@ -157,7 +149,7 @@ def test_a_grade_that_is_no_c_int_is_refused(tmp_path: Path, grade: float) -> No
     lines.write_text(f'{{"q": "a", "p": "b", "grade": {grade}}}\n')
     for path, place in ((parquet, "row 0"), (lines, "line 1"))[: 2 if np.isfinite(grade) else 1]:
         with pytest.raises(InputError, match=f"{path.name}, {place}: the grade is"):
-            read_judgments([path], "q", "p", "grade")
+            formats.read_judgments([path], "q", "p", "grade")
 
 
 def test_the_extreme_grades_are_read() -> None:
@@ -170,9 +162,9 @@ def test_the_extreme_grades_are_read() -> None:
 def test_white_space_of_ids_is_that_of_str_split() -> None:
     characters = [chr(code) for code in range(0x11000) if not 0xD800 <= code <= 0xDFFF]
     fit = [character for character in characters if character.split() and character != "\0"]
-    refuse_unfit_ids(fit, "passage", str)
+    formats.refuse_unfit_ids(fit, "passage", str)
     with pytest.raises(InputError, match="1: the passage's id holds a NUL"):
-        refuse_unfit_ids(["a", "b\0"], "passage", str)
+        formats.refuse_unfit_ids(["a", "b\0"], "passage", str)
     for character in set(characters) - {*fit, "\0"}:
         with pytest.raises(InputError, match="1: the passage's id holds white space"):
-            refuse_unfit_ids(["a", "b" + character, ""], "passage", str)
+            formats.refuse_unfit_ids(["a", "b" + character, ""], "passage", str)

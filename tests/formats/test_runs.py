@@ -11,7 +11,7 @@ from inside import resize
 
 from pipeline import InputError
 from pipeline.core import Ranking
-from pipeline.formats import Judgments, Run, read_qrels, read_run, write_run
+from pipeline.formats import Judgments, Run, read_qrels, read_run, repeated_pairs, write_run
 
 RUN = b"q1 Q0 d2 1 2.5 tag\nq1 Q0 d1 2 -1e-3 tag\nq2 Q0 d2 1 7 tag\n"
 ROWS = [("q1", "d2", 2.5), ("q1", "d1", pytest.approx(-1e-3)), ("q2", "d2", 7.0)]
@@ -192,3 +192,10 @@ def test_tag_is_one_word(tag: str) -> None:
     ids = pa.chunked_array([["a"]])
     with pytest.raises(InputError, match="run tag"):
         write_run(io.BytesIO(), ids, ids, ranking, tag)
+
+
+def test_equal_fingerprints_of_different_ids_are_no_duplicate() -> None:
+    documents = pa.chunked_array([["a", "b", "b"]])
+    prints = np.zeros(3, dtype=np.uint64)
+    assert repeated_pairs(np.array([0, 0, 1], dtype=np.int32), documents, prints)[1].tolist() == []
+    assert repeated_pairs(np.array([0, 1, 1], dtype=np.int32), documents, prints)[1].tolist() == [2]

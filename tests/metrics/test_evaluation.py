@@ -12,18 +12,8 @@ import pytest
 import pytrec_eval
 from workplaces import benchmarco, document, on_one_line
 
-from pipeline import InputError, evaluate
+from pipeline import InputError, evaluate, metrics
 from pipeline.core import Qrels, Ranking
-from pipeline.metrics import (
-    EXPECTED,
-    MEASURES,
-    Measure,
-    compute_measures,
-    evaluate_files,
-    parse_measures,
-    short_rankings,
-    tie_ranges,
-)
 
 QRELS = "q2 0 d1 1\nq1 0 d2 2\nq1 0 d1 0\nq3 0 d9 1\n"
 RUN = "q1 Q0 d1 1 5 t\nq1 Q0 d2 2 4 t\nq9 Q0 d1 1 1 t\nq2 Q0 d8 1 3 t\nq2 Q0 d1 2 3 t\nq1 Q0 q1 3 9 t\n"
@@ -108,7 +98,7 @@ def test_judged_passages_that_collide_in_the_table_are_all_found() -> None:
     passages = 1024 * np.arange(8)
     ranking = Ranking(passages[None], -np.arange(8, dtype=np.float32)[None])
     qrels = Qrels(np.zeros(8, np.int64), passages, np.ones(8, np.int64))
-    assert compute_measures(ranking, qrels, 1, parse_measures("recall@8")).item() == 1
+    assert metrics.compute_measures(ranking, qrels, 1, metrics.parse_measures("recall@8")).item() == 1
 
 
 def test_many_queries(tmp_path: Path) -> None:
@@ -141,7 +131,7 @@ def test_rows_with_fewer_hits_than_the_deepest_cutoff(
 ) -> None:
     rows = np.array([[0, 1, 2, 3], [4, 5, -1, -1], [-1, -1, -1, -1]])
     ranking = Ranking(rows, np.zeros(rows.shape, np.float32))
-    found = short_rankings(ranking, parse_measures(measures), passages)
+    found = metrics.short_rankings(ranking, metrics.parse_measures(measures), passages)
     assert (found and found.model_dump()) == expected
 
 
@@ -165,15 +155,15 @@ NAMES = (
     "cg@2,dcg@3,dcg(gain=exp)@2,ndcg@2,ndcg@10,ndcg(ideal=retrieved)@3,rbp,rbp(p=0.5,rel=2)@3,err@3,err@10,"
     "map(rel=2)@4,mrr(rel=2)@3,bpref(rel=2),success(rel=2)@1,ndcg(unjudged=removed)@2,map(unjudged=removed)@2"
 )
-MEASURES_HERE = parse_measures(NAMES)
+MEASURES_HERE = metrics.parse_measures(NAMES)
 
 
-def ranges_of(rankings: list[Ranking], qrels: Qrels, measures: list[Measure]) -> Any:
+def ranges_of(rankings: list[Ranking], qrels: Qrels, measures: list[metrics.Measure]) -> Any:
     passages, scores = ([getattr(each, name) for each in rankings] for name in ("passages", "scores"))
     ranking = Ranking(np.concatenate(passages), np.concatenate(scores))
     n_queries = len(rankings)
-    values = compute_measures(ranking, qrels, n_queries, measures)
-    return tie_ranges(ranking, qrels, n_queries, measures, values, np.arange(n_queries))
+    values = metrics.compute_measures(ranking, qrels, n_queries, measures)
+    return metrics.tie_ranges(ranking, qrels, n_queries, measures, values, np.arange(n_queries))
 
 
 def all_orders(ranking: Ranking, qrels: Qrels) -> np.ndarray:
@@ -184,7 +174,7 @@ def all_orders(ranking: Ranking, qrels: Qrels) -> np.ndarray:
     many, n = Ranking(passages[allowed], scores[allowed]), len(allowed)
     copies = np.repeat(np.arange(n), len(qrels.grades))
     judged = Qrels(copies, np.tile(qrels.passages, n), np.tile(qrels.grades, n))
-    return compute_measures(many, judged, n, MEASURES_HERE)
+    return metrics.compute_measures(many, judged, n, MEASURES_HERE)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -217,17 +207,21 @@ def test_ranges_are_those_of_all_orders(seed: int) -> None:
 
 
 def test_every_measure_has_a_range_but_two() -> None:
-    assert MEASURES.keys() - EXPECTED.keys() == {"infap"}
+    assert metrics.MEASURES.keys() - metrics.EXPECTED.keys() == {"infap"}
     ranking = Ranking(np.array([[1, 2]]), np.array([[1.0, 1.0]], np.float32))
     found = ranges_of(
-        [ranking], Qrels(*np.array([[0], [1], [1]])), parse_measures("map(norm=retrieved)@2,infap,map")
+        [ranking],
+        Qrels(*np.array([[0], [1], [1]])),
+        metrics.parse_measures("map(norm=retrieved)@2,infap,map"),
     )
     assert list(found.measures) == ["map"]
 
 
 def test_a_tie_of_a_thousand_documents_is_counted_exactly() -> None:
     ranking = Ranking(np.arange(1000)[None], np.zeros((1, 1000), np.float32))
-    found = ranges_of([ranking], Qrels(*np.array([[0], [7], [1]])), parse_measures("mrr@10,mrr,precision@10"))
+    found = ranges_of(
+        [ranking], Qrels(*np.array([[0], [7], [1]])), metrics.parse_measures("mrr@10,mrr,precision@10")
+    )
     ranks = 1 / np.arange(1, 1001)
     expected = [ranks[:10].sum() / 1000, ranks.mean(), 1 / 1000]
     assert [each.expected for each in found.measures.values()] == pytest.approx(expected, rel=1e-9)
@@ -239,7 +233,7 @@ def test_real_ties_span_what_trec_eval_gives_for_their_orders(dl19: Path, tmp_pa
     """A run in bf16: with its ties in the best or the worst order, trec_eval scores it at the ends."""
     run, qrels = dl19 / "runs" / "rep_llama.trec.gz", dl19 / "qrels" / "full.trec"
     names = {"map": "map", "ndcg@10": "ndcg_cut_10", "mrr": "recip_rank", "recall@20": "recall_20"}
-    found = evaluate_files(qrels, run, parse_measures(",".join(names)))
+    found = metrics.evaluate_files(qrels, run, metrics.parse_measures(",".join(names)))
     judged: dict[str, dict[str, int]] = {}
     for query, _, passage, grade in map(str.split, qrels.read_text().splitlines()):
         judged.setdefault(query, {})[passage] = int(grade)

@@ -6,17 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from pipeline import InputError, evaluate
-from pipeline.metrics import (
-    ALIASES,
-    COMMON,
-    MEASURES,
-    PARAMETERS,
-    Cutoff,
-    Measure,
-    parse_measure,
-    parse_measures,
-)
+from pipeline import InputError, evaluate, metrics
 
 
 def score(ranked: Sequence[str], judged: dict[str, int], measure: str) -> float:
@@ -97,33 +87,38 @@ def test_grades_past_what_a_measure_can_hold_are_refused() -> None:
         score("a", {"a": 2000}, "dcg(gain=exp)@5")
 
 
-@pytest.mark.parametrize("name", sorted(MEASURES))
+@pytest.mark.parametrize("name", sorted(metrics.MEASURES))
 def test_every_measure_says_its_formula(name: str) -> None:
-    assert MEASURES[name].compute.__doc__
+    assert metrics.MEASURES[name].compute.__doc__
 
 
 @st.composite
-def measures(draw: st.DrawFn) -> Measure:
-    name = draw(st.sampled_from(sorted(MEASURES)))
-    definition = MEASURES[name]
+def measures(draw: st.DrawFn) -> metrics.Measure:
+    name = draw(st.sampled_from(sorted(metrics.MEASURES)))
+    definition = metrics.MEASURES[name]
     drawn = {"rel": st.integers(1, 2**31 - 1), "p": st.integers(1, 10**15 - 1).map(lambda n: n / 10**15)}
     values = {
-        key: draw(drawn.get(key, st.sampled_from(PARAMETERS[key]))) for key in (*definition.params, *COMMON)
+        key: draw(drawn.get(key, st.sampled_from(metrics.PARAMETERS[key])))
+        for key in (*definition.params, *metrics.COMMON)
     }
-    params = tuple(sorted((key, value) for key, value in values.items() if value != PARAMETERS[key][0]))
+    params = tuple(
+        sorted((key, value) for key, value in values.items() if value != metrics.PARAMETERS[key][0])
+    )
     cutoffs = st.integers(1, 2**31 - 1)
     cutoff = draw(
-        {Cutoff.NONE: st.none(), Cutoff.OPTIONAL: st.none() | cutoffs, Cutoff.REQUIRED: cutoffs}[
-            definition.cutoff
-        ]
+        {
+            metrics.Cutoff.NONE: st.none(),
+            metrics.Cutoff.OPTIONAL: st.none() | cutoffs,
+            metrics.Cutoff.REQUIRED: cutoffs,
+        }[definition.cutoff]
     )
-    return Measure(name, params, cutoff)
+    return metrics.Measure(name, params, cutoff)
 
 
 @given(measures())
-def test_parse_and_print_are_inverse(measure: Measure) -> None:
-    assert parse_measure(str(measure)) == measure
-    assert parse_measure(f"  {str(measure).upper()} ") == measure
+def test_parse_and_print_are_inverse(measure: metrics.Measure) -> None:
+    assert metrics.parse_measure(str(measure)) == measure
+    assert metrics.parse_measure(f"  {str(measure).upper()} ") == measure
 
 
 @pytest.mark.parametrize(
@@ -146,24 +141,24 @@ def test_parse_and_print_are_inverse(measure: Measure) -> None:
     ],
 )
 def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
-    assert str(parse_measure(text)) == canonical
+    assert str(metrics.parse_measure(text)) == canonical
 
 
 @given(st.text() | st.from_regex(r"[a-zA-Z_]{1,8}(\([a-z=,0-9]*\))?(@[0-9-]{1,3})?", fullmatch=True))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        measure = parse_measure(text)
+        measure = metrics.parse_measure(text)
     except InputError:
         return
-    assert parse_measure(str(measure)) == measure
+    assert metrics.parse_measure(str(measure)) == measure
 
 
 def test_lists_are_split_outside_parentheses() -> None:
     names = ["ndcg@10", "recall(cap=true,rel=2)@5", "map"]
-    assert [str(m) for m in parse_measures("nDCG@10, recall(rel=2,cap=true)@5,AP")] == names
-    assert [str(m) for m in parse_measures([*names, "nDCG_cut_10"])] == names  # each once
+    assert [str(m) for m in metrics.parse_measures("nDCG@10, recall(rel=2,cap=true)@5,AP")] == names
+    assert [str(m) for m in metrics.parse_measures([*names, "nDCG_cut_10"])] == names  # each once
 
 
 def test_aliases_lead_to_measures() -> None:
-    assert set(ALIASES.values()) <= set(MEASURES)
-    assert not set(ALIASES) & set(MEASURES)
+    assert set(metrics.ALIASES.values()) <= set(metrics.MEASURES)
+    assert not set(metrics.ALIASES) & set(metrics.MEASURES)

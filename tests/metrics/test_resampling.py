@@ -7,24 +7,11 @@ import pytest
 from inside import resize
 from scipy import stats
 
-from pipeline.metrics import (
-    LEVEL,
-    PERMUTATIONS,
-    SMALLEST,
-    Randomized,
-    compare_with_rest,
-    difference_tests,
-    holm,
-    noninferiority,
-    queries_needed,
-    randomization_test,
-    randomize,
-    smallest_shown,
-)
+from pipeline import metrics
 
 
 def p_values(differences: np.ndarray, margin: float = 0.01) -> tuple[np.ndarray, np.ndarray]:
-    return noninferiority([differences], np.full(differences.shape[1], margin))
+    return metrics.noninferiority([differences], np.full(differences.shape[1], margin))
 
 
 def p_with_unseen(differences: np.ndarray, margin: float = 0.01) -> np.ndarray:
@@ -85,7 +72,7 @@ def test_what_is_worse_by_the_margin_passes_in_at_most_one_of_twenty(
     assert (p_values(-differences, margin)[1] < 0.05).mean() <= most
     half = len(differences) // 2
     halves, margins = [differences[:half], differences[half:]], np.full(differences.shape[1], margin)
-    assert (noninferiority(halves, margins, np.array([0.5, 0.5]))[0] < 0.05).mean() <= most
+    assert (metrics.noninferiority(halves, margins, np.array([0.5, 0.5]))[0] < 0.05).mean() <= most
 
 
 def test_no_difference_at_all_is_not_worse_and_one_at_the_margin_is_undecided() -> None:
@@ -95,14 +82,14 @@ def test_no_difference_at_all_is_not_worse_and_one_at_the_margin_is_undecided() 
     assert [p.item() < 0.05 for p in p_values(at_margin)] == [False, False]
     assert [p.item() for p in p_values(one)] == [1, 1]
     strata = [np.full((40, 1), 0.1), np.full((1, 1), 0.1)]  # one query of a collection shows nothing
-    found = noninferiority(strata, np.array([0.01]), np.array([0.5, 0.5]))
+    found = metrics.noninferiority(strata, np.array([0.01]), np.array([0.5, 0.5]))
     assert [p.tolist() for p in found] == [[1], [1]]
 
 
 def test_power_is_that_of_simulated_tests() -> None:
     generator = np.random.default_rng(4)
     for effect, needed in zip(
-        (0.1, 0.5), queries_needed(np.array([0.1, 0.5]), 0.05).astype(int), strict=True
+        (0.1, 0.5), metrics.queries_needed(np.array([0.1, 0.5]), 0.05).astype(int), strict=True
     ):
         drawn = generator.normal(effect, 1, (2000, needed))
         p = stats.ttest_1samp(drawn, 0, axis=1, alternative="greater").pvalue
@@ -115,17 +102,17 @@ def test_power_is_that_of_simulated_tests() -> None:
 
 def test_numbers_of_queries_by_published_tables() -> None:
     # two-sided 5% and 80% power of a paired test at d = 0.5: 34 (Cohen 1988; G*Power 3.1); one-sided: 27
-    assert queries_needed([0.5, np.inf, 0, -1], 0.025).tolist() == [34, 2, np.inf, np.inf]
+    assert metrics.queries_needed([0.5, np.inf, 0, -1], 0.025).tolist() == [34, 2, np.inf, np.inf]
     small = ((1.644854 + 0.841621) / 1e-3) ** 2
-    assert queries_needed([0.5, 1e-3], 0.05) == pytest.approx([27, small], rel=1e-5)
+    assert metrics.queries_needed([0.5, 1e-3], 0.05) == pytest.approx([27, small], rel=1e-5)
 
 
-def against_zero(differences: np.ndarray) -> Randomized:
+def against_zero(differences: np.ndarray) -> metrics.Randomized:
     """Tests of runs whose differences to a last run, which has 0 everywhere, are given."""
     values = np.column_stack([differences, np.zeros(len(differences))])
     last = differences.shape[1]
     pairs = [(run, last) for run in range(last)]
-    return randomize([values], pairs, [differences], np.ones(last, dtype=bool))
+    return metrics.randomize([values], pairs, [differences], np.ones(last, dtype=bool))
 
 
 def test_no_difference_shows_nothing_and_a_constant_one_is_no_error() -> None:
@@ -133,7 +120,7 @@ def test_no_difference_shows_nothing_and_a_constant_one_is_no_error() -> None:
         tested = against_zero(differences)
         assert (tested.p.tolist(), tested.p_maxt.tolist()) == ([1, 1], [1, 1])
     tested = against_zero(np.full((40, 1), 0.25))
-    assert tested.p.item() == tested.p_maxt.item() == 1 / (1 + PERMUTATIONS)
+    assert tested.p.item() == tested.p_maxt.item() == 1 / (1 + metrics.PERMUTATIONS)
 
 
 def test_rounding_makes_no_way_less_extreme() -> None:
@@ -168,7 +155,7 @@ def test_maxt_is_its_definition() -> None:
         reached = max(reached, (ways[:, left].max(axis=1) >= observed[top] * (1 - 1e-12)).mean())
         expected[top] = reached
         left.remove(top)
-    found = randomize([values], pairs, [differences], np.ones(6, dtype=bool))
+    found = metrics.randomize([values], pairs, [differences], np.ones(6, dtype=bool))
     assert found.p_maxt == pytest.approx(expected)
     assert found.p == pytest.approx((ways >= observed * (1 - 1e-12)).mean(axis=0))
 
@@ -176,7 +163,7 @@ def test_maxt_is_its_definition() -> None:
 def test_p_values_do_not_depend_on_the_company(monkeypatch: pytest.MonkeyPatch) -> None:
     differences = np.random.default_rng(3).normal(0.05, 0.2, (64, 4))
     together = against_zero(differences)
-    assert together.p.tolist() == [randomization_test([differences[:, [i]]]).item() for i in range(4)]
+    assert together.p.tolist() == [metrics.randomization_test([differences[:, [i]]]).item() for i in range(4)]
     assert np.all(together.p_maxt >= together.p)
     resize(monkeypatch, swaps=64 * 999)
     assert np.array_equal(against_zero(differences).p_maxt, together.p_maxt)
@@ -192,7 +179,7 @@ def test_one_comparison_of_twenty_shows_a_difference_that_is_none(monkeypatch: p
     for _ in range(200):
         values = generator.beta(0.5, 0.7, (43, 1)) + 0.2 * generator.normal(size=(43, 8))
         differences = values[:, first] - values[:, second]
-        tested = randomize([values], pairs, [differences], np.ones(len(pairs), dtype=bool))
+        tested = metrics.randomize([values], pairs, [differences], np.ones(len(pairs), dtype=bool))
         false += tested.p_maxt.min() < 0.05
         errors = differences.std(axis=0, ddof=1) / np.sqrt(43)
         held += np.all(np.abs(differences.mean(axis=0)) <= tested.reach * errors)
@@ -203,25 +190,25 @@ def test_one_comparison_of_twenty_shows_a_difference_that_is_none(monkeypatch: p
 def test_differences_in_groups_are_tested_as_by_scipy_and_corrected_for_all() -> None:
     random = np.random.default_rng(3)
     differences = random.normal([0.0, 0.4], 0.3, (60, 2))
-    groups = [np.arange(60) < 20, np.arange(60) >= 45, np.arange(60) < SMALLEST - 1]
-    found, corrected = difference_tests(differences, groups)
+    groups = [np.arange(60) < 20, np.arange(60) >= 45, np.arange(60) < metrics.SMALLEST - 1]
+    found, corrected = metrics.difference_tests(differences, groups)
     assert np.isnan(found[2]).all()
     for row in range(2):
         chosen = differences[groups[row]]
         expected = stats.ttest_1samp(chosen, 0).pvalue
         assert (found[row] >= expected - 1e-12).all()  # or the randomization test's, which is larger
         assert found[row] == pytest.approx(expected, abs=0.02)
-    assert corrected[:2].ravel() == pytest.approx(holm(found[:2].ravel()))
+    assert corrected[:2].ravel() == pytest.approx(metrics.holm(found[:2].ravel()))
     assert np.isnan(corrected[2]).all()
 
 
 def test_groups_that_could_not_show_a_difference_are_not_tested() -> None:
-    assert smallest_shown([40], 1) == 6  # 2 / 2^6 is 3%
-    assert smallest_shown([40, 6], 1) == 7  # twice that is 6%, and of the larger group alone 3%
-    assert smallest_shown([40] * 10 + [9], 1) == 9  # 11 · 2 / 2^9 = 4.3%
-    assert smallest_shown([40] * 10 + [8], 1) == 9
-    assert smallest_shown([40] * 10, 10) == 12
-    assert smallest_shown([], 1) == 6
+    assert metrics.smallest_shown([40], 1) == 6  # 2 / 2^6 is 3%
+    assert metrics.smallest_shown([40, 6], 1) == 7  # twice that is 6%, and of the larger group alone 3%
+    assert metrics.smallest_shown([40] * 10 + [9], 1) == 9  # 11 · 2 / 2^9 = 4.3%
+    assert metrics.smallest_shown([40] * 10 + [8], 1) == 9
+    assert metrics.smallest_shown([40] * 10, 10) == 12
+    assert metrics.smallest_shown([], 1) == 6
 
 
 def test_a_group_is_tested_against_the_rest_as_by_scipy() -> None:
@@ -229,12 +216,12 @@ def test_a_group_is_tested_against_the_rest_as_by_scipy() -> None:
     values[:15, 0] -= 0.15
     values[:, 1] = 0.5
     inside = np.arange(50) < 15
-    (p,) = compare_with_rest(values, [inside])
+    (p,) = metrics.compare_with_rest(values, [inside])
     expected = stats.permutation_test(
         (values[inside, 0], values[~inside, 0]), lambda a, b: a.mean() - b.mean(), n_resamples=20_000, rng=1
     ).pvalue
     assert p == pytest.approx([expected, 1.0], abs=0.01)  # a column without spread takes no part
-    assert np.isnan(compare_with_rest(values, [np.arange(50) < 2, np.arange(50) < 48])).all()
+    assert np.isnan(metrics.compare_with_rest(values, [np.arange(50) < 2, np.arange(50) < 48])).all()
 
 
 def test_of_results_in_which_no_group_is_special_one_in_twenty_has_a_mark(
@@ -246,9 +233,10 @@ def test_of_results_in_which_no_group_is_special_one_in_twenty_has_a_mark(
     groups = [np.repeat(np.arange(11), sizes) == number for number in range(11)]
     random = np.random.default_rng(5)
     marked = [
-        (compare_with_rest((random.random((114, 1)) < 0.8) * 1.0, groups) < LEVEL).any() for _ in range(300)
+        (metrics.compare_with_rest((random.random((114, 1)) < 0.8) * 1.0, groups) < metrics.LEVEL).any()
+        for _ in range(300)
     ]
     assert np.mean(marked) <= 0.08  # 5% and three errors of 300 samples
     special = (random.random((114, 1)) < 0.9) & ~groups[1][:, None]
-    found = compare_with_rest(special * 1.0, groups)[:, 0] < LEVEL
+    found = metrics.compare_with_rest(special * 1.0, groups)[:, 0] < metrics.LEVEL
     assert found.tolist() == [number == 1 for number in range(11)]

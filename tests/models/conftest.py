@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from workplaces import read_json
 
 Edit = Callable[..., Path]
 
@@ -37,7 +38,7 @@ def edited(bge_folder: Path, tmp_path: Path) -> Edit:
                 path.write_bytes(content)
             else:
                 if isinstance(content, Mapping) and path.exists():
-                    content = {**json.loads(path.read_text(encoding="utf-8")), **content}
+                    content = {**read_json(path), **content}
                 path.write_text(json.dumps(content), encoding="utf-8")
         return folder
 

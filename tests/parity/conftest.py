@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from workplaces import BAR
 
 from pipeline.config import BACKENDS
-from pipeline.core.display import silent
 from pipeline.core.records import Embeddings, Float32, Ragged
 from pipeline.encoders import Role, Usage, open_encoder, open_source, resolve
 from pipeline.storage.store import Store
@@ -30,8 +30,7 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
     def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Any:
         config = BACKENDS.make(**{"backend": "flag", **settings, "name": str(settings["name"])})
         model = resolve(config)
-        with silent("", None, "") as bar:
-            vectors = open_encoder(config, model, store).encode(texts, role, Usage(), bar)
+        vectors = open_encoder(config, model, store).encode(texts, role, Usage(), BAR)
         if isinstance(vectors, Ragged):
             return vectors
         return read_rows(Embeddings((vectors,), open_source(config, model).form(config)), 0, len(texts))

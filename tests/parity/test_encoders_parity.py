@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from workplaces import read_json
 
 from pipeline.core.records import Float32
 from pipeline.models.card import WEB_SEARCH
@@ -90,7 +91,7 @@ def test_tokens_are_those_of_the_tokenizer_that_transformers_makes(
 ) -> None:
     folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
     path = folder / "tokenizer_config.json"
-    described = json.loads(path.read_text(encoding="utf-8"))
+    described = read_json(path)
     described |= {"do_lower_case": False, "strip_accents": False, "truncation_side": "left"}
     path.write_text(json.dumps(described), encoding="utf-8")
     texts = ["Some WORDS", "naïve Größe", "a b c " * 200 + "last"]

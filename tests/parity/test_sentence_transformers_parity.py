@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding
 from tokenizers import Tokenizer
+from workplaces import read_json
 
 from pipeline.core.records import Float32
 
@@ -120,7 +121,7 @@ def test_other_architectures(
     config = getattr(transformers, f"{kind.removesuffix('Encoder')}Config")(**OTHERS[kind])
     getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path)
     if kind == "Qwen2":  # a causal model, whose last token is taken
-        described = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+        described = read_json(tmp_path / "config.json")
         described["architectures"] = ["Qwen2ForCausalLM"]
         (tmp_path / "config.json").write_text(json.dumps(described), encoding="utf-8")
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):

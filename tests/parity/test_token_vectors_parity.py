@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+from workplaces import BAR, read_json
 
-from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Float32, Ragged, TokenEmbeddings
 from pipeline.search.maxsim import maxsim_search
@@ -33,8 +33,7 @@ def scores_of(passages: Ragged, queries: Ragged, mean: bool) -> Float32:
     """Our scores [queries, passages]."""
     passage, query = (TokenEmbeddings(Embeddings(rows.columns), rows.ends) for rows in (passages, queries))
     ids = pa.chunked_array([[str(row) for row in range(len(passages))]])
-    with silent("", None, "") as bar:
-        found = maxsim_search(passage, query, len(passages), ids, bar, mean=mean)
+    found = maxsim_search(passage, query, len(passages), ids, BAR, mean=mean)
     scores = np.empty_like(found.scores)
     np.put_along_axis(scores, found.passages, found.scores, axis=1)
     return scores
@@ -115,7 +114,7 @@ def test_stanford_s_layout(few_texts: list[str], encode: Encode, bge_folder: Pat
     projection = without_pooling(bge_folder, folder)
     weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
     save_file({**weights, "linear.weight": projection}, folder / "model.safetensors", {"format": "pt"})
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json")
     write_json(folder / "config.json", config | {"architectures": ["HF_ColBERT"]})
     tokens = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]"}
     write_json(folder / "artifact.metadata", {"query_maxlen": 20, "doc_maxlen": 50, **tokens})

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from comparison.made import config
 from huggingface_hub.repocard_data import model_index_to_eval_results
-from workplaces import benchmarco, document
+from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, run_benchmark
 from pipeline.results import SavedResult, lint_files, model_index, read_result, task_of, write_mteb
@@ -41,7 +41,7 @@ def test_what_is_written_is_what_mteb_s_task_result_demands(
     assert json.loads((path.parent / "model_meta.json").read_text()) == {
         "name": "bm25 (k1=0.9, b=0.4)", "revision": "no_revision_available"
     }  # fmt: skip
-    written = json.loads(path.read_text(encoding="utf-8"))
+    written = read_json(path)
     seconds = written.pop("evaluation_time")
     assert isinstance(seconds, float)
     ((entry,),) = (written["scores"].pop("test"),)

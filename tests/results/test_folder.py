@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workplaces import benchmarco, change_json
+from workplaces import benchmarco, change_json, read_json
 
 from pipeline import InputError, compare
 from pipeline.results import Metrics, read_result, stage_table
@@ -76,8 +76,8 @@ def test_a_mistyped_name_is_answered_with_near_ones_of_the_same_folder(
 def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> None:
     """One that lacks what is optional, and one with keys that this version does not know."""
     folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "t"))
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    recipes = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["recipes"]
+    metrics = read_json(folder / "metrics.json")
+    recipes = read_json(folder / "manifest.json")["recipes"]
     del metrics["intervals"], metrics["unjudged"]
     stages = [{"stage": "index", "bytes": 5, "volts": 230}]
     (folder / "metrics.json").write_text(json.dumps(metrics | {"stages": stages, "weather": ["rain"]}))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from workplaces import benchmarco, document
+from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, compare, load_config, run_benchmark, run_benchmarks
 from pipeline.config import Config
@@ -70,7 +70,7 @@ def test_a_macro_mean_is_the_mean_of_the_single_runs(shared: Path) -> None:
         files = {path.name for path in (result.folder / name).iterdir()}
         assert files == {"metrics.json", "per_query.csv", "run.trec", "manifest.json"}
         assert result.results[name].record.metrics == single[name].metrics
-    written = json.loads((result.folder / "suite.json").read_text(encoding="utf-8"))
+    written = read_json(result.folder / "suite.json")
     assert written == result.metrics
     assert (written["collections"], written["queries"]) == (list(NAMES), 105)
     assert list(read_suite_result(result.folder).results) == list(NAMES)
@@ -223,7 +223,7 @@ def test_results_of_different_runs_are_no_suite(shared: Path) -> None:
     with pytest.raises(InputError, match="collection small has been run with other settings"):
         read_suite_result(folder)
     run(shared, "name=mixed")
-    written = json.loads((folder / "suite.json").read_text(encoding="utf-8"))
+    written = read_json(folder / "suite.json")
     written["metrics"]["ndcg@10"] += 1e-6
     (folder / "suite.json").write_text(json.dumps(written), encoding="utf-8")
     with pytest.raises(InputError, match="the macro mean of ndcg@10 is not that of its collections"):

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from search.by_definition import BAR, best_documents, positive, same, vector_scores
+from search.by_definition import best_documents, positive, same, vector_scores
+from workplaces import BAR
 
 from pipeline import compare
 from pipeline.core import Ranking

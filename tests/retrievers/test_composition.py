@@ -1,6 +1,5 @@
 """Retrievers made of others: their stages, what they share with benchmarks of their parts, their results."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import workplaces
+from workplaces import read_json
 
 from pipeline import compare, evaluate, fuse, run_benchmark
 from pipeline.core import Table
@@ -45,7 +46,7 @@ def test_a_setting_of_bm25_makes_the_index_again_and_measures_are_those_of_its_p
 def test_results_have_the_stages_and_the_measures_of_parts(
     bm25: SimpleNamespace, fused: SimpleNamespace, fused_reranked: SimpleNamespace
 ) -> None:
-    metrics = json.loads((fused_reranked.result.folder / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_json(fused_reranked.result.folder / "metrics.json")
     assert [row["stage"] for row in metrics["stages"]] == ["data", "fuse", "rerank", "evaluate"]
     assert metrics["first_stage"]["metrics"] == fused.result.record.metrics
     assert metrics["of"][0]["metrics"] == bm25.result.record.metrics
@@ -58,9 +59,8 @@ def test_results_have_the_stages_and_the_measures_of_parts(
 def hits(made: SimpleNamespace) -> dict[str, dict[str, float]]:
     """By query the passages in their order, with their scores."""
     found: dict[str, dict[str, float]] = {}
-    for line in (made.result.folder / "run.trec").read_text(encoding="utf-8").splitlines():
-        query, _, passage, _, score, _ = line.split()
-        found.setdefault(query, {})[passage] = float(score)
+    for query, passage, score in workplaces.hits(made.result.folder):
+        found.setdefault(query, {})[passage] = score
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import workplaces
 from hypothesis import given, strategies as st
+from workplaces import read_json
 
 from pipeline.results import Metrics, stage_table
 from pipeline.retrievers import find_rows, table_of
@@ -120,7 +121,7 @@ def test_a_run_that_stopped_goes_on_with_what_is_known(workplace: Path) -> None:
     edited = [
         folder
         for folder in (workplace / "indexes" / "passages").iterdir()
-        if json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["made"]["found"]
+        if read_json(folder / "manifest.json")["made"]["found"]
     ]
     before = vectors(workplace)
     (edited[0] / "rows-0000000200-0000000300.npy").unlink()

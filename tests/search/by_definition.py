@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from workplaces import BAR as BAR
 
-from pipeline.core import Ranking, silent
+from pipeline.core import Ranking
 from pipeline.search import Metric
 from pipeline.storage import unit_vectors
 
 METRICS: tuple[Metric, ...] = ("inner_product", "cosine", "l2")
-BAR = silent("", None, "").__enter__()
 
 
 def ids(n: int) -> pa.ChunkedArray:

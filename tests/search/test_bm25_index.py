@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import Stemmer as Snowball
-from search.by_definition import BAR
+from workplaces import BAR, hits
 
 from pipeline import InputError, run_benchmark, write_collection
 from pipeline.config import SnowballStemmer, StopWords
@@ -44,9 +44,8 @@ def find(tmp_path: Path) -> Find:
             }
         )
         found: dict[str, list[tuple[str, float]]] = {query: [] for query in asked}
-        for line in (result.folder / "run.trec").read_text(encoding="utf-8").splitlines():
-            query, _, passage, _, score, _ = line.split()
-            found[query].append((passage, float(score)))
+        for query, passage, score in hits(result.folder):
+            found[query].append((passage, score))
         return found
 
     return find
@@ -90,12 +89,12 @@ def test_scores_and_passages_equal_bm25s_s(root: Path, find: Find) -> None:
     expected = peer.retrieve(asked, k=11, show_progress=False)
     found = find({str(row): text for row, text in enumerate(passages)}, queries, 10)
     in_one_order = 0
-    for hits, documents, scores in zip(found.values(), expected.documents, expected.scores, strict=True):
-        padded = [score for _, score in hits] + [0] * (10 - len(hits))  # bm25s scores what it does not find 0
+    for ranked, documents, scores in zip(found.values(), expected.documents, expected.scores, strict=True):
+        padded = [score for _, score in ranked] + [0] * (10 - len(ranked))  # as bm25s scores the others
         np.testing.assert_allclose(padded, scores[:10], rtol=1e-6)
         if len(set(scores.tolist())) == 11:  # the others have ties
             in_one_order += 1
-            assert [int(passage) for passage, _ in hits] == documents[:10].tolist()
+            assert [int(passage) for passage, _ in ranked] == documents[:10].tolist()
     assert in_one_order > 50
 
 

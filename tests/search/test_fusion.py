@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 from inside import resize
+from workplaces import BAR
 
 from pipeline import InputError
-from pipeline.core import Qrels, Ranking, descending_id_rank, silent
+from pipeline.core import Qrels, Ranking, descending_id_rank
 from pipeline.metrics import compute_measures, parse_measure
 from pipeline.search import NORMALIZATIONS, Fusion, Tuning, folds_of, fuse, tune
 
@@ -114,8 +115,7 @@ def test_no_query_is_scored_by_weights_that_have_seen_it() -> None:
 
     def tuned(relevant: list[int]) -> list[list[float]]:
         qrels = Qrels(np.arange(4), np.array(relevant), np.ones(4, np.int64))
-        with silent("", None, "") as bar:
-            found = tune(rankings, method, Tuning(parse_measure("mrr@1"), qrels, folds), ID_RANK, None, bar)
+        found = tune(rankings, method, Tuning(parse_measure("mrr@1"), qrels, folds), ID_RANK, None, BAR)
         joined = fuse(rankings, method, found.by_query, ID_RANK)
         assert compute_measures(joined, qrels, 4, [parse_measure("mrr@1")]).shape == (4, 1)
         facts = found.facts()

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from inside import resize
-from search.by_definition import BAR, best, ids, same
-from workplaces import config, run
+from search.by_definition import best, ids, same
+from workplaces import BAR, config, run
 
 from pipeline import run_benchmarks
 from pipeline.run import Benchmark
@@ -22,8 +22,7 @@ def test_bits_are_found_by_their_distance(
     n: int, size: int, k: int, memory_mb: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One byte gives hundreds of ties at the last rank; small blocks and little room, every path."""
-    resize(monkeypatch, bits_block=1000)
-    resize(monkeypatch, bits_spare=2)
+    resize(monkeypatch, bits_block=1000, bits_spare=2)
     generator = np.random.default_rng(size)
     rows, queries = (generator.integers(0, 256, (count, size), np.uint8) for count in (n, 11))
     expected = -np.bitwise_count(queries[:, None] ^ rows[None]).sum(axis=2, dtype=np.int64)

@@ -10,8 +10,8 @@ import faiss
 import numpy as np
 import pytest
 import workplaces
-from inside import resize, watch_time_searches
-from workplaces import config
+from inside import resize, watch
+from workplaces import config, hits, read_json
 
 from pipeline import InputError, run_benchmark
 from pipeline.core import silent
@@ -72,7 +72,7 @@ def test_an_approximate_index_is_measured_against_exact_search_made_once(
         if change["ci_low"] is not None:  # shown where enough queries have changed
             assert change["ci_low"] <= change["difference"] <= change["ci_high"]
     assert any(change["ci_low"] is not None for change in again["against_exact"]["change"].values())
-    written = json.loads((workplace / "results/t/metrics.json").read_text(encoding="utf-8"))
+    written = read_json(workplace / "results/t/metrics.json")
     assert written["against_exact"] == again["against_exact"]
     assert "recomputing it" not in caplog.text
     assert (flat / "manifest.json").read_bytes() == before
@@ -116,7 +116,7 @@ def test_seconds_are_what_the_benchmark_itself_costs(
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600 * len(late))
     resize(monkeypatch, timed_seconds=0.01)
-    watch_time_searches(monkeypatch, lambda *_: late.append("measuring"))
+    watch(monkeypatch, "time searches", lambda *_: late.append("measuring"))
     metrics = run_benchmark(config(workplace, "search.top_k=60", *IVF), progress=progress).metrics
     assert late == ["measuring", "exact search"]
     assert sum(stage["seconds"] for stage in metrics["stages"]) < 3600
@@ -141,19 +141,13 @@ def test_a_damaged_count_is_refused_in_one_sentence() -> None:
         check_counts(10, 4, 10, np.ones((1, 8), np.float32))
 
 
-def hits(folder: Path) -> list[list[str]]:
-    """Query, passage and score of each hit."""
-    lines = (folder / "results" / "t" / "run.trec").read_text(encoding="utf-8").splitlines()
-    return [line.split()[:5:2] for line in lines]
-
-
 @pytest.mark.parametrize("metric", ["inner_product", "cosine", "l2"])
 def test_shards_of_a_flat_index_find_what_one_finds(workplace: Path, metric: str) -> None:
     run(workplace, f"index.metric={metric}")
-    whole = hits(workplace)
+    whole = hits(workplace / "results/t")
     for shards in (3, 345):
         run(workplace, f"index.metric={metric}", f"index.shards={shards}")
-        assert hits(workplace) == whole
+        assert hits(workplace / "results/t") == whole
 
 
 def test_each_shard_is_searched_with_the_parameters(workplace: Path) -> None:
@@ -191,7 +185,11 @@ def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
     resize(monkeypatch, timed_seconds=0.01)
     settings = ("index.shards=3", "index.factory=HNSW8")
     metrics = run(workplace, *settings)
-    built, asked, before = manifest(workplace, "index"), manifest(workplace, "search"), hits(workplace)
+    built, asked, before = (
+        manifest(workplace, "index"),
+        manifest(workplace, "search"),
+        hits(workplace / "results/t"),
+    )
     assert sorted(built["files"]) == [f"index-{number}.faiss" for number in range(3)]
     assert built["facts"] == {"rows": 345, "dimension": 128}
     assert asked["facts"]["index"]["disk_bytes"] == sum(file["bytes"] for file in built["files"].values())
@@ -201,6 +199,6 @@ def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
     shutil.rmtree(workplace / "indexes" / "search")
     kept = (folder / "index-2.faiss").stat().st_ino
     run(workplace, *settings)
-    assert hits(workplace) == before
+    assert hits(workplace / "results/t") == before
     assert (folder / "index-2.faiss").stat().st_ino == kept
     assert manifest(workplace, "index")["made"]["engine"]["parts"] == {"local": 1}

@@ -12,24 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from workplaces import read_json
 
-from pipeline import InputError
-from pipeline.storage import (
-    LAYOUT,
-    Artifact,
-    Draft,
-    PruneLimits,
-    Recipe,
-    Store,
-    cache_entries,
-    canonical_json,
-    describe_entries,
-    hash_json,
-    hold,
-    prune,
-)
+from pipeline import InputError, storage
 
-RECIPE = Recipe("index", {"schema": 1, "factory": "Flat"})
+RECIPE = storage.Recipe("index", {"schema": 1, "factory": "Flat"})
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
@@ -37,7 +24,7 @@ JSON = st.recursive(
 )
 
 
-def build_two(draft: Draft) -> dict[str, Any]:
+def build_two(draft: storage.Draft) -> dict[str, Any]:
     """Two files; those an earlier run left whole are kept."""
     for name in ("a.bin", "b.bin"):
         if name not in draft.whole:
@@ -46,46 +33,51 @@ def build_two(draft: Draft) -> dict[str, Any]:
     return {"rows": 2}
 
 
-def make(store: Store, **kwargs: Any) -> Artifact:
+def make(store: storage.Store, **kwargs: Any) -> storage.Artifact:
     return store.make(RECIPE, build_two, **kwargs)
 
 
 @given(JSON, JSON)
 def test_equal_recipes_of_a_stage_and_only_they_have_equal_keys(one: Any, two: Any) -> None:
-    same = canonical_json(one) == canonical_json(two)
-    assert (Recipe("s", {"x": one}).key == Recipe("s", {"x": two}).key) == same
-    assert json.loads(canonical_json(one)) == one
-    key = Recipe("s", {"x": one, "y": two}).key
-    assert key == Recipe("s", {"y": two, "x": one}).key != Recipe("t", {"x": one, "y": two}).key
+    same = storage.canonical_json(one) == storage.canonical_json(two)
+    assert (storage.Recipe("s", {"x": one}).key == storage.Recipe("s", {"x": two}).key) == same
+    assert json.loads(storage.canonical_json(one)) == one
+    key = storage.Recipe("s", {"x": one, "y": two}).key
+    assert (
+        key == storage.Recipe("s", {"y": two, "x": one}).key != storage.Recipe("t", {"x": one, "y": two}).key
+    )
 
 
 def test_made_afresh_what_another_process_uses_stays_until_nobody_does(tmp_path: Path) -> None:
-    def build_other(draft: Draft) -> dict[str, Any]:
+    def build_other(draft: storage.Draft) -> dict[str, Any]:
         with draft.file("other.bin") as path:
             path.write_bytes(b"other")
         return {}
 
-    make(Store(tmp_path))
-    reader, writer = Store(tmp_path), Store(tmp_path)  # a lock is a store's own, as it is a process's
+    make(storage.Store(tmp_path))
+    reader, writer = (
+        storage.Store(tmp_path),
+        storage.Store(tmp_path),
+    )  # a lock is a store's own, as it is a process's
     used = reader.load(RECIPE)
     assert used is not None
     made = writer.make(RECIPE, build_other, fresh=True)
     assert (used.damaged(), made.damaged()) == ([], [])
     del writer
-    (kept,) = cache_entries(tmp_path)
+    (kept,) = storage.cache_entries(tmp_path)
     assert not kept.remove()
     del reader
-    Store(tmp_path).make(RECIPE, build_other, fresh=True)
+    storage.Store(tmp_path).make(RECIPE, build_other, fresh=True)
     assert {path.name for path in made.folder.iterdir()} == {"other.bin", "manifest.json"}
 
 
 def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
-    def build_empty(draft: Draft) -> dict[str, Any]:
+    def build_empty(draft: storage.Draft) -> dict[str, Any]:
         with draft.file("empty.bin") as path:
             path.touch()
         return {}
 
-    artifact = Store(tmp_path).make(RECIPE, build_empty)
+    artifact = storage.Store(tmp_path).make(RECIPE, build_empty)
     artifact.path("empty.bin").unlink()
     artifact.path("empty.bin").symlink_to("/proc/self/mem")  # as empty, and its first byte is an I/O error
     assert artifact.damaged() == ["empty.bin"]
@@ -94,7 +86,7 @@ def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
 def test_afresh_nothing_is_taken_of_what_an_unfinished_run_left(tmp_path: Path) -> None:
     whole: list[set[str]] = []
 
-    def fail(draft: Draft) -> dict[str, Any]:
+    def fail(draft: storage.Draft) -> dict[str, Any]:
         whole.append(set(draft.whole))
         if len(whole) == 1:
             with draft.file("a.bin") as path:
@@ -103,35 +95,37 @@ def test_afresh_nothing_is_taken_of_what_an_unfinished_run_left(tmp_path: Path) 
 
     for fresh in (False, True, False):
         with pytest.raises(ValueError):  # noqa: PT011
-            Store(tmp_path).make(RECIPE, fail, fresh=fresh)
+            storage.Store(tmp_path).make(RECIPE, fail, fresh=fresh)
     assert whole == [set(), set(), set()]
 
 
 def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "artifact").mkdir()
     files = {"../outside": {"bytes": 1, "sha256": "0" * 64}}
-    (tmp_path / "artifact" / "manifest.json").write_text(json.dumps({"layout": LAYOUT, "files": files}))
-    Draft.begin(tmp_path / "artifact", fresh=False)
+    (tmp_path / "artifact" / "manifest.json").write_text(
+        json.dumps({"layout": storage.LAYOUT, "files": files})
+    )
+    storage.Draft.begin(tmp_path / "artifact", fresh=False)
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 
 def test_whoever_waited_for_a_lock_that_was_removed_holds_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     for _ in range(20):
-        first = hold(path, create=True)
+        first = storage.hold(path, create=True)
         with ThreadPoolExecutor() as pool:
-            waiting = pool.submit(hold, path, create=True)
+            waiting = pool.submit(storage.hold, path, create=True)
             path.unlink()
             first.release()
             second = waiting.result()
         assert path.exists()
-        assert hold(path, wait=False) is None
+        assert storage.hold(path, wait=False) is None
         second.release()
 
 
 @pytest.mark.parametrize("level", ["artifact", "stage", "locks"])
 def test_a_link_in_the_cache_is_refused_and_what_it_leads_to_stays(tmp_path: Path, level: str) -> None:
-    mine, store = tmp_path / "mine", Store(tmp_path / "cache")
+    mine, store = tmp_path / "mine", storage.Store(tmp_path / "cache")
     folder = store.folder(RECIPE)
     link = {"artifact": folder, "stage": folder.parent, "locks": store.root / ".locks"}[level]
     for path in (mine, mine / RECIPE.key):
@@ -142,12 +136,12 @@ def test_a_link_in_the_cache_is_refused_and_what_it_leads_to_stays(tmp_path: Pat
     for act in (make, lambda store: make(store, fresh=True), lambda store: store.find(RECIPE)):
         with pytest.raises(InputError, match=f"{link} is a link to {mine}"):
             act(store)
-    assert cache_entries(store.root) == []
+    assert storage.cache_entries(store.root) == []
     assert sorted(path.name for path in mine.rglob("*")) == [RECIPE.key, "thesis.tex", "thesis.tex"]
 
 
 def test_what_carries_no_manifest_of_ours_is_neither_filled_nor_removed(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = storage.Store(tmp_path)
     folder = store.folder(RECIPE)
     folder.mkdir(parents=True)
     others = [folder / "layer.tar", folder.parent / "notes.txt", tmp_path / "README.md"]
@@ -155,7 +149,7 @@ def test_what_carries_no_manifest_of_ours_is_neither_filled_nor_removed(tmp_path
         path.write_text("another program's", encoding="utf-8")
     with pytest.raises(InputError, match="was not created by benchmarco"):
         make(store)
-    assert prune(tmp_path, [], PruneLimits(size=0), dry=False) == []
+    assert storage.prune(tmp_path, [], storage.PruneLimits(size=0), dry=False) == []
     assert all(path.exists() for path in others)
 
 
@@ -173,9 +167,9 @@ def changed(parts: dict[str, Any]) -> Callable[[Path], None]:
     """A manifest with other parts, and a checksum that is right."""
 
     def write(path: Path) -> None:
-        manifest = json.loads(path.read_text(encoding="utf-8")) | parts
+        manifest = read_json(path) | parts
         del manifest["sha256"]
-        path.write_text(json.dumps({**manifest, "sha256": hash_json(manifest)}), encoding="utf-8")
+        path.write_text(json.dumps({**manifest, "sha256": storage.hash_json(manifest)}), encoding="utf-8")
 
     return write
 
@@ -190,18 +184,18 @@ OTHERS = ("", "[]", '{"layout": 1, "key": "other"}')
 
 @pytest.mark.parametrize("harm", [a_pipe, *map(content, OTHERS), *map(changed, WRONG_PARTS)])
 def test_what_is_not_a_manifest_of_ours_is_damage(tmp_path: Path, harm: Callable[[Path], object]) -> None:
-    artifact = make(Store(tmp_path))
+    artifact = make(storage.Store(tmp_path))
     harm(artifact.folder / "manifest.json")
-    assert Store(tmp_path).find(RECIPE) is None
-    assert [entry.damaged() for entry in cache_entries(tmp_path)] == [["manifest.json"]]
-    assert describe_entries(tmp_path)[0]["state"] == "damaged"
-    assert make(Store(tmp_path)).damaged() == []
+    assert storage.Store(tmp_path).find(RECIPE) is None
+    assert [entry.damaged() for entry in storage.cache_entries(tmp_path)] == [["manifest.json"]]
+    assert storage.describe_entries(tmp_path)[0]["state"] == "damaged"
+    assert make(storage.Store(tmp_path)).damaged() == []
 
 
 def test_a_full_disk_is_named_where_a_library_writes_files_of_its_own(tmp_path: Path) -> None:
     """NumPy raises an OSError without a number when a write is cut short."""
 
-    def build(draft: Draft) -> dict[str, Any]:
+    def build(draft: storage.Draft) -> dict[str, Any]:
         with draft.scratch() as aside:
             np.save(aside / "x.npy", np.zeros(1 << 20))
         return {}
@@ -210,8 +204,8 @@ def test_a_full_disk_is_named_where_a_library_writes_files_of_its_own(tmp_path: 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))
     try:
         with pytest.raises(OSError, match="File too large") as caught:
-            Store(tmp_path).make(RECIPE, build)
+            storage.Store(tmp_path).make(RECIPE, build)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.errno == errno.EFBIG
-    assert str(caught.value.filename).startswith(str(Store(tmp_path).folder(RECIPE)))
+    assert str(caught.value.filename).startswith(str(storage.Store(tmp_path).folder(RECIPE)))

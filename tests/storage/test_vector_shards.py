@@ -8,54 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from pipeline import InputError
+from pipeline import InputError, storage
 from pipeline.core import Embeddings, Ragged, VectorForm
-from pipeline.storage import (
-    Draft,
-    Recipe,
-    Store,
-    check_vectors,
-    gather_rows,
-    join_and_order,
-    missing_ranges,
-    read_rows,
-    read_some_rows,
-    save_rows,
-    split_evenly,
-)
-
-
-def name(start: int, stop: int) -> str:
-    return f"rows-{start:010d}-{stop:010d}.npy"
 
 
 @given(st.integers(0, 200), st.integers(1, 60), st.integers(1, 60), st.sets(st.integers(0, 10)))
 def test_missing_and_whole_shards_cover_every_row_once(
     rows: int, size: int, other: int, kept: set[int]
 ) -> None:
-    earlier = missing_ranges(rows, other, [])
+    earlier = storage.missing_ranges(rows, other, [])
     whole = [span for number, span in enumerate(earlier) if number in kept]
-    made = missing_ranges(rows, size, [name(*span) for span in whole])
+    made = storage.missing_ranges(rows, size, [storage.shard_name(*span) for span in whole])
     covered = sorted(whole + made)
     assert [row for start, stop in covered for row in range(start, stop)] == list(range(rows))
     assert all(stop - start <= size for start, stop in made)
-
-
-@pytest.mark.parametrize(
-    ("change", "normalized", "said"),
-    [
-        (np.nan, False, r"'b' holds NaN or infinity; 1 of 3"),
-        (2, True, r"'b' has length 2, and with model\.normalize it should be 1"),
-        (5e18, False, r"'b' is longer than 4\.6e\+18, so that scores would overflow; 1"),
-    ],
-)
-def test_vectors_that_are_unfit_are_refused_by_id(change: float, normalized: bool, said: str) -> None:
-    rows = np.eye(3, dtype=np.float32)
-    check_vectors(2 * rows, "abc", normalized=False)
-    check_vectors(rows, "abc", normalized=True)
-    rows[1, 1] = change
-    with pytest.raises(InputError, match=said):
-        check_vectors(rows, "abc", normalized=normalized)
 
 
 SHARDS = st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any)
@@ -73,8 +39,8 @@ def test_rows_are_read_and_picked_across_shards(sizes: list[int], data: st.DataO
     stop = data.draw(st.integers(start, len(rows)))
     some = np.array(sorted(data.draw(st.lists(st.integers(0, len(rows) - 1)))), np.int64)
     read, picked = (
-        read_rows(embeddings, start, stop),
-        gather_rows(embeddings, some),
+        storage.read_rows(embeddings, start, stop),
+        storage.gather_rows(embeddings, some),
     )
     assert read.dtype == picked.dtype == np.float32
     assert (read == rows[start:stop]).all()
@@ -84,9 +50,9 @@ def test_rows_are_read_and_picked_across_shards(sizes: list[int], data: st.DataO
 def test_a_component_too_large_for_fp16_is_refused() -> None:
     rows = np.float32([[1, 2]] * 40 + [[3, 70_000]])
     halves = Embeddings((rows,), VectorForm(halves=True))
-    assert (read_rows(halves, 0, 40) == rows[:40]).all()
+    assert (storage.read_rows(halves, 0, 40) == rows[:40]).all()
     with pytest.raises(InputError, match=r"from row 40 on has a component of 7e\+04"):
-        read_rows(halves, 40, 41)
+        storage.read_rows(halves, 40, 41)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=9), st.data())
@@ -99,16 +65,16 @@ def test_rows_of_any_length_are_picked_by_number_and_joined_in_any_order(
     numbers = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=2, max_size=9)), np.int64)
     order = np.array(data.draw(st.permutations(range(len(numbers)))), np.int64)
 
-    def build(draft: Draft) -> dict[str, Any]:
-        for start, stop in split_evenly(len(rows), 3):
+    def build(draft: storage.Draft) -> dict[str, Any]:
+        for start, stop in storage.split_evenly(len(rows), 3):
             columns = (np.concatenate(rows[start:stop]),)
-            save_rows(draft, start, Ragged(np.cumsum(lengths[start:stop]), columns))
+            storage.save_rows(draft, start, Ragged(np.cumsum(lengths[start:stop]), columns))
         return {}
 
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
-        artifact = Store(Path(folder)).make(Recipe("passages", {}), build)
-        parts = [read_some_rows(artifact, part) for part in np.array_split(numbers, 2)]
-        found = join_and_order(parts, order)
+        artifact = storage.Store(Path(folder)).make(storage.Recipe("passages", {}), build)
+        parts = [storage.read_some_rows(artifact, part) for part in np.array_split(numbers, 2)]
+        found = storage.join_and_order(parts, order)
     assert [row.tolist() for row in np.split(found.columns[0], found.ends[:-1])] == [
         rows[row].tolist() for row in numbers[order]
     ]

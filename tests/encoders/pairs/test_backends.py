@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from workplaces import read_json
 
 from pipeline import InputError
 from pipeline.config import RERANKERS, as_config
@@ -62,7 +63,7 @@ def test_a_prompt_for_an_encoder_is_refused(reranker: Kind) -> None:
 def described(source: Path, folder: Path, file: str, content: dict[str, Any]) -> Path:
     """A copy of a model, of which a file says something else."""
     path = Path(shutil.copytree(source, folder)) / file
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    before = read_json(path) if path.exists() else {}
     path.write_text(json.dumps({**before, **content}), encoding="utf-8")
     return folder
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import workplaces
+from workplaces import BAR
 
 from pipeline import InputError
 from pipeline.config import RERANKERS
-from pipeline.core import silent
 from pipeline.encoders import Usage, pairs
 
 MODEL = "all-minilm-l6-v2"
@@ -27,8 +27,7 @@ def score(embedding_server: Any) -> Iterator[Score]:
         given = {"backend": "http", "url": embedding_server.url, "name": MODEL, **settings}
         scorers.append(pairs.resolve(RERANKERS.make(**given)).connect())
         start.usage = Usage()
-        with silent("", None, "") as bar:
-            return scorers[-1].score(texts, start.usage, bar)
+        return scorers[-1].score(texts, start.usage, BAR)
 
     yield start
     for scorer in scorers:

@@ -16,9 +16,9 @@ import pytest
 import workplaces
 from inside import resize
 from report.tree import tree
-from workplaces import change_json
+from workplaces import change_json, read_json
 
-from pipeline import compare, run_benchmark
+from pipeline import compare, run_benchmark, write_collection
 from pipeline.report.page import (
     Curve,
     Hit,
@@ -128,8 +128,7 @@ def test_few_queries_have_their_passages_and_these_are_cut(
     folders: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that a page of ten results of 7,000 queries has some megabytes."""
-    resize(monkeypatch, page_rankings=6)
-    resize(monkeypatch, page_passage=30)
+    resize(monkeypatch, page_rankings=6, page_passage=30)
     data = shown(render_page(compare(folders)))
     assert (len(data["values"]), len(data["ids"])) == (3, 114)
     assert [len(told) for told in data["details"].values()] == [3, 3]
@@ -196,11 +195,7 @@ def test_why_says_who_stands_above() -> None:
 
 
 def test_a_result_without_any_hit_is_explained(tmp_path: Path) -> None:
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "p", "text": "apple"}\n')
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "pear"}\n')
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\tp\t1\n")
-    data = {"source": "beir", "path": str(tmp_path)}
+    data = write_collection(tmp_path / "data", {"p": "apple"}, {"q": "pear"}, {"q": {"p": 1}})
     config = {"name": "none", "data": data, "model": {"backend": "bm25"}, "output": str(tmp_path)}
     result = run_benchmark(config | {"cache": str(tmp_path / "indexes")})
     (examined,) = read_query_data(compare([result.folder])).details
@@ -224,10 +219,11 @@ def test_curves_and_ranks_are_those_of_the_result(folders: list[Path]) -> None:
         assert curve[20] == pytest.approx(source.record.metrics["recall@20"], abs=1e-12)
         assert max(curve) == 50  # search.top_k
         told = examined.queries["q001"]
-        lines = (source.folder / "run.trec").read_text(encoding="utf-8").splitlines()
-        first = [line.split() for line in lines if line.startswith("q001 ")][:10]
-        assert [(hit.passage, hit.rank) for hit in told.top] == [(line[2], int(line[3])) for line in first]
-        assert [hit.score for hit in told.top] == pytest.approx([float(line[4]) for line in first])
+        first = [hit for hit in workplaces.hits(source.folder) if hit[0] == "q001"][:10]
+        assert [(hit.passage, hit.rank) for hit in told.top] == [
+            (passage, rank) for rank, (_, passage, _) in enumerate(first, 1)
+        ]
+        assert [hit.score for hit in told.top] == pytest.approx([score for *_, score in first])
     assert data.queries["q001"] == "how long does it take espresso beans to go stale"
 
 
@@ -251,7 +247,7 @@ def test_the_plots_of_indexes_are_of_these_alone(folders: list[Path], indexed: l
 
 
 def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]) -> None:
-    first, second = (json.loads((each / "metrics.json").read_text(encoding="utf-8")) for each in indexed)
+    first, second = (read_json(each / "metrics.json") for each in indexed)
     del first["index"]["memory_mb"]
     del second["against_exact"]["overlap"]["5"]
     del second["against_exact"]["change"]["mrr@10"]
