@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pipeline.core import Cell, Column, Table, cut, figure, html_table, text_table
+from pipeline.core import Cell, Column, Table, cut, figure, html_table
 from pipeline.metrics import Evaluation, parse_measure
 from pipeline.results import Result
 
@@ -53,13 +53,6 @@ def test_a_result_is_a_line_a_text_and_a_page_s_tables(shown: Any, line: str, sa
     assert set(said) <= set(page.itertext())
     assert page.find(".//script") is None
     assert not {"color", "background"} & set(re.findall(r"[a-z]+(?=:)", shown._repr_html_()))
-
-
-def test_columns_of_a_text_line_up() -> None:
-    columns = Column("name"), Column("mean", "right")
-    table = Table("title", columns, [("a", "1.5"), ("longer", "10.25")], ["note"])
-    lines = text_table(table).splitlines()
-    assert lines == ["title", "name     mean", "a         1.5", "longer  10.25", "note"]
 
 
 def test_the_best_of_a_column_is_bold_in_a_notebook() -> None:

@@ -1,7 +1,6 @@
 """Exact search against the definition: ties, any cut of vectors and memory, any product."""
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -153,21 +152,6 @@ def test_vectors_that_are_hard_to_filter_are_found(
     rows, queries = made()
     for metric in metrics:
         assert same(search(rows, queries, k, metric), best(vector_scores(rows, queries, metric), k))
-
-
-@settings(max_examples=20)
-@given(SMALL, SMALL, st.integers(1, 30), st.lists(st.integers(1, 40), max_size=3), st.sampled_from(METRICS))
-def test_parts_merge_into_the_whole(
-    rows: Float32, queries: Float32, k: int, cuts: list[int], metric: Metric
-) -> None:
-    edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
-    merged: Ranking | None = None
-    for start, stop in itertools.pairwise(edges):
-        part, own = Embeddings((rows[start:stop],)), ids(len(rows)).slice(start, stop - start)
-        found = exact.exact_search(part, queries, k, own, metric, BAR)
-        merged = exact.merge(merged, found, start, k, ids(len(rows)))
-    assert merged is not None
-    assert same(merged, best(vector_scores(rows, queries, metric), k))
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -81,11 +81,3 @@ def test_threads_and_segments_change_no_score(
         np.testing.assert_array_equal(hits.passages, expected.passages)
         np.testing.assert_allclose(hits.scores, expected.scores, rtol=1e-7)
     np.testing.assert_array_equal(one.scores, other.scores)
-
-
-def test_sparsity_of_a_case_worked_by_hand() -> None:
-    passages = ragged([{0: 1.0, 1: 1.0}, {1: 1.0}, {1: 1.0, 2: 1.0, 3: 1.0}, {}])
-    queries = ragged([{1: 1.0, 3: 1.0}, {3: 1.0, 9: 1.0}])
-    figures = inverted_index.sparsity(inverted_index.Inverted((passages,)), 4, queries)
-    # word 1: half of the queries, 3/4 of the passages; word 3: all queries, 1/4 of the passages
-    assert figures == {"query_words": 2.0, "passage_words": 1.5, "flops": 0.5 * 0.75 + 1.0 * 0.25}

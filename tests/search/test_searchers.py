@@ -15,7 +15,7 @@ from workplaces import config, hits, read_json
 
 from pipeline import InputError, run_benchmark
 from pipeline.core import silent
-from pipeline.search import overlap, time_searches, total_cost
+from pipeline.search import overlap, time_searches
 from pipeline.storage import check_counts
 
 IVF = ("index.factory='IVF4,Flat'",)
@@ -158,18 +158,6 @@ def test_each_shard_is_searched_with_the_parameters(workplace: Path) -> None:
         for lists in (1, 4)
     ]
     assert overlaps[0]["50"] < 0.95 < overlaps[1]["50"]
-
-
-def test_shards_asked_one_after_the_other_cost_the_sum() -> None:
-    first = {
-        "memory_mb": 1.5, "threads": 2, "queries_per_second": 100.0, "queries_per_second_one_thread": 50.0,
-        "latency_ms": {"median": 1.0, "p95": 2.0, "p99": 3.0},
-    }  # fmt: skip
-    second = {**first, "memory_mb": 0.5, "threads": 1, "queries_per_second": 300.0}
-    assert total_cost([first, second]) == {
-        "memory_mb": 2.0, "threads": 1, "queries_per_second": 75.0, "queries_per_second_one_thread": 25.0,
-        "latency_ms": {"median": 2.0, "p95": 4.0, "p99": 6.0},
-    }  # fmt: skip
 
 
 def manifest(folder: Path, stage: str) -> dict[str, Any]:

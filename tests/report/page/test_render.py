@@ -31,7 +31,6 @@ from pipeline.report.page import (
     read_query_data,
     render_page,
     result_style,
-    select_queries,
 )
 from pipeline.results import Metrics, SavedSuite, read_result, section_tables
 
@@ -201,12 +200,6 @@ def test_a_result_without_any_hit_is_explained(tmp_path: Path) -> None:
     (examined,) = read_query_data(compare([result.folder])).details
     assert (examined.curves["ndcg"], examined.judged) == ([0], 0)
     assert examined.queries["q"].why == "The only relevant passage is not among the 0 retrieved."
-
-
-def test_telling_takes_of_every_pair_and_every_result_in_turn() -> None:
-    values = np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.2], [1.0, 0.9]])
-    assert select_queries(values, 2) == [1, 2]
-    assert select_queries(values, 9) == [1, 2, 0, 3]
 
 
 def test_curves_and_ranks_are_those_of_the_result(folders: list[Path]) -> None:
