@@ -30,7 +30,9 @@ STATES = {"whole": "complete", "in the making": "in progress"}
 
 def plan_table(plan: Forecast) -> Table:
     """A stage a row: whether its artifact is in the cache, and its key; what is to be done as notes."""
-    cells = [(row["stage"], "cached" if row["exists"] else "not cached", row["key"]) for row in plan.stages]
+    cells = [
+        (row["stage"], "cached" if row["exists"] else "not cached", row["key"][:12]) for row in plan.stages
+    ]
     notes = [
         f"model {model['name']}: auto takes {model['backend']} in {model['precision']}."
         for model in plan.models
