@@ -175,25 +175,23 @@ def read_record(folder: Path, name: str, record: type[R]) -> R:
 
 
 def _not_a_result(folder: Path) -> InputError:
-    """The error for a path without a result, which names the results in the folders below it."""
+    """The error for a path without a result, which names the results below it, or those of a similar name."""
     below = sorted(path.parent.name for path in folder.glob(f"*/{METRICS}"))
-    beside = [path.parent.name for name in (METRICS, SUITE_FILE) for path in folder.parent.glob(f"*/{name}")]
-    near = [] if folder.exists() else difflib.get_close_matches(folder.name, beside, 3, 0.75)
+    fix = f"it contains results; name one of them: {', '.join(below)}" if below else "check the path"
     if (folder / SUITE_FILE).is_file():
         found = "holds a suite, and one collection is needed here"
     elif folder.is_dir():
         found = "is not a result folder"
+    elif folder.exists():
+        found = "is not a folder"
     else:
-        found = "is not a folder" if folder.exists() else "does not exist"
-    return InputError(
-        f"{folder} {found}",
-        allowed="a folder that benchmarco run wrote, such as results/quickstart",
-        fix=f"it contains results; name one of them: {', '.join(below)}"
-        if below
-        else f"did you mean {' or '.join(str(folder.with_name(name)) for name in near)}"
-        if near
-        else "check the path",
-    )
+        found = "does not exist"
+        beside = (folder.parent.glob(f"*/{name}") for name in (METRICS, SUITE_FILE))
+        names = [path.parent.name for paths in beside for path in paths]
+        if near := difflib.get_close_matches(folder.name, names, 3, 0.75):
+            fix = f"did you mean {' or '.join(str(folder.with_name(name)) for name in near)}"
+    allowed = "a folder that benchmarco run wrote, such as results/quickstart"
+    return InputError(f"{folder} {found}", allowed=allowed, fix=fix)
 
 
 def _unusable(folder: Path, what: str) -> InputError:
