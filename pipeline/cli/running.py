@@ -75,10 +75,10 @@ def run(
         bars = silent
         logging.getLogger("pipeline").setLevel(logging.WARNING)
     if len(loaded) > 1:
-        done, codes = _run_all(loaded, output, fresh, bars, as_json, verbose)
+        done, codes, comparable = _run_all(loaded, output, fresh, bars, as_json, verbose)
     else:
         done = [run_benchmark(loaded[0], output=output, fresh=fresh, progress=bars)]
-        codes = _report_failures(done[0])
+        codes, comparable = _report_failures(done[0]), False
         if as_json:
             print_json(done[0].metrics)
         else:
@@ -92,7 +92,7 @@ def run(
         save.write_text(text, encoding="utf-8")
         print(f"config written to {save}", file=sys.stderr)
     if done and not quiet and not as_json:
-        print(next_step(done))
+        print(next_step(done, comparable))
     end_with(max(codes, default=0))
 
 
@@ -136,11 +136,14 @@ def _upright(tables: Iterable[Table]) -> Iterator[Table]:
 
 def _run_all(
     configs: list[Config], output: Path | None, fresh: bool, bars: Progress, as_json: bool, verbose: bool
-) -> tuple[list[Result], list[int]]:
-    """Run several benchmarks and show a summary; the results, and an exit code for each failure."""
+) -> tuple[list[Result], list[int], bool]:
+    """Run several benchmarks and show a summary.
+
+    Returns the results, an exit code for each failure, and whether the results compare.
+    """
     from pipeline.api import run_benchmarks
 
-    done, codes = [], []
+    done, codes, comparable = [], [], False
     for outcome in run_benchmarks(configs, output=output, fresh=fresh, progress=bars):
         if outcome.result:
             done.append(outcome.result)
@@ -150,36 +153,38 @@ def _run_all(
     if as_json:
         print_json([result.metrics for result in done])
     else:
-        _show_summary(done, len(configs), verbose)
-    return done, codes
+        comparable = _show_summary(done, len(configs), verbose)
+    return done, codes, comparable
 
 
-def _show_summary(done: list[Result], count: int, verbose: bool) -> None:
-    """Show the results that are done, of `count` benchmarks, after what their comparison says."""
+def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
+    """Show the results of `count` benchmarks after what their comparison says; whether they compare."""
+    comparable = False
     if done:
         from pipeline.results.tables import section_tables, summary_table
 
         records = [result.record for result in done]
         measure = next(iter(records[0].metrics), "")
         over_prompts = _over_prompts(done)
-        if not over_prompts:
-            _show_comparison(done)
+        comparable = bool(over_prompts) or _show_comparison(done)
         show(summary_table(records, count), *over_prompts)
         own = section_tables({record.name: record for record in records}, measure) if verbose else {}
         show(*_upright(each for each in chain(*own.values()) if each.columns[0].name == "result"))
     for result in done:
         print(f"written to {result.folder}")
+    return comparable
 
 
-def _show_comparison(done: list[Result]) -> None:
-    """Show the verdict on several results; nothing where they do not compare: other queries, other kinds."""
+def _show_comparison(done: list[Result]) -> bool:
+    """Show the verdict on several results; False where they do not compare: other queries, other kinds."""
     from pipeline.comparison.side_by_side import compare
 
     try:
         compared = compare(done)
     except InputError:
-        return
+        return False
     show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
+    return True
 
 
 def _over_prompts(done: list[Result]) -> list[Table]:
@@ -308,26 +313,13 @@ def _program() -> str:
     return shlex.quote(called)
 
 
-def _comparable(folders: Sequence[Path]) -> bool:
-    """Whether results were scored on the same queries by the same judgments, and share a measure."""
-    from pipeline.comparison.inputs import check, shared_values
-    from pipeline.results.suite_folder import read_suite_result
-
-    try:
-        suites = list(map(read_suite_result, folders))
-        check(suites)
-        return bool(shared_values(suites))
-    except InputError:
-        return False
-
-
-def next_step(results: Sequence[Result]) -> str:
-    """A line with the command that suits what was run: a comparison, a report, or what to judge."""
+def next_step(results: Sequence[Result], comparable: bool) -> str:
+    """A line with the command that suits what was run: a comparison if they compare, a report, or a pool."""
     folders = [result.folder for result in results]
     if not (results[0].of_suite or results[0].record.metrics):  # the collection has no judgments
         others = [] if len(folders) > 1 else ["OTHER"]
         draw = command_line("pool", *folders, *others, "--decide", "precision@10", "--output", "pool.tsv")
         return f"to decide between results, let people judge some queries: {draw}"
-    if len(folders) > 1 and _comparable(folders):
+    if len(folders) > 1 and comparable:
         return f"side by side: {command_line('compare', *folders)}"
     return f"HTML report: {command_line('report', folders[0], '--html', f'{folders[0].name}.html')}"

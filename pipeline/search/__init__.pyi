@@ -18,4 +18,4 @@ from .fusion import (
 )
 from .quantized import QuantizedVectors as QuantizedVectors, binary_search as binary_search
 from .scoring import Metric as Metric
-from .searchers import time_searches as time_searches, total_cost as total_cost
+from .searchers import time_searches as time_searches

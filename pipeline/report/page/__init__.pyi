@@ -10,6 +10,5 @@ from .queries import (
     Hit as Hit,
     explain_query as explain_query,
     read_query_data as read_query_data,
-    select_queries as select_queries,
 )
 from .render import facts as facts, render_page as render_page, write_page as write_page
