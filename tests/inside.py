@@ -67,32 +67,32 @@ def pretend(
 
 
 def be_offline(patch: pytest.MonkeyPatch, offline: bool = True) -> None:
-    """Have the hub's client use only files that it has."""
+    """Let the hub's client use cached files only."""
     patch.setattr(constants, "HF_HUB_OFFLINE", offline)
 
 
 def keep_stderr(patch: pytest.MonkeyPatch) -> None:
-    """Have no command set up logging, which would hold the stderr of its test for ever."""
+    """Stop commands from configuring logging, which would keep this test's stderr open."""
     patch.setattr(logging, "basicConfig", lambda **_: None)
 
 
 def leave_the_checkout(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Pretend an installation of the wheel: beside it is no script that sets up extras."""
+    """Pretend that the wheel is installed, without the checkout's script that installs extras."""
     patch.setattr("pipeline.core.installation._SETUP", folder / "setup")
 
 
 def say_again() -> None:
-    """Have what is said of a choice once for a process said again."""
+    """Let a message that is logged once per process be logged again."""
     importlib.import_module("pipeline.encoders.choice")._point_to_fp32.cache_clear()
 
 
 def be_no_node(patch: pytest.MonkeyPatch) -> None:
-    """Have no worker on this machine, as far as the one that began the work can tell."""
+    """Make every worker count as one on another machine."""
     patch.setattr("pipeline.engines.cluster.node_id", lambda: "no worker's")
 
 
 def convert_by(patch: pytest.MonkeyPatch, subprocess: object) -> None:
-    """Convert models in processes that another module than `subprocess` starts."""
+    """Start the processes that convert models by this object instead of `subprocess`."""
     patch.setattr("pipeline.encoders.conversion.subprocess", subprocess)
 
 
@@ -118,7 +118,7 @@ WATCHED = {
 
 
 def watch(patch: pytest.MonkeyPatch, what: str, before: Callable[..., object]) -> None:
-    """Have a function called with the arguments of each call of one of `WATCHED`, before it."""
+    """Call `before` with the same arguments ahead of each call of one of `WATCHED`."""
     module, _, name = f"pipeline.{WATCHED[what]}".rpartition(".")
     original = getattr(importlib.import_module(module), name)
     patch.setattr(f"{module}.{name}", lambda *given: (before(*given), original(*given))[1])

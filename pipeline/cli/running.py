@@ -110,7 +110,7 @@ def _show_result(result: Result, verbose: bool) -> None:
 
 
 def _time_taken(result: Result) -> str:
-    """What this run computed, and which stages it reused; the time of those is that of an earlier run."""
+    """Which stages this run computed and which it reused; the seconds of the latter are of an earlier run."""
     computed, reused = (
         [row for row in result.record.all_stages if row.outcome == outcome]
         for outcome in ("computed", "reused")

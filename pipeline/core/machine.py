@@ -45,10 +45,11 @@ _prepared = _Prepared()
 
 @contextlib.contextmanager
 def preparing(was_needed: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Around work that is done once, whose time meters leave out and report apart.
+    """Context of one-time work: meters report its time separately from a stage's seconds.
 
     Args:
-        was_needed: Whether the work was done now, asked after it; False where it had been done before.
+        was_needed: Called after the block; the time counts only if it returns True, so not where the result
+            was loaded from disk.
     """
     started = time.perf_counter()
     yield

@@ -54,7 +54,7 @@ class _TolerantCache(FunctionCache):  # type: ignore[misc]
 
 
 def compiling() -> AbstractContextManager[None]:
-    """Around first calls of kernels, whose compilation is no part of a measured time."""
+    """Context of first calls of kernels: time spent compiling them is not part of a stage's seconds."""
     before = _Compiled.kernels
     return machine.preparing(lambda: _Compiled.kernels > before)
 
