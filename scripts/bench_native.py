@@ -35,17 +35,16 @@ from pipeline.config.model import NativeSettings
 from pipeline.core import machine
 from pipeline.encoders import Model, resolve, token_counter
 from pipeline.encoders.native import TOKENS, NativeOpener
-from pipeline.native import amx, attention
+from pipeline.native import amx, attention, layers
 from pipeline.native.attention import EVERYWHERE
 from pipeline.native.compiling import OPTIONS
-from pipeline.native.integers import PANEL, Workspace, aligned_bytes
+from pipeline.native.integers import Workspace, aligned_bytes
 from pipeline.native.layers import (
     BLOCK,
     SCRATCH,
     Linear,
     add_and_normalize,
     linear,
-    multiply_panel,
 )
 from pipeline.native.tiles import TALL
 from pipeline.native.vectors import PackedModel
@@ -63,11 +62,10 @@ def compute(times: int, x: Any, layer: Linear, gelu: bool, space: Any, out: Any)
 
 
 @njit(**OPTIONS)
-def multiply(times: int, sums: Any, layer: Linear, space: Any, m: int, k: int) -> None:
+def multiply(times: int, x: Any, layer: Linear, gelu: bool, space: Any, out: Any) -> None:
     amx.begin(layer.planes)
     for _ in range(times):
-        for panel in range(0, m, PANEL):
-            multiply_panel(sums, BLOCK, layer, space, panel, k)
+        layers.multiply(layer, 0, 0, x.shape[1], layer.factors[0], layer.bias[0], gelu, space, out)
     amx.end(layer.planes)
 
 
@@ -127,7 +125,7 @@ class Steps:
             )
             x, out = (np.ones((BLOCK, width), np.float32) for width in (k, m))
             self.add(f"linear {k} {m}", compute, x, layer, m == inner, space, out)
-            self.add(f"products {k} {m}", multiply, np.ones(BLOCK * PANEL, np.int32), layer, space, m, k)
+            self.add(f"products {k} {m}", multiply, x, layer, m == inner, space, out)
         states = np.ones((2, BLOCK, width), np.float32)
         self.add("normalization", normalize, states[0], states[1], states[1, 0], width)
         key_value = np.random.default_rng(0).standard_normal((self.in_batch, 2 * width), np.float32)
@@ -162,9 +160,9 @@ class Steps:
         made = dict.fromkeys(("linear layers", "products"), 0.0)
         for k, m in self.shapes:
             all_tokens = (k, m) == self.shapes[1]  # keys and values are those of all tokens
-            layers = whole + (self.first_alone if all_tokens else last)
-            made["linear layers"] += layers * took[f"linear {k} {m}"]
-            made["products"] += layers * took[f"products {k} {m}"]
+            count = whole + (self.first_alone if all_tokens else last)
+            made["linear layers"] += count * took[f"linear {k} {m}"]
+            made["products"] += count * took[f"products {k} {m}"]
         made["normalization"] = 2 * (whole + last) * took["normalization"]
         made["attention"] = whole * took["attention"] + self.first_alone * took["attention of first tokens"]
         return {kind: each * self.tokens / BLOCK / self.threads for kind, each in made.items()}
@@ -234,7 +232,9 @@ def main() -> None:
     print("products by AMX" if machine.has_amx() else "products by VNNI")
     print(f"{'seconds':<32}{'best':>8}{'median':>8}")
     for kind, *took in zip(
-        ["products, of linear layers", *KINDS, "all steps, each alone", "a run"], *columns, strict=True
+        ["products, scaled", *KINDS, "all steps, each alone", "a run"],
+        *columns,
+        strict=True,
     ):
         print(f"{kind:<32}" + "".join(f"{each:>8.3f}" for each in took))
     for kind, place in (("all steps, of a run", -2), ("products alone, of a run", 0)):

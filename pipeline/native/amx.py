@@ -27,14 +27,17 @@ from numba.np.arrayobj import make_array
 
 from pipeline.core.records import Int32
 from pipeline.native.compiling import merged
-from pipeline.native.integers import TILE_BYTES, TILE_ROWS, aligned_bytes
+from pipeline.native.integers import PANEL, TILE_BYTES, TILE_ROWS, aligned_bytes
+from pipeline.native.registers import panel
 from pipeline.native.tiles import fetch
 
 TILE = TILE_ROWS * TILE_BYTES
-SUMS = TILE_ROWS * TILE_ROWS  # of a tile
+PARTS = 3  # tiles of an int16 product's sums
+ROWS = PANEL // TILE_ROWS  # of a block that are finished together
 FETCHED = 2  # lines of each plane that a step asks for
 _BYTE, _WORD, _SIZE = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_POINTER, _SUMS = _BYTE.as_pointer(), ir.VectorType(_WORD, TILE_ROWS)
+_POINTER = _BYTE.as_pointer()
+_SUMS, _FLOATS = (ir.VectorType(each, PANEL) for each in (_WORD, ir.FloatType()))
 
 
 class Planes(NamedTuple):
@@ -183,72 +186,210 @@ def int8_block(
     return types.void(sums, size, size, left, size, size, right, size, size, size), generate
 
 
+# The sums of int16 products are in three tiles: high with high bytes, mixed ones, and low with low. A product
+# is an instruction, in which u is a side without signs, and the tiles of its sums and of both sides.
+_PRODUCTS = (
+    (("bssd", 0, 4, 6),),
+    (("busd", 1, 5, 6), ("bsud", 1, 4, 7)),
+    (("buud", 2, 5, 7),),
+)
+
+
+def _load_sides(context: Any, builder: Any, kinds: Sequence[Any], arguments: Sequence[Any]) -> None:
+    """Load the tiles of both planes of both sides, which are the first six arguments.
+
+    The weights, on the right, pass by the first cache (t1): it holds the left side, which is read again.
+    """
+    for tile, array, at, name in ((4, 0, 2, "d"), (6, 3, 5, "dt1"), (5, 1, 2, "d"), (7, 4, 5, "dt1")):
+        start = _address(context, builder, kinds[array], arguments[array], arguments[at])
+        _call(builder, f"tileload{name}64", [_BYTE(tile), start, _SIZE(TILE_BYTES)])
+
+
+def _multiply(builder: Any, tile: int) -> None:
+    for name, *tiles in _PRODUCTS[tile]:
+        _call(builder, f"tdp{name}", [_BYTE(each) for each in tiles])
+
+
+def _store_tile(context: Any, builder: Any, kind: Any, parts: Any, tile: int) -> None:
+    to = _address(context, builder, kind, parts, _SIZE(tile * TILE))
+    _call(builder, "tilestored64", [_BYTE(tile), to, _SIZE(TILE_BYTES)])
+
+
 @intrinsic
-def int16_block(
-    typing: Any, sums: Any, at: Any, row: Any, left_high: Any, left_low: Any, left_at: Any,
-    right_high: Any, right_low: Any, right_at: Any, steps: Any, more: Any, scratch: Any, far: Any,
-) -> Any:  # fmt: skip
-    """Set 16 by 16 int32 of `sums`, from `at` on in rows of length `row`, to products of int16.
+def add_products(
+    typing: Any, left_high: Any, left_low: Any, left_at: Any, right_high: Any, right_low: Any, right_at: Any
+) -> Any:
+    """Add products of 16 rows and 16 columns, 64 numbers of int16 each, to the sums in the tiles.
 
-    `left_at` and `right_at` are where the 16 rows and columns begin in their planes, `steps` is k / 64, and
-    `scratch` is int32 [3 * 256]. If `more` is not 0, the products are added to the sums.
-
-    Meanwhile, weights that are needed later are fetched into the second cache: FETCHED lines a step, from the
-    place `far` of both planes.
+    `left_at` and `right_at` are where the tiles begin in the planes of both sides.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def address(array: int, at: Any = None) -> Any:
-            return _address(context, builder, signature.args[array], arguments[array], at)
-
-        planes = [(address(array, arguments[5 if array < 5 else 8])) for array in (3, 4, 6, 7)]
-        later = [address(array, arguments[12]) for array in (6, 7)]
-        is_new = builder.icmp_signed("==", arguments[10], _SIZE(0))
-        for tile in range(3):
-            _call(builder, "tilezero", [_BYTE(tile)])
-
-        def multiply(k: Any) -> None:
-            place = builder.mul(k, _SIZE(TILE))
-            for plane in later:
-                ahead = builder.gep(plane, [builder.mul(k, _SIZE(FETCHED * TILE_BYTES))])
-                for line in range(FETCHED):
-                    fetch(builder, builder.gep(ahead, [_SIZE(line * TILE_BYTES)]))
-            for tile, plane in zip((4, 5, 6, 7), planes, strict=True):
-                _call(builder, "tileloadd64", [_BYTE(tile), builder.gep(plane, [place]), _SIZE(TILE_BYTES)])
-            # high with high, low with high, low with low, high with low: u for a side without signs
-            for name, tile, left, right in (
-                ("bssd", 0, 4, 6), ("busd", 1, 5, 6), ("buud", 2, 5, 7), ("bsud", 1, 4, 7),
-            ):  # fmt: skip
-                _call(builder, f"tdp{name}", [_BYTE(tile), _BYTE(left), _BYTE(right)])
-
-        _loop(builder, arguments[9], multiply)
-        parts = address(11)
-        for tile in range(3):
-            to = builder.gep(parts, [_SIZE(tile * TILE)])
-            _call(builder, "tilestored64", [_BYTE(tile), to, _SIZE(TILE_BYTES)])
-        base = builder.gep(builder.bitcast(address(0), _WORD.as_pointer()), [arguments[1]])
-        for number in range(TILE_ROWS):
-            high, mixed, low = (
-                builder.load(
-                    builder.bitcast(
-                        builder.gep(parts, [_SIZE(tile * TILE + number * TILE_BYTES)]), _SUMS.as_pointer()
-                    ),
-                    align=4,
-                )
-                for tile in range(3)
-            )
-            high, mixed = (
-                builder.shl(part, ir.Constant(_SUMS, [bits] * TILE_ROWS))
-                for part, bits in ((high, 16), (mixed, 8))
-            )
-            whole = builder.add(builder.add(high, mixed), low)
-            to = builder.bitcast(
-                builder.gep(base, [builder.mul(_SIZE(number), arguments[2])]), _SUMS.as_pointer()
-            )
-            before = builder.select(is_new, ir.Constant(_SUMS, None), builder.load(to, align=4))
-            builder.store(builder.add(whole, before), to, align=4)
+        _load_sides(context, builder, signature.args, arguments)
+        for tile in range(PARTS):
+            _multiply(builder, tile)
         return context.get_dummy_value()
 
     size = types.intp
-    left, right = (left_high, left_low, size), (right_high, right_low, size)
-    return types.void(sums, size, size, *left, *right, size, size, scratch, size), generate
+    return types.void(left_high, left_low, size, right_high, right_low, size), generate
+
+
+@intrinsic
+def begin_products(
+    typing: Any, left_high: Any, left_low: Any, left_at: Any, right_high: Any, right_low: Any, right_at: Any,
+    parts: Any,
+) -> Any:  # fmt: skip
+    """As `add_products`, but to sums of 0; those in the tiles are written to `parts`, int32 [3 * 256], first.
+
+    A tile is written when it is used again: the processor would wait if it were written just after the last
+    product was added to it.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _load_sides(context, builder, signature.args, arguments)
+        for tile in range(PARTS):
+            _store_tile(context, builder, signature.args[6], arguments[6], tile)
+            _call(builder, "tilezero", [_BYTE(tile)])
+            _multiply(builder, tile)
+        return context.get_dummy_value()
+
+    size = types.intp
+    return types.void(left_high, left_low, size, right_high, right_low, size, parts), generate
+
+
+@intrinsic
+def store_parts(typing: Any, parts: Any) -> Any:
+    """Write the sums in the tiles to `parts`, int32 [3 * 256]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        for tile in range(PARTS):
+            _store_tile(context, builder, signature.args[0], arguments[0], tile)
+        return context.get_dummy_value()
+
+    return types.void(parts), generate
+
+
+def _at(builder: Any, start: Any, place: Any, kind: Any) -> Any:
+    """The address of a vector that begins `place` bytes after `start`."""
+    return builder.bitcast(builder.gep(start, [place]), kind.as_pointer())
+
+
+def _sum_parts(context: Any, builder: Any, kinds: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, Any]:
+    """The sums of ROWS rows of a block, and where they belong; the arguments are those of `store_sums`."""
+    parts, sums = (_address(context, builder, kinds[array], arguments[array]) for array in (0, 2))
+    row = builder.mul(arguments[1], _SIZE(TILE_BYTES))
+    high, mixed, low = (
+        builder.load(_at(builder, parts, builder.add(row, _SIZE(tile * TILE)), _SUMS), align=4)
+        for tile in range(PARTS)
+    )
+    high, mixed = (
+        builder.shl(part, ir.Constant(_SUMS, [bits] * PANEL)) for part, bits in ((high, 16), (mixed, 8))
+    )
+    place = _at(builder, sums, builder.add(builder.mul(arguments[3], _SIZE(4)), row), _SUMS)
+    is_new = builder.icmp_signed("==", arguments[4], _SIZE(0))
+    before = builder.select(is_new, ir.Constant(_SUMS, None), builder.load(place, align=4))
+    return builder.add(builder.add(builder.add(high, mixed), low), before), place
+
+
+@intrinsic
+def store_sums(typing: Any, parts: Any, row: Any, sums: Any, at: Any, more: Any) -> Any:
+    """Write ROWS rows of a block, of which `parts` holds the parts of sums, to int32 `sums`.
+
+    There the block begins at the place `at`, 16 numbers a row. If `more` is not 0, they are added.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made, place = _sum_parts(context, builder, signature.args, arguments)
+        builder.store(made, place, align=4)
+        return context.get_dummy_value()
+
+    size = types.intp
+    return types.void(parts, size, sums, size, size), generate
+
+
+@intrinsic
+def load_parts(typing: Any, parts: Any, row: Any, sums: Any, at: Any, more: Any) -> Any:
+    """What `store_sums` would write, as a panel of floats."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made, _ = _sum_parts(context, builder, signature.args, arguments)
+        return builder.sitofp(made, _FLOATS)
+
+    size = types.intp
+    return panel(parts, size, sums, size, size), generate
+
+
+def _spreading(lanes: Sequence[int]) -> Any:
+    """Make a function that reads floats of an array; `lanes` says which of them each lane of a panel has."""
+    kind = ir.VectorType(ir.FloatType(), max(lanes) + 1)
+
+    @intrinsic
+    def spread(typing: Any, numbers: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            start = _address(context, builder, signature.args[0], arguments[0])
+            place = _at(builder, start, builder.mul(arguments[1], _SIZE(4)), kind)
+            loaded, undefined = builder.load(place, align=4), ir.Constant(kind, ir.Undefined)
+            return builder.shuffle_vector(loaded, undefined, ir.Constant(_SUMS, list(lanes)))
+
+        return panel(numbers, types.intp), generate
+
+    return spread
+
+
+# panels of ROWS rows: a number for each row, and one for each of 16 columns
+spread_rows = _spreading([lane // TILE_ROWS for lane in range(PANEL)])
+spread_columns = _spreading([lane % TILE_ROWS for lane in range(PANEL)])
+
+
+@intrinsic
+def store_rows(typing: Any, out: Any, at: Any, length: Any, numbers: Any, count: Any) -> Any:
+    """Write `count` of the ROWS rows of a panel to float32 `out`, from `at` on in rows of `length`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, at, length, numbers, count = arguments
+        start = _address(context, builder, signature.args[0], arguments[0])
+        undefined = ir.Constant(numbers.type, ir.Undefined)
+        # the last row first: rows that do not count are written where the first one will be
+        for row in reversed(range(ROWS)):
+            counts = builder.icmp_signed("<", _SIZE(row), count)
+            down = builder.select(counts, builder.mul(length, _SIZE(row)), _SIZE(0))
+            lanes = range(row * TILE_ROWS, (row + 1) * TILE_ROWS)
+            chosen = ir.Constant(ir.VectorType(_WORD, TILE_ROWS), list(lanes))
+            made = builder.shuffle_vector(numbers, undefined, chosen)
+            place = builder.mul(builder.add(at, down), _SIZE(4))
+            builder.store(made, _at(builder, start, place, made.type), align=4)
+        return context.get_dummy_value()
+
+    size = types.intp
+    return types.void(out, size, size, numbers, size), generate
+
+
+@intrinsic
+def store_planes(typing: Any, high: Any, low: Any, at: Any, numbers: Any) -> Any:
+    """Write the bytes of a panel's numbers, rounded to int16, to 64 bytes of both planes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, bytes_ = ir.FunctionType(_FLOATS, [_FLOATS]), ir.VectorType(_BYTE, PANEL)
+        nearest = builder.module.declare_intrinsic(f"llvm.rint.v{PANEL}f32", fnty=kind)
+        whole = builder.fptosi(builder.call(nearest, [arguments[3]]), _SUMS)
+        upper = builder.lshr(whole, ir.Constant(_SUMS, [8] * PANEL))
+        for plane, part in enumerate((upper, whole)):
+            start = _address(context, builder, signature.args[plane], arguments[plane])
+            builder.store(builder.trunc(part, bytes_), _at(builder, start, arguments[2], bytes_), align=1)
+        return context.get_dummy_value()
+
+    return types.void(high, low, types.intp, numbers), generate
+
+
+@intrinsic
+def fetch_weights(typing: Any, high: Any, low: Any, at: Any) -> Any:
+    """Fetch FETCHED lines of both planes, from the byte `at` on, into the second cache."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        for plane in range(2):
+            start = _address(context, builder, signature.args[plane], arguments[plane], arguments[2])
+            for line in range(FETCHED):
+                fetch(builder, builder.gep(start, [_SIZE(line * TILE_BYTES)]))
+        return context.get_dummy_value()
+
+    return types.void(high, low, types.intp), generate

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import float32
 
 from pipeline.core import machine
 from pipeline.core.records import Float32, Int64
@@ -31,7 +30,7 @@ from pipeline.native.layers import (
     copy_rows,
     gate,
     linear,
-    multiply_panel,
+    multiply,
     normalize,
     rotate,
     round_for,
@@ -203,8 +202,9 @@ def _largest_logits(
     words = decoder.factors.shape[1]
     out = np.full((texts, words), np.float32(-1e30), np.float32)
     space = workspace(columns, max(columns, PANEL))
-    made = np.empty((BLOCK, columns), np.float32)
+    made, panel_rows = np.empty((BLOCK, columns), np.float32), np.empty((BLOCK, PANEL), np.float32)
     factors, bias = decoder.factors[0], decoder.bias[0]
+    ones, zeros, plain = np.ones(PANEL, np.float32), np.zeros(PANEL, np.float32), bool(0)
     amx.begin(decoder.planes)
     for start in range(0, tokens, BLOCK):
         n = min(BLOCK, tokens - start)
@@ -214,12 +214,12 @@ def _largest_logits(
         round_for(decoder, rows, space)
         for panel in range(0, words, PANEL):
             # 64 words of the block's tokens; of the products only the largest of each text is kept
-            multiply_panel(space.sums, n, decoder, space, panel, columns)
+            logits = panel_rows[:n]
+            multiply(decoder, 0, panel, columns, ones, zeros, plain, space, logits)
             for i in range(n):
-                sums, factor = space.sums[i * PANEL : (i + 1) * PANEL], space.factors[i]
-                best = out[owners[start + i], panel : panel + PANEL]
+                row, best = logits[i], out[owners[start + i], panel : panel + PANEL]
                 for j in range(PANEL):
-                    best[j] = larger(best[j], float32(sums[j]) * factor)
+                    best[j] = larger(best[j], row[j])
     amx.end(decoder.planes)
     # a word's factor is above 0 and its bias the same for all tokens, so both can come after the largest
     for text in range(texts):

@@ -20,7 +20,7 @@ from pipeline.native.registers import (
     STRETCH,
     exp,
     gelu,
-    gelu_panel,
+    gelu_of,
     load_panel,
     load_stretch,
     load_sums_panel,
@@ -35,7 +35,10 @@ from pipeline.native.tiles import INTEGER_WIDTH, TALL, fetching_int16_tile
 GELU, SILU = 0, 1  # activations
 CHUNK = 384  # columns of a tile of rows that AMX multiplies with weights before the next ones
 GROUP = 1 << 17  # numbers of weights that are multiplied with all rows before the next ones
-SCRATCH = 3 * amx.SUMS  # int32 at the end of a workspace's sums that AMX writes its tiles to
+PANELS = TILE_ROWS // amx.ROWS  # of a block of AMX
+SCRATCH = (
+    amx.PARTS * TILE_ROWS * TILE_ROWS
+)  # int32 at the end of a workspace's sums that AMX writes its tiles to
 BLOCK = 192  # most tokens computed together in a layer: their activations fit into the processor's cache
 SMALL_BLOCK = 96  # the same for VNNI, which needs less of the next weights at a time
 
@@ -150,13 +153,9 @@ def round_planes(x: Float32, space: Workspace, high: UInt8, low: UInt8) -> None:
     for i in range(n):
         factor = _row_factor(x[i])
         space.factors[i] = float32(1) / factor
+        factors, to = spread_panel(factor), i // TILE_ROWS * TILE_ROWS * k + i % TILE_ROWS * TILE_BYTES
         for start in range(0, k, TILE_BYTES):
-            to = (i // TILE_ROWS * k + start) * TILE_ROWS + i % TILE_ROWS * TILE_BYTES
-            part = x[i, start : start + TILE_BYTES]
-            high_row, low_row = high[to : to + TILE_BYTES], low[to : to + TILE_BYTES]
-            for j in range(TILE_BYTES):
-                whole = int32(np.rint(part[j] * factor))
-                high_row[j], low_row[j] = whole >> int32(8), whole
+            amx.store_planes(high, low, to + start * TILE_ROWS, load_panel(x, i * k + start) * factors)
 
 
 @merged
@@ -184,7 +183,7 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
     """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most BLOCK."""
     round_for(layers, x, space)
     factors, bias = layers.factors[layer], layers.bias[layer]
-    _scaled_products(layers.planes, layers.pairs, x.shape[1], layer, factors, bias, gelu, space, out)
+    multiply(layers, layer, 0, x.shape[1], factors, bias, gelu, space, out)
 
 
 aligned: Any = merged(aligned_bytes)
@@ -218,95 +217,119 @@ def _round_for(pairs: Any, planes: Any, x: Float32, space: Workspace) -> None:
 
 
 @merged
-def _scaled_products(
-    planes: Any, pairs: Int32, k: int, layer: int, factors: Float32, bias: Float32, gelu: bool,
+def multiply(
+    layers: Linear, layer: int, first: int, k: int, factors: Float32, bias: Float32, gelu: bool,
+    space: Workspace, out: Float32,
+) -> None:  # fmt: skip
+    """Set out [n, m] to rows that `round_for` wrote times m rows of a layer's weights, from `first` on.
+
+    They are multiplied with the factors of the rows and with `factors`, float32 [m], and `bias` is added.
+    """
+    _multiply(layers.planes, layers.pairs, layer, first, k, factors, bias, gelu, space, out)
+
+
+@merged
+def _multiply(
+    planes: Any, pairs: Any, layer: int, first: int, k: int, factors: Float32, bias: Float32, gelu: bool,
     space: Workspace, out: Float32,
 ) -> None:  # fmt: skip
     n, m = out.shape
     if pairs is not None:
-        multiply_rows(space.sums, n, m, space.rows.view(np.int32), k // 2, pairs[layer])
-        _scale_sums(space, 0, n, factors, bias, 0, m, gelu, out)
+        weights = pairs[layer, first * k // 2 :]
+        multiply_rows(space.sums, n, m, space.rows.view(np.int32), k // 2, weights)
+        _scale_sums(space, factors, bias, gelu, out)
     if planes is not None:
-        group = min(max(GROUP // (k * PANEL), 1) * PANEL, m)
-        # sums are scaled while they are in the first cache: the more chunks a row has, the more of them
-        # must wait for all chunks, so that each chunk is read once
-        wide = min(-(-k // CHUNK) * PANEL, group)
-        for start in range(0, m, group):
-            stop = min(start + group, m)
-            far = stop * k
-            for first in range(0, n, TILE_ROWS):
-                last = min(first + TILE_ROWS, n)
-                for left in range(start, stop, wide):
-                    right = min(left + wide, stop)
-                    far = _multiply_tile(space.sums, first, space, planes, layer, left, right, k, far)
-                    _scale_sums(space, first, last, factors, bias, left, right, gelu, out)
+        high, low = planes.high[layer, first * k :], planes.low[layer, first * k :]
+        _multiply_tiles(high, low, k, factors, bias, gelu, space, out)
 
 
 @merged
-def multiply_panel(sums: Int32, n: int, layers: Linear, space: Workspace, panel: int, k: int) -> None:
-    """Set sums int32 [n, 64] to products of rows that `round_for` wrote with 64 rows of the first layer."""
-    _multiply_panel(layers.planes, layers.pairs, sums, n, space, panel, k)
-
-
-@merged
-def _multiply_panel(
-    planes: Any, pairs: Int32, sums: Int32, n: int, space: Workspace, panel: int, k: int
-) -> None:
-    if pairs is not None:
-        multiply_rows(sums, n, PANEL, space.rows.view(np.int32), k // 2, pairs[0, panel * k // 2 :])
-    if planes is not None:
-        far = (panel + PANEL) * k
-        for first in range(0, n, TILE_ROWS):
-            part, end = sums[first * PANEL :], panel + PANEL
-            far = _multiply_tile(part, first, space, planes, 0, panel, end, k, far)
-
-
-@merged
-def _multiply_tile(
-    sums: Int32, first: int, space: Workspace, planes: Any, layer: int, start: int, end: int, k: int, far: int
-) -> int:
-    """Set sums int32 [16, end - start] to the products of 16 rows with weights [start, end).
-
-    Reading tiles limits the product, not multiplying them. So CHUNK columns of the rows stay in the first
-    cache, and the weights pass by, 16 of them at a time. The weights of a group stay in the second cache
-    until all rows are multiplied with them, while the next ones are fetched.
-
-    Returns:
-        `far`, the place of what is fetched, moved on.
-    """
-    memory, half = space.rows.view(np.uint8), len(space.rows)
-    high, low, scratch = planes.high[layer], planes.low[layer], space.sums[-SCRATCH:]
-    for column in range(0, k, CHUNK):
-        steps = min(CHUNK, k - column) // TILE_BYTES
-        left = first * k + column * TILE_ROWS
-        for strip in range(start, end, TILE_ROWS):
-            right = strip * k + column * TILE_ROWS
-            amx.int16_block(
-                sums, strip - start, end - start, memory[:half], memory[half:], left,
-                high, low, right, steps, column, scratch, far,
-            )  # fmt: skip
-            far += steps * amx.FETCHED * TILE_BYTES
-    return far
-
-
-@merged
-def _scale_sums(
-    space: Workspace, first: int, last: int, factors: Float32, bias: Float32, left: int, right: int,
-    gelu: bool, out: Float32,
-) -> None:  # fmt: skip
-    """Set a part of `out` to the sums of these rows and columns times both factors, plus bias.
+def _scale_sums(space: Workspace, factors: Float32, bias: Float32, gelu: bool, out: Float32) -> None:
+    """Set out [n, m] to sums int32 [n, m] times both factors, plus bias.
 
     The factors of `space` are those of the layer's input, and `factors` those of the rows of weights.
     """
-    width, m = right - left, out.shape[1]
-    for row in range(first, last):
-        scale, sums_at, out_at = spread_panel(space.factors[row]), (row - first) * width, row * m + left
-        for j in range(0, width, PANEL):
-            factor = scale * load_panel(factors, left + j)
-            numbers = load_sums_panel(space.sums, sums_at + j) * factor + load_panel(bias, left + j)
+    n, m = out.shape
+    for row in range(n):
+        scale = spread_panel(space.factors[row])
+        for j in range(0, m, PANEL):
+            factor = scale * load_panel(factors, j)
+            numbers = load_sums_panel(space.sums, row * m + j) * factor + load_panel(bias, j)
             if gelu:
-                numbers = gelu_panel(numbers)
-            store(out, out_at + j, numbers)
+                numbers = gelu_of(numbers)
+            store(out, row * m + j, numbers)
+
+
+@merged
+def _multiply_tiles(
+    high: UInt8, low: UInt8, k: int, factors: Float32, bias: Float32, gelu: bool, space: Workspace,
+    out: Float32,
+) -> None:  # fmt: skip
+    """As `_multiply`, on AMX, block by block: 16 rows by 16 columns and CHUNK of k.
+
+    CHUNK columns of 16 rows stay in the first cache, and the weights pass by. The weights of a group stay in
+    the second cache until all rows are multiplied with them, while the next ones are fetched.
+
+    Tiles are multiplied by a unit of their own. So that it never waits, each block finishes the one before
+    it, some rows after each of its steps; its tiles are `parts` by then. The last one is finished alone.
+    """
+    n, m = out.shape
+    memory, half = space.rows.view(np.uint8), len(space.rows)
+    left_high, left_low, parts = memory[:half], memory[half:], space.sums[-SCRATCH:]
+    # a row of more chunks goes through more columns before the next chunk, so that each chunk is read once
+    group = min(max(GROUP // (k * PANEL), 1) * PANEL, m)
+    wide = min(-(-k // CHUNK) * PANEL, group)
+    # the block before: its first row and column, its chunk, and how many of its rows count
+    row, strip, chunk, rows = 0, 0, 0, 0
+    for start in range(0, m, group):
+        stop = min(start + group, m)
+        far = stop * k
+        for top in range(0, n, TILE_ROWS):
+            for left in range(start, stop, wide):
+                for column in range(0, k, CHUNK):
+                    steps = min(CHUNK, k - column) // TILE_BYTES
+                    share = -(-PANELS // steps)
+                    for following in range(left, min(left + wide, stop), TILE_ROWS):
+                        a, b = top * k + column * TILE_ROWS, following * k + column * TILE_ROWS
+                        for step in range(steps):
+                            amx.fetch_weights(high, low, far)
+                            far += amx.FETCHED * TILE_BYTES
+                            if step == 0:
+                                amx.begin_products(left_high, left_low, a, high, low, b, parts)
+                            else:
+                                amx.add_products(
+                                    left_high, left_low, a + step * amx.TILE, high, low, b + step * amx.TILE
+                                )
+                            _finish(
+                                parts, step * share, min((step + 1) * share, PANELS), rows, row, strip, chunk,
+                                k, factors, bias, gelu, space, out,
+                            )  # fmt: skip
+                        row, strip, chunk, rows = top, following, column, min(TILE_ROWS, n - top)
+    amx.store_parts(parts)
+    _finish(parts, 0, PANELS, rows, row, strip, chunk, k, factors, bias, gelu, space, out)
+
+
+@merged
+def _finish(
+    parts: Int32, first: int, end: int, rows: int, row: int, strip: int, chunk: int, k: int, factors: Float32,
+    bias: Float32, gelu: bool, space: Workspace, out: Float32,
+) -> None:  # fmt: skip
+    """Add the sums of some rows of a block to those of the chunks before it; after the last, scale them.
+
+    The block's sums are in `parts`, of which `rows` rows count. It begins at the row `row` of `out` and the
+    column `strip`, and its chunk at column `chunk` of the k.
+    """
+    is_last, sums_at, m = chunk + CHUNK >= k, strip * TILE_ROWS, out.shape[1]
+    for top in range(first * amx.ROWS, min(end * amx.ROWS, rows), amx.ROWS):
+        if is_last:
+            scale = amx.spread_rows(space.factors, row + top) * amx.spread_columns(factors, strip)
+            numbers = amx.load_parts(parts, top, space.sums, sums_at, chunk) * scale
+            numbers = numbers + amx.spread_columns(bias, strip)
+            if gelu:
+                numbers = gelu_of(numbers)
+            amx.store_rows(out, (row + top) * m + strip, m, numbers, rows - top)
+        else:
+            amx.store_sums(parts, top, space.sums, sums_at, chunk)
 
 
 @merged

@@ -61,7 +61,7 @@ class _RegisterModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.lanes))
 
 
-_register, _panel, _place = _Register(LANES), _Register(PANEL), types.intp
+_register, panel, _place = _Register(LANES), _Register(PANEL), types.intp
 _stretch = _Register(STRETCH)
 
 
@@ -70,7 +70,7 @@ def _define(operation: Any, name: str) -> None:
 
     @infer_global(operation)
     class _Typed(ConcreteTemplate):  # type: ignore[misc]
-        cases = tuple(signature(kind, kind, kind) for kind in (_register, _panel, _stretch))
+        cases = tuple(signature(kind, kind, kind) for kind in (_register, panel, _stretch))
 
     @lower_builtin(operation, _Register, _Register)
     def _lowered(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -167,10 +167,10 @@ def _spreading(result: Any) -> Any:
     return made
 
 
-load, load_panel = _loading(_register, _FLOAT), _loading(_panel, _FLOAT)
+load, load_panel = _loading(_register, _FLOAT), _loading(panel, _FLOAT)
 load_stretch, spread_stretch = _loading(_stretch, _FLOAT), _spreading(_stretch)
-load_sums, load_sums_panel = _loading(_register, _WORD), _loading(_panel, _WORD)
-spread, spread_panel = _spreading(_register), _spreading(_panel)
+load_sums, load_sums_panel = _loading(_register, _WORD), _loading(panel, _WORD)
+spread, spread_panel = _spreading(_register), _spreading(panel)
 
 
 @intrinsic
@@ -336,9 +336,9 @@ def _write_gelu(builder: Any, x: Any) -> Any:
 
 
 @intrinsic
-def gelu_panel(typing: Any, numbers: Any) -> Any:
-    """GELU of the numbers of a panel; see `_write_gelu`."""
-    return _function(_panel(_panel), _write_gelu)
+def gelu_of(typing: Any, numbers: Any) -> Any:
+    """GELU of the numbers of a register, or of a panel; see `_write_gelu`."""
+    return _function(numbers(numbers), _write_gelu)
 
 
 @intrinsic

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel
 from pipeline.core import machine
 from pipeline.native import amx, layers, vectors
 from pipeline.native.forward import largest_logits, project
-from pipeline.native.integers import PANEL, Workspace, pack_rows
+from pipeline.native.integers import PANEL, Workspace, aligned_bytes, pack_rows
 from pipeline.native.layers import BLOCK, LayerNorm, Linear
 
 with_amx = pytest.mark.skipif(not machine.has_amx(), reason="this machine has no AMX")
@@ -31,10 +31,18 @@ def pairs_of(weights: Any) -> Any:
     return np.ascontiguousarray(panels).view(np.int32).reshape(1, -1)
 
 
+def workspace_of(rounded: Any, columns: int) -> Workspace:
+    """Memory that begins at cache lines, as the kernels have it, with rows that are rounded already."""
+    rows = aligned_bytes(len(rounded))
+    rows[:] = rounded
+    sums = aligned_bytes(4 * (BLOCK * columns + layers.SCRATCH)).view(np.int32)
+    return Workspace(rows.view(np.int16), np.ones(BLOCK, np.float32), sums)
+
+
 @njit
-def multiply(layer: Any, sums: Any, space: Any, rows: int, panel: int, k: int) -> None:
+def multiply(layer: Any, panel: int, k: int, ones: Any, space: Any, out: Any) -> None:
     amx.begin(layer.planes)
-    layers.multiply_panel(sums, rows, layer, space, panel, k)
+    layers.multiply(layer, 0, panel, k, ones, np.zeros_like(ones), False, space, out)
     amx.end(layer.planes)
 
 
@@ -49,25 +57,22 @@ def test_planes_hold_every_number_once_where_its_tile_reads_it(n: int, k: int) -
 
 
 @with_amx
+@pytest.mark.parametrize("largest", [200, 32_768])
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 33, 96])
 @pytest.mark.parametrize(("k", "n"), [(64, 64), (384, 1536), (1536, 384), (448, 128), (3072, 64)])
-def test_sums_are_numpy_s(rows: int, k: int, n: int) -> None:
-    """Of int16 as they come, whose sums pass an int32 and wrap around, too."""
+def test_sums_are_numpy_s(rows: int, k: int, n: int, largest: int) -> None:
+    """Of int16 as they come, whose sums pass an int32 and wrap around, too, and exact ones below 2^24."""
     generator = np.random.default_rng(1)
-    x, weights = (generator.integers(-32768, 32768, (m, k)).astype(np.int16) for m in (BLOCK, n))
-    x[0], weights[0] = -32768, -32768
+    x, weights = (generator.integers(-largest, largest, (m, k)).astype(np.int16) for m in (BLOCK, n))
+    x[0], weights[0] = -largest, -largest
     layer = Linear(pairs_of(weights), *np.ones((2, 1, n), np.float32)).on_tiles()
     tiles = x.view(np.uint8).reshape(BLOCK // 16, 16, k // 64, 64, 2).transpose(4, 0, 2, 1, 3)
-    rounded = np.concatenate([tiles[1].reshape(-1), tiles[0].reshape(-1)]).view(np.int16)
-    space = Workspace(
-        rounded, np.ones(BLOCK, np.float32), np.zeros(BLOCK * max(n, 64) + layers.SCRATCH, np.int32)
-    )
+    space = workspace_of(np.concatenate([tiles[1].reshape(-1), tiles[0].reshape(-1)]), n)
     expected = (x[:rows].astype(np.int64) @ weights.T.astype(np.int64)).astype(np.int32)
     for panel in range(0, n, PANEL):
-        sums = np.zeros(BLOCK * PANEL, np.int32)
-        multiply(layer, sums, space, rows, panel, k)
-        found = sums[: rows * PANEL].reshape(rows, PANEL)
-        assert (found == expected[:, panel : panel + PANEL]).all()
+        out = np.full((rows, PANEL), np.nan, np.float32)
+        multiply(layer, panel, k, np.ones(PANEL, np.float32), space, out)
+        assert (out == expected[:, panel : panel + PANEL].astype(np.float32)).all()
 
 
 @with_amx
