@@ -38,15 +38,13 @@ from pipeline.encoders.native import TOKENS, NativeOpener
 from pipeline.native import amx, attention, layers
 from pipeline.native.attention import EVERYWHERE
 from pipeline.native.compiling import OPTIONS
-from pipeline.native.integers import Workspace, aligned_bytes
+from pipeline.native.integers import aligned_bytes
 from pipeline.native.layers import (
     BLOCK,
-    SCRATCH,
     Linear,
     add_and_normalize,
     linear,
 )
-from pipeline.native.tiles import TALL
 from pipeline.native.vectors import PackedModel
 from pipeline.storage.store import Store
 
@@ -65,7 +63,9 @@ def compute(times: int, x: Any, layer: Linear, gelu: bool, space: Any, out: Any)
 def multiply(times: int, x: Any, layer: Linear, gelu: bool, space: Any, out: Any) -> None:
     amx.begin(layer.planes)
     for _ in range(times):
-        layers.multiply(layer, 0, 0, x.shape[1], layer.factors[0], layer.bias[0], gelu, space, out)
+        layers.multiply(
+            layer.pairs, layer.planes, 0, 0, x.shape[1], layer.factors[0], layer.bias[0], gelu, space, out
+        )
     amx.end(layer.planes)
 
 
@@ -77,10 +77,11 @@ def normalize(times: int, x: Any, more: Any, ones: Any, width: int) -> None:
 
 @njit(**OPTIONS)
 def attend(
-    times: int, query: Any, starts: Any, key_value: Any, texts: Any, heads: int, size: int, out: Any
-) -> None:
+    times: int, query: Any, starts: Any, key_value: Any, texts: Any, heads: int, size: int,
+    memory: Any, out: Any,
+) -> None:  # fmt: skip
     for _ in range(times):
-        attention.attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, out)
+        attention.attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, memory, out)
 
 
 def aligned_copy(value: Any) -> Any:
@@ -118,11 +119,7 @@ class Steps:
         for k, m in set(self.shapes):
             layer = Linear(np.ones((1, m * k // 2), np.int32), *np.ones((2, 1, m), np.float32))
             layer = layer.on_tiles() if machine.has_amx() else layer
-            space = Workspace(
-                np.ones(BLOCK * max(k, m), np.int16),
-                np.empty(BLOCK, np.float32),
-                np.ones(BLOCK * m + SCRATCH, np.int32),
-            )
+            space = layers.workspace(k, m)
             x, out = (np.ones((BLOCK, width), np.float32) for width in (k, m))
             self.add(f"linear {k} {m}", compute, x, layer, m == inner, space, out)
             self.add(f"products {k} {m}", multiply, x, layer, m == inner, space, out)
@@ -130,8 +127,11 @@ class Steps:
         self.add("normalization", normalize, states[0], states[1], states[1, 0], width)
         key_value = np.random.default_rng(0).standard_normal((self.in_batch, 2 * width), np.float32)
         for name, starts in (("attention", texts), ("attention of first tokens", np.arange(len(texts)))):
-            query = np.ones((starts[-1] + TALL, width), np.float32)
-            self.add(name, attend, query, starts, key_value, texts, heads, width // heads, query.copy())
+            query = np.ones((starts[-1], width), np.float32)
+            memory = attention.memory(texts, heads, width // heads, width)
+            self.add(
+                name, attend, query, starts, key_value, texts, heads, width // heads, memory, query.copy()
+            )
         self.seconds: dict[str, list[float]] = {name: [] for name in self.work}
 
     def add(self, name: str, kernel: Any, *arguments: Any) -> None:

@@ -14,7 +14,7 @@ from numba import float32
 
 from pipeline.core.records import Float32, Int32, Int64
 from pipeline.native.compiling import merged
-from pipeline.native.integers import ROW_LENGTH, WEIGHT_LENGTH
+from pipeline.native.integers import ROW_LENGTH, WEIGHT_LENGTH, aligned_memory
 from pipeline.native.registers import (
     kept,
     larger,
@@ -66,12 +66,6 @@ class _Scores(NamedTuple):
     shares: Any  # int16 [6, tokens], laid flat
     pairs: Any  # the same memory as int32 [6, tokens / 2], laid flat
     factors: Any  # float32 [LANES], of which six are used
-
-
-@merged
-def _empty_rows(tokens: int, heads: int, size: int) -> Any:
-    numbers = np.empty(tokens * heads * size, np.int16)
-    return _Rows(numbers, numbers.view(np.int32), np.empty((heads, tokens), np.float32))
 
 
 @merged
@@ -163,7 +157,7 @@ def _multiply(
 @merged
 def _scale_scores(
     scores: _Scores, number: int, row: int, n: int, first: int, end: int, factor: Any, keys: Float32,
-    biases: Any, flat: Float32, bias: int,
+    biases: Any, bias: int,
 ) -> None:  # fmt: skip
     """Scores of one query from its sums, and the largest of each lane.
 
@@ -176,15 +170,14 @@ def _scale_scores(
         end: The key after the last one.
         factor: Factor of the query.
         keys: Factor of each key.
-        biases: None if there are none, for which no code is made then.
-        flat: What `_flat` made of them.
+        biases: What `scaled_biases` made, or None, for which no code is made.
         bias: The place in it of what is added to the first key's score, or -1 for nothing.
     """
     factors, best = spread(factor), spread(float32(_UNSEEN))
     for j in range(0, n, LANES):
         score = load_sums(scores.sums, number * row + j) * (factors * load(keys, j))
         if biases is not None and bias >= 0:
-            score = score + load(flat, bias + j)
+            score = score + load(biases, bias + j)
         # only registers at the edges of what the query sees have lanes to be masked
         if j < first or j + LANES > end:
             score = kept(score, first - j, end - j, float32(_UNSEEN))
@@ -238,40 +231,55 @@ def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
     store(scores.factors, 0, spread(float32(1)) / load(scores.factors, 0))
 
 
-@merged
-def _flat(biases: Any) -> Any:
-    """Biases times log2 e in one row, with some numbers behind that are read and not used."""
-    heads, n = biases.shape
-    made = np.zeros(heads * n + LANES, np.float32)
-    for head in range(heads):
-        for j in range(n):
-            made[head * n + j] = biases[head, j] * float32(_LOG2_E)
-    return made
+class Memory(NamedTuple):
+    """Memory for attention within texts of up to `most` tokens, a multiple of LANES."""
+
+    queries: _Rows
+    keys: _Rows
+    values: _Values
+    turned: Any  # int32, a head's keys with rows and columns exchanged
+    scores: _Scores
 
 
-@merged
-def _memory(most: int, heads: int, size: int, width: int) -> Any:
-    """Memory for texts of up to so many tokens, a multiple of LANES."""
-    queries, keys = _empty_rows(most + TALL, heads, size), _empty_rows(most + LANES, heads, size)
-    pairs = np.empty(heads * most // 2 * size, np.int32)
-    values = _Values(pairs, np.empty(width, np.float32), np.empty(width, np.float32))
-    turned = np.empty(size // 2 * most + LANES, np.int32)
-    sums, shares = np.empty(TALL * max(most, size), np.int32), np.empty(TALL * most, np.int16)
-    numbers, lanes = np.empty(TALL * most, np.float32), np.empty(TALL * LANES, np.float32)
-    pairs = shares.view(np.int32)
-    scores = _Scores(sums, numbers, lanes, shares, pairs, np.ones(LANES, np.float32))
-    return queries, keys, values, turned, scores
+def memory(texts: Int64, heads: int, size: int, columns: int) -> Memory:
+    """Memory for some texts; `texts` is int64 [texts + 1], the first token of each text, and the end."""
+    most = longest(texts)
+
+    def rows(count: int) -> _Rows:
+        numbers = aligned_memory(np.int16, count * heads * size)
+        return _Rows(numbers, numbers.view(np.int32), aligned_memory(np.float32, heads, count))
+
+    shares = aligned_memory(np.int16, TALL * most)
+    scores = _Scores(
+        aligned_memory(np.int32, TALL * max(most, size)), aligned_memory(np.float32, TALL * most),
+        aligned_memory(np.float32, TALL * LANES), shares, shares.view(np.int32), np.ones(LANES, np.float32),
+    )  # fmt: skip
+    values = _Values(
+        aligned_memory(np.int32, heads * most // 2 * size), *aligned_memory(np.float32, 2, columns)
+    )
+    turned = aligned_memory(np.int32, size // 2 * most + LANES)
+    return Memory(rows(most + TALL), rows(most + LANES), values, turned, scores)
+
+
+def longest(texts: Int64) -> int:
+    """The largest number of tokens of a text, as a multiple of LANES."""
+    return -(-int(np.diff(texts).max()) // LANES) * LANES
+
+
+def scaled_biases(biases: Float32) -> Float32:
+    """Biases [heads, n] times log2 e in one row, with some numbers behind that are read and not used."""
+    return np.append(biases * np.float32(_LOG2_E), np.zeros(LANES, np.float32))
 
 
 @merged
 def attend(
     query: Float32, starts: Int64, key_value: Float32, texts: Int64, heads: int, size: int, window: int,
-    biases: Any, out: Float32,
+    biases: Any, memory: Memory, out: Float32,
 ) -> None:  # fmt: skip
     """Attention within each text, for one text and one head at a time.
 
     Args:
-        query: float32 [n + 6, columns]; the queries of text t are the rows `starts[t]` to `starts[t + 1]`,
+        query: float32 [n, columns]; the queries of text t are the rows `starts[t]` to `starts[t + 1]`,
             and the first of them is the text's first token.
         starts: int64 [texts + 1].
         key_value: float32 [tokens, 2 columns], keys first.
@@ -279,17 +287,15 @@ def attend(
         heads: Number of heads, side by side.
         size: Columns of a head.
         window: The largest distance of a key that a query sees.
-        biases: See `Parts`.
-        out: float32 [n + 6, columns].
+        biases: What `scaled_biases` made of those of `Parts`, or None.
+        memory: What `memory` made for these texts.
+        out: float32 [n, columns].
     """
-    width, words, longest = query.shape[1], heads * size // 2, 0
-    for text in range(len(texts) - 1):
-        longest = max(longest, texts[text + 1] - texts[text])
-    most = -(-longest // LANES) * LANES
-    queries, keys, values, turned, scores = _memory(most, heads, size, width)
-    flat = np.empty(0, np.float32)
+    width, words = query.shape[1], heads * size // 2
+    queries, keys, values, turned, scores = memory
+    most, ahead = len(scores.shares) // TALL, 0
     if biases is not None:
-        flat = _flat(biases)
+        ahead = (len(biases) - LANES) // heads  # biases of a head
     for text in range(len(texts) - 1):
         start, length = texts[text], texts[text + 1] - texts[text]
         asked, count = starts[text], starts[text + 1] - starts[text]
@@ -316,12 +322,12 @@ def attend(
                 _multiply(scores.sums, n, most, queries.pairs, at, words, turned, low, most, size // 2)
                 for row in range(rows):
                     own, bias = place + row, -1
-                    if biases is not None and len(biases):
-                        bias = head * biases.shape[1] + biases.shape[1] // 2 - own + low
+                    if biases is not None and ahead:
+                        bias = head * ahead + ahead // 2 - own + low
                     first, end = max(own - window, 0) - low, min(own + window + 1, length) - low
                     factor = queries.factors[head, own] * float32(_LOG2_E)
                     factors = keys.factors[head, low:]
-                    _scale_scores(scores, row, most, n, first, end, factor, factors, biases, flat, bias)
+                    _scale_scores(scores, row, most, n, first, end, factor, factors, biases, bias)
                 _round_shares(scores, rows, most, n)
                 # shares times values, one column per lane; pairs of tokens are the products' pairs
                 at = (head * (most // 2) + low // 2) * size

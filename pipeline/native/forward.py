@@ -8,22 +8,25 @@ counts the numbers of a row leaves them out.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline.core import machine
 from pipeline.core.records import Float32, Int64
-from pipeline.native import amx
+from pipeline.native import amx, attention
 from pipeline.native.attention import EVERYWHERE, attend
 from pipeline.native.compiling import compiled
-from pipeline.native.integers import PANEL
+from pipeline.native.integers import PANEL, aligned_memory
 from pipeline.native.layers import (
     BLOCK,
     LayerNorm,
     Layout,
     Linear,
+    Parts,
     Weights,
+    Workspace,
     add,
     add_and_normalize,
     block_size,
@@ -37,11 +40,53 @@ from pipeline.native.layers import (
     workspace,
 )
 from pipeline.native.registers import larger
-from pipeline.native.tiles import TALL
 
 
-def _forward(
-    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Any,
+class _Memory(NamedTuple):
+    """Memory of a forward pass, for all its layers: float32 [tokens, columns], if nothing else is said."""
+
+    x: Any  # hidden states
+    positions: Any  # position embeddings
+    query: Any
+    attended: Any  # what attention makes; columns that were added to the heads hold zeros
+    key_value: Any
+    up: Any  # [BLOCK, columns], what the first layer of a feed-forward makes
+    down: Any  # the same of its second layer
+    space: Workspace
+    attention: attention.Memory
+    firsts: Any  # int64 [texts + 1], 0, 1, ...: `texts` when each has its first token alone
+    # what networks with `Parts` need, else None
+    normal: Any  # x normalized, or no rows
+    gated: Any  # [BLOCK, columns]
+    distances: Any  # int64 [tokens], how far a token is from the first of its text
+    biases: Any  # see `attention.scaled_biases`
+
+
+def _memory(texts: Int64, weights: Weights, layout: Layout, parts: Parts | None) -> _Memory:
+    tokens, columns = int(texts[-1]), weights.down.bias.shape[1]
+    both, made_up = weights.key_value.bias.shape[1], weights.up.bias.shape[1]
+    widest = max(made_up, both, columns)
+    floats = partial(aligned_memory, np.float32)
+    x, positions = floats(2, tokens, columns)
+    query, attended = floats(2, tokens, both // 2)
+    attended[:] = 0
+    own: tuple[Any, Any, Any, Any] = (None, None, None, None)
+    if parts is not None:
+        own = (
+            floats(tokens if parts.before else 0, columns),
+            floats(BLOCK, made_up // 2),
+            np.arange(tokens) - np.repeat(texts[:-1], np.diff(texts)),
+            attention.scaled_biases(parts.biases),
+        )
+    return _Memory(
+        x, positions, query, attended, floats(tokens, both), floats(BLOCK, made_up), floats(BLOCK, columns),
+        workspace(widest, widest), attention.memory(texts, layout.heads, layout.size, both // 2),
+        np.arange(len(texts)), *own,
+    )  # fmt: skip
+
+
+def forward(
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Parts | None,
     only_first: bool,
 ) -> Float32:  # fmt: skip
     """The last hidden state of some texts' tokens.
@@ -59,105 +104,97 @@ def _forward(
     Returns:
         float32 [tokens, columns], or [texts, columns].
     """
+    memory = _memory(texts, weights, layout, parts)
+    hidden: Float32 = compute(ids, positions, texts, weights, layout, parts, only_first, memory)
+    return hidden
+
+
+def _compute(
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Any,
+    only_first: bool, memory: _Memory,
+) -> Float32:  # fmt: skip
+    """`forward` within memory that is given: kernels that make none are compiled faster."""
     amx.begin(weights.query.planes)
     plain = bool(0)  # no literal: Numba would compile `linear` a second time for it
     tokens, width, epsilon = len(ids), layout.width, layout.epsilon
-    heads, size = layout.heads, layout.size
-    layers, columns = weights.down.bias.shape
-    both, made_up = weights.key_value.bias.shape[1], weights.up.bias.shape[1]
+    heads, size, layers = layout.heads, layout.size, len(weights.down.bias)
+    x, query, key_value, attended = memory.x, memory.query, memory.key_value, memory.attended
     # embeddings
-    x = np.empty((tokens, columns), np.float32)
-    position_rows = np.empty((tokens, columns), np.float32)
     copy_rows(weights.words, ids, x)
-    copy_rows(weights.positions, positions, position_rows)
-    add_and_normalize(x, position_rows, weights.embedded.weight, weights.embedded.bias, width, epsilon)
-    # memory for all layers; the last tile of attention may write TALL rows below a text's last token
-    query = np.zeros((tokens + TALL, both // 2), np.float32)
-    attended = np.zeros((tokens + TALL, both // 2), np.float32)
-    key_value = np.empty((tokens, both), np.float32)
-    widest = max(made_up, both, columns)
-    space = workspace(widest, widest)
-    up_rows, added_rows = np.empty((BLOCK, made_up), np.float32), np.empty((BLOCK, columns), np.float32)
+    copy_rows(weights.positions, positions, memory.positions)
+    add_and_normalize(x, memory.positions, weights.embedded.weight, weights.embedded.bias, width, epsilon)
+    # `linear` is called in loops over layers: each call is compiled again, as a part of this kernel
+    projections, following = (weights.key_value, weights.query), (weights.mixed, weights.up, weights.down)
     starts, queries, together = texts, tokens, block_size(tokens, weights.query.planes)
     if parts is not None:
-        gated_rows = np.empty((BLOCK, made_up // 2), np.float32)
-        normal = np.zeros((tokens if parts.before else 0, columns), np.float32)
-        places = np.empty(tokens, np.int64)
-        for text in range(len(texts) - 1):
-            for token in range(texts[text], texts[text + 1]):
-                places[token] = token - texts[text]
+        normal, places = memory.normal, memory.distances
     for layer in range(layers):
-        norm, bias = weights.attended.weight[layer], weights.attended.bias[layer]
+        norm, norm_bias = weights.attended.weight[layer], weights.attended.bias[layer]
         # the input of attention: x itself, or x normalized where normalization comes first
         given = x
         if parts is not None and parts.before:
             given = normal
             if parts.normalized[layer] == 1:
-                normalize(x, norm, bias, width, epsilon, normal)
+                normalize(x, norm, norm_bias, width, epsilon, normal)
             else:
                 normal[:] = x
-        # keys and values of all tokens, block by block
-        for start in range(0, tokens, together):
-            end = min(start + together, tokens)
-            both_rows = key_value[start:end]
-            linear(given[start:end], weights.key_value, layer, plain, space, both_rows)
-            if parts is not None and len(parts.turns):
-                turns = parts.turns[parts.tables[layer]]
-                rotate(key_value[start:end], places[start:end], turns, heads, size)
-        # From here on, the last layer needs the first token of each text alone: these rows move to the top of
-        # x, and attention, feed-forward and normalization go on with them.
-        if only_first and layer == layers - 1:
-            queries = len(texts) - 1
-            starts = np.arange(queries + 1)
-            copy_rows(x, texts[:-1], x)
-            if parts is not None:
-                places[:queries] = 0
-            if parts is not None and parts.before:
-                copy_rows(normal, texts[:-1], normal)
-        for start in range(0, queries, together):
-            end = min(start + together, queries)
-            query_rows = query[start:end]
-            linear(given[start:end], weights.query, layer, plain, space, query_rows)
-            if parts is not None and len(parts.turns):
-                turns = parts.turns[parts.tables[layer]]
-                rotate(query[start:end], places[start:end], turns, heads, size)
+        # keys and values of all tokens, then queries, block by block
+        for step in range(2):
+            # From here on, the last layer needs the first token of each text alone: these rows move to the
+            # top of x, and attention, feed-forward and normalization go on with them.
+            if step == 1 and only_first and layer == layers - 1:
+                starts, queries = memory.firsts, len(texts) - 1
+                copy_rows(x, texts[:-1], x)
+                if parts is not None:
+                    places[:queries] = 0
+                if parts is not None and parts.before:
+                    copy_rows(normal, texts[:-1], normal)
+            made, count = (query, queries) if step == 1 else (key_value, tokens)
+            for start in range(0, count, together):
+                end = min(start + together, count)
+                linear(given[start:end], projections[step], layer, plain, memory.space, made[start:end])
+                if parts is not None and len(parts.turns):
+                    turns = parts.turns[parts.tables[layer]]
+                    rotate(made[start:end], places[start:end], turns, heads, size)
         if parts is None:
-            attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, attended)
+            attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, memory.attention, attended)
         else:
-            window, biases = parts.windows[layer], parts.biases
-            attend(query, starts, key_value, texts, heads, size, window, biases, attended)
-        # Feed-forward. A block goes through both layers before the next one does, so that what is between
-        # them stays in the processor's cache.
+            window, biases = parts.windows[layer], memory.biases
+            attend(query, starts, key_value, texts, heads, size, window, biases, memory.attention, attended)
+        # The output projection of attention, and feed-forward. A block goes through these three layers before
+        # the next one does, so that what is between them stays in the processor's cache.
         feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
         for start in range(0, queries, together):
             end = min(start + together, queries)
             n = end - start
-            rows, up, down = x[start:end], up_rows[:n], added_rows[:n]
-            linear(attended[start:end], weights.mixed, layer, plain, space, down)
-            seen = rows
-            if parts is None or not parts.before:
-                add_and_normalize(rows, down, norm, bias, width, epsilon)
-            else:
-                add(rows, down)
-                seen = normal[start:end]
-                normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
-            linear(seen, weights.up, layer, bool(parts is None or parts.gate < 0), space, up)
-            if parts is not None and parts.gate >= 0:
-                left, up = up, gated_rows[:n]
-                gate(left, parts.gate, up)
-            linear(up, weights.down, layer, plain, space, down)
-            if parts is None or not parts.before:
-                add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
-            else:
-                add(rows, down)
+            rows, up, down = x[start:end], memory.up[:n], memory.down[:n]
+            read, write = attended[start:end], down
+            for step in range(3):
+                activated = bool(step == 1 and (parts is None or parts.gate < 0))
+                linear(read, following[step], layer, activated, memory.space, write)
+                if step == 1:
+                    read, write = up, down
+                    if parts is not None and parts.gate >= 0:
+                        read = memory.gated[:n]
+                        gate(up, parts.gate, read)
+                elif parts is not None and parts.before:
+                    add(rows, down)
+                    if step == 0:
+                        read, write = normal[start:end], up
+                        normalize(rows, feed_norm, feed_bias, width, epsilon, read)
+                else:
+                    weight, bias = (norm, norm_bias) if step == 0 else (feed_norm, feed_bias)
+                    add_and_normalize(rows, down, weight, bias, width, epsilon)
+                    read, write = rows, up
     if parts is not None and parts.before:
         last = parts.last
         normalize(x[:queries], last.weight[0], last.bias[0], width, epsilon, x[:queries])
     amx.end(weights.query.planes)
-    return x[:queries]
+    hidden: Float32 = x[:queries]
+    return hidden
 
 
-forward: Any = compiled(_forward)
+compute: Any = compiled(_compute)
 
 
 def _one_layer(rows: int) -> Linear:
@@ -179,7 +216,7 @@ def compile_forward() -> None:
     forward(one, one, np.array([0, 1]), weights, layout, None, False)
 
 
-def _largest_logits(
+def largest_logits(
     hidden: Float32, owners: Int64, texts: int, transform: Linear, norm: LayerNorm, decoder: Linear,
     width: int, epsilon: float,
 ) -> Float32:  # fmt: skip
@@ -198,49 +235,73 @@ def _largest_logits(
     Returns:
         float32 [texts, words].
     """
-    tokens, columns = len(hidden), transform.factors.shape[1]
-    words = decoder.factors.shape[1]
-    out = np.full((texts, words), np.float32(-1e30), np.float32)
+    columns, words = transform.factors.shape[1], decoder.factors.shape[1]
+    out = np.full((texts, words), -1e30, np.float32)
+    made, panel = aligned_memory(np.float32, BLOCK, columns), aligned_memory(np.float32, BLOCK, PANEL)
+    plain = LayerNorm(np.ones(PANEL, np.float32), np.zeros(PANEL, np.float32))
     space = workspace(columns, max(columns, PANEL))
-    made, panel_rows = np.empty((BLOCK, columns), np.float32), np.empty((BLOCK, PANEL), np.float32)
-    factors, bias = decoder.factors[0], decoder.bias[0]
-    ones, zeros, plain = np.ones(PANEL, np.float32), np.zeros(PANEL, np.float32), bool(0)
+    raise_logits(hidden, owners, transform, norm, decoder, width, epsilon, space, made, panel, plain, out)
+    return out
+
+
+def _raise_logits(
+    hidden: Float32, owners: Int64, transform: Linear, norm: LayerNorm, decoder: Linear, width: int,
+    epsilon: float, space: Workspace, made: Float32, panel_rows: Float32, plain: LayerNorm, out: Float32,
+) -> None:  # fmt: skip
+    """Raise the numbers of out [texts, words] to the largest logits of each text's tokens."""
+    tokens, columns, words = len(hidden), made.shape[1], out.shape[1]
+    no_gelu = bool(0)
     amx.begin(decoder.planes)
     for start in range(0, tokens, BLOCK):
         n = min(BLOCK, tokens - start)
         rows = made[:n]
         linear(hidden[start : start + n], transform, 0, True, space, rows)
         normalize(rows, norm.weight[0], norm.bias[0], width, epsilon, rows)
-        round_for(decoder, rows, space)
+        round_for(decoder.pairs, decoder.planes, rows, space)
         for panel in range(0, words, PANEL):
             # 64 words of the block's tokens; of the products only the largest of each text is kept
             logits = panel_rows[:n]
-            multiply(decoder, 0, panel, columns, ones, zeros, plain, space, logits)
+            multiply(
+                decoder.pairs,
+                decoder.planes,
+                0,
+                panel,
+                columns,
+                plain.weight,
+                plain.bias,
+                no_gelu,
+                space,
+                logits,
+            )
             for i in range(n):
                 row, best = logits[i], out[owners[start + i], panel : panel + PANEL]
                 for j in range(PANEL):
                     best[j] = larger(best[j], row[j])
     amx.end(decoder.planes)
+    factors, bias = decoder.factors[0], decoder.bias[0]
     # a word's factor is above 0 and its bias the same for all tokens, so both can come after the largest
-    for text in range(texts):
+    for text in range(out.shape[0]):
         for j in range(words):
             out[text, j] = out[text, j] * factors[j] + bias[j]
+
+
+raise_logits: Any = compiled(_raise_logits)
+
+
+def project(x: Float32, layer: Linear) -> Float32:
+    """The one layer of a `Linear` applied to x float32 [tokens, k]: float32 [tokens, n]."""
+    out = np.empty((len(x), layer.factors.shape[1]), np.float32)
+    project_rows(x, layer, workspace(x.shape[1], out.shape[1]), out)
     return out
 
 
-def _project(x: Float32, layer: Linear) -> Float32:
-    """The one layer of a `Linear` applied to x float32 [tokens, k]: float32 [tokens, n]."""
-    tokens, width = x.shape
-    n = layer.factors.shape[1]
-    out = np.empty((tokens, n), np.float32)
-    space = workspace(width, n)
+def _project_rows(x: Float32, layer: Linear, space: Workspace, out: Float32) -> None:
+    tokens = len(x)
     amx.begin(layer.planes)
     for start in range(0, tokens, BLOCK):
         end = min(start + BLOCK, tokens)
         linear(x[start:end], layer, 0, False, space, out[start:end])
     amx.end(layer.planes)
-    return out
 
 
-largest_logits: Any = compiled(_largest_logits)
-project: Any = compiled(_project)
+project_rows: Any = compiled(_project_rows)

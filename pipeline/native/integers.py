@@ -8,9 +8,11 @@ columns.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pipeline.core.records import Array, Float32, Int32, UInt8
 
@@ -21,19 +23,19 @@ PANEL = 64  # rows stored side by side
 TILE_ROWS, TILE_BYTES = 16, 64  # of a tile of AMX
 
 
-class Workspace(NamedTuple):
-    """Memory for the product of some rows: the rows as int16, each row's factor, int32 sums."""
-
-    rows: Any
-    factors: Any
-    sums: Any
-
-
 def aligned_bytes(size: int) -> UInt8:
     """Zeros, uint8 [size], that begin at a cache line: a tile whose rows cross two takes twice as long."""
     memory = np.zeros(size + TILE_BYTES, np.uint8)
     start = TILE_BYTES - memory.ctypes.data % TILE_BYTES
     return memory[start : start + size]
+
+
+def aligned_memory(kind: DTypeLike, *shape: int) -> Any:
+    """An array whose numbers are not set, which begins at a cache line."""
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    memory = np.empty(size + TILE_BYTES, np.uint8)
+    start = -memory.ctypes.data % TILE_BYTES
+    return memory[start : start + size].view(kind).reshape(shape)
 
 
 def pack_rows(matrix: Float32) -> tuple[Int32, Float32]:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float32, int32
 
-from pipeline.core.records import Float32, Int32, Int64, UInt8
+from pipeline.core.records import Array, Float32, Int32, Int64, UInt8
 from pipeline.native import amx
 from pipeline.native.compiling import merged
-from pipeline.native.integers import PANEL, ROW_LENGTH, TILE_BYTES, TILE_ROWS, Workspace, aligned_bytes
+from pipeline.native.integers import PANEL, ROW_LENGTH, TILE_BYTES, TILE_ROWS, aligned_memory
 from pipeline.native.registers import (
     STRETCH,
     exp,
@@ -36,9 +36,6 @@ GELU, SILU = 0, 1  # activations
 CHUNK = 384  # columns of a tile of rows that AMX multiplies with weights before the next ones
 GROUP = 1 << 17  # numbers of weights that are multiplied with all rows before the next ones
 PANELS = TILE_ROWS // amx.ROWS  # of a block of AMX
-SCRATCH = (
-    amx.PARTS * TILE_ROWS * TILE_ROWS
-)  # int32 at the end of a workspace's sums that AMX writes its tiles to
 BLOCK = 192  # most tokens computed together in a layer: their activations fit into the processor's cache
 SMALL_BLOCK = 96  # the same for VNNI, which needs less of the next weights at a time
 
@@ -66,6 +63,28 @@ class Linear(NamedTuple):
         """The same layers for AMX."""
         inputs = self.pairs.shape[1] * 2 // self.factors.shape[1]
         return self._replace(pairs=None, planes=amx.panels_to_planes(self.pairs, inputs))
+
+
+class Workspace(NamedTuple):
+    """Memory for the product of BLOCK rows, each of which begins at a cache line."""
+
+    rows: Any  # the rows as int16, flat
+    pairs: Any  # the same memory as int32
+    high: Any  # half of the same memory, uint8: the rows in `amx.Planes`
+    low: Any
+    factors: Any  # float32 [BLOCK], what each row is to be multiplied with
+    sums: Any  # int32, flat
+    parts: Any  # int32 [3 * 256], what tiles of AMX are written to
+
+
+def workspace(inputs: int, outputs: int) -> Workspace:
+    """Memory for the products of BLOCK rows of so many inputs and outputs."""
+    half = BLOCK * inputs
+    rows = aligned_memory(np.uint8, 2 * half)
+    return Workspace(
+        rows.view(np.int16), rows.view(np.int32), rows[:half], rows[half:], np.empty(BLOCK, np.float32),
+        aligned_memory(np.int32, BLOCK * outputs), aligned_memory(np.int32, amx.PARTS * TILE_ROWS**2),
+    )  # fmt: skip
 
 
 class LayerNorm(NamedTuple):
@@ -135,27 +154,28 @@ def _row_factor(row: Float32) -> Any:
 
 
 @merged
-def round_rows(x: Float32, space: Workspace) -> None:
-    """Write x float32 [n, k] to `space.rows` as int16, each row scaled to ROW_LENGTH and rounded."""
+def round_rows(x: Float32, rows: Array, factors: Float32) -> None:
+    """Write x float32 [n, k] to `rows` as int16, each scaled to ROW_LENGTH and rounded, and 1 / its scale."""
     n, k = x.shape
     for i in range(n):
         factor = _row_factor(x[i])
-        space.factors[i] = float32(1) / factor
-        row = space.rows[i * k : (i + 1) * k]
+        factors[i] = float32(1) / factor
+        row = rows[i * k : (i + 1) * k]
         for j in range(k):
             row[j] = int32(np.rint(x[i, j] * factor))
 
 
 @merged
-def round_planes(x: Float32, space: Workspace, high: UInt8, low: UInt8) -> None:
+def round_planes(x: Float32, high: UInt8, low: UInt8, factors: Float32) -> None:
     """As `round_rows`, to the left side of a product on AMX; see `amx.Planes`."""
     n, k = x.shape
     for i in range(n):
         factor = _row_factor(x[i])
-        space.factors[i] = float32(1) / factor
-        factors, to = spread_panel(factor), i // TILE_ROWS * TILE_ROWS * k + i % TILE_ROWS * TILE_BYTES
+        factors[i] = float32(1) / factor
+        to = i // TILE_ROWS * TILE_ROWS * k + i % TILE_ROWS * TILE_BYTES
+        scale = spread_panel(factor)
         for start in range(0, k, TILE_BYTES):
-            amx.store_planes(high, low, to + start * TILE_ROWS, load_panel(x, i * k + start) * factors)
+            amx.store_planes(high, low, to + start * TILE_ROWS, load_panel(x, i * k + start) * scale)
 
 
 @merged
@@ -181,62 +201,36 @@ def multiply_rows(sums: Any, n: int, m: int, rows: Any, pairs: int, weights: Any
 @merged
 def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32) -> None:
     """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most BLOCK."""
-    round_for(layers, x, space)
+    round_for(layers.pairs, layers.planes, x, space)
     factors, bias = layers.factors[layer], layers.bias[layer]
-    multiply(layers, layer, 0, x.shape[1], factors, bias, gelu, space, out)
+    multiply(layers.pairs, layers.planes, layer, 0, x.shape[1], factors, bias, gelu, space, out)
 
 
-aligned: Any = merged(aligned_bytes)
-
-
-@merged
-def workspace(inputs: int, outputs: int) -> Workspace:
-    """Memory for the products of BLOCK rows of so many inputs and outputs."""
-    return Workspace(
-        aligned(BLOCK * inputs * 2).view(np.int16),
-        np.empty(BLOCK, np.float32),
-        aligned((BLOCK * outputs + SCRATCH) * 4).view(np.int32),
-    )
+# Of an argument that is None, Numba does not compile what stands below "is not None", here and below: so
+# neither VNNI's code where AMX is used nor the other way round.
 
 
 @merged
-def round_for(layers: Linear, x: Float32, space: Workspace) -> None:
-    """Round x [n, k] as the product with weights in planes, or in pairs, reads it."""
-    _round_for(layers.pairs, layers.planes, x, space)
-
-
-@merged
-def _round_for(pairs: Any, planes: Any, x: Float32, space: Workspace) -> None:
-    # Of an argument that is None, Numba does not compile what stands below "is not None", here and below: so
-    # neither VNNI's code where AMX is used nor the other way round.
+def round_for(pairs: Any, planes: Any, x: Float32, space: Workspace) -> None:
+    """Round x [n, k] as the product with weights in pairs, or in planes, reads it."""
     if pairs is not None:
-        round_rows(x, space)
+        round_rows(x, space.rows, space.factors)
     if planes is not None:
-        memory, half = space.rows.view(np.uint8), len(space.rows)
-        round_planes(x, space, memory[:half], memory[half:])
+        round_planes(x, space.high, space.low, space.factors)
 
 
 @merged
 def multiply(
-    layers: Linear, layer: int, first: int, k: int, factors: Float32, bias: Float32, gelu: bool,
+    pairs: Any, planes: Any, layer: int, first: int, k: int, factors: Float32, bias: Float32, gelu: bool,
     space: Workspace, out: Float32,
 ) -> None:  # fmt: skip
     """Set out [n, m] to rows that `round_for` wrote times m rows of a layer's weights, from `first` on.
 
     They are multiplied with the factors of the rows and with `factors`, float32 [m], and `bias` is added.
     """
-    _multiply(layers.planes, layers.pairs, layer, first, k, factors, bias, gelu, space, out)
-
-
-@merged
-def _multiply(
-    planes: Any, pairs: Any, layer: int, first: int, k: int, factors: Float32, bias: Float32, gelu: bool,
-    space: Workspace, out: Float32,
-) -> None:  # fmt: skip
     n, m = out.shape
     if pairs is not None:
-        weights = pairs[layer, first * k // 2 :]
-        multiply_rows(space.sums, n, m, space.rows.view(np.int32), k // 2, weights)
+        multiply_rows(space.sums, n, m, space.pairs, k // 2, pairs[layer, first * k // 2 :])
         _scale_sums(space, factors, bias, gelu, out)
     if planes is not None:
         high, low = planes.high[layer, first * k :], planes.low[layer, first * k :]
@@ -274,13 +268,13 @@ def _multiply_tiles(
     it, some rows after each of its steps; its tiles are `parts` by then. The last one is finished alone.
     """
     n, m = out.shape
-    memory, half = space.rows.view(np.uint8), len(space.rows)
-    left_high, left_low, parts = memory[:half], memory[half:], space.sums[-SCRATCH:]
+    left_high, left_low, parts = space.high, space.low, space.parts
     # a row of more chunks goes through more columns before the next chunk, so that each chunk is read once
     group = min(max(GROUP // (k * PANEL), 1) * PANEL, m)
     wide = min(-(-k // CHUNK) * PANEL, group)
     # the block before: its first row and column, its chunk, and how many of its rows count
-    row, strip, chunk, rows = 0, 0, 0, 0
+    zero = 0  # no literal, for which Numba would compile `_finish` again
+    row, strip, chunk, rows = zero, zero, zero, zero
     for start in range(0, m, group):
         stop = min(start + group, m)
         far = stop * k
@@ -306,7 +300,8 @@ def _multiply_tiles(
                             )  # fmt: skip
                         row, strip, chunk, rows = top, following, column, min(TILE_ROWS, n - top)
     amx.store_parts(parts)
-    _finish(parts, 0, PANELS, rows, row, strip, chunk, k, factors, bias, gelu, space, out)
+    for panel in range(PANELS):
+        _finish(parts, panel, panel + 1, rows, row, strip, chunk, k, factors, bias, gelu, space, out)
 
 
 @merged

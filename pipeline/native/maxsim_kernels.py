@@ -21,7 +21,7 @@ from numba import float32, float64, int64
 
 from pipeline.core.records import Float32, Float64, Int32, Int64
 from pipeline.native.compiling import compiled
-from pipeline.native.integers import PANEL, Workspace, pack_rows
+from pipeline.native.integers import PANEL, pack_rows
 from pipeline.native.layers import round_rows
 from pipeline.native.registers import larger
 from pipeline.native.tiles import DOUBLE_WIDTH, INTEGER_WIDTH, TALL, double_tile, int16_tile
@@ -101,7 +101,7 @@ def _score_fast(tokens: Float32, bounds: Int64, queries: PackedQueries, out: Flo
     half, columns = dimension // 2, len(queries.factors)
     rows = np.zeros((n + TALL) * dimension, np.int16)  # a passage's last tile may reach beyond its end
     factors = np.empty(n, np.float32)
-    round_rows(tokens, Workspace(rows, factors, rows))
+    round_rows(tokens, rows, factors)
     words = rows.view(np.int32)
     # For each passage and panel of query tokens, the largest product of each lane over the passage's tokens.
     # It is taken while the tile's sums are in the first cache: the matrix of all products never exists.

@@ -158,10 +158,10 @@ def test_it_is_compiled_once_and_what_is_kept_gives_the_same_vectors(
         "import numpy as np\n"
         "from pipeline.native import forward, vectors\n"
         "forward.compile_forward()\n"
-        "before, ids = forward.forward.signatures, np.arange(1000, 1400).reshape(4, 100)\n"
+        "before, ids = forward.compute.signatures, np.arange(1000, 1400).reshape(4, 100)\n"
         "found = vectors.PackedModel(Path(sys.argv[1]), 'mean').vectors(ids, np.ones_like(ids))\n"
-        "print(len(before), forward.forward.signatures == before, (found == np.load(sys.argv[2])).all())\n"
-        "print(sum(forward.forward.stats.cache_hits.values()))\n"
+        "print(len(before), forward.compute.signatures == before, (found == np.load(sys.argv[2])).all())\n"
+        "print(sum(forward.compute.stats.cache_hits.values()))\n"
     )
     files = str(packed.folder / "weights.npz"), str(tmp_path / "found.npy")
     assert process(tmp_path, "-c", script, *files).stdout.split() == ["1", "True", "True", "1"]

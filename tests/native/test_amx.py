@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel
 from pipeline.core import machine
 from pipeline.native import amx, layers, vectors
 from pipeline.native.forward import largest_logits, project
-from pipeline.native.integers import PANEL, Workspace, aligned_bytes, pack_rows
+from pipeline.native.integers import PANEL, pack_rows
 from pipeline.native.layers import BLOCK, LayerNorm, Linear
 
 with_amx = pytest.mark.skipif(not machine.has_amx(), reason="this machine has no AMX")
@@ -31,18 +31,10 @@ def pairs_of(weights: Any) -> Any:
     return np.ascontiguousarray(panels).view(np.int32).reshape(1, -1)
 
 
-def workspace_of(rounded: Any, columns: int) -> Workspace:
-    """Memory that begins at cache lines, as the kernels have it, with rows that are rounded already."""
-    rows = aligned_bytes(len(rounded))
-    rows[:] = rounded
-    sums = aligned_bytes(4 * (BLOCK * columns + layers.SCRATCH)).view(np.int32)
-    return Workspace(rows.view(np.int16), np.ones(BLOCK, np.float32), sums)
-
-
 @njit
 def multiply(layer: Any, panel: int, k: int, ones: Any, space: Any, out: Any) -> None:
     amx.begin(layer.planes)
-    layers.multiply(layer, 0, panel, k, ones, np.zeros_like(ones), False, space, out)
+    layers.multiply(layer.pairs, layer.planes, 0, panel, k, ones, np.zeros_like(ones), False, space, out)
     amx.end(layer.planes)
 
 
@@ -67,7 +59,9 @@ def test_sums_are_numpy_s(rows: int, k: int, n: int, largest: int) -> None:
     x[0], weights[0] = -largest, -largest
     layer = Linear(pairs_of(weights), *np.ones((2, 1, n), np.float32)).on_tiles()
     tiles = x.view(np.uint8).reshape(BLOCK // 16, 16, k // 64, 64, 2).transpose(4, 0, 2, 1, 3)
-    space = workspace_of(np.concatenate([tiles[1].reshape(-1), tiles[0].reshape(-1)]), n)
+    space = layers.workspace(k, n)
+    space.factors[:] = 1
+    space.high[:], space.low[:] = tiles[1].reshape(-1), tiles[0].reshape(-1)
     expected = (x[:rows].astype(np.int64) @ weights.T.astype(np.int64)).astype(np.int32)
     for panel in range(0, n, PANEL):
         out = np.full((rows, PANEL), np.nan, np.float32)

@@ -13,7 +13,7 @@ from pipeline.core import machine
 from pipeline.core.records import Float32, Float64
 from pipeline.native import attention, compiling, layers
 from pipeline.native.amx import CONFIGURATION
-from pipeline.native.integers import PANEL, TILE_ROWS, Workspace, pack_rows
+from pipeline.native.integers import PANEL, TILE_ROWS, pack_rows
 from pipeline.native.layers import BLOCK, SMALL_BLOCK, Linear
 from pipeline.native.tiles import TALL
 
@@ -27,8 +27,7 @@ def arguments(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: b
     """What `layers.linear` takes."""
     pairs, factors = pack_rows(weights)
     bias = np.zeros(len(weights), np.float32) if bias is None else bias
-    layer, size = Linear(pairs[None], factors[None], bias[None]), BLOCK * max(*weights.shape)
-    space = Workspace(np.zeros(size, np.int16), np.empty(BLOCK, np.float32), np.empty(size, np.int32))
+    layer, space = Linear(pairs[None], factors[None], bias[None]), layers.workspace(*weights.shape[::-1])
     return x, layer, 0, gelu, space, np.empty((len(x), len(weights)), np.float32)
 
 
@@ -112,16 +111,17 @@ def test_one_number_above_all_costs_no_more_than_its_own_precision(sizes: list[f
 )
 def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int, window: int, biased: bool) -> None:
     generator, tokens, width = np.random.default_rng(2), sum(lengths), heads * size
-    query = (generator.standard_normal((tokens + 6, width)) * 8 / size**0.5).astype(np.float32)
+    query = (generator.standard_normal((tokens, width)) * 8 / size**0.5).astype(np.float32)
     key_value = generator.standard_normal((tokens, 2 * width)).astype(np.float32)
     texts = np.concatenate([[0], np.cumsum(lengths)])
     out = np.empty_like(query)
     drawn = generator.standard_normal((heads, 2 * max(lengths) - 1)).astype(np.float32)
-    biases = drawn if biased else None
-    attend(query, texts, key_value, texts, heads, size, window, biases, out)
+    biases = attention.scaled_biases(drawn) if biased else None
+    memory = attention.memory(texts, heads, size, width)
+    attend(query, texts, key_value, texts, heads, size, window, biases, memory, out)
     first = np.empty_like(query)
     firsts = np.concatenate([query[texts[:-1]], query])
-    attend(firsts, np.arange(len(texts)), key_value, texts, heads, size, window, biases, first)
+    attend(firsts, np.arange(len(texts)), key_value, texts, heads, size, window, biases, memory, first)
     for text, (start, end) in enumerate(itertools.pairwise(texts)):
         for head in range(heads):
             part = slice(head * size, (head + 1) * size)
@@ -140,12 +140,13 @@ def test_attention_is_numpy_s(lengths: list[int], heads: int, size: int, window:
 @pytest.mark.parametrize("tokens", [1, 2, 15, 2999])
 @pytest.mark.parametrize("value", [3.7, -1e-20])
 def test_the_largest_sum_of_attention_fits(tokens: int, value: float) -> None:
-    query, out = np.zeros((2, tokens + 6, 32), np.float32)
-    query[:tokens:2] = 5  # along the keys, which are all alike: as the others, these see all with like shares
+    query, out = np.zeros((2, tokens, 32), np.float32)
+    query[::2] = 5  # along the keys, which are all alike: as the others, these see all with like shares
     key_value = np.full((tokens, 64), value, np.float32)
     texts = np.array([0, tokens])
-    attend(query, texts, key_value, texts, 1, 32, attention.EVERYWHERE, None, out)
-    assert out[:tokens] == pytest.approx(value, rel=5e-4)
+    memory = attention.memory(texts, 1, 32, 32)
+    attend(query, texts, key_value, texts, 1, 32, attention.EVERYWHERE, None, memory, out)
+    assert out == pytest.approx(value, rel=5e-4)
 
 
 def test_two_products_and_their_sum_are_one_instruction() -> None:
