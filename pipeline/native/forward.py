@@ -69,7 +69,7 @@ def _memory(texts: Int64, weights: Weights, layout: Layout, parts: Parts | None)
     floats = partial(aligned_memory, np.float32)
     x, positions = floats(2, tokens, columns)
     query, attended = floats(2, tokens, both // 2)
-    attended[:] = 0
+    attended[:, layout.heads * layout.size :] = 0
     own: tuple[Any, Any, Any, Any] = (None, None, None, None)
     if parts is not None:
         own = (
@@ -123,8 +123,7 @@ def _compute(
     copy_rows(weights.words, ids, x)
     copy_rows(weights.positions, positions, memory.positions)
     add_and_normalize(x, memory.positions, weights.embedded.weight, weights.embedded.bias, width, epsilon)
-    # `linear` is called in loops over layers: each call is compiled again, as a part of this kernel
-    projections, following = (weights.key_value, weights.query), (weights.mixed, weights.up, weights.down)
+    projections = weights.key_value, weights.query
     starts, queries, together = texts, tokens, block_size(tokens, weights.query.planes)
     if parts is not None:
         normal, places = memory.normal, memory.distances
@@ -161,31 +160,30 @@ def _compute(
         else:
             window, biases = parts.windows[layer], memory.biases
             attend(query, starts, key_value, texts, heads, size, window, biases, memory.attention, attended)
-        # The output projection of attention, and feed-forward. A block goes through these three layers before
-        # the next one does, so that what is between them stays in the processor's cache.
+        # Feed-forward. A block goes through both layers before the next one does, so that what is between
+        # them stays in the processor's cache.
         feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
         for start in range(0, queries, together):
             end = min(start + together, queries)
             n = end - start
             rows, up, down = x[start:end], memory.up[:n], memory.down[:n]
-            read, write = attended[start:end], down
-            for step in range(3):
-                activated = bool(step == 1 and (parts is None or parts.gate < 0))
-                linear(read, following[step], layer, activated, memory.space, write)
-                if step == 1:
-                    read, write = up, down
-                    if parts is not None and parts.gate >= 0:
-                        read = memory.gated[:n]
-                        gate(up, parts.gate, read)
-                elif parts is not None and parts.before:
-                    add(rows, down)
-                    if step == 0:
-                        read, write = normal[start:end], up
-                        normalize(rows, feed_norm, feed_bias, width, epsilon, read)
-                else:
-                    weight, bias = (norm, norm_bias) if step == 0 else (feed_norm, feed_bias)
-                    add_and_normalize(rows, down, weight, bias, width, epsilon)
-                    read, write = rows, up
+            linear(attended[start:end], weights.mixed, layer, plain, memory.space, down)
+            seen = rows
+            if parts is None or not parts.before:
+                add_and_normalize(rows, down, norm, norm_bias, width, epsilon)
+            else:
+                add(rows, down)
+                seen = normal[start:end]
+                normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
+            linear(seen, weights.up, layer, bool(parts is None or parts.gate < 0), memory.space, up)
+            if parts is not None and parts.gate >= 0:
+                left, up = up, memory.gated[:n]
+                gate(left, parts.gate, up)
+            linear(up, weights.down, layer, plain, memory.space, down)
+            if parts is None or not parts.before:
+                add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
+            else:
+                add(rows, down)
     if parts is not None and parts.before:
         last = parts.last
         normalize(x[:queries], last.weight[0], last.bias[0], width, epsilon, x[:queries])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float32, int32
 
-from pipeline.core.records import Array, Float32, Int32, Int64, UInt8
+from pipeline.core.records import Array, Float32, Int64, UInt8
 from pipeline.native import amx
 from pipeline.native.compiling import merged
 from pipeline.native.integers import PANEL, ROW_LENGTH, TILE_BYTES, TILE_ROWS, aligned_memory
@@ -66,15 +66,15 @@ class Linear(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory for the product of BLOCK rows, each of which begins at a cache line."""
+    """Memory for the product of BLOCK rows; all but `factors` begins at a cache line."""
 
-    rows: Any  # the rows as int16, flat
+    rows: Any  # int16 [BLOCK * k], the rounded rows
     pairs: Any  # the same memory as int32
-    high: Any  # half of the same memory, uint8: the rows in `amx.Planes`
+    high: Any  # uint8, the first half of the same memory: with `low`, the rows as `amx.Planes`
     low: Any
-    factors: Any  # float32 [BLOCK], what each row is to be multiplied with
-    sums: Any  # int32, flat
-    parts: Any  # int32 [3 * 256], what tiles of AMX are written to
+    factors: Any  # float32 [BLOCK], what the numbers of each row are multiplied with
+    sums: Any  # int32 [BLOCK * m]
+    parts: Any  # int32 [3 * 256], what is in the tiles of AMX
 
 
 def workspace(inputs: int, outputs: int) -> Workspace:
@@ -155,7 +155,7 @@ def _row_factor(row: Float32) -> Any:
 
 @merged
 def round_rows(x: Float32, rows: Array, factors: Float32) -> None:
-    """Write x float32 [n, k] to `rows` as int16, each scaled to ROW_LENGTH and rounded, and 1 / its scale."""
+    """Write x [n, k] to `rows` in int16, scaled to ROW_LENGTH and rounded; `factors` gets 1 / its scales."""
     n, k = x.shape
     for i in range(n):
         factor = _row_factor(x[i])
@@ -259,72 +259,67 @@ def _multiply_tiles(
     high: UInt8, low: UInt8, k: int, factors: Float32, bias: Float32, gelu: bool, space: Workspace,
     out: Float32,
 ) -> None:  # fmt: skip
-    """As `_multiply`, on AMX, block by block: 16 rows by 16 columns and CHUNK of k.
+    """As `multiply`, on AMX, block by block: 16 rows by 16 columns, and CHUNK of k.
 
     CHUNK columns of 16 rows stay in the first cache, and the weights pass by. The weights of a group stay in
     the second cache until all rows are multiplied with them, while the next ones are fetched.
 
-    Tiles are multiplied by a unit of their own. So that it never waits, each block finishes the one before
-    it, some rows after each of its steps; its tiles are `parts` by then. The last one is finished alone.
+    A unit of its own multiplies tiles. So that it does not wait, each block finishes the one before it, some
+    rows after each of its steps. The last one is finished alone.
     """
     n, m = out.shape
-    left_high, left_low, parts = space.high, space.low, space.parts
-    # a row of more chunks goes through more columns before the next chunk, so that each chunk is read once
     group = min(max(GROUP // (k * PANEL), 1) * PANEL, m)
+    # a row of more chunks goes through more columns before the next chunk, so that each chunk is read once
     wide = min(-(-k // CHUNK) * PANEL, group)
-    # the block before: its first row and column, its chunk, and how many of its rows count
-    zero = 0  # no literal, for which Numba would compile `_finish` again
-    row, strip, chunk, rows = zero, zero, zero, zero
+    block = n, n, n, n * 0  # none: of it no row counts (no literals, for which Numba would compile again)
     for start in range(0, m, group):
         stop = min(start + group, m)
         far = stop * k
         for top in range(0, n, TILE_ROWS):
             for left in range(start, stop, wide):
-                for column in range(0, k, CHUNK):
-                    steps = min(CHUNK, k - column) // TILE_BYTES
+                for chunk in range(0, k, CHUNK):
+                    steps = min(CHUNK, k - chunk) // TILE_BYTES
                     share = -(-PANELS // steps)
-                    for following in range(left, min(left + wide, stop), TILE_ROWS):
-                        a, b = top * k + column * TILE_ROWS, following * k + column * TILE_ROWS
+                    for strip in range(left, min(left + wide, stop), TILE_ROWS):
                         for step in range(steps):
+                            column = (chunk + step * TILE_BYTES) * TILE_ROWS
+                            a, b = top * k + column, strip * k + column
                             amx.fetch_weights(high, low, far)
                             far += amx.FETCHED * TILE_BYTES
                             if step == 0:
-                                amx.begin_products(left_high, left_low, a, high, low, b, parts)
+                                amx.begin_products(space.high, space.low, a, high, low, b, space.parts)
                             else:
-                                amx.add_products(
-                                    left_high, left_low, a + step * amx.TILE, high, low, b + step * amx.TILE
-                                )
-                            _finish(
-                                parts, step * share, min((step + 1) * share, PANELS), rows, row, strip, chunk,
-                                k, factors, bias, gelu, space, out,
-                            )  # fmt: skip
-                        row, strip, chunk, rows = top, following, column, min(TILE_ROWS, n - top)
-    amx.store_parts(parts)
+                                amx.add_products(space.high, space.low, a, high, low, b)
+                            first, end = step * share, min((step + 1) * share, PANELS)
+                            _finish(block, first, end, k, factors, bias, gelu, space, out)
+                        block = top, strip, chunk, min(TILE_ROWS, n - top)
+    amx.store_parts(space.parts)
     for panel in range(PANELS):
-        _finish(parts, panel, panel + 1, rows, row, strip, chunk, k, factors, bias, gelu, space, out)
+        _finish(block, panel, panel + 1, k, factors, bias, gelu, space, out)
 
 
 @merged
 def _finish(
-    parts: Int32, first: int, end: int, rows: int, row: int, strip: int, chunk: int, k: int, factors: Float32,
-    bias: Float32, gelu: bool, space: Workspace, out: Float32,
+    block: tuple[int, int, int, int], first: int, end: int, k: int, factors: Float32, bias: Float32,
+    gelu: bool, space: Workspace, out: Float32,
 ) -> None:  # fmt: skip
-    """Add the sums of some rows of a block to those of the chunks before it; after the last, scale them.
+    """Add the sums of panels [first, end) of a block to those of earlier chunks; after the last, scale them.
 
-    The block's sums are in `parts`, of which `rows` rows count. It begins at the row `row` of `out` and the
-    column `strip`, and its chunk at column `chunk` of the k.
+    The block is its first row and column in `out`, the column of k where its chunk begins, and how many of
+    its rows count; `space.parts` holds its sums.
     """
+    top, strip, chunk, rows = block
     is_last, sums_at, m = chunk + CHUNK >= k, strip * TILE_ROWS, out.shape[1]
-    for top in range(first * amx.ROWS, min(end * amx.ROWS, rows), amx.ROWS):
+    for row in range(first * amx.ROWS, min(end * amx.ROWS, rows), amx.ROWS):
         if is_last:
-            scale = amx.spread_rows(space.factors, row + top) * amx.spread_columns(factors, strip)
-            numbers = amx.load_parts(parts, top, space.sums, sums_at, chunk) * scale
+            scale = amx.spread_rows(space.factors, top + row) * amx.spread_columns(factors, strip)
+            numbers = amx.load_parts(space.parts, row, space.sums, sums_at, chunk) * scale
             numbers = numbers + amx.spread_columns(bias, strip)
             if gelu:
                 numbers = gelu_of(numbers)
-            amx.store_rows(out, (row + top) * m + strip, m, numbers, rows - top)
+            amx.store_rows(out, (top + row) * m + strip, m, numbers, rows - row)
         else:
-            amx.store_sums(parts, top, space.sums, sums_at, chunk)
+            amx.store_sums(space.parts, row, space.sums, sums_at, chunk)
 
 
 @merged
