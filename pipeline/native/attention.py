@@ -23,6 +23,7 @@ from pipeline.native.registers import (
     load,
     load_sums,
     nearest,
+    plus_product,
     power_of_two,
     roots,
     sizes,
@@ -79,7 +80,7 @@ def _round_heads(x: Float32, at: int, heads: int, size: int, length: int, place:
         squares, most = spread(float32(0)), spread(float32(_NOTHING))
         for j in range(0, size, LANES):
             part = load(x, at + j)
-            squares, most = squares + part * part, larger_of(most, sizes(part))
+            squares, most = plus_product(squares, part, part), larger_of(most, sizes(part))
         factor = float32(length) / np.sqrt(total(squares) + float32(_NOTHING))
         # a length above that of an int16 may be in one number alone, which must fit as well
         if length > ROW_LENGTH:
@@ -110,7 +111,7 @@ def _round_values(
         row = at + token * step
         for j in range(0, columns, LANES):
             part = load(x, row + j)
-            store(factors, j, load(factors, j) + part * part)
+            store(factors, j, plus_product(load(factors, j), part, part))
             store(inverses, j, larger_of(load(inverses, j), sizes(part)))
     for j in range(columns):
         by_length, by_size = np.sqrt(factors[j]) / float32(WEIGHT_LENGTH), inverses[j] / float32(32_767)
@@ -212,7 +213,7 @@ def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
         top, squares = spread(scores.factors[number]), spread(float32(0))
         for j in range(number * row, number * row + n, LANES):
             power = power_of_two(load(scores.numbers, j) - top)
-            squares = squares + power * power
+            squares = plus_product(squares, power, power)
             store(scores.numbers, j, power)
         store(scores.lanes, number * LANES, squares)
     for number in range(rows):

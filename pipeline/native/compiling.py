@@ -19,7 +19,10 @@ from numba.core.caching import FunctionCache
 
 from pipeline.core import machine
 
-OPTIONS = {"fastmath": True, "error_model": "numpy", "nogil": True}
+OPTIONS = {"error_model": "numpy", "nogil": True}
+"""Without `fastmath`: with it, LLVM reorders sums, approximates quotients and roots, and chooses which
+product and sum are rounded as one, for each processor in another way; so the bits of vectors would differ.
+"""
 _SOURCES = tuple(sorted(map(str, Path(__file__).parent.glob("*.py"))))
 
 
@@ -59,12 +62,12 @@ def compiling() -> AbstractContextManager[None]:
     return machine.preparing(lambda: _Compiled.kernels > before)
 
 
-def compiled(function: Callable[..., Any], *, strict: bool = False) -> Any:
+def compiled(function: Callable[..., Any], *, fast: bool = False) -> Any:
     """Compile a function of this package when it is first called, with a cache on disk where possible.
 
-    With `strict`, sums are computed in the order in which they are written.
+    With `fast`, LLVM may change last bits, for numbers that decide nothing by themselves.
     """
-    made = njit(**{**OPTIONS, "fastmath": not strict})(function)
+    made = njit(fastmath=fast, **OPTIONS)(function)
     with contextlib.suppress(RuntimeError):  # Numba finds no folder that it can write to
         made._cache = _TolerantCache(function)
     return made

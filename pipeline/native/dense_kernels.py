@@ -425,9 +425,9 @@ def _scored(rows: Any, row_of: Any, queries: Any, query_of: Any, l2: Any, scores
         scores[pair] = float64(0) - (even + odd) if l2 else even + odd
 
 
-_round: Any = compiled(_rounded)
-find: Any = compiled(_found, strict=True)
-add_hits: Any = compiled(_added, strict=True)
-find_kth: Any = compiled(_kth_found, strict=True)
-drop_below: Any = compiled(_dropped, strict=True)
-score_pairs: Any = compiled(_scored, strict=True)
+_round: Any = compiled(_rounded, fast=True)
+find: Any = compiled(_found)
+add_hits: Any = compiled(_added)
+find_kth: Any = compiled(_kth_found)
+drop_below: Any = compiled(_dropped)
+score_pairs: Any = compiled(_scored)

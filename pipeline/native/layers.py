@@ -24,6 +24,7 @@ from pipeline.native.registers import (
     load_panel,
     load_stretch,
     load_sums_panel,
+    plus_product,
     spread_panel,
     spread_stretch,
     store,
@@ -145,7 +146,7 @@ def _row_factor(row: Float32) -> Any:
     squares, whole = spread_stretch(float32(0)), len(row) // STRETCH * STRETCH
     for start in range(0, whole, STRETCH):
         numbers = load_stretch(row, start)
-        squares = squares + numbers * numbers
+        squares = plus_product(squares, numbers, numbers)
     # a row of zeros has a length as well, so nothing is divided by 0
     square = float32(1e-30) + total_of_stretch(squares)
     for j in range(whole, len(row)):
@@ -248,7 +249,8 @@ def _scale_sums(space: Workspace, factors: Float32, bias: Float32, gelu: bool, o
         scale = spread_panel(space.factors[row])
         for j in range(0, m, PANEL):
             factor = scale * load_panel(factors, j)
-            numbers = load_sums_panel(space.sums, row * m + j) * factor + load_panel(bias, j)
+            sums = load_sums_panel(space.sums, row * m + j)
+            numbers = plus_product(load_panel(bias, j), sums, factor)
             if gelu:
                 numbers = gelu_of(numbers)
             store(out, row * m + j, numbers)
@@ -313,8 +315,8 @@ def _finish(
     for row in range(first * amx.ROWS, min(end * amx.ROWS, rows), amx.ROWS):
         if is_last:
             scale = amx.spread_rows(space.factors, top + row) * amx.spread_columns(factors, strip)
-            numbers = amx.load_parts(space.parts, row, space.sums, sums_at, chunk) * scale
-            numbers = numbers + amx.spread_columns(bias, strip)
+            sums = amx.load_parts(space.parts, row, space.sums, sums_at, chunk)
+            numbers = plus_product(amx.spread_columns(bias, strip), sums, scale)
             if gelu:
                 numbers = gelu_of(numbers)
             amx.store_rows(out, (top + row) * m + strip, m, numbers, rows - row)
@@ -348,14 +350,14 @@ def _normalize_row(
     means, squares = spread_panel(mean), spread_panel(float32(0))
     for j in range(0, len(x), PANEL):
         apart = load_panel(x, j) - means
-        squares = squares + apart * apart
+        squares = plus_product(squares, apart, apart)
     # each added column, which holds 0, counted the square of the mean
     square = total(squares) - float32(len(x) - width) * (mean * mean)
     factor = float32(1) / np.sqrt(square / float32(width) + epsilon)
     scale = spread_panel(factor)
     for j in range(0, len(x), PANEL):
         scaled = (load_panel(x, j) - means) * scale
-        store(out, j, scaled * load_panel(weight, j) + load_panel(bias, j))
+        store(out, j, plus_product(load_panel(bias, j), scaled, load_panel(weight, j)))
 
 
 @merged

@@ -178,5 +178,5 @@ def _score_exactly(
         out[pair] = total / queries.divisors[number]
 
 
-score_fast: Any = compiled(_score_fast)
-score_exactly: Any = compiled(_score_exactly, strict=True)
+score_fast: Any = compiled(_score_fast, fast=True)
+score_exactly: Any = compiled(_score_exactly)

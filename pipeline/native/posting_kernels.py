@@ -8,7 +8,6 @@ order, ties included.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,8 @@ from pipeline.native.compiling import compiled
 
 BLOCK = 1 << 14  # passages whose scores are summed at a time: 128 KB, which fits a core's own cache
 
-exactly = partial(compiled, strict=True)
 
-
-@exactly
+@compiled
 def search_queries(
     starts: Any, passages: Any, weights: Any, query_starts: Any, words: Any, factors: Any,
     group: Any, ranks: Any, hits: Any, counts: Any, k: int,
@@ -81,7 +78,7 @@ def search_queries(
         counts[row] = count
 
 
-@exactly
+@compiled
 def _add_postings(
     scores: Any, passages: Any, weights: Any, place: int, stop: int, begin: int, end: int, factor: float
 ) -> int:
@@ -92,7 +89,7 @@ def _add_postings(
     return place
 
 
-@exactly
+@compiled
 def keep_best(values: Any, count: int, k: int) -> int:
     """Move the largest k of the first `count` values to the front, the least of them to k - 1; returns k.
 

@@ -74,7 +74,7 @@ def _define(operation: Any, name: str) -> None:
 
     @lower_builtin(operation, _Register, _Register)
     def _lowered(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return getattr(builder, name)(*arguments, flags=["contract"])
+        return getattr(builder, name)(*arguments)
 
 
 _OPERATORS = {operator.add: "fadd", operator.sub: "fsub", operator.mul: "fmul", operator.truediv: "fdiv"}
@@ -120,7 +120,7 @@ def _copied(builder: Any, number: Any, kind: Any) -> Any:
 
 def _rounded(builder: Any, numbers: Any) -> Any:
     """Words whose lower 16 bits are the numbers, rounded."""
-    return builder.bitcast(builder.fadd(numbers, _constant(_ROUNDING), flags=["contract"]), _WORDS)
+    return builder.bitcast(builder.fadd(numbers, _constant(_ROUNDING)), _WORDS)
 
 
 def _larger(builder: Any, one: Any, other: Any) -> Any:
@@ -268,6 +268,12 @@ def sizes(typing: Any, numbers: Any) -> Any:
 
 
 @intrinsic
+def plus_product(typing: Any, total: Any, left: Any, right: Any) -> Any:
+    """In each lane the product of two numbers added to a third one, rounded once; of registers or panels."""
+    return _function(total(total, left, right), add_product)
+
+
+@intrinsic
 def roots(typing: Any, numbers: Any) -> Any:
     """In each lane the square root."""
     return _function(_register(_register), _computed("sqrt"))
@@ -305,8 +311,7 @@ def power_of_two(typing: Any, numbers: Any) -> Any:
         f = builder.fsub(numbers, _nearest(builder, numbers))
         sum_ = _constant(_POWER[0])
         for coefficient in _POWER[1:]:
-            product = builder.fmul(sum_, f, flags=["contract"])
-            sum_ = builder.fadd(product, _constant(coefficient), flags=["contract"])
+            sum_ = add_product(builder, _constant(coefficient), sum_, f)
         exponents = builder.shl(_rounded(builder, numbers), _constant(23, _WORDS))
         return builder.bitcast(builder.add(builder.bitcast(sum_, _WORDS), exponents), _FLOATS)
 

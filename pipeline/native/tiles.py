@@ -69,7 +69,12 @@ def _add_four_products(builder: Any, total: Any, left: Any, right: Any) -> Any:
 
 def add_product(builder: Any, total: Any, left: Any, right: Any) -> Any:
     """Multiply numbers and add the products to the sums, in one instruction where there is one."""
-    return builder.fadd(total, builder.fmul(left, right, flags=["contract"]), flags=["contract"])
+    kind = total.type
+    is_vector = isinstance(kind, ir.VectorType)
+    element, prefix = (kind.element, f"v{kind.count}") if is_vector else (kind, "")
+    name = f"llvm.fmuladd.{prefix}f{64 if isinstance(element, ir.DoubleType) else 32}"
+    compute = builder.module.declare_intrinsic(name, fnty=ir.FunctionType(kind, [kind] * 3))
+    return builder.call(compute, [left, right, total])
 
 
 def fetch(builder: Any, address: Any) -> None:
