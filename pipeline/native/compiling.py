@@ -65,7 +65,7 @@ def compiling() -> AbstractContextManager[None]:
 def compiled(function: Callable[..., Any], *, fast: bool = False) -> Any:
     """Compile a function of this package when it is first called, with a cache on disk where possible.
 
-    With `fast`, LLVM may change last bits, for numbers that decide nothing by themselves.
+    With `fast`, the last bits of results depend on the processor: for scores that only exclude candidates.
     """
     made = njit(fastmath=fast, **OPTIONS)(function)
     with contextlib.suppress(RuntimeError):  # Numba finds no folder that it can write to

@@ -266,8 +266,8 @@ def _multiply_tiles(
     CHUNK columns of 16 rows stay in the first cache, and the weights pass by. The weights of a group stay in
     the second cache until all rows are multiplied with them, while the next ones are fetched.
 
-    A unit of its own multiplies tiles. So that it does not wait, each block finishes the one before it, some
-    rows after each of its steps. The last one is finished alone.
+    The AMX unit works beside the others. So while it multiplies a block, the sums of the block before it are
+    joined, scaled and written, some rows after each step. The last block has none after it.
     """
     n, m = out.shape
     group = min(max(GROUP // (k * PANEL), 1) * PANEL, m)

@@ -269,7 +269,7 @@ def sizes(typing: Any, numbers: Any) -> Any:
 
 @intrinsic
 def plus_product(typing: Any, total: Any, left: Any, right: Any) -> Any:
-    """In each lane the product of two numbers added to a third one, rounded once; of registers or panels."""
+    """In each lane total + left * right, rounded once; of registers or panels."""
     return _function(total(total, left, right), add_product)
 
 
