@@ -65,7 +65,7 @@ OPENERS: dict[str, Callable[[], NetworkOpener]] = {
 }
 """What opens a model that runs here, by the name of its backend."""
 SOURCES: dict[str, Callable[[Any], RowSource]] = {
-    "http": importing("pipeline.encoders.http.backend:Served"),
+    "http": importing("pipeline.encoders.http.backend:EmbeddingServer"),
     "precomputed": importing("pipeline.encoders.precomputed:open_files"),
 }
 """What opens the settings of a backend that runs no model here."""

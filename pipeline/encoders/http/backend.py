@@ -30,7 +30,7 @@ from pipeline.core.records import Float32, JsonObject
 from pipeline.encoders.base import RowSource, ScoreSource, Source
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.http.client import Client, key_of
-from pipeline.encoders.http.requests import Asking, scores_of, vectors_of
+from pipeline.encoders.http.requests import BatchedRequests, scores_of, vectors_of
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
@@ -70,12 +70,12 @@ class Server(Source, ABC):
     served = True
     section: ClassVar[str]
     """The section of the config, for messages."""
-    same: ClassVar[str]
+    tolerance: ClassVar[str]
     """Which answers count as the same, for messages."""
     config: HttpSettings | HttpRerankSettings
 
-    def described(self) -> JsonObject:
-        """What all models of servers have in their part of a key."""
+    def address(self) -> JsonObject:
+        """The server and the model there, as the part of a key that all servers have."""
         config = self.config
         return {
             "url": config.url,
@@ -85,7 +85,7 @@ class Server(Source, ABC):
         }
 
     @abstractmethod
-    def probed(self) -> JsonObject:
+    def probe_recipe(self) -> JsonObject:
         """What shapes the answers to `PROBES`, in artifact keys."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Server(Source, ABC):
         config, section = self.config, self.section
         if config.changed == "ignore":
             return
-        probes = Recipe(PROBE, {"section": section, "model": self.probed()})
+        probes = Recipe(PROBE, {"section": section, "model": self.probe_recipe()})
         try:
             with silent("", None, "") as bar:
                 now = self.answers(bar)
@@ -126,39 +126,43 @@ class Server(Source, ABC):
                 fix=f"{error.fix}; or use what is stored, with {section}.changed: ignore",
             ) from None
 
-        def keep(draft: Draft) -> JsonObject:
+        def write(draft: Draft) -> JsonObject:
             draft.save_array("answers.npy", now)
             return {"probes": len(PROBES)}
 
-        first = store.make(probes, keep, fresh)
+        first = store.make(probes, write, fresh)
         differs = self.difference(now, np.array(first.array("answers.npy")))
         if differs is None:
             return
-        found = (
+        change = (
             f"{config.url} no longer gives what it gave: {differs} for {len(PROBES)} texts asked for again"
         )
         if config.changed == "warn":
-            log.warning("%s; continuing with both (%s.changed: warn)", found, section)
+            log.warning("%s; continuing with both (%s.changed: warn)", change, section)
             return
         raise InputError(
-            found,
-            allowed=self.same,
+            change,
+            allowed=self.tolerance,
             fix=f"change {section}.revision to request all again, or continue with {section}.changed: warn",
         )
 
 
 @dataclass(frozen=True)
-class Served(Server, RowSource):
+class EmbeddingServer(Server, RowSource):
     """A model that gives vectors."""
 
     section = "model"
-    same = f"a cosine of {SAME} at least"
+    tolerance = f"a cosine of {SAME} at least"
     config: HttpSettings
 
     @override
     def recipe(self, role: Role) -> JsonObject:
-        own = {"dimensions": self.config.dimensions, "instruction": self.instruction(role)}
-        return {"served": SCHEMA, **self.described(), **own}
+        return {
+            "served": SCHEMA,
+            **self.address(),
+            "dimensions": self.config.dimensions,
+            "instruction": self.instruction(role),
+        }
 
     def instruction(self, role: Role) -> str:
         """What is put before each text."""
@@ -166,11 +170,11 @@ class Served(Server, RowSource):
         return (config.passage_instruction if role == "passages" else config.query_instruction) or ""
 
     @override
-    def connect(self) -> ServedEncoder:
-        return ServedEncoder(self)
+    def connect(self) -> EmbeddingClient:
+        return EmbeddingClient(self)
 
     @override
-    def probed(self) -> JsonObject:
+    def probe_recipe(self) -> JsonObject:
         return self.recipe("passages")
 
     @override
@@ -182,16 +186,16 @@ class Served(Server, RowSource):
     def difference(self, now: Float32, first: Float32) -> str | None:
         if now.shape != first.shape:
             return f"they had {first.shape[1]:,} dimensions, and have {now.shape[1]:,}"
-        found = cosines(now, first)
-        if found.min() >= SAME:
+        similarity = cosines(now, first)
+        if similarity.min() >= SAME:
             return None
-        return f"the cosine is {found.min():.4f} at the lowest and {found.mean():.4f} in the mean"
+        return f"the cosine is {similarity.min():.4f} at the lowest and {similarity.mean():.4f} in the mean"
 
 
-class ServedEncoder:
+class EmbeddingClient:
     """A connection to a server, which turns texts into vectors as `pipeline.encoders.Encoder` does."""
 
-    def __init__(self, model: Served) -> None:
+    def __init__(self, model: EmbeddingServer) -> None:
         self.model, self.config = model, model.config
         self.dimension = self.config.dimensions
         self.client = Client(self.config, model.section)
@@ -210,20 +214,20 @@ class ServedEncoder:
         """
         before = self.model.instruction(role)
         sent = [before + text[: self.config.max_characters] or " " for text in texts]  # OpenAI refuses ""
-        asking = _AskForVectors(self, sent, usage, bar)
+        requests = _VectorRequests(self, sent, usage, bar)
         count = min(self._alone, len(sent)) if role == "queries" else 0
         self._alone -= count
         alone = [number * len(sent) // count for number in range(count)]  # spread over all
-        self.client.run(asking.all(alone))
-        return asking.vectors
+        self.client.run(requests.send_all(alone))
+        return requests.vectors
 
 
-class _AskForVectors(Asking):
+class _VectorRequests(BatchedRequests):
     """The requests for the vectors of some texts."""
 
     path = "/embeddings"
 
-    def __init__(self, encoder: ServedEncoder, texts: Sequence[str], usage: Usage, bar: Bar) -> None:
+    def __init__(self, encoder: EmbeddingClient, texts: Sequence[str], usage: Usage, bar: Bar) -> None:
         super().__init__(encoder.client, [len(text.encode()) for text in texts], usage, bar)
         self.encoder, self.texts = encoder, texts
         self.vectors: Float32 = np.empty((0, 0), np.float32)
@@ -232,11 +236,11 @@ class _AskForVectors(Asking):
     def body(self, rows: Sequence[int]) -> JsonObject:
         config = self.encoder.config
         texts = [self.texts[row] for row in rows]
-        asked = {"dimensions": config.dimensions} if config.dimensions else {}
-        return {"model": config.name, "input": texts, "encoding_format": "base64", **asked}
+        shorter = {"dimensions": config.dimensions} if config.dimensions else {}
+        return {"model": config.name, "input": texts, "encoding_format": "base64", **shorter}
 
     @override
-    def keep(self, rows: Sequence[int], answer: object) -> None:
+    def store_answer(self, rows: Sequence[int], answer: object) -> None:
         encoder = self.encoder
         vectors = vectors_of(answer, len(rows), encoder.dimension, encoder.client.bad_answer)
         encoder.dimension = vectors.shape[1]
@@ -246,24 +250,24 @@ class _AskForVectors(Asking):
 
 
 @dataclass(frozen=True)
-class ServedReranker(Server, ScoreSource):
+class RerankServer(Server, ScoreSource):
     """A model that gives scores of pairs."""
 
     section = "rerank"
-    same = f"differences of {SAME_SCORE}, of a score or of 1"
+    tolerance = f"differences of {SAME_SCORE}, of a score or of 1"
     config: HttpRerankSettings
 
     @override
     def ingredients(self) -> JsonObject:
-        return {"model": self.probed()}
+        return {"model": self.probe_recipe()}
 
     @override
-    def connect(self) -> ServedScorer:
-        return ServedScorer(self.config)
+    def connect(self) -> RerankClient:
+        return RerankClient(self.config)
 
     @override
-    def probed(self) -> JsonObject:
-        return {"served": SCHEMA, **self.described(), "form": self.config.form}
+    def probe_recipe(self) -> JsonObject:
+        return {"served": SCHEMA, **self.address(), "form": self.config.form}
 
     @override
     def answers(self, bar: Bar) -> Float32:
@@ -277,7 +281,7 @@ class ServedReranker(Server, ScoreSource):
         return f"scores differ by up to {np.abs(now - first).max():.4g}"
 
 
-class ServedScorer:
+class RerankClient:
     """A connection to a server, which scores pairs as `pipeline.encoders.pairs.Scorer` does.
 
     Several threads may use it at once.
@@ -294,18 +298,20 @@ class ServedScorer:
     def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
         """The score of each pair, whose texts are cut to `max_characters`."""
         most = self.config.max_characters
-        asking = _AskForScores(self, [(query[:most], passage[:most]) for query, passage in pairs], usage, bar)
-        self.client.run(asking.all())
-        return asking.scores
+        requests = _ScoreRequests(
+            self, [(query[:most], passage[:most]) for query, passage in pairs], usage, bar
+        )
+        self.client.run(requests.send_all())
+        return requests.scores
 
 
-class _AskForScores(Asking):
+class _ScoreRequests(BatchedRequests):
     """The requests for the scores of some pairs."""
 
     path = "/rerank"
 
     def __init__(
-        self, scorer: ServedScorer, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar
+        self, scorer: RerankClient, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar
     ) -> None:
         sizes = [len(query.encode()) + len(passage.encode()) for query, passage in pairs]
         super().__init__(scorer.client, sizes, usage, bar)
@@ -326,5 +332,5 @@ class _AskForScores(Asking):
         return {"model": self.config.name, "query": query, "documents": passages, "top_n": len(passages)}
 
     @override
-    def keep(self, rows: Sequence[int], answer: object) -> None:
+    def store_answer(self, rows: Sequence[int], answer: object) -> None:
         self.scores[rows] = scores_of(answer, len(rows), self.client.bad_answer)

@@ -47,7 +47,7 @@ _sent: ContextVar[list[float]] = ContextVar("sent")
 
 
 class Limits:
-    """Says when the next request may be sent, spread evenly, so that none is refused for pace."""
+    """Rate limits: when the next request may be sent, evenly spaced."""
 
     def __init__(self, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
         self._for_request = 60 / requests_per_minute if requests_per_minute else 0.0
@@ -68,7 +68,7 @@ class TooLargeError(Exception):
     """A request that the server refuses for its size; the message is the server's."""
 
 
-class EndlessError(Exception):
+class ResponseTooLargeError(Exception):
     """An answer of more than `ANSWER_BYTES`."""
 
 
@@ -116,13 +116,13 @@ class RequestSize:
 
     def next(self, sizes: Sequence[int]) -> int:
         """How many of some texts, given by their bytes, the next request takes: one at least."""
-        budget, taken = float(self.tokens), 0
+        budget, count = float(self.tokens), 0
         for size in sizes[: self.texts]:
             budget -= self.estimate(size)
-            if budget < 0 and taken:
+            if budget < 0 and count:
                 break
-            taken += 1
-        return taken
+            count += 1
+        return count
 
     def refused(self, sizes: Sequence[int]) -> None:
         """Halve the limits, after a server has refused several texts, given by their bytes, as too many."""
@@ -131,7 +131,7 @@ class RequestSize:
 
 
 class Client:
-    """Asks one server; `section` is that of its settings in the config, for messages.
+    """The connection to one server; `section` is that of its settings in the config, for messages.
 
     Raises:
         InputError: The package `openai` or the key is missing.
@@ -180,14 +180,18 @@ class Client:
                             async for part in answer.aiter_bytes():
                                 content += part
                                 if len(content) > ANSWER_BYTES:
-                                    raise EndlessError
+                                    raise ResponseTooLargeError
                 except TimeoutError:
                     httpx = sys.modules[
                         type(request).__module__.partition(".")[0]
                     ]  # openai changed to httpx2
                     raise httpx.ReadTimeout(f"no whole answer in {limit:g} seconds") from None
-                kept = [(name, value) for name, value in answer.headers.multi_items() if name not in DECODED]
-                return type(answer)(answer.status_code, headers=kept, content=bytes(content), request=request)
+                headers = [
+                    (name, value) for name, value in answer.headers.multi_items() if name not in DECODED
+                ]
+                return type(answer)(
+                    answer.status_code, headers=headers, content=bytes(content), request=request
+                )
 
         try:
             http = Http(timeout=self._timeout, follow_redirects=False)
@@ -200,7 +204,7 @@ class Client:
         api = Api(api_key=self._key or "none", base_url=self.url, timeout=self._timeout, http_client=http)
         if not self._key:
             self._options["headers"] = {"Authorization": openai.Omit()}
-        if self.url != OPENAI:  # of the environment, and of nobody else's business
+        if self.url != OPENAI:  # environment variables meant for OpenAI alone
             api.organization = api.project = None
         return api
 
@@ -280,9 +284,9 @@ class Client:
                     ) from None
             except openai.APIConnectionError as error:
                 refusal = self._unreachable(error)
-                if retries or (not self._answered and _found_nobody(error)):
+                if retries or (not self._answered and _not_connected(error)):
                     raise refusal from None
-            except EndlessError:
+            except ResponseTooLargeError:
                 raise self.bad_answer(f"an answer of more than {ANSWER_BYTES:,} bytes") from None
             except (openai.OpenAIError, ValueError, RecursionError) as error:  # such as JSON that breaks off
                 raise self.bad_answer(f"what cannot be read: {error}") from None
@@ -293,7 +297,7 @@ class Client:
 
     def _refusal(self, error: openai.APIStatusError) -> Exception | None:
         """The error for a request that would be refused again; None if a retry may help."""
-        status, said = error.status_code, self.clean(_message(error))
+        status, message = error.status_code, self.clean(_message(error))
         at = self._answers(error)
         if 300 <= status < 400:
             place = self.clean(error.response.headers.get("location") or "another address")
@@ -302,8 +306,8 @@ class Client:
                 allowed="a server that answers itself: texts and key are sent to no other address",
                 fix=f"set {self.section}.url to that address if you trust it",
             )
-        if status == 413 or (status in (400, 422) and _is_about_size(said)):
-            return TooLargeError(said)
+        if status == 413 or (status in (400, 422) and _is_about_size(message)):
+            return TooLargeError(message)
         if status in (401, 403):
             key = "the key is wrong" if self._key else "it wants a key"
             fix = f"set {self.section}.api_key_env to the name of the environment variable that holds it"
@@ -313,7 +317,7 @@ class Client:
                 f"{at}; there is no model '{self._name}', or nothing is served at this address",
                 fix=f"check {self._named_by} and {self.section}.url, which often ends in /v1",
             )
-        if status == 429 and "insufficient_quota" in said:
+        if status == 429 and "insufficient_quota" in message:
             return InputError(at, fix="check the credit or use another key, and run again: it resumes")
         if status not in (408, 409, 429) and status < 500:
             return InputError(at, fix="change the config as the server says")
@@ -321,14 +325,16 @@ class Client:
 
     def _answers(self, error: openai.APIStatusError) -> str:
         """What a server answers, as a clause."""
-        said = self.clean(_message(error))
-        return f"{self.section}.url: {self.url} answers {error.status_code}{f': {said}' if said else ''}"
+        message = self.clean(_message(error))
+        return (
+            f"{self.section}.url: {self.url} answers {error.status_code}{f': {message}' if message else ''}"
+        )
 
     def _unreachable(self, error: openai.APIConnectionError) -> InputError:
         """The error for a server that gives no answer."""
         why = self.clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
         at = f"{self.section}.url: no answer from {self.url}"
-        if not self._answered and _found_nobody(error):
+        if not self._answered and _not_connected(error):
             return InputError(f"{at}: {why}", fix="start the server, or correct the address")
         return InputError(
             f"{at} in {TRIES} tries: {why}",
@@ -385,10 +391,10 @@ def _is_about_size(message: str) -> bool:
         "must have at most",
     )
     measured = ("token", "length", "batch", "input", "size")
-    return any(each in words for each in too_much) and any(each in words for each in measured)
+    return any(part in words for part in too_much) and any(part in words for part in measured)
 
 
-def _found_nobody(error: Exception) -> bool:
+def _not_connected(error: Exception) -> bool:
     """Whether no connection was made."""
     cause = error.__cause__
     return isinstance(cause, OSError) or "Connect" in type(cause).__name__

@@ -22,8 +22,8 @@ Refuse = Callable[[str], Exception]
 """Makes the error for an answer, from what it is, such as `Client.bad_answer`."""
 
 
-class Asking(ABC):
-    """The requests for something about each of some texts, which take `sizes` bytes each in a request."""
+class BatchedRequests(ABC):
+    """Requests that together send every text once; text i takes `sizes[i]` bytes of a request."""
 
     path: ClassVar[str]  # after the server's address
 
@@ -40,20 +40,20 @@ class Asking(ABC):
         """The JSON of a request for some texts."""
 
     @abstractmethod
-    def keep(self, rows: Sequence[int], answer: object) -> None:
-        """Check the answer to a request for some texts, and keep what it holds."""
+    def store_answer(self, rows: Sequence[int], answer: object) -> None:
+        """Check the answer to a request for some texts, and store its vectors or scores."""
 
     def groups(self, rows: Iterable[int]) -> Iterator[list[int]]:
         """Rows that may be in one request, in the order in which they are cut: the longest texts first."""
         yield sorted(rows, key=lambda row: -self.sizes[row])
 
-    async def all(self, alone: Sequence[int] = ()) -> None:
-        """Ask for all texts; for those of `alone` in requests of their own, which are timed."""
+    async def send_all(self, alone: Sequence[int] = ()) -> None:
+        """Send all texts; each text of `alone` in a request of its own, which is timed."""
         requests = itertools.chain((([row], True) for row in alone), self._batches(set(alone)))
 
         async def work() -> None:
             for rows, timed in requests:
-                await self._ask(rows, timed)
+                await self._send(rows, timed)
 
         await self.client.work(work)
         self.usage.texts += len(self.sizes)
@@ -69,8 +69,8 @@ class Asking(ABC):
                 yield group[start : start + count], False
                 start += count
 
-    async def _ask(self, rows: list[int], timed: bool = False) -> None:
-        """Ask for some texts in one request; in two halves if the server refuses so many."""
+    async def _send(self, rows: list[int], timed: bool = False) -> None:
+        """Send some texts in one request; in two halves if the server refuses so many."""
         client, sizes = self.client, [self.sizes[row] for row in rows]
         tokens = client.size.estimate(sum(sizes))
         try:
@@ -83,10 +83,10 @@ class Asking(ABC):
                 ) from None
             client.size.refused(sizes)
             half = (len(rows) + 1) // 2
-            await self._ask(rows[:half])
-            await self._ask(rows[half:])
+            await self._send(rows[:half])
+            await self._send(rows[half:])
             return
-        self.keep(rows, answer)
+        self.store_answer(rows, answer)
         self.bar.update(len(rows))
         if timed:
             self.use.seconds.append(seconds)
@@ -108,9 +108,9 @@ def vectors_of(answer: object, texts: int, dimension: int | None, refuse: Refuse
     vectors = [_vector(row.get("embedding"), refuse) for row in rows]
     dimensions = {len(vector) for vector in vectors} | ({dimension} if dimension else set())
     if len(dimensions) > 1:
-        found = " and ".join(f"{each:,}" for each in sorted(dimensions))
+        sizes = " and ".join(f"{size:,}" for size in sorted(dimensions))
         expected = f", and {dimension:,} are expected" if dimension else ""
-        raise refuse(f"vectors of {found} dimensions{expected}")
+        raise refuse(f"vectors of {sizes} dimensions{expected}")
     joined = np.stack(vectors, dtype=np.float32)
     if not np.isfinite(joined).all():
         raise refuse("a vector that holds NaN or infinity")
@@ -127,11 +127,11 @@ def scores_of(answer: object, passages: int, refuse: Refuse) -> Float32:
     """
     items = answer if isinstance(answer, list) else _items(answer, "results", refuse)
     rows = _in_order(items, passages, "scores", "passages", refuse)
-    found = [row.get("relevance_score", row.get("score")) for row in rows]
-    if not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in found):
+    values = [row.get("relevance_score", row.get("score")) for row in rows]
+    if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
         raise refuse(f"a score that is no number: {short_repr(rows[0])}")
     try:
-        scores = np.array(found, np.float32)
+        scores = np.array(values, np.float32)
     except OverflowError:  # a whole number
         scores = np.array([np.inf], np.float32)
     if not np.isfinite(scores).all():
@@ -145,7 +145,7 @@ def tokens_of(answer: object) -> int | None:
     if not isinstance(usage, Mapping):
         return None
     counts = (usage.get(name) for name in ("prompt_tokens", "total_tokens", "input_tokens"))
-    return next((each for each in counts if isinstance(each, int) and each > 0), None)
+    return next((count for count in counts if isinstance(count, int) and count > 0), None)
 
 
 def _items(answer: object, name: str, refuse: Refuse) -> list[object]:
@@ -157,10 +157,10 @@ def _items(answer: object, name: str, refuse: Refuse) -> list[object]:
     return list(answer[name])
 
 
-def _in_order(items: list[object], count: int, what: str, asked: str, refuse: Refuse) -> list[Facts]:
+def _in_order(items: list[object], count: int, what: str, inputs: str, refuse: Refuse) -> list[Facts]:
     """The items by their `index`, which must be 0 to `count` - 1, each once; without any, as they come."""
     if len(items) != count:
-        raise refuse(f"{counted(len(items), what[:-1])} for {counted(count, asked[:-1])}")
+        raise refuse(f"{counted(len(items), what[:-1])} for {counted(count, inputs[:-1])}")
     rows = [item for item in items if isinstance(item, dict)]
     if len(rows) < len(items):
         raise refuse(f"{what} that are no JSON objects")
@@ -172,19 +172,19 @@ def _in_order(items: list[object], count: int, what: str, asked: str, refuse: Re
     return sorted(rows, key=lambda row: row["index"])
 
 
-def _vector(given: object, refuse: Refuse) -> Float32:
+def _vector(value: object, refuse: Refuse) -> Float32:
     """A vector, float32 [dimension], from a list of numbers or base64 of little-endian float32."""
     vector: Float32
     try:
-        if isinstance(given, str):
-            vector = np.frombuffer(base64.b64decode(given, validate=True), "<f4")
+        if isinstance(value, str):
+            vector = np.frombuffer(base64.b64decode(value, validate=True), "<f4")
         else:
-            if not {*map(type, given)} <= {int, float}:  # type: ignore[call-overload]
+            if not {*map(type, value)} <= {int, float}:  # type: ignore[call-overload]
                 raise TypeError("not numbers")
             with np.errstate(over="ignore"):  # infinite numbers are refused after it
-                vector = np.array(given, np.float64).astype(np.float32)
+                vector = np.array(value, np.float64).astype(np.float32)
     except (binascii.Error, ValueError, TypeError, OverflowError):
         vector = np.empty(0, np.float32)
     if vector.ndim != 1 or not len(vector):
-        raise refuse(f"what is no vector: {short_repr(given)}")
+        raise refuse(f"what is no vector: {short_repr(value)}")
     return vector

@@ -55,7 +55,7 @@ OPENERS: dict[str, Callable[[], PairOpener]] = {
 }
 """What opens a reranker that runs here, by the name of its backend."""
 SOURCES: dict[str, Callable[[Any], ScoreSource]] = {
-    "http": importing("pipeline.encoders.http.backend:ServedReranker")
+    "http": importing("pipeline.encoders.http.backend:RerankServer")
 }
 """What opens the settings of a backend that runs no model here."""
 
