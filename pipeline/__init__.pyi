@@ -2,14 +2,14 @@ from .api import (
     evaluate as evaluate,
     evaluate_model as evaluate_model,
     fuse as fuse,
-    reproduce as reproduce,
     run_benchmark as run_benchmark,
     run_benchmarks as run_benchmarks,
-    verify as verify,
 )
 from .comparison.side_by_side import compare as compare
 from .config.files import load_config as load_config, load_configs as load_configs
 from .core.errors import InputError as InputError
 from .formats.given import write_collection as write_collection
 from .metrics.names import register_measure as register_measure
+from .studies.reproduce.reproduction import reproduce as reproduce
+from .studies.verify.verification import verify as verify
 from .version import __version__ as __version__

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pipeline.formats.given import Given
     from pipeline.metrics.evaluation import Evaluation
     from pipeline.run.forecast import Forecast
-    from pipeline.run.reproduction import Reproduction
-    from pipeline.run.verification import Verification
 
 log = logging.getLogger(__name__)
 
@@ -135,81 +133,6 @@ def _outcomes(
 ) -> Iterator[Outcome]:
     with ends:
         yield from run_each(runs, progress, session)
-
-
-def reproduce(
-    folder: str | Path,
-    *,
-    against: str | Path | None = None,
-    overrides: Sequence[str] = (),
-    output: str | Path | None = None,
-    progress: Progress = silent,
-) -> list[Reproduction]:
-    """Run the manifest of a result again, with nothing from its cache, and say what differs.
-
-    Args:
-        folder: The result folder, of one collection or of a suite.
-        against: A result that was run again before, perhaps elsewhere; nothing is run then.
-        overrides: `key.path=value` strings, such as the place of the data on this machine.
-        output: Folder of the result folders that are written; None keeps none.
-        progress: Opens progress bars; none by default.
-
-    Returns:
-        What differs of the result, of a suite one for each collection.
-
-    Raises:
-        InputError: The folder has no result, or its manifest cannot be run.
-    """
-    from pipeline.run import reproduction
-
-    return reproduction.reproduce(
-        Path(folder),
-        None if against is None else Path(against),
-        overrides,
-        None if output is None else Path(output),
-        progress,
-    )
-
-
-def verify(
-    targets: Sequence[str | Path] = (),
-    *,
-    expected: Sequence[str | Path] = (),
-    run: str | Path | None = None,
-    qrels: str | Path | None = None,
-    why: bool = False,
-    minutes: float = 10.0,
-    overrides: Sequence[str] = (),
-    progress: Progress = silent,
-) -> Verification:
-    """Compare measured with published scores.
-
-    Args:
-        targets: Config files, which are run, and result folders.
-        expected: Files of published scores, see `pipeline.results.published`; configs may have their own.
-        run: A TREC run instead of targets, with `qrels`.
-        qrels: Its judgments.
-        why: Try what usually explains a score that is not reproduced.
-        minutes: How long that may take, for all targets together.
-        overrides: `key.path=value` strings for the configs.
-        progress: Opens progress bars; none by default.
-
-    Returns:
-        The verdict on each published score.
-
-    Raises:
-        InputError: A file cannot be read, or has no score of what is verified.
-    """
-    from pipeline.run import verification
-
-    return verification.verify(
-        [Path(target) for target in targets],
-        [Path(file) for file in expected],
-        None if run is None or qrels is None else (Path(run), Path(qrels)),
-        minutes if why else 0.0,
-        overrides,
-        progress,
-    )
 
 
 def describe_data(

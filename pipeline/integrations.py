@@ -21,11 +21,11 @@ from typing import Any, TypeAlias
 from transformers import TrainerCallback
 
 from pipeline.api import evaluate_model, run_benchmark
-from pipeline.comparison.gate import ALPHA, gate_result
 from pipeline.config import BACKENDS, Config, IndexConfig
 from pipeline.config.files import as_config
 from pipeline.core.errors import InputError
 from pipeline.results.folder import Result
+from pipeline.studies.gate.gate import ALPHA, gate_result
 
 log = logging.getLogger(__name__)
 Foreign: TypeAlias = Any

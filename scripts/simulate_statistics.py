@@ -38,8 +38,8 @@ from pipeline.core.records import BoolArray, Float64
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics import betting, paired, resampling, statistics
-from pipeline.metrics.prediction_powered import sharpen
 from pipeline.metrics.statistics import ONE, estimate
+from pipeline.studies.judge.prediction_powered import sharpen
 
 QUERIES = (5, 10, 25, 43, 114, 300, 7000)
 RESAMPLES = 1000

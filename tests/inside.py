@@ -112,7 +112,7 @@ def calibration_texts(texts: Texts) -> list[str]:
 WATCHED = {
     "hash a file": "data.sources.folders.hash_user_file",
     "time searches": "search.searchers.time_searches",
-    "try a setting": "run.causes.run_each",
+    "try a setting": "studies.verify.causes.run_each",
 }
 """What tests watch, by what it does."""
 
@@ -127,4 +127,4 @@ def watch(patch: pytest.MonkeyPatch, what: str, before: Callable[..., object]) -
 def set_clock(patch: pytest.MonkeyPatch, clock: object) -> None:
     """Give the search for causes of a difference another clock."""
     for module in ("causes", "verification"):
-        patch.setattr(f"pipeline.run.{module}.time", clock, raising=False)
+        patch.setattr(f"pipeline.studies.verify.{module}.time", clock, raising=False)

@@ -11,7 +11,7 @@ from layouts import write_parquet
 from workplaces import process, read_json
 
 from pipeline.results import read_result
-from pipeline.run import compare_with_original
+from pipeline.studies.reproduce import compare_with_original
 
 MODEL = "someone/bge-small-en-v1.5"
 CONFIG = f"""

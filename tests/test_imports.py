@@ -27,9 +27,9 @@ FLOORS = (
     "registry",
     "results",
     "run comparison",
-    "report",
-    "api __init__ version",
-    "cli __main__ integrations",
+    "report api version",
+    "studies",
+    "cli __init__ __main__ integrations",
 )
 """From the ground up: a module may import modules of its own floor and of those below."""
 FACES = sorted(PACKAGE.rglob("__init__.pyi"))

@@ -12,7 +12,7 @@ import pytest
 import pytrec_eval
 from workplaces import benchmarco
 
-from pipeline import InputError, api, compare, load_config
+from pipeline import InputError, api, compare, load_config, reproduce
 from pipeline.report.page import read_query_data
 from pipeline.results import Result
 
@@ -129,7 +129,7 @@ def test_what_only_judgments_or_only_queries_have_is_left_out_and_said(
     searched = {line.split()[0] for line in (kept.folder / "run.trec").read_text().splitlines()}
     assert searched == {"q0", "q1", "q2", "q3", "q4", "q5"}
     assert compare([dropped.folder, kept.folder]).pairs[0].difference == 0
-    assert api.reproduce(kept.folder)[0].unchanged
+    assert reproduce(kept.folder)[0].unchanged
 
 
 def test_a_collection_without_judgments_is_searched_and_not_scored(

@@ -53,7 +53,7 @@ def doctor(
 
 def _check_batches(config: Path, settings: list[str] | None, as_json: bool) -> None:
     """Print how far vectors depend on their batch."""
-    from pipeline.run.batch_check import check_batches
+    from pipeline.studies.batches.batch_check import check_batches
 
     loaded = load([config], settings)
     if len(loaded) > 1:

@@ -203,8 +203,8 @@ def judge(
 
     People's grades (--labels) correct the model's bias; without them, no result is called better.
     """
-    from pipeline.comparison import judged
     from pipeline.core.table import html_page
+    from pipeline.studies.judge import judged
 
     if html:
         check_output(html, "--html", [config, *folders, *([labels] if labels else [])])
@@ -255,10 +255,10 @@ def reproduce(
             allowed="--against alone, which runs nothing",
             fix="leave the others out",
         )
-    from pipeline import api
     from pipeline.core.json_record import SUITE_FILE
+    from pipeline.studies.reproduce.reproduction import reproduce as run_again
 
-    found = api.reproduce(folder, against=against, overrides=settings or (), output=output, progress=progress)
+    found = run_again(folder, against=against, overrides=settings or (), output=output, progress=progress)
     name, unchanged = folder.resolve().name, all(each.unchanged for each in found)
     if not as_json:
         show(*chain.from_iterable(each.tables() for each in found))

@@ -35,9 +35,9 @@ from pipeline.report.listings import forecast_table, plan_table
 from pipeline.storage.whole_files import MANIFEST
 
 if TYPE_CHECKING:
-    from pipeline.comparison.judged import Asked
     from pipeline.config import Config
     from pipeline.results.folder import Result
+    from pipeline.studies.judge.judged import Asked
 
 log = logging.getLogger(__name__)
 WIDE = 12  # columns of a table that a terminal shows as it is
@@ -242,7 +242,7 @@ def _asked_of_judge(configs: Sequence[Config]) -> Asked | None:
     results = [folder for folder in folders if (folder / MANIFEST).is_file()]  # written last: it is complete
     if len(results) < 2:
         return None
-    from pipeline.comparison import judged
+    from pipeline.studies.judge import judged
 
     try:
         return judged.prepare(next(each for each in configs if each.judge), results)

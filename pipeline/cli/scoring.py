@@ -30,10 +30,10 @@ from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output, write_whole
 
 if TYPE_CHECKING:
-    from pipeline.comparison.gate import Gate
     from pipeline.comparison.side_by_side import Comparison
-    from pipeline.results.lint import Lint
-    from pipeline.run.verification import Verification
+    from pipeline.studies.gate.gate import Gate
+    from pipeline.studies.verify.lint import Lint
+    from pipeline.studies.verify.verification import Verification
 
 
 class Format(StrEnum):
@@ -309,7 +309,7 @@ def gate(
     The exit code is 0 if it is, 3 if it is worse, 4 if the queries are too few to decide.
     """
     _refuse_both(as_json, as_markdown)
-    from pipeline.comparison import gate as gates
+    from pipeline.studies.gate import gate as gates
 
     made = gates.gate_result(folder, baseline, measures or (), margin, alpha, guarantee, sequential)
     _print(made, as_json, as_markdown)
@@ -359,10 +359,9 @@ def verify(
         )
     if html:
         check_output(html, "--html", [*(targets or ()), *(expected or ())])
-    from pipeline import api
-    from pipeline.run.verification import EXIT_CODES
+    from pipeline.studies.verify.verification import EXIT_CODES, verify as verify_scores
 
-    made = api.verify(
+    made = verify_scores(
         targets or (),
         expected=expected or (),
         run=run,
@@ -409,7 +408,7 @@ def _lint(files: list[Path], as_json: bool, as_markdown: bool, others: list[obje
             allowed="verify --lint FILE... [--json] [--markdown]",
             fix="name files or folders, and leave other options out",
         )
-    from pipeline.results.lint import lint_files
+    from pipeline.studies.verify.lint import lint_files
 
     found = lint_files(files)
     _print(found, as_json, as_markdown)

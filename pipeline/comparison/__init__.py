@@ -1,4 +1,4 @@
-"""Comparison of results over strata, a collection each: pairs, verdicts of gates, groups of queries."""
+"""Results side by side: intervals and paired tests over strata, a collection each; tables of both."""
 
 import lazy_loader
 

@@ -1,5 +1,4 @@
 from .decide import open_rankings as open_rankings, read_labels as read_labels
-from .gate import EXIT_CODES as EXIT_CODES, ORDER_SEED as ORDER_SEED, gate_result as gate_result
 from .inputs import draw_order as draw_order
 from .prompts import compare_prompts as compare_prompts
 from .side_by_side import Comparison as Comparison

@@ -26,7 +26,6 @@ from .paired import (
     smallest_shown as smallest_shown,
     standings as standings,
 )
-from .prediction_powered import Sharpened as Sharpened, agreement as agreement, sharpen as sharpen
 from .resampling import (
     PERMUTATIONS as PERMUTATIONS,
     Randomized as Randomized,

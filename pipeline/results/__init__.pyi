@@ -1,6 +1,5 @@
 from .exchange import model_index as model_index, task_of as task_of, write_mteb as write_mteb
 from .folder import Result as Result, SavedResult as SavedResult, read_result as read_result
-from .lint import lint_files as lint_files
 from .published import read_published as read_published
 from .records import Manifest as Manifest, Metrics as Metrics, Used as Used
 from .suite_folder import (

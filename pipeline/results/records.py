@@ -7,6 +7,7 @@ that this version does not know are kept.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
@@ -162,3 +163,16 @@ class Manifest(Record):
     def day(self) -> str:
         """The date of the run, as YYYY-MM-DD; "" where it is not known."""
         return (self.created or "")[:10]
+
+
+def flatten(config: Mapping[str, object], prefix: str = "") -> Facts:
+    """Values of nested mappings by their dotted names."""
+    flat: Facts = {}
+    for name, value in config.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def compared_settings(config: Mapping[str, object]) -> Facts:
+    """The settings of all sections; those outside a section say where a benchmark is stored."""
+    return {name: value for name, value in flatten(config).items() if "." in name}

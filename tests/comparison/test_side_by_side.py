@@ -19,11 +19,11 @@ from scipy import stats
 from workplaces import benchmarco, document, on_one_line, read_json
 
 from pipeline import InputError, compare, load_configs, run_benchmarks
-from pipeline.comparison import gate_result
 from pipeline.core import Hardware
 from pipeline.metrics import holm
 from pipeline.report import latex, markdown
 from pipeline.results import SavedSuite
+from pipeline.studies.gate import gate_result
 
 over_strata = pytest.mark.parametrize("sizes", [ONE, THREE], ids=["one collection", "three collections"])
 

@@ -9,10 +9,10 @@ from layouts import beir
 
 from pipeline import compare, evaluate_model, write_collection
 from pipeline.api import describe_data
-from pipeline.comparison import gate_result
 from pipeline.config import SOURCES, as_config
 from pipeline.data import identify
 from pipeline.results import read_result
+from pipeline.studies.gate import gate_result
 
 
 def test_first_queries_are_the_first_judged_ones(tmp_path, plain, loaded):

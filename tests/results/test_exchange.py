@@ -13,7 +13,8 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, run_benchmark
-from pipeline.results import SavedResult, lint_files, model_index, read_result, task_of, write_mteb
+from pipeline.results import SavedResult, model_index, read_result, task_of, write_mteb
+from pipeline.studies.verify import lint_files
 
 MEASURES = ["ndcg@10", "recall@100", "success@5", "ndcg(gain=exp)@10", "map"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline import InputError, run_benchmark
-from pipeline.comparison import gate_result
+from pipeline.studies.gate import gate_result
 
 MEASURES = ["ndcg@10", "recall(cap=true)@20"]
 

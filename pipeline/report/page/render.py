@@ -24,8 +24,8 @@ from pipeline.core.records import Facts, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.report.page import plots
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
+from pipeline.results.records import compared_settings
 from pipeline.results.tables import published_table, section_tables, time_table
-from pipeline.run.reproduction import compared_settings
 from pipeline.storage import whole_files
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ decide(asked, progress).tables()
 
 The judge's grades and people's are never merged. The judge grades every pair that can change a difference, of
 all queries, also those that people have graded; its differences sharpen those of the drawn queries
-(`pipeline.metrics.prediction_powered`), and say nothing of their own.
+(`pipeline.studies.judge.prediction_powered`), and say nothing of their own.
 """
 
 from __future__ import annotations
@@ -37,11 +37,18 @@ from pipeline.core.display import Progress, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
-from pipeline.encoders.http.grading import GradeLog, ask, tokens_of_pairs
 from pipeline.metrics.betting import BetsInOrder
 from pipeline.metrics.names import Measure
-from pipeline.metrics.prediction_powered import Agreement, Sharpened, agreement, no_interval, sharpen, t_reach
 from pipeline.metrics.statistics import CONFIDENCE
+from pipeline.studies.judge.grading import GradeLog, ask, tokens_of_pairs
+from pipeline.studies.judge.prediction_powered import (
+    Agreement,
+    Sharpened,
+    agreement,
+    no_interval,
+    sharpen,
+    t_reach,
+)
 
 UNBOUNDED = ("cg", "dcg")  # measures that may exceed 1
 FAMILIES = {

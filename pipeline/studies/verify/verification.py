@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from pipeline.config import Config, of_each_collection
 from pipeline.config.files import load_configs, make_config, refuse_unasked, with_overrides
-from pipeline.core.display import Progress
+from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import SUITE_FILE
 from pipeline.core.records import JsonObject
@@ -42,10 +42,10 @@ from pipeline.results.published import (
 from pipeline.results.suite_folder import read_suite_result
 from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
-from pipeline.run.causes import explain
-from pipeline.run.evidence import Evidence, evidence_of
 from pipeline.run.running import prepare, run_each
 from pipeline.storage.whole_files import MANIFEST
+from pipeline.studies.verify.causes import explain
+from pipeline.studies.verify.evidence import Evidence, evidence_of
 
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000
@@ -254,32 +254,56 @@ class Measured:
 
 
 def verify(
-    targets: Sequence[Path],
-    files: Sequence[Path],
-    run: tuple[Path, Path] | None,
-    minutes: float,
-    overrides: Sequence[str],
-    progress: Progress,
+    targets: Sequence[str | Path] = (),
+    *,
+    expected: Sequence[str | Path] = (),
+    run: str | Path | None = None,
+    qrels: str | Path | None = None,
+    why: bool = False,
+    minutes: float = 10.0,
+    overrides: Sequence[str] = (),
+    progress: Progress = silent,
 ) -> Verification:
-    """The verdicts on published scores; arguments as of `pipeline.api.verify`."""
-    results = [each for each in targets if any((each / name).is_file() for name in (METRICS, SUITE_FILE))]
-    if overrides and (run or (not minutes and len(results) == len(targets))):
+    """Compare measured with published scores.
+
+    Args:
+        targets: Config files, which are run, and result folders.
+        expected: Files of published scores, see `pipeline.results.published`; configs may have their own.
+        run: A TREC run instead of targets, with `qrels`.
+        qrels: Its judgments.
+        why: Try what usually explains a score that is not reproduced.
+        minutes: How long that may take, for all targets together.
+        overrides: `key.path=value` strings for the configs.
+        progress: Opens progress bars; none by default.
+
+    Returns:
+        The verdict on each published score.
+
+    Raises:
+        InputError: A file cannot be read, or has no score of what is verified.
+    """
+    paths = [Path(target) for target in targets]
+    if not why:
+        minutes = 0.0
+    results = [each for each in paths if any((each / name).is_file() for name in (METRICS, SUITE_FILE))]
+    if overrides and (run or (not minutes and len(results) == len(paths))):
         raise InputError(
             "--set, and nothing is run with settings",
             allowed="--set with a config, or with a result and --why",
             fix="leave --set out",
         )
-    published = [each for file in files for each in read_published(file)]
-    if run:
+    published = [each for file in expected for each in read_published(Path(file))]
+    if run and qrels:
         if not published:
             raise InputError("--run without --expected", allowed="--expected FILE", fix="name the scores")
-        made = verify_run(*run, published)
+        run, qrels = Path(run), Path(qrels)
+        made = verify_run(run, qrels, published)
         if minutes:
-            evidence = Evidence(read_run(run[0]), read_qrels(run[1]))
+            evidence = Evidence(read_run(run), read_qrels(qrels))
             made = Verification(explain(made.cells, evidence, None, minutes, progress))
         return made
     found: list[Measured] = []
-    for target in targets:
+    for target in paths:
         if target in results:
             for result, cells in cells_of_results(target, published):
                 config = None

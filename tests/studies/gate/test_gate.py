@@ -11,9 +11,10 @@ from comparison.made import MEASURES, THREE, make, result, values_of, with_value
 from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, compare
-from pipeline.comparison import EXIT_CODES, ORDER_SEED, draw_order, gate_result
+from pipeline.comparison import draw_order
 from pipeline.metrics import Bets, noninferiority
 from pipeline.results import SavedSuite
+from pipeline.studies.gate import EXIT_CODES, ORDER_SEED, gate_result
 
 
 def made(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> SavedSuite:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing_extensions import override
 
 from pipeline.config.files import make_config, refuse_unasked, with_overrides
-from pipeline.core.display import Progress, as_text, counted
+from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.core.table import Column, Displayed, Table, table_of
 from pipeline.results.folder import RUN, SavedResult, read_result
+from pipeline.results.records import compared_settings, flatten
 from pipeline.results.suite_folder import read_suite_result
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, result_folder, run_each
@@ -90,12 +91,32 @@ class Reproduction(Displayed):
 
 
 def reproduce(
-    folder: Path, against: Path | None, overrides: Sequence[str], output: Path | None, progress: Progress
+    folder: str | Path,
+    *,
+    against: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    output: str | Path | None = None,
+    progress: Progress = silent,
 ) -> list[Reproduction]:
-    """Run each result of a folder again and compare; arguments as of `pipeline.api.reproduce`."""
+    """Run the manifest of a result again, with nothing from its cache, and say what differs.
+
+    Args:
+        folder: The result folder, of one collection or of a suite.
+        against: A result that was run again before, perhaps elsewhere; nothing is run then.
+        overrides: `key.path=value` strings, such as the place of the data on this machine.
+        output: Folder of the result folders that are written; None keeps none.
+        progress: Opens progress bars; none by default.
+
+    Returns:
+        What differs of the result, of a suite one for each collection.
+
+    Raises:
+        InputError: The folder has no result, or its manifest cannot be run.
+    """
+    folder = Path(folder)
     originals = read_suite_result(folder).results
     if against:
-        again = read_suite_result(against).results
+        again = read_suite_result(Path(against)).results
         if again.keys() != originals.keys():
             raise InputError(
                 f"{folder} and {against} are not of the same collections",
@@ -104,7 +125,7 @@ def reproduce(
             )
         return [compare_with_original(result, again[name]) for name, result in originals.items()]
     with temporary_folder() as place, Session() as session:
-        parent = output or place
+        parent = place if output is None else Path(output)
         if "" not in originals:  # a suite: its collections' results are written below its name
             parent /= folder.resolve().name
         configs = []
@@ -188,19 +209,6 @@ def _differing(
         if ours.get(name) != theirs.get(name):
             values = [as_text(each[name]) if name in each else "" for each in (ours, theirs)]
             yield Difference(kind, where + name, *values)
-
-
-def flatten(config: Mapping[str, object], prefix: str = "") -> Facts:
-    """Values of nested mappings by their dotted names."""
-    flat: Facts = {}
-    for name, value in config.items():
-        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
-
-
-def compared_settings(config: Mapping[str, object]) -> Facts:
-    """The settings of all sections; those outside a section say where a benchmark is stored."""
-    return {name: value for name, value in flatten(config).items() if "." in name}
 
 
 def _ingredients(recipe: Mapping[str, object]) -> Facts:

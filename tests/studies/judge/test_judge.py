@@ -22,8 +22,7 @@ from workplaces import benchmarco, document, on_one_line, read_json
 
 from pipeline import run_benchmark
 from pipeline.comparison import open_rankings, read_labels
-from pipeline.encoders.http import read_grade
-from pipeline.metrics import agreement, sharpen
+from pipeline.studies.judge import agreement, read_grade, sharpen
 
 
 @pytest.fixture

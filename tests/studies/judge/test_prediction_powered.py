@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.metrics import Sharpened, sharpen
+from pipeline.studies.judge import Sharpened, sharpen
 
 QUERIES = 2000
 

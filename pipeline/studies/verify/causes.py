@@ -30,9 +30,9 @@ from pipeline.formats.judgments import Judgments
 from pipeline.metrics.evaluation import join_run_and_qrels
 from pipeline.results.published import Cell, Tried
 from pipeline.run.benchmark import Session
-from pipeline.run.evidence import EVALUATION, Evidence
 from pipeline.run.running import prepare, run_each
 from pipeline.storage.whole_files import temporary_folder
+from pipeline.studies.verify.evidence import EVALUATION, Evidence
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Studies: questions asked of finished results. A folder each; none imports another."""

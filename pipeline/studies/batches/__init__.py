@@ -1,0 +1,5 @@
+"""Whether the vector of a text depends on the texts in its batch."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

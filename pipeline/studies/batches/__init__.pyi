@@ -1,0 +1,1 @@
+from .batch_check import check_batches as check_batches

@@ -1,0 +1,2 @@
+from .grading import read_grade as read_grade
+from .prediction_powered import Sharpened as Sharpened, agreement as agreement, sharpen as sharpen

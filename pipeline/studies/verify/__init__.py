@@ -1,0 +1,5 @@
+"""Whether published scores are reproduced, and what explains those that are not."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
