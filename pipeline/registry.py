@@ -1,28 +1,13 @@
-"""The one table that pairs settings with what they open, and the place to add to it.
-
-A source, a backend, a reranker and a kind of retriever are each a settings class and what opens it; built-in
-ones are listed beside what they open: `data.sources.OPENERS`, `encoders.OPENERS`,
-`encoders.pairs.OPENERS`, and `OUTPUTS` and `KINDS` here.
-"""
+"""The kinds of retrievers, and which one a config asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
 
-from pipeline import encoders
-from pipeline.config import BACKENDS, RERANKERS, SOURCES, Config, DataSettings, ModelSettings, ScorerSettings
+from pipeline.config import BACKENDS, Config
 from pipeline.config.model import RowSettings
-from pipeline.config.settings import Section
-from pipeline.data import sources
 from pipeline.data.loading import Identity
-from pipeline.data.sources import Source
-from pipeline.encoders import pairs
-from pipeline.encoders.base import Opener
-from pipeline.encoders.batching import Backend
-from pipeline.encoders.pairs import Reranker, Scorer
-from pipeline.models.model import Model
 from pipeline.retrievers.bm25 import Bm25
 from pipeline.retrievers.dense import Dense
 from pipeline.retrievers.fused import Fused
@@ -48,45 +33,9 @@ def kind_of(config: Config) -> Kind:
     assert config.model is not None
     if isinstance(config.model, RowSettings):
         return OUTPUTS[config.model.output]
-    return KINDS[config.model.backend]
+    return KINDS.get(config.model.backend) or BACKENDS.opener(config.model.backend)
 
 
 def make_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
     """The retriever of a config; arguments as of `Retriever`."""
     return kind_of(config)(config, identities, identity, corpus, make_retriever)
-
-
-def register_source(settings: type[DataSettings], opens: Callable[[DataSettings], Source]) -> None:
-    """Add a source: its settings class, and what makes a reader of such settings."""
-    name = _name(settings, "source")
-    SOURCES.register(name, settings)
-    sources.OPENERS[name] = opens
-
-
-def register_backend(settings: type[RowSettings], opener: Callable[[], Opener[Any, Model, Backend]]) -> None:
-    """Add a backend: its settings class, and its `Opener`."""
-    name = _name(settings, "backend")
-    BACKENDS.register(name, settings)
-    encoders.OPENERS[name] = opener
-
-
-def register_reranker(
-    settings: type[ScorerSettings], opener: Callable[[], Opener[Any, Reranker, Scorer]]
-) -> None:
-    """Add a backend of rerankers: its settings class, and its `Opener`."""
-    name = _name(settings, "backend")
-    RERANKERS.register(name, settings)
-    pairs.OPENERS[name] = opener
-
-
-def register_kind(settings: type[ModelSettings], kind: Kind) -> None:
-    """Add a kind of retriever: the settings class that names it in the section `model`, and its class."""
-    name = _name(settings, "backend")
-    BACKENDS.register(name, settings)
-    KINDS[name] = kind
-
-
-def _name(settings: type[Section], field: str) -> str:
-    """The name of a kind: the only value of the setting that chooses it."""
-    (name,) = get_args(settings.model_fields[field].annotation)
-    return str(name)

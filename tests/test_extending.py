@@ -1,179 +1,96 @@
-"""A source, a backend, a reranker and a kind of retriever from outside the package, a line for each."""
+"""What other packages add: by entry points, once they are installed, and measures by a program itself."""
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import json
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from tokenizers import Tokenizer
-from workplaces import hits
+from workplaces import hits, process, read_json
 
-from pipeline import InputError, compare, encoders, register_measure, registry, run_benchmark
-from pipeline.config import (
-    BACKENDS,
-    RERANKERS,
-    SOURCES,
-    DataSettings,
-    EncoderSettings,
-    ModelSettings,
-    RerankSettings,
-    setting,
-)
-from pipeline.core import Bar, Ranking
-from pipeline.data import sources
-from pipeline.encoders import Opener, TokenBatch, Usage, pairs
-from pipeline.encoders.pairs import Reranker
-from pipeline.formats import Batch as Records, Judgments, make_judgments
+from pipeline import InputError, compare, register_measure, run_benchmark
 from pipeline.metrics import MEASURES, Definition
-from pipeline.models import Model
 from pipeline.results import Result
-from pipeline.retrievers import Context, Inputs, Keys, Plan, Retriever, Stage, open_ranking, save_ranking
-from pipeline.storage import Draft
 
-MINILM = "all-minilm-l6-v2"
-PASSAGES = {"p1": "red apples grow on trees", "p2": "the sea is salty", "p3": "trains leave from the station"}
-QUERIES = {"q1": "which apples are red", "q2": "is the sea salty"}
-
-
-# A source: its settings and its reader.
-class ToySettings(DataSettings):
-    source: Literal["toy"] = DataSettings.narrowed("source")
-    upper: bool = setting(False, "whether texts are in capitals", names="data")
+TOY = Path(__file__).parent / "toy_package"
+CONFIG = """
+name: toy
+data: {source: toy}
+search: {top_k: 3}
+evaluate: {measures: [mrr@2, hits@2]}
+"""
 
 
-@dataclasses.dataclass
-class ToySource:
-    upper: bool
-
-    def identity(self) -> dict[str, dict[str, Any]]:
-        return {part: {"layout": "toy", "upper": self.upper} for part in ("corpus", "queries", "qrels")}
-
-    def size(self) -> tuple[int | None, str]:
-        return len(PASSAGES), "passages"
-
-    def passages(self) -> Iterator[Records]:
-        yield self._records(PASSAGES)
-
-    def queries(self) -> Iterator[Records]:
-        yield self._records(QUERIES)
-
-    def judgments(self) -> Judgments:
-        ids = pa.array(["q1", "q2"]), pa.array(["p1", "p2"])
-        return make_judgments(*ids, np.array([1, 1]), "toy", "judgment", np.arange(2))
-
-    def _records(self, texts: dict[str, str]) -> Records:
-        values = [text.upper() if self.upper else text for text in texts.values()]
-        return Records(pa.array(texts), pa.array(values), None, "toy", "text", range(len(texts)), len(texts))
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the toy package is installed into."""
+    folder = tmp_path_factory.mktemp("installed")
+    source = shutil.copytree(TOY, folder / "source")
+    offline = ("--no-index", "--no-deps", "--no-build-isolation", "--quiet")
+    process(folder, "-m", "pip", "install", *offline, "--target", str(folder / "site"), str(source))
+    return folder / "site"
 
 
-# A backend: its settings and its class, here a bag of tokens.
-class BagSettings(EncoderSettings):
-    backend: Literal["bag"] = EncoderSettings.narrowed("backend")
-    output: Literal["dense"] = EncoderSettings.narrowed("output", "dense")
+@pytest.fixture
+def benchmarco(installed: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Runs a command where the toy package is installed, with the config `c.yaml`."""
+    (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
+    path = ":".join([str(installed), *filter(None, sys.path)])
+
+    def run(*words: str, code: int = 0) -> Any:
+        return process(tmp_path, "-m", "pipeline", *words, code=code, PYTHONPATH=path)
+
+    return run
 
 
-class BagOpener(Opener[BagSettings, Model, Any]):
-    def load(self, settings: BagSettings, model: Model, prepared: Path | None) -> "Bag":
-        return Bag(model)
+def stages(folder: Path) -> dict[str, bool]:
+    """Whether each stage of a result was reused."""
+    return {stage["stage"]: stage["reused"] for stage in read_json(folder / "metrics.json")["stages"]}
 
 
-class Bag:
-    dimension, pad_id, token_budget, width_multiple, computes_padding = 64, 0, 512, 1, False
-
-    def __init__(self, model: Any) -> None:
-        self.tokenizer = Tokenizer.from_file(str(model.files.folder() / "tokenizer.json"))
-
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for batch in batches:
-            vectors = np.zeros((len(batch.ids), self.dimension), np.float32)
-            for vector, ids, mask in zip(vectors, batch.ids, batch.mask, strict=True):
-                np.add.at(vector, ids[mask == 1] % self.dimension, 1)
-            yield batch.rows, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-# A reranker: its settings and its class, here the shortest passage first.
-class LengthSettings(RerankSettings):
-    backend: Literal["shortest"] = RerankSettings.narrowed("backend")
-
-
-class LengthOpener(Opener[LengthSettings, Reranker, Any]):
-    def load(self, settings: LengthSettings, model: Reranker, prepared: Path | None) -> "Shortest":
-        return Shortest()
+@pytest.mark.parametrize(
+    "model", ['{"backend": "bag", "name": "all-minilm-l6-v2"}', '{"backend": "common-words"}']
+)
+def test_the_command_line_finds_what_an_installed_package_adds(
+    benchmarco: Callable[..., Any], tmp_path: Path, model: str
+) -> None:
+    run = ("run", "c.yaml", "--set", f"model={model}", "--output", str(tmp_path / "results"))
+    benchmarco(*run)
+    folder = tmp_path / "results" / "toy"
+    record = read_json(folder / "metrics.json")
+    assert record["metrics"] == {"mrr@2": 1.0, "hits@2": 1.0}
+    benchmarco(*run)
+    assert [name for name, reused in stages(folder).items() if not reused] == ["evaluate"]
+    benchmarco(*run, "--set", "data.upper=true")
+    assert not any(stages(folder).values())
+    benchmarco(*run, "--set", "rerank={backend: shortest, name: all-minilm-l6-v2, depth: 3}")
+    assert [passage for _, passage, _ in hits(folder)[:3]] == ["p2", "p1", "p3"]
+    said = benchmarco(*run, "--set", "data.uper=true", code=2).stderr
+    assert "unknown key 'data.uper'" in said
 
 
-class Shortest:
-    def score(self, texts: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> np.ndarray:
-        bar.update(len(texts))
-        return np.array([-len(passage) for _, passage in texts], np.float32)
-
-
-# A kind of retriever: its settings and its stages, here a single one.
-class CommonWords(Retriever):
-    def stages(self) -> Plan:
-        def ingredients(keys: Keys) -> dict[str, Any]:
-            settings = {"repeat": self.config.model.repeat, "top_k": self.config.search.top_k}
-            return {"passages": self.identity.passages, "queries": self.identity.queries, **settings}
-
-        return {"search": Stage("search", 1, ("data",), ingredients, self.search, open_ranking)}
-
-    def search(self, inputs: Inputs, draft: Draft, context: Context) -> dict[str, Any]:
-        collection = inputs["data"]
-        words = [set(text.lower().split()) for text in collection.passages.texts.to_pylist()]
-        asked = [set(text.lower().split()) for text in collection.queries.texts.to_pylist()]
-        common = np.array([[len(query & passage) for passage in words] for query in asked], np.float32)
-        order = np.argsort(-common, axis=1, kind="stable")[:, : self.config.search.top_k]
-        context.meter.count(len(asked))
-        return save_ranking(draft, collection, Ranking(order, np.take_along_axis(common, order, axis=1)))
-
-
-class CommonWordsSettings(ModelSettings):
-    backend: Literal["common-words"] = ModelSettings.narrowed("backend")
-    repeat: int = setting(1, "changes nothing but the key", shapes="search", ge=1)
-
-
-@pytest.fixture(autouse=True)
-def _registered() -> Iterator[None]:
-    kinds = [each._classes for each in (SOURCES, BACKENDS, RERANKERS)]
-    tables: list[Any] = [sources.OPENERS, encoders.OPENERS, pairs.OPENERS, registry.KINDS, *kinds]
-    before = [(table, dict(table)) for table in tables]
-    registry.register_source(ToySettings, lambda settings: ToySource(settings.upper))
-    registry.register_backend(BagSettings, BagOpener)
-    registry.register_reranker(LengthSettings, LengthOpener)
-    registry.register_kind(CommonWordsSettings, CommonWords)
-    yield
-    for table, content in before:
-        table.clear()
-        table.update(content)
+def test_one_that_cannot_be_used_is_named_and_stops_nothing(
+    benchmarco: Callable[..., Any], tmp_path: Path
+) -> None:
+    said = benchmarco("run", "c.yaml", "--set", "model={backend: common-words}").stderr
+    assert "source 'absent' of toy-package 1.0 is not used: ModuleNotFoundError: No module named" in said
+    assert "backend 'other-name' of toy-package 1.0 is not used: its settings have another name" in said
+    assert said.count("is not used") == 4
+    rows = json.loads(benchmarco("doctor", "--json").stdout)["plugins"]
+    states = {(row["kind"], row["name"]): row["state"] for row in rows}
+    assert states["source", "toy"] == states["kind", "common-words"] == states["measure", "hits"] == "loaded"
+    assert "No module named" in states["source", "absent"]
+    assert "is a measure of benchmarco" in states["measure", "ndcg"]
+    assert "toy-package 1.0" in benchmarco("doctor").stdout
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Result]:
-    """Runs sections on the toy source."""
+    """Runs sections."""
     places = {"cache": str(tmp_path / "indexes"), "output": str(tmp_path / "results")}
-    return lambda **sections: run_benchmark(
-        {"name": "toy", "data": {"source": "toy"}, "search": {"top_k": 3}, **places, **sections}
-    )
-
-
-@pytest.mark.parametrize(
-    "model", [{"backend": "bag", "name": "all-minilm-l6-v2"}, {"backend": "common-words"}]
-)
-def test_a_benchmark_runs_on_them(run: Callable[..., Result], model: dict[str, str]) -> None:
-    sections = {"model": model, "evaluate": {"measures": ["mrr@2"]}}
-    result = run(**sections)
-    assert (result.record.metrics, result.record.passages) == ({"mrr@2": 1.0}, 3)
-    again = run(**sections)
-    assert again.reused == [stage["stage"] for stage in again.metrics["stages"]]
-    louder = run(**sections, data={"source": "toy", "upper": True})
-    assert louder.reused == []
-    rerank = {"backend": "shortest", "name": MINILM, "depth": 3}
-    reranked = run(**sections, rerank=rerank)
-    assert [passage for _, passage, _ in hits(reranked.folder)[:3]] == ["p2", "p1", "p3"]
-    with pytest.raises(InputError, match=r"unknown key 'data\.uper'.*upper"):
-        run(model=model, data={"source": "toy", "uper": True})
+    return lambda **sections: run_benchmark({"name": "t", **places, **sections})
 
 
 def test_a_measure_of_a_program_is_computed_anew_by_each_and_compared(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli.terminal import FAILED, Json, Sets, end_with, load, print_json, progress, show
-from pipeline.core import machine
+from pipeline.core import machine, plugins
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.table import Column, Table
@@ -48,7 +48,11 @@ def doctor(
         return
     rows = [(each["backend"], each["state"]) for each in found["backends"]]
     columns = [Column("backend", wrap="never"), Column("state", wrap="words")]
-    show(_machine(found), _packages(found), Table("backends", columns, rows))
+    tables = [_machine(found), _packages(found), Table("backends", columns, rows)]
+    if found["plugins"]:
+        columns = [Column("kind"), Column("name"), Column("package"), Column("state", wrap="words")]
+        tables.append(Table("plugins", columns, [list(plugin.values()) for plugin in found["plugins"]]))
+    show(*tables)
 
 
 def _check_batches(config: Path, settings: list[str] | None, as_json: bool) -> None:
@@ -81,6 +85,7 @@ def examine() -> Facts:
             for each in packages
         ],
         "backends": [*_backends({each.name: each.command for each in packages})],
+        "plugins": [*_plugins()],
     }
 
 
@@ -97,6 +102,24 @@ def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
         elif backend == "native" and "amx_int8" in machine.processor_features():
             state = "runs, by AMX" if machine.has_amx() else "runs; this process may not use AMX"
         yield {"backend": backend, "state": state}
+
+
+def _plugins() -> Iterator[Facts]:
+    """A row for each entry point of another package."""
+    from pipeline.config import BACKENDS, RERANKERS, SOURCES
+    from pipeline.metrics.names import add_plugins
+
+    for kinds in (BACKENDS, RERANKERS, SOURCES):
+        list(kinds)  # adds theirs
+    add_plugins()
+    for group in plugins.GROUPS:
+        for plugin in plugins.add_plugins(group, lambda name, value: None):
+            yield {
+                "kind": plugins.group_noun(group),
+                "name": plugin.name,
+                "package": plugin.package,
+                "state": plugin.problem or "loaded",
+            }
 
 
 SHOWN = (

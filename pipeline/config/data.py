@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 from pydantic import BaseModel, Discriminator, Field, Tag, field_validator, model_validator
 
 from pipeline.config.settings import Kinds, LocalPath, PathOrId, Section, setting
+from pipeline.core import plugins
 
 
 class ChunkSettings(Section):
@@ -283,5 +284,6 @@ SOURCES = Kinds(
         "belebele": BelebeleSettings,
         "bright": BrightSettings,
     },
+    groups=(plugins.SOURCES,),
 )
 """The sources of one collection."""

@@ -27,6 +27,7 @@ from pipeline.config.settings import (
     with_variant,
 )
 from pipeline.config.stages import OPENAI, TEXTS, EncodingServerSettings, ServerUrl
+from pipeline.core import plugins
 
 Output = Literal["dense", "sparse", "multivector"]
 TORCH_PRECISIONS = Literal["fp32", "fp16", "bf16"]
@@ -440,5 +441,6 @@ BACKENDS = Kinds(
         "bm25": Bm25Settings,
     },
     default="auto",
+    groups=(plugins.BACKENDS, plugins.KINDS),
 )
-"""The backends; `pipeline.registry` pairs each with what it opens."""
+"""The backends of models, and the kinds of retrievers without a model."""

@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, setting, with_variant
 from pipeline.config.stages import TEXTS, EncodingServerSettings, ServerUrl
+from pipeline.core import plugins
 
 
 class ScorerSettings(Section):
@@ -144,5 +145,6 @@ RERANKERS = Kinds(
         "http": HttpRerankSettings,
     },
     default="auto",
+    groups=(plugins.RERANKERS,),
 )
-"""The backends; `pipeline.registry` pairs each with what it opens."""
+"""The backends of rerankers."""

@@ -34,7 +34,9 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
+from pipeline.core.errors import InputError
 from pipeline.core.hub import Unfound
+from pipeline.core.plugins import add_plugins
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
@@ -220,6 +222,9 @@ S = TypeVar("S", bound=Section)
 class Kinds(Generic[S]):
     """The settings classes of one section, by the name of their kind.
 
+    Those of plugins (`pipeline.core.plugins`) are among them: such an entry point names a settings class and
+    what opens it, as a pair.
+
     Args:
         base: The class that all of them derive from.
         field: The setting that names the kind.
@@ -227,6 +232,7 @@ class Kinds(Generic[S]):
         default: The kind when a config names none; None refuses such a config.
         besides: Kinds that are among these too, whenever they are registered.
         implied: Kinds that a config need not name where it gives the setting of the same name.
+        groups: The groups of entry points that add kinds.
     """
 
     def __init__(
@@ -237,17 +243,31 @@ class Kinds(Generic[S]):
         default: str | None = None,
         besides: Kinds[S] | None = None,
         implied: Collection[str] = (),
+        groups: Sequence[str] = (),
     ) -> None:
         self.base, self.field, self.default = base, field, default
-        self._classes = dict(classes)
+        self._classes, self._groups = dict(classes), groups
+        self._openers: dict[str, Any] = {}
         self._besides, self._implied = besides, implied
         self._adapter: tuple[list[str], TypeAdapter[S]] | None = None
 
-    def register(self, name: str, settings: type[S]) -> None:
-        """Add a kind. Its class declares `field` as `Literal[name]`."""
-        self._classes[name], self._adapter = settings, None
+    def register(self, settings: type[S], opener: Any) -> None:
+        """Add a kind: its settings class, which declares `field` as `Literal[name]`, and what opens it.
+
+        That is, for a backend of models or rerankers its `Opener`; for a source what makes a reader of its
+        settings; for a kind of retriever its class.
+        """
+        (name,) = get_args(settings.model_fields[self.field].annotation)
+        self._classes[name], self._openers[name], self._adapter = settings, opener, None
+
+    def opener(self, name: str) -> Any:
+        """What opens a kind that was registered, or that a plugin added."""
+        list(self)
+        return self._openers[name]
 
     def __iter__(self) -> Iterator[str]:
+        for group in self._groups:
+            add_plugins(group, self._add_plugin)
         return iter([*(self._besides or ()), *self._classes])
 
     def __getitem__(self, name: str) -> type[S]:
@@ -255,6 +275,19 @@ class Kinds(Generic[S]):
         if self._besides and name in list(self._besides):
             return self._besides[name]
         return self._classes[name]
+
+    def _add_plugin(self, name: str, pair: Any) -> None:
+        """Register the kind of an entry point."""
+        settings, opener = pair if isinstance(pair, tuple) and len(pair) == 2 else (None, None)
+        if not (isinstance(settings, type) and issubclass(settings, self.base)):
+            raise InputError(
+                "it names no kind", allowed=f"a pair of a {self.base.__name__} class and what opens it"
+            )
+        if get_args(settings.model_fields[self.field].annotation) != (name,):
+            raise InputError("its settings have another name", allowed=f'{self.field}: Literal["{name}"]')
+        if name in self._classes:
+            raise InputError("its name is taken", fix="choose another name")
+        self.register(settings, opener)
 
     def having(self, setting: str) -> list[str]:
         """The kinds that have a setting."""

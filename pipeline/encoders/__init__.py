@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import override
 
-from pipeline.config import EncoderSettings, ModelSettings, RowSettings
+from pipeline.config import BACKENDS, EncoderSettings, ModelSettings, RowSettings
 from pipeline.core.display import Bar
 from pipeline.core.records import JsonObject
 from pipeline.encoders import batching
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 __all__ = [
     "LIMITS", "CalibrationCorpus", "Encoder", "Model", "Network", "Opener", "Reference", "Resolved", "Role",
     "RowSource", "TokenBatch", "TorchVectors", "Usage", "Watch", "batches", "disagreement", "encode",
-    "open_encoder", "open_source", "resolve", "room_for_text", "run_in_subprocess", "sample_tokens",
-    "token_counter", "token_spans", "tokenize", "tokenized_windows",
+    "open_encoder", "open_source", "opener_of", "resolve", "room_for_text", "run_in_subprocess",
+    "sample_tokens", "token_counter", "token_spans", "tokenize", "tokenized_windows",
 ]  # fmt: skip
 
 NetworkOpener: TypeAlias = Opener[Any, Model, Backend]
@@ -63,7 +63,7 @@ OPENERS: dict[str, Callable[[], NetworkOpener]] = {
         "pipeline.encoders.torch.sentence_transformers:SentenceTransformersOpener"
     ),
 }
-"""What opens a model that runs here, by the name of its backend."""
+"""What opens a model that runs here, by the name of its built-in backend."""
 SOURCES: dict[str, Callable[[Any], RowSource]] = {
     "http": importing("pipeline.encoders.http.backend:EmbeddingServer"),
     "precomputed": importing("pipeline.encoders.precomputed:open_files"),
@@ -75,7 +75,14 @@ def resolve(config: ModelSettings, find: FindModel = find_model) -> Resolved:
     """What a config's model section names, without loading anything (see `resolve_model`)."""
     if isinstance(config, EncoderSettings):
         return resolve_model(config, find)
-    return SOURCES[config.backend](config)
+    opener: Callable[[Any], RowSource] = SOURCES.get(config.backend) or BACKENDS.opener(config.backend)
+    return opener(config)
+
+
+def opener_of(backend: str) -> NetworkOpener:
+    """What opens a model that runs here."""
+    opener: Callable[[], NetworkOpener] = OPENERS.get(backend) or BACKENDS.opener(backend)
+    return opener()
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ class Network(RowSource):
     @property
     def opener(self) -> NetworkOpener:
         """The backend."""
-        return OPENERS[self.settings.backend]()
+        return opener_of(self.settings.backend)
 
     @property
     @override
@@ -175,7 +182,7 @@ class Encoder:
 
     def __init__(self, config: EncoderSettings, model: Model, prepared: Path | None) -> None:
         self.config, self.model = config, model
-        opener = OPENERS[config.backend]()
+        opener = opener_of(config.backend)
         self.backend = opener.load(config, model, prepared)
         reference = opener.reference(model, prepared)
         self.watch = Watch(model.name, reference, self.backend.tokenizer) if reference else None

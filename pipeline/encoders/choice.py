@@ -102,8 +102,8 @@ def _converted(settings: RunsModel, **choice: str) -> RunsModel:
 def _suits(settings: RunsModel, model: Model | Reranker) -> bool:
     """Whether the backend of settings runs their resolved model fast on this machine."""
     if isinstance(model, Reranker):
-        return pairs.OPENERS[settings.backend]().suits(model)
-    return encoders.OPENERS[settings.backend]().suits(model)
+        return pairs.opener_of(settings.backend).suits(model)
+    return encoders.opener_of(settings.backend).suits(model)
 
 
 @functools.cache  # so that it is said once

@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from pipeline.core import plugins
 from pipeline.core.errors import InputError
+from pipeline.core.plugins import Plugin
 from pipeline.core.records import Float64
 from pipeline.metrics.measures import MEASURES, Cutoff, Definition
 
@@ -134,6 +136,15 @@ def register_measure(
         InputError: The name is that of a measure of this package or another name of one, or is not one; or
             no measure has such a parameter.
     """
+    if unknown := [each for each in parameters if each not in PARAMETERS]:
+        raise InputError(f"parameter {unknown[0]!r} of measure {name!r}", allowed=", ".join(PARAMETERS))
+    _add(name, Definition(compute, tuple(parameters), Cutoff.OPTIONAL, highest))
+
+
+def _add(name: str, definition: Definition) -> None:
+    """Add a measure of this program, or of a plugin: an entry point that names its `Definition`."""
+    if not isinstance(definition, Definition):
+        raise InputError("it names no measure", allowed="a Definition")
     taken = name in ALIASES or (name in MEASURES and not MEASURES[name].added)
     if taken or not re.fullmatch("[a-z]+(_[a-z]+)*", name):
         raise InputError(
@@ -141,13 +152,18 @@ def register_measure(
             allowed="small letters and _, as in mean_grade",
             fix="choose another name",
         )
-    if unknown := [each for each in parameters if each not in PARAMETERS]:
-        raise InputError(f"parameter {unknown[0]!r} of measure {name!r}", allowed=", ".join(PARAMETERS))
-    MEASURES[name] = Definition(compute, tuple(parameters), Cutoff.OPTIONAL, highest, uuid.uuid4().hex)
+    MEASURES[name] = replace(definition, added=uuid.uuid4().hex)
+
+
+def add_plugins() -> list[Plugin]:
+    """Add the measures of other installed packages, once."""
+    return plugins.add_plugins(plugins.MEASURES, _add)
 
 
 def _parse_name(name: str, cutoff: str | None, text: str) -> str:
     known = ALIASES.get(name, name)
+    if known not in MEASURES:
+        add_plugins()
     if known in MEASURES:
         return known
     near = _nearest(re.split(r"[0-9_.]", name)[0].strip() or name, [*MEASURES, *ALIASES])

@@ -12,7 +12,6 @@ import pytest
 from pipeline import load_config, run_benchmark
 from pipeline.config import RERANKERS, RerankSettings
 from pipeline.encoders import Opener
-from pipeline.registry import register_reranker
 from pipeline.run import Benchmark
 from pipeline.storage import Store
 
@@ -45,7 +44,7 @@ def registered() -> Iterator[None]:
     """A context in which configs may name the reranker."""
     before = RERANKERS._classes, RERANKERS._adapter
     RERANKERS._classes, RERANKERS._adapter = dict(RERANKERS._classes), None
-    register_reranker(SharedWordsSettings, SharedWordsOpener)
+    RERANKERS.register(SharedWordsSettings, SharedWordsOpener)
     try:
         yield
     finally:

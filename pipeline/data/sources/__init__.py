@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from pipeline.config import DataSettings
+from pipeline.config import SOURCES, DataSettings, ManySettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.data.sources import catalogue, folders, layouts, positives
@@ -55,15 +55,16 @@ OPENERS: dict[str, Callable[..., Source]] = {
     "belebele": layouts.open_belebele,
     "bright": layouts.open_bright,
 }
-"""What opens the settings of each source, by its name."""
+"""What opens the settings of each built-in source, by its name."""
 
 
 def open_source(settings: DataSettings) -> Source:
     """The reader of a collection; refused without its files, and for a list of collections."""
-    if settings.source not in OPENERS:
+    if isinstance(settings, ManySettings):
         raise InputError(
             "data names several collections",
             allowed="one collection here",
             fix="name one of them by data.source",
         )
-    return OPENERS[settings.source](settings)
+    opener: Callable[..., Source] = OPENERS.get(settings.source) or SOURCES.opener(settings.source)
+    return opener(settings)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from typing_extensions import override
 
-from pipeline.config.rerank import FlagRerankSettings, RerankSettings, ScorerSettings
+from pipeline.config.rerank import RERANKERS, FlagRerankSettings, RerankSettings, ScorerSettings
 from pipeline.core.display import Bar
 from pipeline.core.records import Float32, JsonObject
 from pipeline.encoders.base import Opener, ScoreSource, importing
@@ -53,7 +53,7 @@ OPENERS: dict[str, Callable[[], PairOpener]] = {
         "pipeline.encoders.pairs.cross_encoders:SentenceTransformersRerankOpener"
     ),
 }
-"""What opens a reranker that runs here, by the name of its backend."""
+"""What opens a reranker that runs here, by the name of its built-in backend."""
 SOURCES: dict[str, Callable[[Any], ScoreSource]] = {
     "http": importing("pipeline.encoders.http.backend:RerankServer")
 }
@@ -63,7 +63,8 @@ SOURCES: dict[str, Callable[[Any], ScoreSource]] = {
 def resolve(config: ScorerSettings, find: FindModel = find_model) -> Reranker | ScoreSource:
     """The reranker that a config names, without loading anything; `find` finds and hashes its files."""
     if not isinstance(config, RerankSettings):
-        return SOURCES[config.backend](config)
+        opener: Callable[[Any], ScoreSource] = SOURCES.get(config.backend) or RERANKERS.opener(config.backend)
+        return opener(config)
     device = choose_device(config.device, config.on_gpu)
     files = find(config.name, config.revision, config.trust_remote_code)
     refuse_adapter(config.name, files)
@@ -90,9 +91,15 @@ def resolve(config: ScorerSettings, find: FindModel = find_model) -> Reranker | 
     if model.architecture.endswith("ForSequenceClassification"):
         labels = described.get("num_labels") or len(described.get("id2label") or {})
         check_labels(model.name, int(labels or 2))  # 2 is transformers' own default
-    if config.backend in OPENERS:
-        OPENERS[config.backend]().check(config, model)
+    if config.backend != "auto":
+        opener_of(config.backend).check(config, model)
     return model
+
+
+def opener_of(backend: str) -> PairOpener:
+    """What opens a reranker that runs here."""
+    opener: Callable[[], PairOpener] = OPENERS.get(backend) or RERANKERS.opener(backend)
+    return opener()
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ class LocalReranker(ScoreSource):
     @property
     def opener(self) -> PairOpener:
         """The backend."""
-        return OPENERS[self.config.backend]()
+        return opener_of(self.config.backend)
 
     @property
     @override
@@ -139,7 +146,7 @@ def open_source(config: ScorerSettings, model: Reranker | ScoreSource) -> ScoreS
 
 
 def _open(config: RerankSettings, model: Reranker, prepared: Path | None) -> Scorer:
-    scorer = OPENERS[config.backend]().load(config, model, prepared)
+    scorer = opener_of(config.backend).load(config, model, prepared)
     if prepared is None:
         model.files.check()
     return scorer

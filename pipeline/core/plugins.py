@@ -1,0 +1,79 @@
+"""Plugins: what other installed packages add, by entry points.
+
+The groups are `benchmarco.backends`, `.sources`, `.rerankers`, `.kinds`, `.measures` and `.studies`. A plugin
+is imported when something of its group is first looked up. One that cannot be used is named in a warning, and
+the others are used all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from pipeline.core.errors import InputError
+
+log = logging.getLogger(__name__)
+
+BACKENDS, SOURCES, RERANKERS, KINDS, MEASURES, STUDIES = GROUPS = tuple(
+    f"benchmarco.{name}" for name in ("backends", "sources", "rerankers", "kinds", "measures", "studies")
+)
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """An entry point of an installed package.
+
+    Attributes:
+        group: One of `GROUPS`.
+        name: Of the backend, source or other thing that it adds.
+        package: The name and version of the package that has it.
+        target: The object that it names, as `module:name`.
+        problem: Why it cannot be used; "" if it is used.
+    """
+
+    group: str
+    name: str
+    package: str
+    target: str
+    problem: str = ""
+
+
+_plugins: dict[str, list[Plugin]] = {}  # those of each group that was looked up
+
+
+def add_plugins(group: str, add: Callable[[str, Any], None]) -> list[Plugin]:
+    """Import the plugins of a group, once in a process, and return them.
+
+    Args:
+        group: One of `GROUPS`.
+        add: Called with the name of each and the object that it names; raises for one that it cannot use.
+    """
+    with _lock:
+        if group not in _plugins:
+            _plugins[group] = []  # a plugin may look up others of its group while it is imported
+            _plugins[group] += [_load(entry, add) for entry in metadata.entry_points(group=group)]
+    return _plugins[group]
+
+
+def _load(entry: metadata.EntryPoint, add: Callable[[str, Any], None]) -> Plugin:
+    problem = ""
+    try:
+        add(entry.name, entry.load())
+    except Exception as error:  # whatever a package raises when it is imported
+        reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        problem = " ".join(reason.split()).removesuffix(".")
+    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"
+    if problem:
+        log.warning("%s '%s' of %s is not used: %s", group_noun(entry.group), entry.name, package, problem)
+    return Plugin(entry.group, entry.name, package, entry.value, problem)
+
+
+def group_noun(group: str) -> str:
+    """The word for a plugin of a group, such as `backend`."""
+    plural = group.rpartition(".")[2]
+    return "study" if group == STUDIES else plural.removesuffix("s")
