@@ -30,18 +30,10 @@ from pydantic import ValidationError
 from pipeline.config.benchmark import Config, json_schema
 from pipeline.config.mistakes import explain, parse_yaml, read_yaml
 from pipeline.config.settings import FOLDER, SWEEP, Typed
-from pipeline.core.display import as_text
+from pipeline.config.strangers import refuse_unasked
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.removed import without_removed
 from pipeline.storage.whole_files import MANIFEST
-
-ASKED: dict[str, str] = {
-    "trust_remote_code": "run Python files that come with a model",
-    "url": "send texts to {}",
-    "api_key_env": "send the content of the environment variable {} as a key",
-    "address": "send data and code to the cluster {}",
-}
-"""By the name of a setting, what it does beyond computing: a manifest may come from a stranger."""
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -55,10 +47,10 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
     Raises:
         InputError: The file cannot be read, is not YAML, or has a setting or value that is not allowed; or a
-            manifest would do what `overrides` do not give again, see `refuse_unasked`.
+            manifest sets what `overrides` do not give again, see `pipeline.config.strangers`.
     """
     path = Path(path)
-    return make_config(read_config(path, overrides), path)
+    return make_config(read_config(path, overrides), path, given=settings_of(overrides))
 
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
@@ -68,43 +60,7 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
     held = raw.get("config")
     if path.name == MANIFEST and isinstance(held, dict):
         raw = held
-        refuse_unasked(raw, overrides, path)
     return with_overrides(raw, overrides)
-
-
-def refuse_unasked(config: Mapping[str, object], overrides: Sequence[str], where: Path) -> None:
-    """Refuse a manifest's settings that do what `ASKED` says, unless `overrides` give them again.
-
-    Raises:
-        InputError: It names them, what they would do, and how to give them.
-    """
-    given = [override.partition("=")[0].strip() for override in overrides]
-    risky = {
-        path: value
-        for path, value in _dotted(config)
-        if path.rpartition(".")[2] in ASKED
-        and value
-        and not any(f"{path}.".startswith(f"{each}.") for each in given)
-    }
-    if not risky:
-        return
-    does = (f"{ASKED[path.rpartition('.')[2]].format(value)} ({path})" for path, value in risky.items())
-    sets = " ".join(f"--set {path}={as_text(value)}" for path, value in risky.items())
-    raise InputError(
-        f"{where}: its settings would {', '.join(does)}",
-        allowed="such settings only where you give them again",
-        fix=f"if you trust them, add {sets}",
-    )
-
-
-def _dotted(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """The values of nested sections by their dotted paths; places in a list are numbered from 1."""
-    if isinstance(value, Mapping | list):
-        named = value.items() if isinstance(value, Mapping) else enumerate(value, start=1)
-        for name, inner in named:
-            yield from _dotted(inner, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, value
 
 
 def with_overrides(raw: dict[str, object], overrides: Sequence[str]) -> dict[str, object]:
@@ -144,13 +100,19 @@ def as_config(given: Config | Mapping[str, object] | str | Path) -> Config:
     return load_config(given)
 
 
-def make_config(raw: Mapping[str, object], path: Path, part: str = "") -> Config:
+def make_config(
+    raw: Mapping[str, object], path: Path, part: str = "", given: Sequence[str] | None = ()
+) -> Config:
     """A config from plain values.
 
     Args:
         raw: The content of the file.
         path: The file; relative paths are taken from its folder.
         part: The part of the file that is read, for messages; "" is the whole file.
+        given: Of a manifest, the settings that the user gives again; None if nothing of it will run.
+
+    Raises:
+        InputError: A setting is not allowed, or is of a manifest and must be given again.
     """
     settings = without_removed(raw, f"config {path}{part}")
     several = SWEEP if settings.pop(SWEEP, None) is not None else _prompts(raw, path) and ".".join(PROMPTS)
@@ -161,9 +123,17 @@ def make_config(raw: Mapping[str, object], path: Path, part: str = "") -> Config
             fix=f"write it to a file for load_configs, or remove '{several}'",
         )
     try:
-        return Config.model_validate(settings, context={FOLDER: path.resolve().parent})
+        config = Config.model_validate(settings, context={FOLDER: path.resolve().parent})
     except ValidationError as error:
         raise explain(error, f"config {path}{part}", Config, (SWEEP,)) from None
+    if path.name == MANIFEST and given is not None:
+        refuse_unasked(config, given, path)
+    return config
+
+
+def settings_of(overrides: Sequence[str]) -> list[str]:
+    """The names of the settings that `key.path=value` strings give."""
+    return [override.partition("=")[0].strip() for override in overrides]
 
 
 def put(raw: dict[str, object], keys: Sequence[str], value: object, where: str) -> None:
@@ -279,7 +249,7 @@ def _expand(raw: dict[str, object], path: Path, overrides: Sequence[str], within
         assert isinstance(model, dict)
         del model[PROMPTS[1]]
     if sweep is None:
-        yield make_config(raw, path, within)
+        yield make_config(raw, path, within, settings_of(overrides))
         return
     if not isinstance(sweep, list | dict) or not sweep:
         raise _malformed(f"config {path}: '{SWEEP}' is {short_repr(sweep)}")

@@ -140,7 +140,7 @@ def model_of(results: Sequence[SavedResult]) -> tuple[str, str]:
 
 def _made_by(result: SavedResult) -> tuple[str, str]:
     """The name of what made a result, and its revision."""
-    config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST)
+    config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST, given=None)
     revision = config.model.revision if config.model and not config.rerank else None
     return config.made_by or result.record.name, revision or UNKNOWN_REVISION
 

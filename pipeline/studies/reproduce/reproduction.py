@@ -11,7 +11,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from pipeline.config.files import make_config, refuse_unasked, with_overrides
+from pipeline.config.files import make_config, settings_of, with_overrides
 from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
@@ -130,10 +130,10 @@ def reproduce(
             parent /= folder.resolve().name
         configs = []
         for result in originals.values():
-            refuse_unasked(result.manifest.config, overrides, result.folder / MANIFEST)
             raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
             raw |= {"cache": str(place / "indexes"), "output": str(parent)}
-            configs.append(make_config(raw, result.folder / MANIFEST))
+            given = [*settings_of(overrides), "cache", "output"]
+            configs.append(make_config(raw, result.folder / MANIFEST, given=given))
             if result.folder.resolve() == result_folder(configs[-1], None).resolve():
                 raise InputError(
                     f"output {parent}: the result that is run again is there",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.config import Config, of_each_collection
-from pipeline.config.files import load_configs, make_config, refuse_unasked, with_overrides
+from pipeline.config.files import load_configs, make_config, settings_of, with_overrides
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import SUITE_FILE
@@ -186,7 +186,7 @@ def cells_of_results(folder: Path, published: Sequence[Published]) -> list[tuple
     """The verdicts on the scores of a result folder: for each collection its result and cells."""
     found = []
     for name, result in read_suite_result(folder).results.items():
-        config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST)
+        config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST, given=None)
         if name:
             config = config.model_copy(update={"name": name})
         config, others = expected_of(config, published, in_suite=bool(name))
@@ -309,8 +309,8 @@ def verify(
                 config = None
                 if minutes:  # its settings are run
                     settings, manifest = deepcopy(result.manifest.config), result.folder / MANIFEST
-                    refuse_unasked(settings, overrides, manifest)
-                    config = make_config(with_overrides(settings, overrides), manifest)
+                    settings = with_overrides(settings, overrides)
+                    config = make_config(settings, manifest, given=[*settings_of(overrides), "output"])
                 found.append(Measured(cells, config, result.folder))
         else:
             found += run_configs(load_configs(target, overrides), published, progress)

@@ -61,7 +61,7 @@ def test_a_run_ended_by_sigterm_leaves_no_temporary_folder(one: Path, tmp_path: 
 SERVER = {"backend": "http", "name": "m", "url": "http://127.0.0.1:9/v1"}
 RISKY: dict[str, dict[str, Any]] = {
     "run Python files": {"model": {"backend": "flag", "name": "/m", "trust_remote_code": True}},
-    "send texts to http://127.0.0.1:9/v1 (model.url), send the content of the environment variable": {
+    "send the content of the environment variable LOOPBACK_KEY as a key (model.api_key_env), send texts": {
         "model": SERVER | {"api_key_env": "LOOPBACK_KEY"}
     },
     "send texts to http://127.0.0.1:9/v1 (fuse.of.2.rerank.url)": {
@@ -81,7 +81,7 @@ def test_what_a_stranger_s_manifest_would_do_must_be_asked_for(
     refused = benchmarco("reproduce", folder, code=2)
     assert said in refused.output
     for name in ("run", "plan"):
-        assert benchmarco(name, folder / "manifest.json", code=2).output == refused.output
+        assert said in benchmarco(name, folder / "manifest.json", code=2).output
     sets = re.findall(r"--set (\S+[^.\s])", refused.output.partition("add ")[2])
     asked = benchmarco("reproduce", folder, *(part for each in sets for part in ("--set", each)), code=None)
     assert "would" not in asked.output  # it goes on, to what is not there
