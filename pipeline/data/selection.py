@@ -43,8 +43,8 @@ def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
     hashes = []
     origin = ""
     for batch in read():
+        refuse_unfit_ids(batch.ids, what, batch.place)
         ids = batch.ids.to_pylist()
-        refuse_unfit_ids(ids, what, batch.place)
         hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
         origin = batch.origin
         yield batch

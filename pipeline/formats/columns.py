@@ -4,7 +4,8 @@ Lines are parsed by Arrow's CSV reader, a block at a time on each core. It suppo
 comments; so in the few files that need it, white space is first reduced to single spaces, and comments are
 cut out. If Arrow refuses a block, the block is read again line by line, to name the malformed line.
 
-White space is ASCII white space, as in trec_eval: a no-break space is part of an id.
+White space is ASCII white space, as in trec_eval. A line that begins with `#` is a comment, unless it reads
+as a line of data: it is refused then, since it may be of a query whose id begins so.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Array, Int32, Int64
-from pipeline.formats.texts import Block, decoded, read_blocks
+from pipeline.formats.texts import Block, decoded, read_blocks, refuse_unfit_ids, unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,6 +134,7 @@ def _parse(block: Block, form: Form) -> _Part | None:
         if not block.data.isascii():
             block.data.decode()
         text = _tidy(block.data)
+        _refuse_hidden_data(block, form)
         if not text or text.isspace():
             return None
         return _by_arrow(text, block, form)
@@ -160,6 +162,9 @@ def _by_arrow(text: bytes, block: Block, form: Form) -> _Part:
         ),
     )
     queries, documents, values = (column.combine_chunks() for column in table.columns)
+    for ids, is_query in ((queries, True), (documents, False)):
+        if pc.any(unfit_ids(ids, is_query)).as_py():
+            raise ValueError("an id is unfit")
     numbers = _line_numbers(text, block, len(documents))
     return pc.run_end_encode(queries), documents, form.convert(values), numbers, fingerprints(documents)
 
@@ -177,15 +182,45 @@ def _explained(block: Block, form: Form, error: ValueError) -> InputError:
     import pyarrow as pa
 
     for number, fields in data_lines(block):
+        place = f"{block.path}, line {number}"
         if len(fields) != len(form.columns):
             return wrong_width(block, number, len(fields), form)
-        value = fields[form.columns.index(form.value)]
+        query, document, value = (
+            fields[form.columns.index(name)] for name in ("query", "document", form.value)
+        )
         try:
             form.convert(pa.array([value]).cast(form.arrow_type))
+            for name, what in ((query, "query"), (document, "passage")):
+                refuse_unfit_ids([name], what, lambda _, place=place: place)
+        except InputError as unfit:
+            return unfit
         except ValueError:
-            found = f"{block.path}, line {number}: the {form.value} is {short_repr(value)}"
+            found = f"{place}: the {form.value} is {short_repr(value)}"
             return InputError(found, allowed=form.rule, fix="correct that line")
     return InputError(f"{block.path}: cannot be read: {error}")
+
+
+def _refuse_hidden_data(block: Block, form: Form) -> None:
+    """Refuse a line that begins with `#` and reads as a line of data otherwise."""
+    import pyarrow as pa
+
+    if b"#" not in block.data:
+        return
+    for comment in _COMMENT.finditer(block.data):
+        fields = comment[0].decode(errors="replace").split()
+        if len(fields) != len(form.columns):
+            continue
+        try:
+            form.convert(pa.array([fields[form.columns.index(form.value)]]).cast(form.arrow_type))
+        except ValueError:
+            continue
+        number = block.first + block.data.count(b"\n", 0, comment.start())
+        raise InputError(
+            f"{block.path}, line {number}: begins with #, and reads as a line of data: "
+            f"{short_repr(' '.join(fields))}",
+            allowed="comments that begin with # and are no line of data, and queries without # in front",
+            fix="remove that line, or rename the query",
+        )
 
 
 def _tidy(data: bytes) -> bytes:

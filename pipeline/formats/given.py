@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import Int64
+from pipeline.formats.columns import fingerprints, repeated_pairs
 from pipeline.formats.judgments import Judgments, make_judgments, read_qrels
 from pipeline.formats.runs import Run, read_run
+from pipeline.formats.texts import refuse_unfit_ids
 from pipeline.storage.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ QUERY = ("query_id", "qid", "q_id", "query-id")
 DOCUMENT = ("passage_id", "doc_id", "docid", "docno", "pid", "corpus-id")
 GRADE = ("grade", "relevance", "rel", "label", "score")
 SCORE = ("score",)
-TEXT = ("text",)
+TEXT = ("text", "contents", "content")
+TITLE = ("title",)
 
 
 def judgments_of(given: Given) -> Judgments:
@@ -35,7 +37,7 @@ def judgments_of(given: Given) -> Judgments:
     if isinstance(given, str | Path):
         return read_qrels(given)
     queries, documents, grades = _lines(given, "qrels", GRADE)
-    return make_judgments(_ids(queries), _ids(documents), grades, "qrels", "row", np.arange(len(grades)))
+    return make_judgments(queries, documents, grades, "qrels", "row", np.arange(len(grades)))
 
 
 def run_of(given: Given) -> Run:
@@ -43,39 +45,51 @@ def run_of(given: Given) -> Run:
     if isinstance(given, str | Path):
         return read_run(given)
     queries, documents, scores = _lines(given, "run", SCORE)
-    seen: set[tuple[object, object]] = set()
-    for pair in zip(queries, documents, strict=True):
-        if pair in seen:
-            raise InputError(
-                f"run: document {pair[1]!r} twice for query {pair[0]!r}",
-                allowed="each document once for a query",
-                fix="remove one of the two",
-            )
-        seen.add(pair)
     if not len(scores) or np.isnan(scores).any():
         found = "has no line" if not len(scores) else "a score is not a number"
         raise InputError(f"run: {found}", allowed="a number for each document", fix="check what made it")
+    for ids, what in ((queries, "query"), (documents, "passage")):
+        refuse_unfit_ids(ids, what, "run, row {}".format)
     import pyarrow as pa
 
-    ids = _ids(queries).dictionary_encode()
-    rows: Int64 = ids.indices.to_numpy()
-    return Run(ids.dictionary, rows.astype(np.int32), pa.chunked_array([_ids(documents)]), scores)
+    numbered, chunked = queries.dictionary_encode(), pa.chunked_array([documents])
+    rows = numbered.indices.to_numpy().astype(np.int32)
+    _, later = repeated_pairs(rows, chunked, fingerprints(documents))
+    if later.size:
+        query, document = queries[int(later[0])], documents[int(later[0])]
+        raise InputError(
+            f"run: document '{document}' twice for query '{query}'",
+            allowed="each document once for a query; ids are compared as texts, so 1 and '1' are equal",
+            fix="remove one of the two",
+        )
+    return Run(numbered.dictionary, rows, chunked, scores)
 
 
 def columns_of(table: Any, what: str, *wanted: Sequence[str]) -> list[list[Any]]:
-    """The columns of a table, each by the first of its names that the table has."""
-    present = list(map(str, table.columns))
-    found = []
+    """The columns of a table, each by the first of its names that the table has.
+
+    Args:
+        table: A `pyarrow.Table`, or a DataFrame of pandas or of Polars.
+        what: What the table holds, for messages.
+        wanted: For each column the names that it may have.
+    """
+    present = _names(table)
+    columns = []
     for names in wanted:
         name = next((name for name in names if name in present), None)
-        if name is None:
+        if name is None or present.count(name) > 1:
+            found = f"no column {' or '.join(map(repr, names))}" if name is None else f"two columns {name!r}"
             raise InputError(
-                f"{what}: no column {' or '.join(map(repr, names))}; it has {', '.join(present)}",
-                allowed="these names",
-                fix="rename a column",
+                f"{what}: {found}; it has {', '.join(present)}", allowed="these names", fix="rename a column"
             )
-        found.append(list(table[name]))
-    return found
+        column = table[name]
+        columns.append(column.to_pylist() if hasattr(column, "to_pylist") else list(column))
+    return columns
+
+
+def _names(table: Any) -> list[str]:
+    """The names of a table's columns; `columns` of a `pyarrow.Table` are the columns themselves."""
+    return list(map(str, getattr(table, "column_names", None) or table.columns))
 
 
 def is_table(given: object) -> bool:
@@ -83,12 +97,12 @@ def is_table(given: object) -> bool:
     return hasattr(given, "columns") and not isinstance(given, Mapping)
 
 
-def _lines(given: Given, what: str, value: Sequence[str]) -> tuple[list[Any], list[Any], Any]:
-    """Queries, documents and a number for each, float64 [lines]."""
+def _lines(given: Given, what: str, value: Sequence[str]) -> tuple[pa.Array, pa.Array, Any]:
+    """Ids of queries and of documents, Arrow strings [lines], and a number for each, float64 [lines]."""
     if is_table(given):
         queries, documents, numbers = columns_of(given, what, QUERY, DOCUMENT, value)
     elif isinstance(given, Mapping) and all(isinstance(each, Mapping) for each in given.values()):
-        lines = [(query, name, number) for query, own in given.items() for name, number in own.items()]
+        lines = [(query, name, number) for query, values in given.items() for name, number in values.items()]
         queries, documents, numbers = map(list, zip(*lines, strict=True)) if lines else ([], [], [])
     else:
         raise InputError(
@@ -97,16 +111,42 @@ def _lines(given: Given, what: str, value: Sequence[str]) -> tuple[list[Any], li
             f"{QUERY[0]}, {DOCUMENT[0]} and {value[0]}",
         )
     try:
-        return queries, documents, np.array(numbers, np.float64)
-    except (TypeError, ValueError) as error:
+        values = np.array(numbers, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what}: {error}", allowed="a number for each document") from None
+    if values.ndim != 1:
+        raise InputError(f"{what}: a value is {short_repr(numbers[0])}", allowed="a number for each document")
+    return _ids(queries, f"{what}: a query"), _ids(documents, f"{what}: a document"), values
 
 
-def _ids(values: Iterable[object]) -> pa.Array:
-    """Ids as texts; pandas' integers as they are written."""
+def _ids(values: Sequence[object], what: str) -> pa.Array:
+    """Ids as texts, Arrow strings [n]; integers as they are written, anything else is refused."""
     import pyarrow as pa
 
-    return pa.array([str(value) for value in values], pa.string())
+    return pa.array([id_of(value, what) for value in values], pa.string())
+
+
+def id_of(value: object, what: str) -> str:
+    """The text of an id that is a text or an integer.
+
+    Raises:
+        InputError: It is missing (None, NaN, pandas' NA), of another type, or no valid Unicode. A whole
+            float such as 1.0 is refused: pandas turns integers into floats where a column has gaps.
+    """
+    if isinstance(value, str):
+        if value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value):
+            return str(value)
+        problem, fix = f"{value!a}, which holds half a surrogate pair", "correct it"
+    elif isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_):
+        return str(int(value))
+    elif isinstance(value, float | np.floating) and np.isfinite(value) and value == int(value):
+        problem = f"{value!r}, a float: pandas makes floats of integers where a column has gaps"
+        fix = "remove the rows without an id, and convert the column, as by .astype(int)"
+    elif value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
+        problem, fix = f"missing ({value!r})", "remove that row, or name it"
+    else:
+        problem, fix = f"{short_repr(value)}, of type {type(value).__name__}", "convert it to text"
+    raise InputError(f"{what}'s id is {problem}", allowed="texts and integers", fix=fix)
 
 
 def write_collection(
@@ -169,15 +209,17 @@ def _records(given: Any, what: str, ids: tuple[str, ...]) -> str:
     """JSON lines of ids, texts and titles."""
     if is_table(given):
         columns = columns_of(given, what, ids, TEXT)
-        titles = list(given["title"]) if "title" in given.columns else [""] * len(columns[0])
+        titles = (
+            columns_of(given, what, ("title",))[0] if "title" in _names(given) else [""] * len(columns[0])
+        )
         titles = ["" if isinstance(title, float) else title for title in titles]  # NaN: pandas' missing value
         rows = list(zip(*columns, titles, strict=True))
     elif isinstance(given, Mapping):
         rows = [
-            (name, each.get("text", ""), each.get("title", ""))
-            if isinstance(each, Mapping)
-            else (name, each, "")
-            for name, each in given.items()
+            (name, *_text_and_title(value, f"{what}: {name!r}"))
+            if isinstance(value, Mapping)
+            else (name, value, "")
+            for name, value in given.items()
         ]
     else:
         found = f"{what}: {short_repr(given)}"
@@ -187,6 +229,33 @@ def _records(given: Any, what: str, ids: tuple[str, ...]) -> str:
         if not isinstance(text, str) or not isinstance(title, str | None):
             wrong = text if not isinstance(text, str) else title
             raise InputError(f"{what}: the text of {name!r} is {short_repr(wrong)}", allowed="a text")
-        record = {"_id": str(name), **({"title": title} if title else {}), "text": text}
-        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+        record = {
+            "_id": id_of(name, f"{what}: a record"),
+            **({"title": title} if title else {}),
+            "text": text,
+        }
+        line = json.dumps(record, ensure_ascii=False) + "\n"
+        try:
+            line.encode()
+        except UnicodeEncodeError:
+            found = f"{what}: the text of {name!r} holds half a surrogate pair"
+            raise InputError(found, allowed="valid Unicode", fix="correct it") from None
+        lines.append(line)
+    refuse_unfit_ids(
+        [json.loads(line)["_id"] for line in lines],
+        "passage" if what == "passages" else "query",
+        f"{what}, record {{}}".format,
+    )
     return "".join(lines)
+
+
+def _text_and_title(record: Mapping[str, Any], what: str) -> tuple[Any, Any]:
+    """The text and the title of a record; other fields are refused, since a text may be among them."""
+    name = next((name for name in TEXT if name in record), None)
+    others = [field for field in record if field not in (name, "title")]
+    if name is None or others:
+        found = f"has {', '.join(map(repr, record)) or 'no field'}"
+        raise InputError(
+            f"{what} {found}", allowed=f"title, and one of {', '.join(TEXT)}", fix="rename a field"
+        )
+    return record[name], record.get("title", "")

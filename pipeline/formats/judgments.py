@@ -1,6 +1,6 @@
 """Relevance judgments: the rules for them, the same for every source, and their files (qrels).
 
-* A grade is a whole number that fits a C int, as in trec_eval.
+* A grade is a whole number that fits a C int, as in trec_eval; it may be written `1.0`.
 * An id is fit for a TREC file: see `refuse_unfit_ids`.
 * A repeated judgment is merged with the first and counted if its grade is the same, and refused if not.
 
@@ -10,7 +10,8 @@ A file of judgments has TREC's or BEIR's form:
     query-id corpus-id score          BEIR's form, with or without that first line
 
 The number of fields of the first line decides the form; the line is a header if its last field is a word
-such as `score`. Lines that are blank or begin with `#` are skipped. ASCII white space separates the fields.
+such as `score`. Blank lines and comments, which begin with `#`, are skipped. ASCII white space separates the
+fields.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pipeline.formats.columns import (
     repeated_keys,
     wrong_width,
 )
-from pipeline.formats.texts import Located, refuse_unfit_ids
+from pipeline.formats.texts import Block, Located, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +44,7 @@ LOWEST_GRADE = -(2**31)
 HIGHEST_GRADE = 2**31 - 1
 GRADE_RULE = f"a whole number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
 _HEADER_WORDS = {"score", "relevance", "rel", "grade", "label", "judgment", "judgement"}
-_INTEGER = re.compile(r"[+-]?0*[0-9]{1,10}", re.ASCII)
+_INTEGER = re.compile(r"([+-]?0*[0-9]{1,10})(\.0*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,8 @@ def _refuse_unfit(given: Judgments) -> None:
     def place(rows: Int32) -> Callable[[int], str]:
         return lambda number: given.place(int(np.argmax(rows == number)))
 
-    refuse_unfit_ids(given.query_ids.to_pylist(), "query", place(given.queries))
-    refuse_unfit_ids(given.passage_ids.to_pylist(), "passage", place(given.passages))
+    refuse_unfit_ids(given.query_ids, "query", place(given.queries))
+    refuse_unfit_ids(given.passage_ids, "passage", place(given.passages))
     grades = given.grades
     fit = (grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE) & (grades == np.floor(grades))
     if not fit.all():
@@ -138,8 +139,9 @@ def _refuse_contradiction(given: Judgments, earlier: Int64, later: Int64) -> Non
 
 
 def is_grade(text: str) -> bool:
-    """Whether a text is a grade: an integer of C."""
-    return bool(_INTEGER.fullmatch(text)) and LOWEST_GRADE <= int(text) <= HIGHEST_GRADE
+    """Whether a text is a grade: an integer of C, perhaps with `.0` behind."""
+    match = _INTEGER.fullmatch(text)
+    return match is not None and LOWEST_GRADE <= int(match[1]) <= HIGHEST_GRADE
 
 
 def grades_of(column: pa.Array) -> Int64:
@@ -148,7 +150,9 @@ def grades_of(column: pa.Array) -> Int64:
     texts = encoded.dictionary.to_pylist()
     if not all(map(is_grade, texts)):
         raise ValueError(f"a grade is not {GRADE_RULE}")
-    grades: Int64 = np.array([int(text) for text in texts], dtype=np.int64)[encoded.indices.to_numpy()]
+    grades: Int64 = np.array([int(text.partition(".")[0]) for text in texts], dtype=np.int64)[
+        encoded.indices.to_numpy()
+    ]
     return grades
 
 
@@ -169,6 +173,7 @@ def read_qrels(path: Path | str) -> Judgments:
         form = {len(form.columns): form for form in (BEIR, TREC)}.get(len(fields))
         if form is None:
             raise wrong_width(block, number, len(fields), BEIR, TREC)
+        _refuse_space_in_id(block, number, len(fields))
         if fields[-1].lower() in _HEADER_WORDS:
             block = block.after(number)
         columns = read_columns(chain([block], blocks), form)
@@ -179,3 +184,20 @@ def read_qrels(path: Path | str) -> Judgments:
     queries = pa.DictionaryArray.from_arrays(columns.queries, columns.query_ids)
     passages = columns.documents.combine_chunks()
     return make_judgments(queries, passages, columns.values, str(path), "line", columns.numbers)
+
+
+def _refuse_space_in_id(block: Block, number: int, fields: int) -> None:
+    """Refuse a first line whose fields are separated by tabs, one of which holds a space.
+
+    Split at all white space, its parts would have other meanings than its columns.
+    """
+    line = dict(block.lines())[number].decode().strip()
+    columns = line.split("\t")
+    is_table = len(columns) in (len(BEIR.columns), len(TREC.columns)) and is_grade(columns[-1].strip())
+    if is_table and len(columns) != fields:
+        held = next(column for column in columns if len(column.split()) > 1)
+        raise InputError(
+            f"{block.path}, line {number}: {len(columns)} fields separated by tabs, and a space in {held!r}",
+            allowed="no white space inside an id",
+            fix="rename it, in the collection and in the judgments",
+        )

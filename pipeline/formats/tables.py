@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +15,7 @@ import numpy as np
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Array, Int64
 from pipeline.formats.judgments import GRADE_RULE, Judgments, grades_of, is_grade, make_judgments
-from pipeline.formats.texts import BATCH_ROWS, Batch, Block, Located, parse_lines, read_blocks
+from pipeline.formats.texts import BATCH_ROWS, Batch, Block, Located, is_gzip, parse_lines, read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +154,7 @@ def _grades(rows: Rows, column: str | None) -> Array:
     """The grades of judgments; 1 where the column is absent."""
     if column is None or column not in rows.columns:
         return np.ones(len(rows))
-    if form_of(Path(rows.origin)) not in ("csv", "tsv"):  # elsewhere a number is no text
+    if not _is_text(rows.columns[column].type):
         return rows.numeric(column)
     texts = rows.strings(column)
     try:
@@ -196,37 +199,72 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
 def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
     """CSV as RFC 4180 describes it, quoted by `"`; TSV without quotes. Every cell is a text."""
     import pyarrow as pa
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
     is_csv = form_of(path) == "csv"
-    parse = csv.ParseOptions(
+    parse = arrow_csv.ParseOptions(
         delimiter="," if is_csv else "\t", quote_char='"' if is_csv else False, newlines_in_values=is_csv
     )
-    read = csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False)
+    read = arrow_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False)
 
-    def opened(file: pa.NativeFile, convert: csv.ConvertOptions) -> csv.CSVStreamingReader:
-        packed = path.name.lower().endswith(".gz")
-        return csv.open_csv(pa.CompressedInputStream(file, "gzip") if packed else file, read, parse, convert)
+    def opened(file: pa.NativeFile, convert: arrow_csv.ConvertOptions) -> arrow_csv.CSVStreamingReader:
+        return arrow_csv.open_csv(
+            pa.CompressedInputStream(file, "gzip") if packed else file, read, parse, convert
+        )
 
     try:
+        packed = is_gzip(path)
         with pa.OSFile(str(path)) as file:
             # names first: a type that is guessed for a column that is not read could fail in a later block
-            present = opened(file, csv.ConvertOptions()).schema.names
+            present = opened(file, arrow_csv.ConvertOptions()).schema.names
         for name in columns:
             if name not in present:
                 raise _missing(str(path), name, present)
         wanted = [name for name in dict.fromkeys((*columns, *optional)) if name in present]
-        texts = csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string()))
+        texts = arrow_csv.ConvertOptions(
+            include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string())
+        )
         with pa.OSFile(str(path)) as file:
-            start, position = 1, 0
+            start, position, multiline = 1, 0, False
             for batch in opened(file, texts):
                 end, now = start + len(batch), file.tell()
                 arrays = dict(zip(wanted, batch.columns, strict=True))
+                if is_csv and not multiline and any(map(_holds_newline, batch.columns)):
+                    multiline = True
+                    _refuse_open_quote(path)
                 yield Rows(arrays, str(path), "row", range(start, end), now - position)
                 start, position = end, now
     except (pa.ArrowException, OSError) as error:
         form, reason = form_of(path).upper(), str(error).splitlines()[0]
         raise InputError(f"{path}: not readable as {form} ({reason})", fix="correct the file") from None
+
+
+def _holds_newline(column: pa.Array) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.match_substring(column, "\n")).as_py())
+
+
+def _refuse_open_quote(path: Path) -> None:
+    """Refuse a CSV file with a quote that is not closed, which Arrow would take for a cell of many lines."""
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        with (
+            gzip.open(path, "rt", encoding="utf-8", newline="")
+            if is_gzip(path)
+            else open(path, encoding="utf-8", newline="") as file
+        ):
+            reader, line = csv.reader(file, strict=True), 1
+            for _ in reader:
+                line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{path}: the row that begins on line {line} has an open quote, or text behind one ({error})",
+            allowed='cells as they are, or in quotes, with "" for a quote inside',
+            fix="correct that row",
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:

@@ -175,33 +175,55 @@ class Located:
         return f"{self.origin}, {self.unit} {self.numbers[row]}"
 
 
-def refuse_unfit_ids(ids: list[str], what: str, place: Callable[[int], str]) -> None:
-    """Refuse ids that TREC files cannot hold: empty, with white space or NUL, or a query's with `#` in front.
+_UNFIT = r"[\x00-\x20\x{7f}-\x{a0}\p{Z}\x{feff}]|^$|^\p{Cf}|\p{Cf}$"
+"""White space, control characters, a byte order mark, no character, an invisible one at an end (RE2)."""
 
-    A query's id begins a line, where `#` begins a comment. At a NUL programs in C end a text. `what` is
-    "passage" or "query"; `place` gives the place of the id at a row, for the message.
+
+def unfit_ids(ids: pa.Array | pa.ChunkedArray, query: bool) -> pa.Array | pa.ChunkedArray:
+    """Arrow booleans [n]: which ids TREC files cannot hold (`refuse_unfit_ids`)."""
+    import pyarrow.compute as pc
+
+    return pc.match_substring_regex(ids, f"^#|{_UNFIT}" if query else _UNFIT)
+
+
+def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int], str]) -> None:
+    """Refuse ids that TREC files cannot hold, or that look like others.
+
+    Those are ids that are empty, that hold white space, a control character or a byte order mark, that
+    begin or end with another invisible character such as U+200B, and a query's with `#` in front: there a
+    comment begins. The rule is the same for files of all formats and for values of Python.
+
+    Args:
+        ids: Arrow strings [n].
+        what: "passage" or "query".
+        place: Gives the place of the id at a row, for the message.
     """
-    lines = "\n".join(["", *ids])
-    if lines.split() == ids and "\0" not in lines and not (what == "query" and "\n#" in lines):
-        return  # one test of all ids is fast
-    for row, name in enumerate(ids):
-        if name.split() != [name]:
-            problem = "holds white space"
-        elif "\0" in name:
-            problem = "holds a NUL"
-        elif what == "query" and name.startswith("#"):
-            problem = "begins with #"
-        else:
-            continue
-        problem = f"{problem}: {short_repr(name)}" if name else "is empty"
-        fit = "at least one character, no white space, no NUL" + (
-            " and no # in front" if what == "query" else ""
-        )
-        raise InputError(
-            f"{place(row)}: the {what}'s id {problem}",
-            allowed=f"{fit}, as TREC files need",
-            fix="rename it, in the collection and in the judgments",
-        )
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unfit = unfit_ids(pa.array(ids, pa.string()) if isinstance(ids, list) else ids, what == "query")
+    row = pc.index(unfit, True).as_py()
+    if row < 0:
+        return
+    name = str(ids[row])
+    if not name:
+        problem = "is empty"
+    elif name.split() != [name]:
+        problem = f"holds white space: {short_repr(name)}"
+    elif "\0" in name:
+        problem = f"holds a NUL: {short_repr(name)}"
+    elif name.startswith("#"):
+        problem = f"begins with #: {short_repr(name)}"
+    else:
+        problem = f"holds an invisible character: {ascii(name) if len(name) < 80 else ascii(name[:80])}"
+    fit = "at least one character, no white space, nothing invisible" + (
+        ", no # in front" if what == "query" else ""
+    )
+    raise InputError(
+        f"{place(row)}: the {what}'s id {problem}",
+        allowed=f"{fit}, as TREC files need",
+        fix="rename it, in the collection and in the judgments",
+    )
 
 
 @dataclass(frozen=True)
@@ -294,14 +316,17 @@ class Block:
 def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """Read a file, which may be a pipe, in blocks of `block_bytes` and the rest of the last line.
 
-    It is gzip data if its name ends in `.gz` or its first bytes say so. A byte order mark is skipped.
+    It is gzip data if its name ends in `.gz` or its first bytes say so. A byte order mark at the beginning
+    of a line is skipped: files that were joined have several.
     """
     path, number, position = Path(path), 1, 0
     try:
         with open(path, "rb") as raw, _unpacked(raw, path) as stream:
             while data := stream.read(block_bytes):
                 data += stream.readline()
-                data = data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data
+                if number == 1:
+                    _refuse_foreign(data, path)
+                data = _without_marks(data)
                 end = raw.tell() if raw.seekable() else position
                 block = Block(path, number, data, end - position)
                 yield block
@@ -319,6 +344,44 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
 def _unpacked(raw: io.BufferedReader, path: Path) -> io.BufferedReader:
     zipped = path.suffix == ".gz" or raw.peek(2)[:2] == _GZIP_MAGIC
     return io.BufferedReader(gzip.GzipFile(fileobj=raw)) if zipped else raw
+
+
+def is_gzip(path: Path) -> bool:
+    """Whether a file of text is gzip data, whatever its name is; one of another form is refused."""
+    with open(path, "rb") as file:
+        start = file.read(_START)
+    _refuse_foreign(start, path)
+    return start.startswith(_GZIP_MAGIC)
+
+
+def _without_marks(data: bytes) -> bytes:
+    """Lines without the byte order marks in front of them."""
+    data = data.removeprefix(_BYTE_ORDER_MARK)
+    return data.replace(b"\n" + _BYTE_ORDER_MARK, b"\n") if _BYTE_ORDER_MARK in data else data
+
+
+_START = 64  # bytes that tell a file's form
+_FOREIGN = {
+    b"\xff\xfe": ("UTF-16 text", "convert it to UTF-8, for example with iconv"),
+    b"\xfe\xff": ("UTF-16 text", "convert it to UTF-8, for example with iconv"),
+    b"BZh": ("bzip2 data", "unpack it"),
+    b"\xfd7zXZ": ("xz data", "unpack it"),
+    b"PK\x03\x04": ("a zip archive", "unpack it"),
+    b"\x28\xb5\x2f\xfd": ("zstd data", "unpack it"),
+    b"PAR1": ("Parquet", "give its name the ending .parquet"),
+}
+"""What files begin with that are no UTF-8 text: what they are, and what to do."""
+
+
+def _refuse_foreign(data: bytes, path: Path | str) -> None:
+    """Refuse a file whose first bytes tell that it is no UTF-8 text."""
+    for magic, (form, fix) in _FOREIGN.items():
+        if data.startswith(magic):
+            raise InputError(f"{path}: is {form}", allowed="UTF-8 text, plain or packed by gzip", fix=fix)
+    start = data[:_START]
+    if len(start) > 1 and 0 in (start[0], start[1]) and start.count(0) * 3 > len(start):
+        found, fix = "UTF-16 text, or no text", "convert it to UTF-8, for example with iconv"
+        raise InputError(f"{path}: is {found}", allowed="UTF-8 text, plain or packed by gzip", fix=fix)
 
 
 def decoded(line: bytes, place: str) -> str:

@@ -94,13 +94,13 @@ def test_arrow_and_json_read_the_same(tmp_path, records, ascii_only):
 
 
 @settings(max_examples=60)
-@given(st.binary(min_size=1, max_size=200).filter(lambda data: data[:2] != b"\x1f\x8b"), st.integers(1, 50))
+@given(st.binary(min_size=1, max_size=200).map(lambda data: b"a" + data), st.integers(1, 50))
 def test_blocks_are_the_file(tmp_path, content, size):
     for name, written in (("f", content), ("packed", gzip.compress(content))):  # known by its first bytes
         (tmp_path / name).write_bytes(written)
         whole = list(read_blocks(tmp_path / name, size))
         joined = b"".join(block.data for block in whole)
-        assert joined == content.removeprefix(b"\xef\xbb\xbf")
+        assert joined == content.replace(b"\n\xef\xbb\xbf", b"\n")
         numbers = [number for block in whole for number, _ in block.lines()]
         assert numbers == list(range(1, 1 + len(content.removesuffix(b"\n").split(b"\n"))))
         assert sum(block.advance for block in whole) == len(written)

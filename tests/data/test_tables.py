@@ -1,9 +1,13 @@
 """Tables with any column names: what CSV and TSV hold, which columns are read, and what is refused."""
 
+import bz2
+import gzip
 import shutil
 
+import pyarrow as pa
 import pytest
 from layouts import tables_csv, tables_other
+from pyarrow import parquet
 
 from pipeline import InputError, run_benchmark
 from pipeline.data import identify
@@ -23,6 +27,45 @@ def test_quoted_cells_of_csv_hold_anything_and_tsv_has_no_quotes(tmp_path, writt
     made = loaded(written.model_copy(update=found))
     assert made.passages == {"p1": 'a "b",\nnext', "7": "NA", "p0": "null"}
     assert made.queries == {"q0": '"is" it "'}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip under another name"])
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ('p1,"plum cake\np0,fig\np2,grape\n', 2),
+        ('p1,"a\nb"\np0,"plum\np2,"fig"\n', 4),
+        ('p1,"a\nb" c\np0,fig\n', 2),
+    ],
+)
+def test_an_open_quote_of_csv_swallows_no_rows(tmp_path, written, loaded, rows, line, packed):
+    docs = tmp_path / "docs.csv"
+    data = f"doc,body\n{rows}".encode()
+    docs.write_bytes(gzip.compress(data) if packed else data)
+    changed = written.model_copy(update={"corpus_file": str(docs), "corpus_title": None})
+    with pytest.raises(InputError, match=rf"docs\.csv: the row that begins on line {line} has an open quote"):
+        loaded(changed)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        ("doc,body\np1,a\n".encode("utf-16"), "is UTF-16 text"),
+        (bz2.compress(b"doc,body\np1,a\n"), "is bzip2 data"),
+    ],
+)
+def test_tables_of_other_forms_are_named(tmp_path, written, loaded, data, found):
+    (tmp_path / "docs.csv").write_bytes(data)
+    changed = written.model_copy(update={"corpus_file": str(tmp_path / "docs.csv"), "corpus_title": None})
+    with pytest.raises(InputError, match=rf"docs\.csv: {found}"):
+        loaded(changed)
+
+
+def test_a_grade_of_a_parquet_file_may_be_a_text(tmp_path, written, loaded):
+    table = pa.table({"q": ["q0", "q0"], "doc": ["p1", "p0"], "rel": ["1.0", "2"]})
+    parquet.write_table(table, tmp_path / "found.parquet")
+    made = loaded(written.model_copy(update={"judgments_file": str(tmp_path / "found.parquet")}))
+    assert {grade for _, _, grade in made.qrels} == {1, 2}
 
 
 def test_without_a_column_of_grades_every_row_is_relevant(written, loaded):

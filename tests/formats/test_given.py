@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import pytrec_eval
 
@@ -56,7 +57,46 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "nothing": (QRELS, {}, "run: has no line"),
     "other queries": (QRELS, {"z": {"a": 1.0}}, "no query of the run is judged in the judgments"),
     "twice": (QRELS, pd.concat([frame(RUN, "qid", "docno", "score")] * 2), "document 'b' twice for query"),
+    "equal as texts": (QRELS, {"q1": {1: 0.9, "1": 0.8}}, "document '1' twice for query 'q1'.*as texts"),
+    "None": ({"q1": {None: 1}}, {"q1": {None: 1.0}}, r"qrels: a document's id is missing \(None\)"),
+    "NaN": (QRELS, {"q1": {NONE: 1.0}}, r"run: a document's id is missing \(nan\)"),
+    "NaN twice": (
+        QRELS,
+        pd.DataFrame({"qid": ["q", "q"], "docno": [NONE, NONE], "score": [1, 0.5]}),
+        "run: a document's id is missing",
+    ),
+    "NA": (QRELS, {"q1": {pd.NA: 1.0}}, "run: a document's id is missing"),
+    "a missing query": (QRELS, {None: {"a": 1.0}}, "run: a query's id is missing"),
+    "floats of integers": (
+        QRELS,
+        pd.DataFrame({"qid": ["q"], "docno": [7.0], "score": [1]}),
+        r"run: a document's id is 7\.0, a float: pandas makes floats",
+    ),
+    "bytes": (QRELS, {"q1": {b"d": 1.0}}, "run: a document's id is b'd', of type bytes"),
+    "a truth value": (QRELS, {"q1": {True: 1.0}}, "run: a document's id is True, of type bool"),
+    "half a surrogate pair": (QRELS, {"q1": {"\ud800": 1.0}}, "run: a document's id is .*surrogate pair"),
+    "an invisible end": (QRELS, {"q1": {"a\u200b": 1.0}}, "run, row 0: the passage's id holds an invisible"),
+    "a space": (QRELS, {"q 1": {"a": 1.0}}, "run, row 0: the query's id holds white space"),
+    "too large a score": (QRELS, {"q1": {"a": 10**400}}, "run: int too large to convert to float"),
+    "a list as score": (QRELS, {"q1": {"a": [1]}}, r"run: a value is \[1\]"),
+    "two columns of one name": (
+        QRELS,
+        pd.DataFrame([["q1", "a", 1, 2]], columns=["qid", "docno", "score", "score"]),
+        "run: two columns 'score'",
+    ),
 }  # fmt: skip
+"""The rules for ids are those of files (haystack#11951, classifai#21)."""
+
+
+def test_a_pyarrow_table_is_read() -> None:
+    table = pa.table({"query_id": ["q1", "q1"], "doc_id": [1, 2], "score": [0.5, 0.7]})
+    judged = pa.table({"qid": ["q1"], "docno": ["2"], "label": [1]})
+    assert evaluate(judged, table, ["mrr"]).values.tolist() == [[1.0]]
+
+
+def test_integers_and_texts_are_the_same_ids() -> None:
+    run = pd.DataFrame({"qid": [7], "docno": np.array([3], np.int32), "score": [1.0]})
+    assert evaluate({"7": {"3": 1}}, run, ["mrr"]).values.tolist() == [[1.0]]
 
 
 @pytest.mark.parametrize(("qrels", "run", "message"), WRONG.values(), ids=list(WRONG))
@@ -102,9 +142,24 @@ def test_a_collection_of_values_is_run_and_reused(tmp_path: Path, ran: Callable[
     assert compared["value"].tolist()[2] == 0.0
 
 
+def test_a_text_may_be_called_contents_or_content(tmp_path: Path, ran: Callable[..., Any]) -> None:
+    passages = {name: {"contents": text} for name, text in {"a": "apple pie", "b": "rain"}.items()}
+    assert write_collection(tmp_path / "mine", passages, {"q1": "apple"}, {"q1": {"a": 1}})
+    assert '"text": "apple pie"' in (tmp_path / "mine" / "corpus.jsonl").read_text(encoding="utf-8")
+
+
 def test_a_collection_without_judgments_is_searched(tmp_path: Path, ran: Callable[..., Any]) -> None:
     assert ran(write_collection(tmp_path / "mine", PASSAGES, {"q1": "cat"})).metrics["metrics"] == {}
-    for passages in ({"a": 5}, ["a"], {"a": {"title": 1}}):
-        with pytest.raises(InputError, match="passages: "):
+    unfit: list[Any] = [
+        {"a": 5},
+        ["a"],
+        {"a": {"title": 1}},
+        {None: "text"},
+        {"a": {"body": "text"}},
+        {"": "text"},
+    ]
+    unfit += [{"a": {"text": "cat", "contents": "cat"}}, {"a": "half \udc00"}, {"a\ufeff": "cat"}]
+    for passages in unfit:
+        with pytest.raises(InputError, match=r"^passages[:,] "):
             write_collection(tmp_path / "other", passages, {"q1": "cat"})
     assert not (tmp_path / "other").exists()

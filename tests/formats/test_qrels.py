@@ -1,6 +1,9 @@
 """Judgment files: one set of rules and messages, for `benchmarco run` and for `evaluate`."""
 
+import bz2
 import gzip
+import lzma
+import unicodedata
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,9 +31,14 @@ ACCEPTED = {
     "header with underscores": b"query_id corpus_id score\n" + BEIR,
     "other names in the header": b"QID\tpid\trelevance\n" + BEIR,
     "TREC's form with a header": b"query iteration document grade\n" + TREC,
-    "comments": b"# judged by us\n" + TREC.replace(b"\n", b"\n#q9 0 d9 9\n  # indented\n"),
+    "comments": b"# judged by us\n" + TREC.replace(b"\n", b"\n#q9 0 d9\n  # indented\n"),
     "comments around a header": b"# first\n\n" + HEADER + b"# second\n" + BEIR,
     "blank lines": b"\n \n\t\n" + TREC.replace(b"\n", b"\n\n  \n"),
+    "grades with a decimal point": TREC.replace(b" 1\n", b" 1.0\n").replace(b"-2\n", b"-2.\n"),
+    "byte order marks of joined files": b"".join(b"\xef\xbb\xbf" + line for line in TREC.splitlines(True)),
+    "joined gzip members with marks": b"".join(
+        gzip.compress(b"\xef\xbb\xbf" + line) for line in TREC.splitlines(True)
+    ),
     "byte order mark": b"\xef\xbb\xbf" + TREC.rstrip(b"\n"),
     "byte order mark, header": b"\xef\xbb\xbf" + HEADER + BEIR,
     "CRLF": (HEADER + BEIR).replace(b"\n", b"\r\n"),
@@ -47,7 +55,29 @@ REFUSED = {
     "a field too many": (HEADER + BEIR + b"q3 0 d1 1\n", ", line 5: expected 3 fields (query document"),
     "a word on the first line": (b"q3 0 d1 x\n" + TREC, ", line 1: the grade is 'x'"),
     "two headers": (HEADER + HEADER + BEIR, ", line 2: the grade is 'score'"),
-    "float": (BEIR + b"q3 d1 1.0\n", ", line 4: the grade is '1.0'"),
+    "float": (BEIR + b"q3 d1 1.5\n", ", line 4: the grade is '1.5'"),
+    "data behind #": (
+        TREC + b"#1 0 d1 1\n",
+        ", line 4: begins with #, and reads as a line of data",
+    ),
+    "invisible end of an id": (
+        TREC + "q3 0 d1\u200b 1\n".encode(),
+        ", line 4: the passage's id holds an invisible character: 'd1\\u200b'",
+    ),
+    "byte order mark in an id": (
+        TREC + "q3 0 d\ufeff1 1\n".encode(),
+        ", line 4: the passage's id holds an invisible character: 'd\\ufeff1'",
+    ),
+    "query ids that hold a space": (
+        b"q 1\td1\t1\nq 2\td1\t1\n",
+        ", line 1: 3 fields separated by tabs, and a",
+    ),
+    "passage ids that hold a space": (b"q1\t0\td 1\t1\n", ", line 1: expected 3 or 4 fields"),
+    "UTF-16": (TREC.decode().encode("utf-16"), ": is UTF-16 text"),
+    "UTF-16 without its mark": (TREC.decode().encode("utf-16-le"), ": is UTF-16 text, or no text"),
+    "bzip2": (bz2.compress(TREC), ": is bzip2 data"),
+    "xz": (lzma.compress(TREC), ": is xz data"),
+    "zip": (b"PK\x03\x04" + TREC, ": is a zip archive"),
     "underscore": (BEIR + b"q3 d1 1_0\n", ", line 4: the grade is '1_0'"),
     "other digits": (BEIR + "q3 d1 \u0663\n".encode(), ", line 4: the grade is '\u0663'"),
     "too large": (BEIR + b"q3 d1 2147483648\n", ", line 4: the grade is '2147483648'"),
@@ -159,12 +189,18 @@ def test_the_extreme_grades_are_read() -> None:
     ]
 
 
-def test_white_space_of_ids_is_that_of_str_split() -> None:
+def test_ids_hold_no_white_space_and_nothing_invisible_at_an_end() -> None:
     characters = [chr(code) for code in range(0x11000) if not 0xD800 <= code <= 0xDFFF]
-    fit = [character for character in characters if character.split() and character != "\0"]
+    invisible = {one for one in characters if unicodedata.category(one) in ("Cc", "Cf") and one.split()}
+    fit = [character for character in characters if character.split() and character not in invisible]
     formats.refuse_unfit_ids(fit, "passage", str)
+    formats.refuse_unfit_ids(["\U0001f469\u200d\U0001f52c"], "passage", str)  # joined emoji
     with pytest.raises(InputError, match="1: the passage's id holds a NUL"):
         formats.refuse_unfit_ids(["a", "b\0"], "passage", str)
-    for character in set(characters) - {*fit, "\0"}:
+    for character in set(characters) - {*fit, *invisible}:
         with pytest.raises(InputError, match="1: the passage's id holds white space"):
             formats.refuse_unfit_ids(["a", "b" + character, ""], "passage", str)
+    for character in invisible - {"\0"}:
+        for name in (character + "b", "b" + character):
+            with pytest.raises(InputError, match="1: the passage's id holds an invisible character"):
+                formats.refuse_unfit_ids(["a", name, ""], "passage", str)

@@ -42,7 +42,7 @@ def write(folder: Path, data: bytes, name: str = "file.trec") -> Path:
         RUN.replace(b" ", b"  \t "),
         RUN.replace(b" Q0 ", b"\vQ0\f"),
         b"\n\n  \n" + RUN.replace(b"\n", b" \n\n \t\n"),
-        b"# a comment\n" + RUN.replace(b"\n", b'\n#q1 Q0 d9 1 2 tag\n  # indented, it\'s "quoted"\n'),
+        b"# a comment\n" + RUN.replace(b"\n", b'\n#q1 Q0 d9 1 tag\n  # indented, it\'s "quoted"\n'),
         b"\xef\xbb\xbf# a comment\n" + RUN,
         gzip.compress(RUN[:40]) + gzip.compress(RUN[40:]),
     ],
@@ -102,7 +102,10 @@ GOOD = b"q1 Q0 d1 1 2.5 tag\n"
         (GOOD + b"q1 Q0 d2 2 nan tag\n", "line 2: the score is 'nan'.*a number"),
         (GOOD + b"q1 Q0 d2 2 0x10 tag\n", "line 2: the score is '0x10'"),
         (GOOD + b"q1 Q0 d\xff 2 1 tag\n", "line 2: not UTF-8"),
-        ("q1 Q0 d1 1 2 tag\n".encode("utf-16"), "line 1: not UTF-8"),
+        ("q1 Q0 d1 1 2 tag\n".encode("utf-16"), "is UTF-16 text"),
+        (GOOD + b"#1 Q0 d1 1 2 tag\n", "line 2: begins with #, and reads as a line of data"),  # trec_eval#46
+        ("q1 Q0 d\u00a01 1 2 tag\n".encode(), "line 1: the passage's id holds white space"),
+        (GOOD + "\u200bq1 Q0 d1 1 2 tag\n".encode(), "line 2: the query's id holds an invisible character"),
         (
             GOOD + b"\nq2 Q0 d1 1 2 t\nq1 Q0 d1 3 1 t\n",
             "line 4: duplicate document 'd1' for query 'q1', first on line 1",
