@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
@@ -34,9 +35,9 @@ NORMALIZATIONS: tuple[str, ...] = get_args(NormalizationName)
 
 
 def check_fusion(
-    method: MethodName, normalize: str | None, rankings: int, weights: int | None, tuned: bool
+    method: MethodName, normalize: str | None, rankings: int, weights: Sequence[float] | None, tuned: bool
 ) -> None:
-    """Raise ValueError for what a method cannot do with so many rankings and weights (None: not given)."""
+    """Raise ValueError for what a method cannot do with so many rankings and these weights."""
     if rankings < 2:
         raise ValueError("one ranking: name two or more")
     if method == "rrf" and normalize is not None:
@@ -46,8 +47,13 @@ def check_fusion(
     if tuned and weights is not None:
         raise ValueError("weights are either given or tuned: leave out one of the two")
     expected = 1 if method == "interpolation" else rankings
-    if weights not in (None, expected):
-        raise ValueError(f"{method} of {rankings} rankings takes {expected} weights, and {weights} are given")
+    if weights is not None and len(weights) != expected:
+        found = f"{len(weights)} are given"
+        raise ValueError(f"{method} of {rankings} rankings takes {expected} weights, and {found}")
+    if weights is not None and not all(map(math.isfinite, weights)):
+        raise ValueError(f"the weights are {', '.join(map(str, weights))}: give finite numbers")
+    if weights is not None and not any(weights) and method != "interpolation":
+        raise ValueError("all weights are 0, so that all passages would score 0: give one that is not 0")
     if method in ("weighted", "interpolation") and weights is None and not tuned:
         raise ValueError(f"{method} needs weights: give {expected}, or a measure to tune them for")
 
@@ -84,8 +90,7 @@ class FuseConfig(Section):
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:
-        given = None if self.weights is None else len(self.weights)
-        check_fusion(self.method, self.normalize, len(self.of), given, self.tune is not None)
+        check_fusion(self.method, self.normalize, len(self.of), self.weights, self.tune is not None)
         return self
 
 

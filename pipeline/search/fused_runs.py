@@ -67,9 +67,8 @@ def fuse_files(
     _check_choice("method", method, METHODS)
     _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
     fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k)
-    given = None if weights is None else len(weights)
     try:
-        check_fusion(fusion.method, normalize, len(paths), given, tune is not None)
+        check_fusion(fusion.method, normalize, len(paths), weights, tune is not None)
     except ValueError as error:
         raise InputError(str(error)) from None
     if (tune is None) != (qrels is None):

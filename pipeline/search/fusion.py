@@ -132,6 +132,12 @@ class Fusion:
         scores = np.where(found, ranking.scores, 0).astype(np.float64)
         if not np.isfinite(scores).all():
             raise InputError("a score is infinite", allowed="finite scores", fix="fuse by ranks, with rrf")
+        if self.normalization == "max" and scores.min(initial=0) < 0:
+            raise InputError(
+                f"normalize: max, and a score is {scores.min():.6g}",
+                allowed="scores of 0 or more: a passage that a ranking lacks has 0, and would win",
+                fix="choose min_max or rank",
+            )
         normalize = NORMALIZATIONS[self.normalization or "none"]
         return np.where(found, normalize(scores, found), 0)
 

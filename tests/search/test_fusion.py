@@ -4,6 +4,7 @@
 """
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given, strategies as st
 from inside import resize
 from workplaces import BAR
 
+import pipeline
 from pipeline import InputError
 from pipeline.core import Qrels, Ranking, descending_id_rank
 from pipeline.metrics import compute_measures, parse_measure
@@ -77,6 +79,31 @@ def test_an_infinite_score_is_refused_by_all_but_ranks() -> None:
     assert list(fused(endless, SECOND, method="rrf")[0]) == [C, A, D, B]
     with pytest.raises(InputError, match="infinite"):
         fused(endless, SECOND, method="combsum")
+
+
+def test_the_highest_score_scales_no_negative_ones() -> None:
+    """A passage that a ranking lacks has 0, and would win."""
+    with pytest.raises(InputError, match=r"normalize: max, and a score is -3.*scores of 0 or more"):
+        fused(ranking({A: -1, B: -3}), SECOND, method="combsum", normalize="max")
+    assert fused(FIRST, SECOND, method="combsum", normalize="max")[0][A] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "weights", "message"),
+    [
+        ("weighted", (0, 0), "all weights are 0"),
+        ("weighted", (math.nan, 1), "the weights are nan, 1: give finite numbers"),
+        ("interpolation", (math.inf,), "the weights are inf: give finite numbers"),
+    ],
+)
+def test_weights_that_say_nothing_are_refused(
+    tmp_path: Path, method: str, weights: tuple[float, ...], message: str
+) -> None:
+    runs = [tmp_path / "a.trec", tmp_path / "b.trec"]
+    for run in runs:
+        run.write_text("q1 Q0 d1 1 1 t\n", encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        pipeline.fuse(runs, tmp_path / "fused.trec", method=method, weights=weights)
 
 
 ROWS = st.lists(
