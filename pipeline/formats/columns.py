@@ -193,7 +193,7 @@ def _explained(block: Block, form: Form, error: ValueError) -> InputError:
         try:
             form.convert(pa.array([value]).cast(form.arrow_type))
             for name, what in ((query, "query"), (document, "passage")):
-                refuse_unfit_ids([name], what, lambda _, place=place: place)
+                refuse_unfit_ids([name], what, [place].__getitem__)
         except InputError as unfit:
             return unfit
         except ValueError:
