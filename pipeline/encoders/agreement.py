@@ -18,9 +18,8 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Float32, Int32, Int64, Ragged
 from pipeline.data.sources.folders import SAMPLE
-from pipeline.encoders.batching import Rows, padded, tokenize
+from pipeline.encoders.batching import Rows, padded, refuse_unknown_tokens, tokenize
 from pipeline.models.card import max_positions
-from pipeline.models.files import damaged
 from pipeline.storage.vector_forms import cosines
 
 if TYPE_CHECKING:
@@ -81,9 +80,8 @@ def torch_vectors(network: PooledNetwork, name: str, tokenizer: Tokenizer, pad_i
     import torch
 
     tokens = sample_tokens(tokenizer, min(LONGEST, max_positions(network.body.config.to_dict())))
-    highest, known = max(int(ids.max()) for ids in tokens), network.body.get_input_embeddings().num_embeddings
-    if highest >= known:
-        raise damaged(f"the tokenizer of model '{name}' gives token {highest}, and its weights hold {known}")
+    embedded = network.body.get_input_embeddings().num_embeddings
+    refuse_unknown_tokens(name, max(int(ids.max()) for ids in tokens), embedded)
     rows, mask = padded(tokens, len(tokens[0]), pad_id)
     with torch.inference_mode():
         alone = [torch.from_numpy(ids.astype(np.int64))[None] for ids in tokens]

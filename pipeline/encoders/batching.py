@@ -223,6 +223,17 @@ def padded(tokens: Sequence[Int32], width: int, pad_id: int) -> tuple[Int64, Int
     return ids, mask
 
 
+def refuse_unknown_tokens(name: str, highest: int, embedded: int) -> None:
+    """Raise an `InputError` if the tokenizer of the model `name` gives a token that has no embedding.
+
+    `highest` is the largest of some token ids, and `embedded` the number of tokens that the network knows.
+    """
+    if highest >= embedded:
+        raise damaged(
+            f"the tokenizer of model '{name}' gives token {highest}, and its weights hold {embedded}"
+        )
+
+
 @dataclass
 class ServerUse:
     """What asking a server took: requests, of which `retries` were sent again.

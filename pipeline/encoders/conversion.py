@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.core.errors import MEMORY_FULL, InputError
-from pipeline.encoders.torch.loading import describe_missing, explain_loading_errors
-from pipeline.models.files import damaged
+from pipeline.encoders.torch.loading import loading
 from pipeline.models.model import Model, Settled, untrusted_code
 from pipeline.storage.artifacts import Draft, Recipe
 
@@ -169,13 +168,8 @@ def pooled_network(folder: Path, settings: Settings) -> PooledNetwork:
     class Network(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            with explain_loading_errors(settings):
-                body, report = AutoModel.from_pretrained(
-                    folder, dtype=torch.float32, trust_remote_code=trust, output_loading_info=True
-                )
-            missing = describe_missing(report["missing_keys"])
-            if missing:
-                raise damaged(f"model '{name}': {missing}")
+            with loading(name):
+                body = AutoModel.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trust)
             self.body = body.eval()
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:

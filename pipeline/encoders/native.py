@@ -23,7 +23,7 @@ from pipeline.core.records import Float32, Int64, Ragged
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import Reference, TorchVectors, disagreement
 from pipeline.encoders.base import Opener
-from pipeline.encoders.batching import Backend, TokenBatch
+from pipeline.encoders.batching import Backend, TokenBatch, refuse_unknown_tokens
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
 from pipeline.models.model import Model
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
@@ -188,12 +188,7 @@ class NativeRunner:
 
     def _check(self, batch: TokenBatch) -> None:
         """Refuse tokens and positions that the weights have no embedding of: the kernels check no bounds."""
-        if batch.ids.max() >= self.network.vocabulary:
-            raise InputError(
-                f"the tokenizer of model '{self.name}' gives token {batch.ids.max()}, "
-                f"and its weights hold {self.network.vocabulary}",
-                fix="restore the model's files",
-            )
+        refuse_unknown_tokens(self.name, int(batch.ids.max()), self.network.vocabulary)
         if batch.ids.shape[1] > self.network.longest:  # config.json may not declare it
             raise InputError(
                 f"a text has {batch.ids.shape[1]} tokens, and model '{self.name}' has positions for "

@@ -18,12 +18,10 @@ from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import Settings, pooled_network
 from pipeline.encoders.torch.loading import (
     WORD_HEAD,
-    describe_missing,
-    explain_loading_errors,
+    loading,
     read_head,
     unused_tokens,
 )
-from pipeline.models.files import damaged
 from pipeline.models.tokenizer import write_tokenizer
 from pipeline.native import vectors
 
@@ -115,16 +113,10 @@ def splade_network(folder: Path, settings: Settings) -> Any:
     from transformers import AutoModelForMaskedLM
 
     subfolder, logarithms = _chain(folder)
-    with explain_loading_errors(settings):
-        masked, report = AutoModelForMaskedLM.from_pretrained(
-            folder / subfolder,
-            dtype=torch.float32,
-            trust_remote_code=settings.trust_remote_code,
-            output_loading_info=True,
+    with loading(settings.name):
+        masked = AutoModelForMaskedLM.from_pretrained(
+            folder / subfolder, dtype=torch.float32, trust_remote_code=settings.trust_remote_code
         )
-    missing = describe_missing(report["missing_keys"])
-    if missing:
-        raise damaged(f"model '{settings.name}': {missing}")
 
     class Network(torch.nn.Module):
         def __init__(self) -> None:

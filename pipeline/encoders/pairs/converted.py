@@ -143,7 +143,7 @@ def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> N
 
     fast = write_tokenizer(folder, target.with_name(TOKENIZER), name, trust_remote_code)
     known = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code).model_input_names
-    network = load_classifier(folder, trust_remote_code)
+    network = load_classifier(folder, name, trust_remote_code)
     template = template_of(fast)
     typed = template.typed and TYPES in known
     names = ["input_ids", "attention_mask", *([TYPES] if typed else [])]

@@ -22,10 +22,8 @@ from pipeline.encoders.pairs.scorer import (
 )
 from pipeline.encoders.torch.backend import TorchRunner
 from pipeline.encoders.torch.loading import (
-    describe_missing,
-    explain_loading_errors,
     limit_last_layer_to_first_token,
-    refuse_missing_weights,
+    loading,
 )
 from pipeline.models.tokenizer import fast_tokenizer
 
@@ -64,7 +62,7 @@ class Classifier(TorchPairs):
 
     def use(self, network: PreTrainedModel) -> None:
         """Take a loaded network; where its head reads the first token, the last layer computes no other."""
-        self.network = network.to(device=self.device, dtype=self.dtype).eval()
+        self.network = self.place(network)
         limit_last_layer_to_first_token(self.network.base_model)
 
     @override
@@ -76,17 +74,15 @@ class Classifier(TorchPairs):
             return logits.reshape(len(batch.rows))
 
 
-def load_classifier(folder: Path, trust_remote_code: bool) -> PreTrainedModel:
-    """The network in fp32 as transformers loads it, for a process that converts it."""
+def load_classifier(folder: Path, name: str, trust_remote_code: bool) -> PreTrainedModel:
+    """The network of the model `name` in fp32 as transformers loads it, for a process that converts it."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    network, report = AutoModelForSequenceClassification.from_pretrained(
-        folder, dtype=torch.float32, trust_remote_code=trust_remote_code, output_loading_info=True
-    )
-    missing = describe_missing(report["missing_keys"])
-    if missing:
-        raise ValueError(missing)
+    with loading(name):
+        network: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype=torch.float32, trust_remote_code=trust_remote_code
+        )
     if network.config.num_labels != 1:
         raise ValueError(f"it gives {network.config.num_labels} values for a pair")
     return network.eval()
@@ -108,10 +104,9 @@ class _Backend(Classifier):
     def __init__(self, model: Reranker) -> None:
         super().__init__(model)
         folder = model.files.folder()
-        with explain_loading_errors(model, "sentence_transformers"):
+        with loading(model.name, "sentence_transformers"):
             encoder = _load(model, folder, self.dtype)
         check_labels(model.name, encoder.num_labels)
-        refuse_missing_weights(model, folder, encoder.model)
         self.activation = encoder.activation_fn
         fast = fast_tokenizer(model.name, encoder.tokenizer)
         template = template_of(fast)
@@ -122,7 +117,11 @@ class _Backend(Classifier):
 
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        scores: torch.Tensor = self.activation(super().compute(batch))
+        import torch
+
+        logits = super().compute(batch)
+        # an activation may make a plausible score of an infinite logit: a NaN stays one, and is refused later
+        scores: torch.Tensor = self.activation(torch.where(logits.isfinite(), logits, torch.nan))
         return scores
 
 

@@ -27,7 +27,7 @@ from pipeline.encoders.pairs.scorer import (
     encoder_tokenizer,
     only_second,
 )
-from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
+from pipeline.encoders.torch.loading import loading
 from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
@@ -95,20 +95,17 @@ def flag_class(model: Reranker) -> str:
 
 def _load(model: Reranker, kind: str) -> AbsReranker:
     """The model in a class of FlagEmbedding."""
-    folder = model.files.folder()
-    with explain_loading_errors(model, "FlagEmbedding.inference.auto_reranker"):
+    with loading(model.name, "FlagEmbedding.inference.auto_reranker"):
         from FlagEmbedding import FlagAutoReranker
 
-        flag = FlagAutoReranker.from_finetuned(
-            str(folder),
+        return FlagAutoReranker.from_finetuned(
+            str(model.files.folder()),
             model_class=kind,
             use_fp16=model.precision == "fp16",
             devices=[model.device],
             trust_remote_code=model.trust_remote_code,
             **({"use_bf16": model.precision == "bf16"} if kind != ENCODER else {}),
         )
-    refuse_missing_weights(model, folder, flag.model)
-    return flag
 
 
 class _Decoder(TorchPairs):
@@ -116,7 +113,7 @@ class _Decoder(TorchPairs):
 
     def __init__(self, settings: FlagAutoRerankSettings, model: Reranker, flag: AbsReranker) -> None:
         super().__init__(model)
-        self.network = flag.model.to(device=self.device, dtype=self.dtype).eval()
+        self.network = self.place(flag.model)
         self.network.config.use_cache = False  # it would keep keys and values for text generation
         self.yes = flag.yes_loc
         template = _template(flag.tokenizer, settings.prompt or QUESTION)

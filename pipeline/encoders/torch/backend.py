@@ -12,14 +12,14 @@ import collections
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, Ragged
-from pipeline.encoders.batching import Rows, TokenBatch
+from pipeline.encoders.batching import Rows, TokenBatch, refuse_unknown_tokens
 from pipeline.models.model import Model, Settled
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ LAG = 2  # batches sent to the device before the first one's vectors are fetched
 
 
 Computed = TypeVar("Computed", bound=Rows)
+Network = TypeVar("Network", bound="torch.nn.Module")
 
 
 class TorchRunner(ABC, Generic[Computed]):
@@ -55,10 +56,16 @@ class TorchRunner(ABC, Generic[Computed]):
                 fix=f"set {self.section}.device to cpu",
             )
         self.dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[model.precision]
-        self.pad_id = model.pad_id
+        self.name, self.pad_id = model.name, model.pad_id
+        self.embedded: int | None = None  # tokens that the network has embeddings of
         self.token_budget = GPU_TOKENS if on_gpu else CPU_TOKENS
         self.width_multiple = GPU_WIDTHS if on_gpu else 1
         self.computes_padding = True
+
+    def place(self, network: Network) -> Network:
+        """A loaded network, on the device and in the precision."""
+        self.embedded = tokens_embedded(network)
+        return network.to(device=self.device, dtype=self.dtype).eval()
 
     @abstractmethod
     def compute(self, batch: TokenBatch) -> torch.Tensor:
@@ -72,6 +79,10 @@ class TorchRunner(ABC, Generic[Computed]):
         """For each batch its `rows` and what is made of them, in their order."""
         under_way = collections.deque[_Sent]()
         for batch in batches:
+            if (
+                self.embedded is not None
+            ):  # a GPU would not say which token it is, and stop for all that follows
+                refuse_unknown_tokens(self.name, int(batch.ids.max()), self.embedded)
             under_way.extend(self._send(batch))
             while len(under_way) > LAG:
                 yield self._fetch(under_way.popleft())
@@ -141,6 +152,12 @@ class TorchBackend(TorchRunner[Rows]):
     @override
     def finish(self, count: int, computed: Float32) -> Rows:
         return computed
+
+
+def tokens_embedded(network: torch.nn.Module) -> int | None:
+    """The number of tokens that a network has embeddings of; None if it does not say."""
+    bodies: list[Any] = [module for module in network.modules() if hasattr(module, "get_input_embeddings")]
+    return getattr(bodies[0].get_input_embeddings(), "num_embeddings", None) if bodies else None
 
 
 def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:

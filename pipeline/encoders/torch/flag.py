@@ -15,12 +15,11 @@ from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import (
-    explain_loading_errors,
     largest_weights,
     limit_last_layer_to_first_token,
+    loading,
     read_head,
     refuse_missing_heads,
-    refuse_missing_weights,
     unused_tokens,
 )
 from pipeline.models.model import Model
@@ -57,8 +56,7 @@ class FlagBackend(TorchBackend):
         # bge-m3's dense vectors are an encoder's CLS, bge-en-icl's without examples a decoder's last token
         of_decoder = model.pooling == "last_token"
         self.flag = _load(model, "decoder-only-base" if of_decoder else "encoder-only-base")
-        refuse_missing_weights(model, model.files.folder(), self.flag.model)
-        self.network = self.flag.model.to(device=self.device, dtype=self.dtype).eval()
+        self.network = self.place(self.flag.model)
         self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
         if model.pooling == "cls":
             limit_last_layer_to_first_token(self.network)
@@ -84,10 +82,8 @@ class _M3(TorchBackend):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         refuse_missing_heads(model)
-        folder = model.files.folder()
         flag = _load(model, M3)
-        refuse_missing_weights(model, folder, flag.model.model)
-        module = flag.model.to(device=self.device, dtype=self.dtype).eval()
+        module = self.place(flag.model)
         self.network = module.model
         self.tokenizer = fast_tokenizer(model.name, flag.tokenizer)
         self.unused = unused_tokens(flag.tokenizer)
@@ -136,7 +132,7 @@ class M3TokenVectors(_M3):
 def _load(model: Model, model_class: str) -> AbsEmbedder:
     """The model in one of FlagEmbedding's classes, in its precision on its device."""
     folder = model.files.folder()
-    with explain_loading_errors(model, "FlagEmbedding.inference.auto_embedder", "FlagEmbedding"):
+    with loading(model.name, "FlagEmbedding.inference.auto_embedder", "FlagEmbedding"):
         from FlagEmbedding import FlagAutoModel
 
         return FlagAutoModel.from_finetuned(

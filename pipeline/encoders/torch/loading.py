@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, Ragged
 from pipeline.models.files import damaged
-from pipeline.models.model import Model, Settled, untrusted_code
+from pipeline.models.model import Model, untrusted_code
 
 if TYPE_CHECKING:
     import torch
@@ -28,24 +28,31 @@ if TYPE_CHECKING:
     from transformers.models.bert.modeling_bert import BertLayer
 
 
-class Named(Protocol):
-    """A model, of any kind."""
+@contextlib.contextmanager
+def loading(name: str, *quiet: str) -> Iterator[None]:
+    """A context to load the model `name` in, through whichever library.
 
-    @property
-    def name(self) -> str:
-        """Its name in the config."""
-        ...
+    Errors are explained, libraries and the loggers named in `quiet` log errors only, and a model whose files
+    lack weights is refused: transformers would draw them at random without an error.
+
+    Raises:
+        InputError: The model's files are damaged or incomplete.
+    """
+    reports: list[Report] = []
+    with _explained(name, *quiet), _reported(reports):
+        yield
+    for report in reports:
+        _refuse_missing_weights(name, report)
 
 
 @contextlib.contextmanager
-def explain_loading_errors(model: Named, *quiet: str) -> Iterator[None]:
-    """A context to load a model in; libraries and the loggers named in `quiet` log errors only."""
+def _explained(name: str, *quiet: str) -> Iterator[None]:
     from safetensors import SafetensorError
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    levels = [(logging.getLogger(name), logging.getLogger(name).level) for name in quiet]
+    levels = [(logging.getLogger(logger), logging.getLogger(logger).level) for logger in quiet]
     for logger, _ in levels:
         logger.setLevel(logging.ERROR)
     try:
@@ -53,57 +60,74 @@ def explain_loading_errors(model: Named, *quiet: str) -> Iterator[None]:
             warnings.simplefilter("ignore", UserWarning)
             yield
     except UnpicklingError:
-        found = f"the weights of model '{model.name}' are pickled with more than weights, or are no weights"
+        found = f"the weights of model '{name}' are pickled with more than weights, or are no weights"
         raise damaged(
             f"{found}; nothing in them was run", "model.safetensors, or .bin files that hold tensors alone"
         ) from None
     except (ArithmeticError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
         if "trust_remote_code" in str(error):
-            raise untrusted_code(model.name) from None
+            raise untrusted_code(name) from None
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise damaged(f"the files of model '{model.name}' cannot be loaded: {reason}") from error
+        raise damaged(f"the files of model '{name}' cannot be loaded: {reason}") from error
     except RuntimeError as error:
         if "ignore_mismatched_sizes" not in str(error):
             raise
         shapes = "have other shapes than its config.json declares"
-        raise damaged(f"the weights of model '{model.name}' {shapes}") from None
+        raise damaged(f"the weights of model '{name}' {shapes}") from None
     except SafetensorError as error:
-        raise damaged(f"the weights of model '{model.name}' cannot be read: {error}") from None
+        raise damaged(f"the weights of model '{name}' cannot be read: {error}") from None
     finally:
         for logger, level in levels:
             logger.setLevel(level)
 
 
-def refuse_missing_weights(model: Settled, folder: Path, network: PreTrainedModel) -> None:
-    """Refuse a model whose files lack weights: transformers would use random ones without an error.
+Report = Mapping[str, Iterable[str]]
+"""Names of weights, by what transformers says of them: `missing_keys`, `unexpected_keys`."""
 
-    The names in the files are compared with those of the network. A checkpoint may put a prefix before each
-    name, such as `bert.`, and an old one has `gamma` and `beta` where the network has `weight` and `bias`.
-    Transformers knows more such renamings. So if weights still seem to be missing, it loads the model again
-    and reports which ones are. `network` is the loaded module, of one of transformers' classes.
+
+@contextlib.contextmanager
+def _reported(reports: list[Report]) -> Iterator[None]:
+    """A context in which transformers' report of every network that is loaded is added to `reports`.
+
+    FlagEmbedding and sentence-transformers load networks without `output_loading_info`, and drop the report.
     """
-    from safetensors import safe_open
+    from transformers import PreTrainedModel
 
-    stored: set[str] = set()
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118 (it is not a mapping)
-                parts = name.replace(".gamma", ".weight").replace(".beta", ".bias").split(".")
-                stored.update(".".join(parts[start:]) for start in range(len(parts)))
-    if not describe_missing(name for name, _ in network.named_parameters() if name not in stored):
+    original = PreTrainedModel.__dict__["from_pretrained"]
+
+    def from_pretrained(cls: Any, *arguments: Any, **settings: Any) -> Any:
+        asked = settings.pop("output_loading_info", False)
+        network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
+        reports.append(report)
+        return (network, report) if asked else network
+
+    PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+    try:
+        yield
+    finally:
+        PreTrainedModel.from_pretrained = original
+
+
+def _refuse_missing_weights(name: str, report: Report) -> None:
+    """Raise an `InputError` if weights are missing, other than the pooler's, which are never used."""
+    missing = sorted(weight for weight in report["missing_keys"] if not weight.startswith("pooler."))
+    if not missing:
         return
-    _, report = type(network).from_pretrained(
-        folder, dtype=network.dtype, trust_remote_code=model.trust_remote_code, output_loading_info=True
+    lacking = f"model '{name}': its files lack {counted(len(missing), 'weight')}, such as {missing[0]}"
+    wrapped = (
+        stored.removesuffix(weight)
+        for weight in missing
+        for stored in sorted(report["unexpected_keys"])
+        if stored.endswith(f".{weight}")
     )
-    missing = describe_missing(report["missing_keys"])
-    if missing:
-        raise damaged(f"model '{model.name}': {missing}")
-
-
-def describe_missing(names: Iterable[str]) -> str:
-    """A clause that says which weights are missing; empty if none but the pooler's, which are never used."""
-    missing = sorted(name for name in names if not name.startswith("pooler."))
-    return f"its files lack {counted(len(missing), 'weight')}, such as {missing[0]}" if missing else ""
+    prefix = next(wrapped, "")
+    if not prefix:
+        raise damaged(lacking)
+    raise InputError(
+        f"{lacking}, and hold {prefix}{missing[0]}",
+        allowed="the names that transformers gives to weights",
+        fix=f"save the network without what wraps it, or remove '{prefix}' from the names of its tensors",
+    )
 
 
 ARCHITECTURES = (

@@ -14,8 +14,8 @@ from pipeline.config.model import SentenceTransformersSettings
 from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
-from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, unpacked_tokens
-from pipeline.encoders.torch.loading import explain_loading_errors, refuse_missing_weights
+from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, tokens_embedded, unpacked_tokens
+from pipeline.encoders.torch.loading import loading
 from pipeline.models.card import read_late_interaction
 from pipeline.models.files import damaged
 from pipeline.models.model import Model, Role
@@ -51,7 +51,7 @@ class SentenceTransformersBackend(TorchBackend):
         from sentence_transformers import SentenceTransformer
 
         super().__init__(model)
-        self.network = _load(SentenceTransformer, model, self.dtype)
+        self.network = self.place(_load(SentenceTransformer, model, self.dtype))
         _prepare_for_vectors(self.network, model.pooling)
         first = self.network[0]
         self.is_static = not hasattr(first, "auto_model")
@@ -59,7 +59,6 @@ class SentenceTransformersBackend(TorchBackend):
             self.tokenizer = checked(first.tokenizer, model.name)
             self.tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
         else:
-            refuse_missing_weights(model, model.files.folder(), first.auto_model)
             self.tokenizer = fast_tokenizer(model.name, first.tokenizer)
         self.dimension = int(self.network.get_embedding_dimension())
 
@@ -76,15 +75,14 @@ class SentenceTransformersBackend(TorchBackend):
 
 def _load(encoder: type[Encoder], model: Model, dtype: torch.dtype) -> Encoder:
     """A model in a class of sentence-transformers."""
-    with explain_loading_errors(model, "sentence_transformers"):
-        network = encoder(
+    with loading(model.name, "sentence_transformers"):
+        return encoder(
             str(model.files.folder()),
             device=model.device,
             local_files_only=True,
             trust_remote_code=model.trust_remote_code,
             model_kwargs={"dtype": dtype},
         )
-    return network.to(dtype).eval()
 
 
 def _prepare_for_vectors(network: SentenceTransformer, pooling: str) -> None:
@@ -147,16 +145,13 @@ class SparseEncoderBackend(TorchBackend):
         from sentence_transformers import SparseEncoder
 
         super().__init__(model)
-        folder = model.files.folder()
-        self.encoder = _load(SparseEncoder, model, self.dtype)
+        self.encoder = self.place(_load(SparseEncoder, model, self.dtype))
         self.chains = {role: _chain(self.encoder, role) for role in TASKS}
         self.heads: dict[int, SpladeHead] = {}
-        for role, chain in self.chains.items():
+        for chain in self.chains.values():
             network = getattr(chain[0], "auto_model", None)
-            if network is not None and id(network) not in self.heads:
-                refuse_missing_weights(model, folder / model.files.network_folder(TASKS[role]), network)
-                if _is_splade(chain):
-                    self.heads[id(network)] = SpladeHead(network)
+            if network is not None and id(network) not in self.heads and _is_splade(chain):
+                self.heads[id(network)] = SpladeHead(network)
         self._use("passages")
 
     def for_role(self, role: Role) -> SparseEncoderBackend:
@@ -168,6 +163,7 @@ class SparseEncoderBackend(TorchBackend):
     def _use(self, role: Role) -> None:
         """Compute texts by the chain of a role."""
         self.chain = self.chains[role]
+        self.embedded = tokens_embedded(self.chain[0])
         self.tokenizer = fast_tokenizer(self.model.name, self.chain[0].tokenizer)
         if not hasattr(self.chain[0], "auto_model"):
             self.tokenizer = copy.deepcopy(self.tokenizer)
@@ -241,8 +237,7 @@ class MultiVectorEncoderBackend(TorchBackend):
         from sentence_transformers import MultiVectorEncoder
 
         super().__init__(model)
-        self.network = _load(MultiVectorEncoder, model, self.dtype)
-        refuse_missing_weights(model, model.files.folder(), self.network[0].auto_model)
+        self.network = self.place(_load(MultiVectorEncoder, model, self.dtype))
         self.tokenizer = fast_tokenizer(model.name, self.network[0].tokenizer)
         self.expansion = self.network[0].query_expansion
         self._check_markers()
