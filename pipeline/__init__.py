@@ -3,7 +3,7 @@
 from pipeline import load_config, run_benchmark, evaluate
 
 result = run_benchmark(load_config("mine.yaml"))
-result.metrics["metrics"]["ndcg@10"]
+result.metrics["ndcg@10"]
 
 docs/api.md has the rest.
 """

@@ -14,7 +14,7 @@ from pipeline.config.files import as_config
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.results.folder import Result
+from pipeline.results.result import Result
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import Outcome, Run, finish, prepare, run_each
 
@@ -43,9 +43,8 @@ def run_benchmark(
         progress: Opens progress bars; none by default.
 
     Returns:
-        The result folder and what is in its `metrics.json`; of a suite a
-        `pipeline.results.suite_folder.SuiteResult`, with what is in its `suite.json`, the result of each
-        collection, and what stopped those that failed.
+        The result, with what is in its folder; of a suite with the result of each collection, and with what
+        stopped those that failed.
 
     Raises:
         InputError: The config, the data or the model does not allow it.
@@ -86,7 +85,7 @@ def evaluate_model(
         progress: Opens progress bars; none by default.
 
     Returns:
-        The result folder and what is in its `metrics.json`.
+        The result, with what is in its folder.
 
     Raises:
         InputError: The config, the data or the object does not allow it.

@@ -24,7 +24,7 @@ from pipeline.api import evaluate_model, run_benchmark
 from pipeline.config import BACKENDS, Config, IndexConfig
 from pipeline.config.files import as_config
 from pipeline.core.errors import InputError
-from pipeline.results.folder import Result
+from pipeline.results.result import Result
 from pipeline.studies.gate.gate import ALPHA, gate_result
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class RetrievalCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
             name = f"{self._config.name}-{BM25}"
             settings = {"name": name, "model": BACKENDS.make(backend=BM25), "fuse": None, "rerank": None}
             lexical = self._config.model_copy(update={**settings, "index": IndexConfig()})
-            found = logged(run_benchmark(lexical).metrics["metrics"], f"{BM25}_")
+            found = logged(run_benchmark(lexical).metrics, f"{BM25}_")
         self.best_step = state.global_step
         self._evaluate(state, found)
 
@@ -121,7 +121,7 @@ class RetrievalCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         model = self._trainer.model if self._model is None else self._model
         result = evaluate_model(self._config, model, name=f"{self._config.name}-step-{step}")
         self.results[step] = result
-        values = {**found, **logged(result.metrics["metrics"])}
+        values = {**found, **logged(result.metrics)}
         is_better = False
         if step != self.best_step:
             # "fail": the best so far is shown to be worse than this one

@@ -77,9 +77,9 @@ def main() -> None:
                 "output": str(work / folder),
             }
             result = run_benchmark(make_config(raw, work / "config"))
-            scores[name] = result.metrics["metrics"]
+            scores[name] = result.metrics
             if folder != "whole":
-                sizes.add(result.metrics["slice"]["passages"])
+                sizes.add(result.document["slice"]["passages"])
         return scores
 
     sizes: set[int] = set()

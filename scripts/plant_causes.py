@@ -143,7 +143,7 @@ def plant(one: Plant, model: Mapping[str, object], data: Path, work: Path, minut
         mine["data.path"] = str(repeated(data, work / "repeated"))
     theirs = config_of(model, data, work / "theirs", one.theirs)
     theirs["evaluate"]["measures"] = [one.measures.get(name, name) for name in MEASURES]
-    found = run_benchmark(theirs).metrics["metrics"]
+    found = run_benchmark(theirs).metrics
     published = {name: round(found[one.measures.get(name, name)], DIGITS) for name in MEASURES}
 
     base, own = config_of(model, data, work / "base", mine), work / "own"

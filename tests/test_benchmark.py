@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 
 def run(folder: Path, *settings: str, fresh: bool = False) -> dict[str, Any]:
-    return workplaces.run(folder, *settings, fresh=fresh).metrics
+    return workplaces.run(folder, *settings, fresh=fresh).document
 
 
 def remade(metrics: dict[str, Any]) -> list[str]:
@@ -159,7 +159,7 @@ def test_what_a_model_uses_is_logged_written_and_shown(
     assert f"model {folder}: {said}" in caplog.text
     assert "(family), tokens of a query 512 (default)" in caplog.text
     assert "guessed" not in caplog.text
-    (model,) = read_result(result).manifest.models
+    (model,) = read_result(result).only_collection().manifest.models
     assert model.settings["pooling"] == Used(value="cls", source="model")
     page = render_page(compare([result]))
     assert "<dt>pooling</dt><dd>cls (model)</dd>" in page

@@ -158,10 +158,10 @@ def test_a_collection_without_judgments_is_searched_and_not_scored(
         return api.run_benchmark({"name": name, **shared, **sections})
 
     approximate = run_of("ivf", model=vectors, index={"factory": "IVF2,Flat"})
-    assert approximate.metrics["against_exact"]["change"] == {}
-    assert approximate.metrics["against_exact"]["overlap"]
+    assert approximate.document["against_exact"]["change"] == {}
+    assert approximate.document["against_exact"]["overlap"]
     fused = {"method": "weighted", "of": [{"model": {"backend": "bm25"}}, {"model": vectors}]}
-    parts = run_of("f", fuse=fused | {"weights": [1, 1]}).metrics["of"]
+    parts = run_of("f", fuse=fused | {"weights": [1, 1]}).document["of"]
     assert [each["metrics"] for each in parts] == [{}, {}]
     collections = {"x": shared["data"], "judged": {"source": "sample", "queries": 3}}
     result = run_of("s", model={"backend": "bm25"}, data={"collections": collections})

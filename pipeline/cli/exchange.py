@@ -37,9 +37,9 @@ def export(
             allowed="--mteb FOLDER, or --model-index",
             fix="name one of them",
         )
-    from pipeline.results.suite_folder import read_suite_result
+    from pipeline.results.result import read_result
 
-    read = [each for folder in results for each in read_suite_result(folder).results.values()]
+    read = [each for folder in results for each in read_result(folder).collections]
     if mteb:
         from pipeline.results.exchange import write_mteb
 
@@ -255,14 +255,14 @@ def reproduce(
             allowed="--against alone, which runs nothing",
             fix="leave the others out",
         )
-    from pipeline.core.json_record import SUITE_FILE
+    from pipeline.core.result_files import SUITE
     from pipeline.studies.reproduce.reproduction import reproduce as run_again
 
     found = run_again(folder, against=against, overrides=settings or (), output=output, progress=progress)
     name, unchanged = folder.resolve().name, all(each.unchanged for each in found)
     if not as_json:
         show(*chain.from_iterable(each.tables() for each in found))
-    elif (folder / SUITE_FILE).is_file():
+    elif (folder / SUITE).is_file():
         print_json({"name": name, "unchanged": unchanged, "collections": {e.name: e.json() for e in found}})
     else:
         print_json(found[0].json())

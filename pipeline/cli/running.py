@@ -30,13 +30,13 @@ from pipeline.cli.terminal import (
 )
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
+from pipeline.core.result_files import MANIFEST
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
-from pipeline.storage.whole_files import MANIFEST
 
 if TYPE_CHECKING:
     from pipeline.config import Config
-    from pipeline.results.folder import Result
+    from pipeline.results.result import Result
     from pipeline.studies.judge.judged import Asked
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,6 @@ def run(
 ) -> None:
     """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
     from pipeline.api import run_benchmark
-    from pipeline.results.suite_folder import SuiteResult
 
     loaded, text = line.load_line(configs, model, data, settings)
     if save:
@@ -80,11 +79,11 @@ def run(
         done = [run_benchmark(loaded[0], output=output, fresh=fresh, progress=bars)]
         codes, comparable = _report_failures(done[0]), False
         if as_json:
-            print_json(done[0].metrics)
+            print_json(done[0].document)
         else:
             if said := done[0].verdict:
                 show_verdict(said)
-            if isinstance(done[0], SuiteResult):
+            if done[0].suite:
                 show(*done[0].tables())
             else:
                 _show_result(done[0], verbose)
@@ -151,7 +150,7 @@ def _run_all(
         elif outcome.error:
             codes.append(report_failure(outcome.config.name, outcome.error))
     if as_json:
-        print_json([result.metrics for result in done])
+        print_json([result.document for result in done])
     else:
         comparable = _show_summary(done, len(configs), verbose)
     return done, codes, comparable
@@ -199,10 +198,6 @@ def _over_prompts(done: list[Result]) -> list[Table]:
 
 def _report_failures(result: Result) -> list[int]:
     """Print what stopped the collections of a suite that failed, and return the exit codes for that."""
-    from pipeline.results.suite_folder import SuiteResult
-
-    if not isinstance(result, SuiteResult):
-        return []
     return [report_failure(f"{result.folder.name}, {name}", error) for name, error in result.errors.items()]
 
 
@@ -316,7 +311,7 @@ def _program() -> str:
 def next_step(results: Sequence[Result], comparable: bool) -> str:
     """A line with the command that suits what was run: a comparison if they compare, a report, or a pool."""
     folders = [result.folder for result in results]
-    if not (results[0].of_suite or results[0].record.metrics):  # the collection has no judgments
+    if not (results[0].suite or results[0].metrics):  # the collection has no judgments
         others = [] if len(folders) > 1 else ["OTHER"]
         draw = command_line("pool", *folders, *others, "--decide", "precision@10", "--output", "pool.tsv")
         return f"to decide between results, let people judge some queries: {draw}"

@@ -22,7 +22,7 @@ from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.metrics.measures import gains
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.results.cached import find_collection, scored_ranking
-from pipeline.results.folder import SavedResult
+from pipeline.results.folder import CollectionResult
 
 DEPTH, PERSISTENCE = 10, 0.9
 ALWAYS = (
@@ -105,8 +105,8 @@ class Churn:
 
 
 def compare_rankings(
-    before: SavedResult,
-    after: SavedResult,
+    before: CollectionResult,
+    after: CollectionResult,
     names: tuple[str, str],
     measure: str,
     speed: float | None,

@@ -38,7 +38,7 @@ from pipeline.core.records import BoolArray, Collection, Float64, Int64, Qrels, 
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures
 from pipeline.results.cached import scored_ranking
-from pipeline.results.folder import SavedResult
+from pipeline.results.folder import CollectionResult
 
 QUERIES, SEED = 40, 1
 SUMS = ("precision", "cg", "dcg", "rbp")
@@ -52,7 +52,7 @@ _DRAW = re.compile(
 class Opened(NamedTuple):
     """Results of one collection by name, the collection, and the ranking of each as it was scored."""
 
-    results: dict[str, SavedResult]
+    results: dict[str, CollectionResult]
     collection: Collection
     rankings: list[Ranking]
 

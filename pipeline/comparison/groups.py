@@ -35,7 +35,7 @@ from pipeline.metrics.paired import (
 )
 from pipeline.metrics.statistics import estimate
 from pipeline.results.cached import find_collection, find_query_vectors
-from pipeline.results.folder import SavedResult
+from pipeline.results.folder import CollectionResult
 
 SEED = 0
 MOST_CLUSTERS = 8
@@ -193,7 +193,7 @@ class GroupComparison:
 
 
 def compare_groups(
-    sources: Sequence[SavedResult],
+    sources: Sequence[CollectionResult],
     names: Sequence[str],
     pairs: Places,
     measure: str,
@@ -244,7 +244,7 @@ def compare_groups(
     return GroupComparison(measure, groups, [each.note for each in groupings if each.note], smallest)
 
 
-def _group(sources: Sequence[SavedResult], query_ids: Sequence[str], rel: int) -> list[Grouping]:
+def _group(sources: Sequence[CollectionResult], query_ids: Sequence[str], rel: int) -> list[Grouping]:
     """Groupings with more than one group, by the first collection and query vectors in the caches."""
     opened = [(source, find_collection(source)) for source in sources]
     collection = next((each for _, each in opened if each is not None), None)

@@ -15,20 +15,21 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, JsonObject
+from pipeline.core.result_files import RANKING
 from pipeline.metrics.names import parse_measures
-from pipeline.results.folder import RUN, SavedResult
+from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Manifest, Metrics, Unjudged
-from pipeline.results.suite_folder import (
+from pipeline.results.result import (
     MAIN,
-    SavedSuite,
+    Result,
     canonical_measure,
     main_measures_note,
-    read_suite_result,
+    read_result,
 )
 
 Places = Sequence[tuple[int, int]]
 """The positions of the two results of each pair."""
-Given = PathLike[str] | str | SavedSuite
+Given = PathLike[str] | str | Result
 """A result folder or a run file, or a result that was read."""
 
 
@@ -37,7 +38,7 @@ def read_all(
     baseline: PathLike[str] | str | None = None,
     qrels: PathLike[str] | str | None = None,
     measure: str | None = None,
-) -> tuple[list[SavedSuite], int | None]:
+) -> tuple[list[Result], int | None]:
     """Read what is to be compared, each under a name of its own, and find the position of the baseline.
 
     Results of one name get the ends of their paths by which they differ; one that is given twice, a number.
@@ -53,15 +54,21 @@ def read_all(
     """
     if not given:
         raise InputError("no result to compare", allowed="result folders", fix="name at least one")
-    are_runs = [not isinstance(each, SavedSuite) and Path(each).is_file() for each in given]
-    of_kind = [
-        [each for each, run in zip(given, are_runs, strict=True) if run == kind] for kind in (False, True)
-    ]
-    folders = [copy(each) if isinstance(each, SavedSuite) else read_suite_result(each) for each in of_kind[0]]
-    runs = [Path(each) for each in of_kind[1] if not isinstance(each, SavedSuite)]
-    scored = _score_runs(runs, folders, Path(qrels) if qrels else None, measure) if runs or qrels else []
-    read = iter(folders), iter(scored)
-    suites = [next(read[run]) for run in are_runs]
+    run_files = {
+        number: Path(each)
+        for number, each in enumerate(given)
+        if not isinstance(each, Result) and Path(each).is_file()
+    }
+    read = {
+        number: copy(each) if isinstance(each, Result) else read_result(each)
+        for number, each in enumerate(given)
+        if number not in run_files
+    }
+    if run_files or qrels:
+        runs, folders = list(run_files.values()), list(read.values())
+        scored = _score_runs(runs, folders, Path(qrels) if qrels else None, measure)
+        read |= zip(run_files, scored, strict=True)
+    suites = [read[number] for number in range(len(given))]
     place = None
     if baseline is not None:
         folder = Path(baseline).resolve()
@@ -89,8 +96,8 @@ def read_all(
 
 
 def _score_runs(
-    runs: Sequence[Path], folders: Sequence[SavedSuite], qrels: Path | None, measure: str | None
-) -> list[SavedSuite]:
+    runs: Sequence[Path], folders: Sequence[Result], qrels: Path | None, measure: str | None
+) -> list[Result]:
     """Score run files, as results that have measures and no stages.
 
     Raises:
@@ -107,14 +114,14 @@ def _score_runs(
             allowed="run files with the judgments that score them, or result folders",
             fix="name a result folder, or give compare --qrels FILE",
         )
-    if not runs or any(suite.record for suite in folders):
-        what = "with suites" if any(suite.record for suite in folders) else "without a run file"
+    if not runs or any(suite.suite for suite in folders):
+        what = "with suites" if any(suite.suite for suite in folders) else "without a run file"
         raise InputError(
             f"--qrels {qrels} {what}",
             allowed="run files with --qrels; a result folder has its scores already",
             fix="leave it out",
         )
-    beside = next((suite.results[""] for suite in folders), None)
+    beside = next((suite.only_collection() for suite in folders), None)
     measures = [*(beside.measures if beside else MEASURES), *([measure] if measure else [])]
     judged: JsonObject = {"qrels": {"sha256": [hash_user_file(qrels)]}, "missing_passages": "count"}
     if beside:  # whose manifest names the judgments in more words
@@ -131,9 +138,9 @@ def _score_runs(
     suites = []
     for path in runs:
         scored = evaluate_files(qrels, path, parse_measures(measures))
-        in_result = path.name == RUN and path.parent.name  # a name that every result folder has
+        in_result = path.name == RANKING and path.parent.name  # a name that every result folder has
         record = Metrics(
-            name=f"{path.parent.name}/{RUN}" if in_result else path.name,
+            name=f"{path.parent.name}/{RANKING}" if in_result else path.name,
             queries=len(scored.query_ids),
             passages=beside.record.passages if beside else 1,  # not known, and the same for all runs
             metrics=scored.mean_by_measure,
@@ -141,12 +148,12 @@ def _score_runs(
             stages=(),
         )
         columns = list(scored.mean_by_measure)
-        result = SavedResult(path, record, manifest, scored.query_ids, columns, scored.values)
-        suites.append(SavedSuite.of_one(result))
+        result = CollectionResult(path, record, manifest, scored.query_ids, columns, scored.values)
+        suites.append(Result(path, [result]))
     return suites
 
 
-def check(suites: Sequence[SavedSuite]) -> None:
+def check(suites: Sequence[Result]) -> None:
     """Refuse results whose values per query cannot be paired.
 
     Raises:
@@ -155,30 +162,31 @@ def check(suites: Sequence[SavedSuite]) -> None:
     """
     first = suites[0]
     for suite in suites:
-        if (suite.record is None) != (first.record is None):
-            of_suite, of_one = (suite, first) if suite.record else (first, suite)
+        if (suite.suite is None) != (first.suite is None):
+            of_suite, of_one = (suite, first) if suite.suite else (first, suite)
             raise InputError(
                 f"{of_suite.name} is of a suite, and {of_one.name} is not",
                 allowed="results of one suite, or results of one collection",
                 fix="name the folder of a collection inside the suite",
             )
-        if suite.record and suite.record.failed:
+        if suite.suite and suite.suite.failed:
             raise InputError(
-                f"{suite.name} has no macro mean: {', '.join(suite.record.failed)} failed",
+                f"{suite.name} has no macro mean: {', '.join(suite.suite.failed)} failed",
                 allowed="suites of which every collection is finished",
                 fix="run its config again, which does only what is missing; or compare single collections",
             )
-        apart = sorted(set(first.collections) ^ set(suite.collections))
-        if apart or first.groups != suite.groups:
-            what = f"'{apart[0]}' is only in one" if apart else "their groups differ"
+        names, others = ({each.name for each in result.collections} for result in (first, suite))
+        unshared = sorted(names ^ others) if first.suite else []
+        if unshared or first.groups != suite.groups:
+            what = f"'{unshared[0]}' is only in one" if unshared else "their groups differ"
             raise InputError(
                 f"{first.name} and {suite.name} are of different collections: {what}",
                 allowed="results of one suite",
                 fix="run both with the same data",
             )
-        for collection, result in suite.results.items():
-            other = first.results[collection]
-            a, b = (f"{each.name}/{collection}" if collection else each.name for each in (first, suite))
+        for result, other in zip(suite.matching(first), first.collections, strict=True):
+            inside = f"/{other.name}" if first.suite else ""
+            a, b = f"{first.name}{inside}", f"{suite.name}{inside}"
             unpaired = sorted(set(other.query_ids) ^ set(result.query_ids))
             if unpaired:
                 where = a if unpaired[0] in set(other.query_ids) else b
@@ -200,7 +208,7 @@ def check(suites: Sequence[SavedSuite]) -> None:
 
 
 def shared_values(
-    suites: Sequence[SavedSuite], wanted: Sequence[str] = ()
+    suites: Sequence[Result], wanted: Sequence[str] = ()
 ) -> tuple[list[str], list[Float64], list[str]]:
     """The values of measures, query by query in the order of the first result.
 
@@ -213,9 +221,7 @@ def shared_values(
     Raises:
         InputError: A measure is not in all results; of a suite, on every collection.
     """
-    if unjudged := [
-        suite.name for suite in suites if not all(each.measures for each in suite.results.values())
-    ]:
+    if unjudged := [suite.name for suite in suites if not all(each.measures for each in suite.collections)]:
         raise InputError(
             f"nothing is judged in the collection of {', '.join(unjudged)}, so there is no measure",
             allowed="results with measures",
@@ -230,7 +236,7 @@ def shared_values(
     if absent or not chosen:
         lacking = [suite.name for suite in suites if {*absent} - {*suite.measures}]
         lacking = lacking or [suite.name for suite in suites]
-        where = "on every collection of" if first.record else "among the measures of"
+        where = "on every collection of" if first.suite else "among the measures of"
         raise InputError(
             f"{', '.join(absent)} is not {where} {', '.join(lacking)}"
             if chosen
@@ -239,20 +245,11 @@ def shared_values(
             or "; ".join(f"{each.name} has {', '.join(each.measures)}" for each in suites),
             fix="add it to evaluate.measures and run again; nothing else is computed again",
         )
-    strata = []
-    for collection, ours in first.results.items():
-        aligned = []
-        for result in (suite.results[collection] for suite in suites):
-            values = result.values[:, [result.measures.index(measure) for measure in chosen]]
-            if result.query_ids != ours.query_ids:
-                rows = {query: row for row, query in enumerate(result.query_ids)}
-                values = values[[rows[query] for query in ours.query_ids]]
-            aligned.append(values)
-        strata.append(np.stack(aligned, axis=1))
-    return chosen, strata, shared
+    aligned = [suite.values(chosen, order=first) for suite in suites]
+    return chosen, [np.stack(values, axis=1) for values in zip(*aligned, strict=True)], shared
 
 
-def most_lost(suite: SavedSuite, measures: Sequence[str], values: Sequence[Float64]) -> Float64:
+def most_lost(suite: Result, measures: Sequence[str], values: Sequence[Float64]) -> Float64:
     """float64 [measures]: how much a query can lose, of values as of `shared_values`.
 
     That is the highest value of a measure; where it has none, the highest that was seen.
@@ -261,15 +258,15 @@ def most_lost(suite: SavedSuite, measures: Sequence[str], values: Sequence[Float
     return np.where(np.isfinite(highest), highest, seen)
 
 
-def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[str]:
+def notes_of(suites: Sequence[Result], measure: str, pairs: Places) -> list[str]:
     """What to know before trusting a comparison, a sentence each without its full stop.
 
     What holds for every collection, or on a collection for every result, is said once.
     """
     first, names = suites[0], [suite.name for suite in suites]
     found: dict[str, list[str]] = {}  # the collections, by note
-    for collection, ours in first.results.items():
-        results = [suite.results[collection] for suite in suites]
+    for results in zip(*(suite.matching(first) for suite in suites), strict=True):
+        ours = results[0]
         said = [each.record.model_copy(update={"ties": None}).notes for each in results]
         notes = [note for note in said[0] if all(note in each for each in said)]
         for name, own in zip(names, said, strict=True):
@@ -293,9 +290,9 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
             }
             notes += [f"{names[0]} and {name} {what}" for what, (one, two) in compared.items() if one != two]
         for note in notes:
-            found.setdefault(note, []).append(collection)
+            found.setdefault(note, []).append(ours.name)
     notes = [main_measures_note(first.main_measures)] if measure == MAIN else []
-    held = Counter(query for result in first.results.values() for query in result.query_ids)
+    held = Counter(query for result in first.collections for query in result.query_ids)
     if shared := sum(times > 1 for times in held.values()):
         ids = "1 query id is" if shared == 1 else f"{shared:,} query ids are"
         notes.append(f"{ids} in several collections: each counts as one query")
@@ -304,8 +301,8 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
     # a speed depends on the processors and the threads; the last run's machine is known of all results
     machines = [
         {
-            (collection, row.stage): (machine.cpu, machine.cores, machine.gpus, row.threads)
-            for collection, result in suite.results.items()
+            (number, row.stage): (machine.cpu, machine.cores, machine.gpus, row.threads)
+            for number, result in enumerate(suite.matching(first))
             for row in result.record.stages
             for machine in (row.hardware or result.manifest.hardware,)
             if row.seconds is not None
@@ -320,11 +317,13 @@ def notes_of(suites: Sequence[SavedSuite], measure: str, pairs: Places) -> list[
                 f"{names[0]} and {name} computed {stages} on different hardware or with other numbers of "
                 "threads: these speeds do not compare"
             )
-    records = [suite.results[""].record for suite in suites if not suite.record]
-    for a, b in pairs if records else ():
+    records = [suite.record for suite in suites]
+    for a, b in pairs:
         shares = [each.judged for number in (a, b) if (each := records[number].unjudged.get(measure))]
+        if len(shares) < 2:
+            continue
         difference = abs(records[a].metrics[measure] - records[b].metrics[measure])
-        if len(shares) == 2 and difference < abs(shares[0] - shares[1]):
+        if difference < abs(shares[0] - shares[1]):
             notes.append(
                 f"{names[a]} and {names[b]} differ by {difference:.4f}, less than the judged shares of what "
                 f"they found, {shares[0]:.4f} and {shares[1]:.4f}: missing judgments may decide "

@@ -100,7 +100,7 @@ def compare_pairs(
 
     Args:
         names: Of the results.
-        collections: For each collection, by name, float64 [queries, results].
+        collections: For each collection of a suite, by name, float64 [queries, results].
         strata: The same as strata of independent queries, which `by_query` makes.
         weights: float64 [strata].
         pairs: Positions of the two results of each pair.
@@ -127,7 +127,7 @@ def compare_pairs(
     needed = queries_needed(np.abs(effects), LEVEL / 2)
     alone: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
     units = differences[0]
-    if any(collections):  # a result of one collection has no name for it
+    if collections:
         on_each = {
             name: paired_differences(values.take(first, 1), values.take(second, 1))
             for name, values in collections.items()

@@ -28,7 +28,7 @@ from pipeline.core.records import Collection, Int64, Qrels, from_numpy
 from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.results.cached import find_collection, scored_ranking
-from pipeline.results.folder import SavedResult
+from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
 
 SEED = 20200
@@ -131,17 +131,11 @@ def add_grades(folders: Sequence[Given], grades: Grades, output: Path) -> int:
     return same
 
 
-def open_results(folders: Sequence[Given]) -> tuple[dict[str, SavedResult], Collection]:
+def open_results(folders: Sequence[Given]) -> tuple[dict[str, CollectionResult], Collection]:
     """Results of one collection, by name, and the collection."""
     suites, _ = read_all(folders)
-    if suite := next((suite for suite in suites if suite.record), None):
-        raise InputError(
-            f"{suite.name} is of a suite",
-            allowed="results of one collection",
-            fix="name the folder of a collection inside the suite",
-        )
+    results = {suite.name: suite.only_collection() for suite in suites}
     check(suites)
-    results = {suite.name: suite.results[""] for suite in suites}
     keys = {name: result.manifest.recipes.get("data", {}).get("key") for name, result in results.items()}
     first, *others = keys
     if other := next((name for name in others if keys[name] != keys[first]), None):

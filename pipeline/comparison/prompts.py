@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
 from pipeline.metrics.crossed import best_without_optimism, crossed_mean
-from pipeline.results.folder import SavedResult
+from pipeline.results.folder import CollectionResult
 from pipeline.results.tables import slice_notes
 
 
@@ -133,7 +133,7 @@ def compare_prompts(given: Sequence[Given], measure: str | None = None) -> Promp
     """
     suites, _ = read_all(given)
     check(suites)
-    if suites[0].record or any(suite.folder.is_file() for suite in suites):
+    if suites[0].suite or any(suite.folder.is_file() for suite in suites):
         raise InputError(
             "--prompts with a suite or a run file",
             allowed="results of one collection, whose manifests name the query instruction",
@@ -143,7 +143,7 @@ def compare_prompts(given: Sequence[Given], measure: str | None = None) -> Promp
     found: dict[str, dict[str, Float64]] = {}
     names: dict[str, str] = {}
     for number, suite in enumerate(suites):
-        key, prompt, model = _identity(suite.results[""])
+        key, prompt, model = _identity(suite.only_collection())
         own = found.setdefault(key, {})
         if prompt in own:
             raise InputError(
@@ -162,12 +162,10 @@ def compare_prompts(given: Sequence[Given], measure: str | None = None) -> Promp
         )
     models = [_model(names[key], own) for key, own in found.items()]
     pairs = [_pair(names[a], names[b], found[a], found[b]) for a, b in combinations(found, 2)]
-    return PromptComparison(
-        chosen, models, pairs, slice_notes([suite.results[""].record for suite in suites])
-    )
+    return PromptComparison(chosen, models, pairs, slice_notes([suite.record for suite in suites]))
 
 
-def _identity(result: SavedResult) -> tuple[str, str, str]:
+def _identity(result: CollectionResult) -> tuple[str, str, str]:
     """What a result has in common with those of other prompts; its prompt; and its model's name."""
     kept = ("name", "cache", "output")
     config = {key: each for key, each in result.manifest.config.items() if key not in kept}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -26,9 +26,9 @@ from pipeline.core.table import Column, Displayed, Table
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME, standings
 from pipeline.metrics.statistics import Ends, Strata, estimate
-from pipeline.results.folder import SavedResult
+from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Metrics
-from pipeline.results.suite_folder import SavedSuite
+from pipeline.results.result import Result
 from pipeline.retrievers.sections import SECTIONS
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from pipeline.comparison.groups import GroupComparison
 
+T = TypeVar("T")
 OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters")
 OF_ONE = ("passages_per_second", "queries_per_second", "index_bytes", "seconds", "rank_low", "rank_high")
 OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds")
@@ -54,13 +55,12 @@ class Comparison(Displayed):
         notes: What to know before trusting it, a sentence each: other passages, other hardware.
         measures: Those that all results have, on every collection.
         strata: For each collection float64 [queries, results], in the first result's order.
-        suites: The results as read, in the order given; not part of the JSON form.
+        loaded: The results as read, in the order given; not part of the JSON form.
         baseline: The name of the result that the others are tested against; None where all pairs are tested.
         groups: The same in groups of queries; None where that was not asked for.
         churn: Of two results of one collection what changes from one to the other, whose collection is in the
             cache; else None.
         of_suites: Whether the results are of suites, and not of one collection.
-        collections: The names of the collections.
         sources: The results of the first collection, which is the only one unless they are of suites.
         records: The content of their `metrics.json`, by the names of the results.
         query_ids: The queries of the first collection.
@@ -73,20 +73,19 @@ class Comparison(Displayed):
     notes: list[str]
     measures: list[str]
     strata: Strata
-    suites: list[SavedSuite]
+    loaded: list[Result]
     baseline: str | None = None
     groups: GroupComparison | None = None
     churn: Churn | None = None
     of_suites: bool = field(init=False)
-    collections: tuple[str, ...] = field(init=False)
-    sources: list[SavedResult] = field(init=False)
+    sources: list[CollectionResult] = field(init=False)
     records: dict[str, Metrics] = field(init=False)
     query_ids: list[str] = field(init=False)
     values: Float64 = field(init=False)
 
     def __post_init__(self) -> None:
-        self.of_suites, self.collections = self.suites[0].record is not None, self.suites[0].collections
-        self.sources = [suite.results[self.collections[0]] for suite in self.suites]
+        self.of_suites = self.loaded[0].suite is not None
+        self.sources = [each.matching(self.loaded[0])[0] for each in self.loaded]
         names = [entry.name for entry in self.results]
         self.records = {name: each.record for name, each in zip(names, self.sources, strict=True)}
         self.query_ids, self.values = self.sources[0].query_ids, self.strata[0]
@@ -99,7 +98,7 @@ class Comparison(Displayed):
     def short_tables(self) -> list[Table]:
         """At most two tables for a terminal: the leaderboard, and the pairs where the verdict has not all."""
         several = len(self.pairs) > 1
-        board = tables.leaderboard(self.measure, self.results, self.suites[0].groups)
+        board = tables.leaderboard(self.measure, self.results, self.loaded[0].groups)
         shown = [tables.in_short(board, keep_sections=self.of_suites and not several)]
         if several:
             best = max(self.results, key=lambda entry: entry.mean).name
@@ -111,7 +110,7 @@ class Comparison(Displayed):
 
     def tables(self) -> list[Table]:
         """The leaderboard, the pairs of several results, what kinds report of them, and groups of queries."""
-        shown = [tables.leaderboard(self.measure, self.results, self.suites[0].groups)]
+        shown = [tables.leaderboard(self.measure, self.results, self.loaded[0].groups)]
         if self.pairs:
             shown.append(tables.pair_table(self.measure, self.pairs))
         if self.churn:
@@ -147,10 +146,11 @@ class Comparison(Displayed):
     def _figures(self) -> tuple[list[str], list[JsonObject]]:
         rows: list[JsonObject] = []
         for entry, document in zip(self.results, self._entries(), strict=True):
-            by_collection = entry.by_collection if document.pop("by_collection", None) else {}
+            document.pop("by_collection", None)
             rows.append(document)
             rows += [
-                {"name": entry.name, "collection": name, "mean": mean} for name, mean in by_collection.items()
+                {"name": entry.name, "collection": name, "mean": mean}
+                for name, mean in entry.by_collection.items()
             ]
         for pair in map(asdict, self.pairs):
             alone = pair.pop("collections")
@@ -172,7 +172,10 @@ class Comparison(Displayed):
         pairs = [asdict(pair) for pair in self.pairs]
         if not self.of_suites:
             pairs = [{key: value for key, value in pair.items() if key != "collections"} for pair in pairs]
-        suite = {"collections": list(self.collections), "groups": self.suites[0].groups}
+        suite = {
+            "collections": [each.name for each in self.loaded[0].collections],
+            "groups": self.loaded[0].groups,
+        }
         document: JsonObject = {
             "measure": self.measure,
             "verdict": self.verdict,
@@ -236,16 +239,15 @@ def compare(
     (chosen, *_), values, shared = shared_values(suites, [measure] if measure else [])
     first, names = suites[0], [each.name for each in suites]
     strata = [each[:, :, 0] for each in values]
-    independent, weights = first.by_query(strata)
+    independent, weights = first.pool_shared_queries(strata)
     highest = float(first.highest([chosen])[0])
     places = list(combinations(range(len(suites)), 2))
     if place is not None:
         places = [(other, place) for other in range(len(suites)) if other != place]
-    by_collection = dict(zip(first.collections, strata, strict=True))
+    by_collection = _by_collection(first, strata)
     pairs = compare_pairs(names, by_collection, independent, weights, places, highest)
     made = estimate(independent, weights, low=0, high=highest)
-    means = [suite.results[""].record.metrics[chosen] for suite in suites if suite.record is None]
-    means = means or made.means.tolist()
+    means = [suite.metrics[chosen] for suite in suites]
     better = [
         (a, b) if pair.difference > 0 else (b, a)
         for (a, b), pair in zip(places, pairs, strict=True)
@@ -268,20 +270,26 @@ def compare(
         notes=notes_of(suites, chosen, places),
         measures=shared,
         strata=strata,
-        suites=suites,
+        loaded=suites,
         baseline=None if place is None else names[place],
         churn=_churn(suites, results, chosen, place or 0),
     )
 
 
-def _churn(suites: Sequence[SavedSuite], entries: Sequence[Entry], measure: str, first: int) -> Churn | None:
+def _by_collection(result: Result, values: Sequence[T]) -> dict[str, T]:
+    """Values by the names of a suite's collections; nothing for a result of one collection."""
+    names = [each.name for each in result.collections] if result.suite else []
+    return dict(zip(names, values, strict=False))
+
+
+def _churn(suites: Sequence[Result], entries: Sequence[Entry], measure: str, first: int) -> Churn | None:
     """What changes from the baseline, or the first, of two results to the other."""
-    if len(suites) != 2 or any(suite.record or suite.folder.is_file() for suite in suites):
+    if len(suites) != 2 or any(suite.suite or suite.folder.is_file() for suite in suites):
         return None
     before, after = first, 1 - first
     return compare_rankings(
-        suites[before].results[""],
-        suites[after].results[""],
+        suites[before].only_collection(),
+        suites[after].only_collection(),
         (entries[before].name, entries[after].name),
         measure,
         entries[after].passages_per_second,
@@ -290,7 +298,7 @@ def _churn(suites: Sequence[SavedSuite], entries: Sequence[Entry], measure: str,
 
 
 def _entries(
-    suites: Sequence[SavedSuite],
+    suites: Sequence[Result],
     strata: Strata,
     means: Sequence[float],
     ends: Sequence[Ends],
@@ -303,7 +311,7 @@ def _entries(
     entries = []
     for i, suite in enumerate(suites):
         costs = []
-        for record in (result.record for result in suite.results.values()):
+        for record in (result.record for result in suite.collections):
             stages = {row.stage: row for row in record.stages}
             speeds = []
             for first, then in (("passages", "index"), ("queries", "search")):
@@ -336,10 +344,10 @@ def _entries(
                 rank_low=ranks[i][0],
                 rank_high=ranks[i][1],
                 best=int(best[i]),
-                by_collection=dict(zip(suite.collections, by_collection[:, i].tolist(), strict=True)),
-                passages_per_second=None if suite.record else costs[0].passages_per_second,
-                queries_per_second=None if suite.record else costs[0].queries_per_second,
-                index_bytes=None if suite.record else costs[0].index_bytes,
+                by_collection=_by_collection(suites[0], by_collection[:, i].tolist()),
+                passages_per_second=None if suite.suite else costs[0].passages_per_second,
+                queries_per_second=None if suite.suite else costs[0].queries_per_second,
+                index_bytes=None if suite.suite else costs[0].index_bytes,
                 seconds=sum(spent) if spent else None,
             )
         )

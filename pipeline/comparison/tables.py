@@ -28,7 +28,7 @@ class Entry:
         rank_low, rank_high: The best and the worst rank that it may have, of as many as there are results;
             see `pipeline.metrics.paired.standings`. None where not every two are tested.
         best: On how many collections its mean is the highest.
-        by_collection: The mean on each collection.
+        by_collection: The mean on each collection of a suite.
         passages_per_second, queries_per_second, index_bytes, seconds: As of `Cost`; of suites the seconds
             alone.
     """
@@ -77,7 +77,7 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
     """
     several = len(entries) > 1
     collections = list(entries[0].by_collection)
-    of_suites = collections != [""]
+    of_suites = bool(collections)
     ranks: list[str] = [""] * len(entries)
     for i, entry in enumerate(entries if several else ()):
         low, high = entry.rank_low, entry.rank_high
@@ -258,10 +258,12 @@ def verdict(
     baseline: str | None,
 ) -> str:
     """One sentence without its full stop: who is better, by how much, or how many queries would decide."""
-    queries, of_suites = results[0].queries, list(results[0].by_collection) != [""]
+    queries = results[0].queries
     best = max(results, key=lambda entry: entry.mean)
+    mean = f"macro mean of {measure}" if best.by_collection else measure
     if not pairs:
-        return mean_sentence(best.name, measure, best.mean, best.ci_low, best.ci_high, queries, of_suites)
+        what = f"{'The ' * bool(best.by_collection)}{mean} of {best.name}"
+        return mean_sentence(what, best.mean, best.ci_low, best.ci_high, queries)
     if len(pairs) == 1:
         return _of_pair(measure, pairs[0], queries)
     if baseline:
@@ -277,8 +279,7 @@ def verdict(
             for pair in pairs
             if best.name in (pair.a, pair.b)
         ]
-        mean = "macro mean " if of_suites else ""
-        opening = f"{best.name} has the highest {mean}{measure}, {figure(best.mean)}"
+        opening = f"{best.name} has the highest {mean}, {figure(best.mean)}"
         kinds = {"shown to be better than": [name for name, pair in concerned if pair.shown]}
     kinds["no difference shown from"] = [name for name, pair in concerned if not pair.shown]
     parts = [f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names]

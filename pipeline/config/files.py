@@ -33,7 +33,7 @@ from pipeline.config.settings import FOLDER, SWEEP, Typed
 from pipeline.config.strangers import refuse_unasked
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.removed import without_removed
-from pipeline.storage.whole_files import MANIFEST
+from pipeline.core.result_files import MANIFEST
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:

@@ -11,8 +11,6 @@ from pipeline.core.display import counted
 from pipeline.core.table import Table
 
 Name = Annotated[str, Field(min_length=1)]
-SUITE_FILE = "suite.json"
-"""The file beside the result folders of a suite's collections."""
 
 
 class Record(BaseModel):

@@ -21,6 +21,7 @@ import numpy as np
 from pipeline.config import PooledSlice
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Collection, Facts, Int32, Int64, Ranking, from_numpy
+from pipeline.core.result_files import RANKING
 from pipeline.data.collection_files import POOL
 from pipeline.formats.runs import read_run
 from pipeline.storage.artifacts import Draft
@@ -28,9 +29,6 @@ from pipeline.storage.hashing import hash_user_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-RUN = "run.trec"
-"""The ranking in a result folder."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,11 @@ def ranking_files(pool: PooledSlice) -> list[Path]:
     Raises:
         InputError: A path is no file and no folder with a ranking.
     """
-    files = [Path(path) / RUN if Path(path).is_dir() else Path(path) for path in pool.of]
+    files = [Path(path) / RANKING if Path(path).is_dir() else Path(path) for path in pool.of]
     if absent := [str(path) for path in files if not path.is_file()]:
         raise InputError(
             f"data.corpus.of: there is no file {absent[0]}",
-            allowed=f"result folders, which hold {RUN}, and TREC run files",
+            allowed=f"result folders, which hold {RANKING}, and TREC run files",
             fix="run the benchmark of that folder first, on the whole corpus, or correct the path",
         )
     return files

@@ -1,13 +1,8 @@
 from .exchange import model_index as model_index, task_of as task_of, write_mteb as write_mteb
-from .folder import Result as Result, SavedResult as SavedResult, read_result as read_result
+from .folder import CollectionResult as CollectionResult
 from .published import read_published as read_published
 from .records import Manifest as Manifest, Metrics as Metrics, Used as Used
-from .suite_folder import (
-    SavedSuite as SavedSuite,
-    SuiteRecord as SuiteRecord,
-    SuiteResult as SuiteResult,
-    read_suite_result as read_suite_result,
-)
+from .result import Result as Result, SuiteRecord as SuiteRecord, read_result as read_result
 from .tables import (
     result_table as result_table,
     section_tables as section_tables,

@@ -12,17 +12,18 @@ import pyarrow as pa
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
+from pipeline.core.result_files import PER_QUERY, RANKING
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
-from pipeline.results.folder import PER_QUERY, RUN, SavedResult
+from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Manifest
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
 
-def find_collection(result: SavedResult) -> Collection | None:
+def find_collection(result: CollectionResult) -> Collection | None:
     """The collection of a result, or None if it is no longer in the cache that the config names.
 
     Raises:
@@ -56,9 +57,9 @@ def find_query_vectors(manifest: Manifest) -> Float32 | None:
     return None
 
 
-def scored_ranking(result: SavedResult, collection: Collection) -> Ranking:
+def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
     """The ranking of a result as it was scored, in rows of the collection."""
-    path = result.folder / RUN
+    path = result.folder / RANKING
     if not path.stat().st_size:  # nothing was found for any query
         none = np.zeros((len(collection.queries), 0))
         return Ranking(none.astype(np.int64), none)

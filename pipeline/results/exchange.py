@@ -26,10 +26,10 @@ from pipeline.config.files import make_config
 from pipeline.config.suites import MtebTask, read_suite, suite_names
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, JsonObject
+from pipeline.core.result_files import MANIFEST
 from pipeline.metrics.names import parse_measures
-from pipeline.results.folder import SavedResult
+from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
-from pipeline.storage.whole_files import MANIFEST
 
 NAMES = {name: name for name in ("ndcg", "map", "recall", "precision", "mrr")} | {"success": "hit_rate"}
 """The names of measures without parameters, here and in MTEB."""
@@ -68,7 +68,7 @@ def mteb_name(measure: str) -> str | None:
     return f"{NAMES[parsed.name]}_at_{parsed.cutoff}"
 
 
-def task_scores(result: SavedResult) -> TaskScores:
+def task_scores(result: CollectionResult) -> TaskScores:
     """The scores of a result, as those of a task of MTEB.
 
     Raises:
@@ -103,7 +103,7 @@ def _public_path(data: Facts) -> str:
     return Path(path).name if Path(path).is_absolute() else path
 
 
-def _commit(result: SavedResult) -> str | None:
+def _commit(result: CollectionResult) -> str | None:
     """The commit of the collection on the hub that was searched; None if it is not from there."""
     corpus = result.manifest.recipes.get("data", {}).get("passages", {}).get("corpus", {})
     return corpus.get("commit") if isinstance(corpus, dict) else None
@@ -120,7 +120,7 @@ def task_of(data: Facts) -> tuple[MtebTask, str | None] | None:
     return None
 
 
-def model_of(results: Sequence[SavedResult]) -> tuple[str, str]:
+def model_of(results: Sequence[CollectionResult]) -> tuple[str, str]:
     """The name of the model that made all results, with its variant, and its revision.
 
     A result of vectors from files without a model's name has its own name.
@@ -138,14 +138,14 @@ def model_of(results: Sequence[SavedResult]) -> tuple[str, str]:
     return names.pop()
 
 
-def _made_by(result: SavedResult) -> tuple[str, str]:
+def _made_by(result: CollectionResult) -> tuple[str, str]:
     """The name of what made a result, and its revision."""
     config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST, given=None)
     revision = config.model.revision if config.model and not config.rerank else None
     return config.made_by or result.record.name, revision or UNKNOWN_REVISION
 
 
-def write_mteb(results: Sequence[SavedResult], folder: Path) -> list[Path]:
+def write_mteb(results: Sequence[CollectionResult], folder: Path) -> list[Path]:
     """Write results of one model, each of another collection.
 
     Args:
@@ -196,7 +196,7 @@ def _document(task: str, parts: Sequence[TaskScores]) -> JsonObject:
     }
 
 
-def model_index(results: Sequence[SavedResult]) -> JsonObject:
+def model_index(results: Sequence[CollectionResult]) -> JsonObject:
     """The metadata of a model card with an entry for each result; values are fractions, as in `metrics.json`.
 
     Its form: https://github.com/huggingface/huggingface_hub/blob/main/modelcard.md

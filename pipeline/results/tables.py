@@ -18,11 +18,8 @@ WIDE = 80
 PEAK = Column("peak MB", "right", from_width=WIDE, form=",.0f")
 
 
-def mean_sentence(
-    name: str, measure: str, mean: float, low: float | None, high: float | None, queries: int, of_suite: bool
-) -> str:
-    """The mean of a result with its interval, as a sentence without its full stop."""
-    what = f"The macro mean of {measure} of {name}" if of_suite else f"{measure} of {name}"
+def mean_sentence(what: str, mean: float, low: float | None, high: float | None, queries: int) -> str:
+    """A mean with its interval, as a sentence without its full stop."""
     return f"{what} is {figure(mean)}{bounds(low, high)} over {counted(queries, 'query', 'queries')}"
 
 
@@ -205,17 +202,16 @@ def suite_table(
     document: Facts,
     records: Mapping[str, Metrics],
     means: Mapping[str, Mapping[str, float]],
-    more: Sequence[str],
 ) -> Table:
     """A collection a row with its measures, then the macro means and their intervals.
 
     Args:
         document: The content of `suite.json`.
         records: Of the collections that were run.
-        means: By collection; with those of the measures that are named in `more`.
-        more: Measures of the suite alone.
+        means: By collection; with those of measures that only the suite has.
     """
-    measures = [*dict.fromkeys(name for record in records.values() for name in record.metrics), *more]
+    measures = dict.fromkeys(name for record in records.values() for name in record.metrics)
+    measures |= dict.fromkeys(document["metrics"])
     columns = [Column("collection"), Column("queries", "right"), Column("passages", "right")]
     columns += [Column(name, "right") for name in measures]
     rows: list[list[str]] = []

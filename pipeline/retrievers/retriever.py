@@ -17,6 +17,7 @@ from pipeline.config import Config, ScorerSettings, SearchConfig
 from pipeline.config.settings import Section
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, Ranking
+from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
 from pipeline.encoders import choice, pairs
 from pipeline.engines import Engine, LocalEngine
@@ -49,7 +50,7 @@ def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Fact
     draft.save_array("scores.npy", ranking.scores)
     if ranking.chunks is not None:
         draft.save_array(BEST_CHUNKS, ranking.chunks)
-    with draft.file("run.trec") as path, open(path, "wb") as file:
+    with draft.file(RANKING) as path, open(path, "wb") as file:
         write_run(file, collection.queries.ids, collection.passages.ids, ranking, TAG)
     return {"queries": len(ranking.passages), "depth": int(ranking.passages.shape[1])}
 

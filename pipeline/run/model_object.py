@@ -25,7 +25,7 @@ from pipeline.config.stages import IndexConfig
 from pipeline.core.display import Bar, Progress
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, Float32, Texts
-from pipeline.results.folder import Result
+from pipeline.results.result import Result
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import check_folder, finish, result_folder

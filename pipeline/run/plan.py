@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.config import Config, keyed_settings
 from pipeline.core.records import Collection, Facts, Float64, Ranking
+from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
 from pipeline.data.collection_files import open_collection
 from pipeline.data.loading import Identity
@@ -136,7 +137,7 @@ def _evaluate(
     shares = scoring.judged_shares(scored, qrels, len(queries), measures)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, queries.ids.take(from_numpy(judged)).to_pylist(), measures, values)
-    with draft.file("per_query.csv") as path:
+    with draft.file(PER_QUERY) as path:
         path.write_bytes(table.getvalue().encode())
     context.meter.count(len(judged))
     names = [str(measure) for measure in measures]

@@ -19,17 +19,17 @@ from pipeline.core import machine
 from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
+from pipeline.core.result_files import MANIFEST, METRICS, PER_QUERY, RANKING
 from pipeline.metrics.names import parse_measure
-from pipeline.results.folder import FILES, METRICS, PER_QUERY, RUN, Result, read_record
+from pipeline.results.folder import FILES, read_record
 from pipeline.results.published import cells_of
 from pipeline.results.records import Manifest
-from pipeline.results.suite_folder import check_kind, write_suite
+from pipeline.results.result import Result, check_kind, read_result, write_suite
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session, StageOutcome
 from pipeline.run.forecast import work_ahead
 from pipeline.run.plan import REPORTED, SCORES
 from pipeline.storage import locks, whole_files
-from pipeline.storage.whole_files import MANIFEST
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Outcome:
 
     Attributes:
         config: The benchmark's config.
-        result: Its result, of a suite a `pipeline.results.suite_folder.SuiteResult`; None if it failed.
+        result: Its result; None if it failed.
         error: The exception that stopped it; None if it finished.
     """
 
@@ -296,8 +296,8 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     check_folder(folder)
-    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RUN)])
-    return Result(folder, metrics)
+    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RANKING)])
+    return read_result(folder)
 
 
 def _write_files(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.core.records import Facts
 
 MANIFEST = "manifest.json"
-"""The file that is written last, of an artifact and of a result: a folder that has one is complete."""
+"""The file of an artifact that is written last: a folder that has one is complete."""
 TEMPORARY = ".tmp"
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from workplaces import hits
 
-from pipeline.results import Manifest, Metrics, SavedResult, SavedSuite, SuiteRecord
+from pipeline.results import CollectionResult, Manifest, Metrics, Result, SuiteRecord
 
 ONE = {"": 40}
 THREE = {"first": 40, "second": 30, "third": 60}
@@ -26,7 +26,7 @@ STAGES = [
 
 def result(
     name: str, values: np.ndarray, measures: Sequence[str] = MEASURES, collection: str = "", **record: Any
-) -> SavedResult:
+) -> CollectionResult:
     """A result with these values, float64 [queries, measures], in `results/NAME`."""
     metrics = {
         "name": name, "queries": len(values), "passages": 9, "stages": STAGES,
@@ -35,10 +35,15 @@ def result(
     manifest = Manifest.model_validate({"recipes": {"evaluate": {"qrels": {"qrels": f"of {collection}"}}}})
     ids = [f"{collection}q{number}" for number in range(len(values))]
     folder = Path("results", name)
-    return SavedResult(folder, Metrics.model_validate(metrics), manifest, ids, list(measures), values)
+    return CollectionResult(folder, Metrics.model_validate(metrics), manifest, ids, list(measures), values)
 
 
-def suite(name: str, results: dict[str, SavedResult], **record: Any) -> SavedSuite:
+def single(collection: CollectionResult) -> Result:
+    """The result of a benchmark of one collection."""
+    return Result(collection.folder, [collection])
+
+
+def suite(name: str, results: dict[str, CollectionResult], **record: Any) -> Result:
     """A suite of these results, one for each collection."""
     means = [[each.record.metrics[measure] for each in results.values()] for measure in MEASURES]
     written = {
@@ -46,12 +51,16 @@ def suite(name: str, results: dict[str, SavedResult], **record: Any) -> SavedSui
         "queries": sum(len(each.values) for each in results.values()),
         "metrics": dict(zip(MEASURES, np.mean(means, axis=1).tolist(), strict=True)), **record,
     }  # fmt: skip
-    return SavedSuite(Path("results", name), SuiteRecord.model_validate(written), results)
+    collections = [
+        replace(each, record=each.record.model_copy(update={"name": collection}))
+        for collection, each in results.items()
+    ]
+    return Result(Path("results", name), collections, SuiteRecord.model_validate(written))
 
 
 def make(
     name: str, seed: int, better: Sequence[float] = (0, 0, 0), sizes: dict[str, int] = ONE, **record: Any
-) -> SavedSuite:
+) -> Result:
     """A result of one collection, or a suite; `better` is added to the values of each collection.
 
     A query is as hard for all; what else there is differs by the seed.
@@ -65,23 +74,23 @@ def make(
     return suite(name, results, **record) if sizes is not ONE else changed(results[""], **record)
 
 
-def changed(of_one: SavedResult | SavedSuite, **record: Any) -> SavedSuite:
+def changed(of_one: CollectionResult | Result, **record: Any) -> Result:
     """A result of one collection whose `metrics.json` has other values."""
-    saved = of_one if isinstance(of_one, SavedResult) else of_one.results[""]
+    saved = of_one if isinstance(of_one, CollectionResult) else of_one.only_collection()
     metrics = saved.record.model_dump() | record
-    return SavedSuite.of_one(replace(saved, record=Metrics.model_validate(metrics)))
+    return single(replace(saved, record=Metrics.model_validate(metrics)))
 
 
-def with_values(of_one: SavedSuite, values: np.ndarray, name: str = "") -> SavedSuite:
+def with_values(of_one: Result, values: np.ndarray, name: str = "") -> Result:
     """A result of one collection with other values, float64 [queries, measures], and maybe another name."""
-    saved = of_one.results[""]
+    saved = of_one.only_collection()
     made = result(name or of_one.name, values, saved.measures)
-    return SavedSuite.of_one(replace(made, query_ids=saved.query_ids[: len(values)]))
+    return single(replace(made, query_ids=saved.query_ids[: len(values)]))
 
 
-def values_of(of_one: SavedSuite) -> np.ndarray:
+def values_of(of_one: Result) -> np.ndarray:
     """float64 [queries, measures]."""
-    return of_one.results[""].values
+    return of_one.only_collection().values
 
 
 def config(folder: Path, name: str, **sections: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], Pat
 
 def test_models_over_prompts(swept: dict[tuple[int, str], Path]) -> None:
     found = document("compare", *swept.values(), "--prompts")
-    values = {key: read_result(folder).values[:, 0] for key, folder in swept.items()}
+    values = {key: read_result(folder).only_collection().values[:, 0] for key, folder in swept.items()}
     whole, cut = (np.stack([values[size, prompt] for prompt in PROMPTS], axis=1) for size in (384, 16))
     assert found["measure"] == "ndcg@10"
     for said, own in zip(found["models"], (whole, cut), strict=True):
@@ -69,8 +69,11 @@ def test_the_setting_runs_each_prompt_on_the_same_passages_and_ends_with_the_tab
     rows = read_json(folder / "asked-asked" / "metrics.json")["stages"]
     reused = {row["stage"]: row["reused"] for row in rows}
     assert (reused["passages"], reused["queries"]) == (True, False)
-    values = [read_result(folder / f"asked-{name}").values for name in ("query_instruction-empty", "asked")]
-    assert np.array_equal(values[0], read_result(swept[384, ""]).values)
+    values = [
+        read_result(folder / f"asked-{name}").only_collection().values
+        for name in ("query_instruction-empty", "asked")
+    ]
+    assert np.array_equal(values[0], read_result(swept[384, ""]).only_collection().values)
     assert not np.array_equal(*values)
 
 

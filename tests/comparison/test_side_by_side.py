@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparison.made import ONE, THREE, changed, config, make, result, suite, values_of, with_values
+from comparison.made import ONE, THREE, changed, config, make, result, single, suite, values_of, with_values
 from scipy import stats
 from workplaces import benchmarco, document, on_one_line, read_json
 
@@ -22,20 +22,22 @@ from pipeline import InputError, compare, load_configs, run_benchmarks
 from pipeline.core import Hardware
 from pipeline.metrics import holm
 from pipeline.report import latex, markdown
-from pipeline.results import SavedSuite
+from pipeline.results import Result
 from pipeline.studies.gate import gate_result
 
 over_strata = pytest.mark.parametrize("sizes", [ONE, THREE], ids=["one collection", "three collections"])
 
 
-def trio(sizes: dict[str, int]) -> tuple[list[SavedSuite], list[list[np.ndarray]]]:
+def trio(sizes: dict[str, int]) -> tuple[list[Result], list[list[np.ndarray]]]:
     """Three results of which the second is better on two collections, and their values by collection."""
     suites = [
         make("one", 1, sizes=sizes),
         make("two", 2, (0.1, 0.1, 0), sizes),
         make("three", 3, sizes=sizes),
     ]
-    return suites, [[each.results[name].values[:, 0] for each in suites] for name in sizes]
+    return suites, [
+        [each.collections[number].values[:, 0] for each in suites] for number in range(len(sizes))
+    ]
 
 
 @over_strata
@@ -47,7 +49,9 @@ def test_what_it_says_is_what_plain_formulas_say(sizes: dict[str, int]) -> None:
     by_collection = np.array([[values.mean() for values in row] for row in columns])
     for number, entry in enumerate(made.results):
         assert entry.mean == pytest.approx(by_collection[:, number].mean(), abs=1e-12)
-        assert list(entry.by_collection.values()) == pytest.approx(by_collection[:, number])
+        assert list(entry.by_collection.values()) == pytest.approx(
+            by_collection[:, number] if sizes is THREE else []
+        )
         assert entry.best == (by_collection.argmax(axis=1) == number).sum()
         assert (entry.queries, entry.seconds) == (queries, 4.5 * count)
         _, error, freedom = by_satterthwaite([row[number] for row in columns])
@@ -101,8 +105,8 @@ def test_of_two_results_one_pair_is_all_pairs_and_queries_are_matched_by_id() ->
     assert (pair.ci_low, pair.ci_high) == pytest.approx(tuple(tested.confidence_interval()))
     assert (pair.p_holm, pair.p_maxt) == (pair.p_ttest, pair.p_randomization)
     assert (pair.simultaneous_low, pair.simultaneous_high) == (None, None)
-    saved = two.results[""]
-    turned = SavedSuite.of_one(replace(saved, query_ids=saved.query_ids[::-1], values=saved.values[::-1]))
+    saved = two.only_collection()
+    turned = single(replace(saved, query_ids=saved.query_ids[::-1], values=saved.values[::-1]))
     assert compare([one, turned], "RR").json() == comparison.json()
 
 
@@ -132,8 +136,7 @@ def test_no_interval_for_all_pairs_contradicts_its_star() -> None:
     base = np.random.default_rng(0).beta(0.5, 0.7, (40, 2))
     noise = [np.random.default_rng(seed).beta(0.5, 0.7, (40, 2)) / 6 for seed in range(1, 10)]
     results = [
-        SavedSuite.of_one(result(f"+{shift}", base + shift + each))
-        for shift, each in zip(shifts, noise, strict=True)
+        single(result(f"+{shift}", base + shift + each)) for shift, each in zip(shifts, noise, strict=True)
     ]
     comparison = compare(results)
     assert {pair.shown for pair in comparison.pairs} == {True, False}
@@ -171,7 +174,7 @@ def test_a_speed_of_which_a_part_was_not_timed_is_unknown(
     stage: str, left: tuple[float | None, float | None]
 ) -> None:
     saved = make("resumed, with nothing left to do", 1)
-    rows = [row.model_dump() for row in saved.results[""].record.stages]
+    rows = [row.model_dump() for row in saved.only_collection().record.stages]
     rows = [
         row | {"items_per_second": None, "seconds": 0.1} if row["stage"] == stage else row for row in rows
     ]
@@ -198,7 +201,7 @@ def test_few_queries_and_rounding_show_no_difference() -> None:
 def test_queries_that_collections_share_count_once() -> None:
     """A suite of one collection and its copies says of its mean what the collection alone does."""
     alone = [make("one", 1), make("two", 2)]
-    suites = [suite(each.name, dict.fromkeys(THREE, each.results[""])) for each in alone]
+    suites = [suite(each.name, dict.fromkeys(THREE, each.only_collection())) for each in alone]
     ours, theirs = compare(suites), compare(alone)
     assert ours.notes == ["40 query ids are in several collections: each counts as one query"]
     for name in ("p_ttest", "p_randomization", "ci_low", "ci_high", "queries_needed"):
@@ -215,8 +218,8 @@ def test_queries_that_collections_share_count_once() -> None:
 
 def test_names_are_told_apart_by_paths_and_are_text() -> None:
     def names(*paths: str | bytes) -> list[str]:
-        saved = make("t", 1).results[""]
-        given = [SavedSuite.of_one(replace(saved, folder=Path(os.fsdecode(path)))) for path in paths]
+        saved = make("t", 1).only_collection()
+        given = [single(replace(saved, folder=Path(os.fsdecode(path)))) for path in paths]
         return [entry.name for entry in compare([*given, make("u", 2)]).results]
 
     assert names("/a/x/t", "/b/x/t", "/b/y/t") == ["a/x/t", "b/x/t", "b/y/t", "u"]
@@ -225,22 +228,22 @@ def test_names_are_told_apart_by_paths_and_are_text() -> None:
 
 def test_the_measure_is_the_first_that_all_have() -> None:
     values = np.random.default_rng(1).random((40, 3))
-    one = SavedSuite.of_one(result("one", values, ("map", "mrr", "ndcg@10")))
-    comparison = compare([one, SavedSuite.of_one(result("two", values[:, :2], ("ndcg@10", "mrr")))])
+    one = single(result("one", values, ("map", "mrr", "ndcg@10")))
+    comparison = compare([one, single(result("two", values[:, :2], ("ndcg@10", "mrr")))])
     assert (comparison.measure, comparison.measures) == ("mrr", ["mrr", "ndcg@10"])
 
 
-def other_ids(given: SavedSuite, collection: str = "") -> SavedSuite:
-    saved = given.results[collection]
-    return replace(given, results={
-        **given.results, collection: replace(saved, query_ids=[f"other{q}" for q in saved.query_ids])
-    })  # fmt: skip
+def other_ids(given: Result) -> Result:
+    first, *others = given.collections
+    return replace(
+        given, collections=[replace(first, query_ids=[f"other{q}" for q in first.query_ids]), *others]
+    )
 
 
-def other_judgments(given: SavedSuite) -> SavedSuite:
+def other_judgments(given: Result) -> Result:
     judged = {"evaluate": {"qrels": {"qrels": "two"}}}
-    manifest = given.results[""].manifest.model_copy(update={"recipes": judged})
-    return SavedSuite.of_one(replace(given.results[""], manifest=manifest))
+    manifest = given.only_collection().manifest.model_copy(update={"recipes": judged})
+    return single(replace(given.only_collection(), manifest=manifest))
 
 
 TWO, WHOLE = make("two", 2), make("one", 1, sizes=THREE)
@@ -248,19 +251,19 @@ of_three = partial(make, "two", 2, sizes=THREE)
 REFUSED = {
     "map is not among the measures of one, two. Allowed: ndcg@10, mrr": ([TWO], "map"),
     "no measure is in all of one, three": (
-        [SavedSuite.of_one(result("three", np.ones((40, 1)), ["recall@5"]))], None
+        [single(result("three", np.ones((40, 1)), ["recall@5"]))], None
     ),
     "different queries: 40 and 40, 'otherq0' only in two": ([other_ids(TWO)], None),
     "one and two were scored by different judgments": ([other_judgments(TWO)], None),
     "one is of a suite, and two is not": ([WHOLE, TWO], None),
     "two has no macro mean: second failed": ([WHOLE, of_three(failed={"second": "no folder"})], None),
     "of different collections: 'second' is only in one": (
-        [WHOLE, of_three(collections=("first", "third"))], None
+        [WHOLE, make("two", 2, sizes={"first": 40, "third": 60})], None
     ),
     "their groups differ": ([WHOLE, of_three(groups={"first": "g", "third": "g"})], None),
     "recall@5 is not on every collection of one": ([WHOLE], "recall@5"),
     "one/first and two/first were scored on different queries": (
-        [WHOLE, other_ids(of_three(), "first")], None
+        [WHOLE, other_ids(of_three())], None
     ),
 }  # fmt: skip
 
@@ -273,14 +276,14 @@ def test_what_cannot_be_compared_is_refused(message: str) -> None:
         compare(given, measure)
 
 
-def ran_on(given: SavedSuite, hardware: dict[str, Any], threads: int | None, last: str = "y") -> SavedSuite:
+def ran_on(given: Result, hardware: dict[str, Any], threads: int | None, last: str = "y") -> Result:
     """The result with stages computed on some hardware, and written by a run on a processor named `last`."""
-    saved = given.results[""]
+    saved = given.only_collection()
     made = {"hardware": Hardware(cpu="x", **hardware), "threads": threads}
     stages = tuple(row.model_copy(update=made) for row in saved.record.stages)
     manifest = saved.manifest.model_copy(update={"hardware": Hardware(cpu=last)})
     record = saved.record.model_copy(update={"stages": stages})
-    return SavedSuite.of_one(replace(saved, record=record, manifest=manifest))
+    return single(replace(saved, record=record, manifest=manifest))
 
 
 @pytest.mark.parametrize(
@@ -325,10 +328,10 @@ def test_notes_say_what_else_differs() -> None:
     # on several collections, what holds on all of them is said once
     suites = make("one", 1, sizes=THREE), make("other", 2, sizes=THREE)
     for saved, threads in ((suites[0], 2), (suites[1], 4)):
-        for number, (name, each) in enumerate(saved.results.items()):
+        for number, each in enumerate(saved.collections):
             stages = ("search", "index")[: 1 + number]
             rows = [{"stage": stage, "seconds": 2.0, "threads": threads} for stage in stages]
-            saved.results[name] = changed(each, stages=rows).results[""]
+            saved.collections[number] = changed(each, stages=rows).only_collection()
     (note,) = compare(suites).notes
     assert note.startswith("one and other computed search, index on different hardware")
 

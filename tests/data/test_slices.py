@@ -69,7 +69,7 @@ def pooled(tmp_path_factory):
 
 
 def values(result):
-    return read_result(result.folder).values
+    return read_result(result.folder).only_collection().values
 
 
 def test_a_pooled_slice_is_exact_for_the_systems_that_chose_it_and_flags_others(pooled):

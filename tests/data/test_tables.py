@@ -102,10 +102,10 @@ def test_a_config_names_its_files(tmp_path, plain):
         "name": "t", "data": made, "model": {"backend": "bm25"}, "evaluate": {"measures": ["ndcg@10"]},
         "cache": str(tmp_path / "indexes"), "output": str(tmp_path / "results"),
     }  # fmt: skip
-    assert run_benchmark(config).metrics["queries"] == 3
+    assert run_benchmark(config).document["queries"] == 3
     with pytest.raises(InputError, match=r"data\.queries_file .*none\.csv: no such file"):
         run_benchmark(config | {"data": made | {"queries_file": str(tmp_path / "none.csv")}})
     del made["judgments_file"]
     with pytest.raises(InputError, match=r"judgments_file is not set: .*unjudged_queries: keep"):
         run_benchmark(config)
-    assert run_benchmark(config | {"data": made | {"unjudged_queries": "keep"}}).metrics["metrics"] == {}
+    assert run_benchmark(config | {"data": made | {"unjudged_queries": "keep"}}).metrics == {}

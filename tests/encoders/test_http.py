@@ -66,7 +66,7 @@ def test_a_served_model_gives_the_vectors_and_measures_of_the_local_one_and_tell
         np.testing.assert_array_equal(vectors[role], expected[role])
     assert set(embedding_server.answered.values()) == {1}
     assert len(embedding_server.answered) == 230 + 8  # those that later runs ask for again
-    stages = {stage["stage"]: stage for stage in result.metrics["stages"]}
+    stages = {stage["stage"]: stage for stage in result.document["stages"]}
     asked = stages["passages"]["encoding"]
     assert (asked["requests"], asked["retries"], asked["concurrency"]) == (-(-128 // 16) + -(-72 // 16), 0, 3)
     assert asked["price"] == pytest.approx(asked["tokens"] * 0.02 / 1e6)
@@ -329,7 +329,7 @@ def test_every_run_asks_for_a_few_texts_again(
 ) -> None:
     first = run()
     embedding_server.clear()
-    assert run().metrics["metrics"] == first.metrics["metrics"]
+    assert run().metrics == first.metrics
     assert sum(embedding_server.answered.values()) == 8
     honest = embedding_server.embed
     embedding_server.embed = lambda texts: honest(texts) + np.linspace(0, 0.02, 384)
@@ -346,7 +346,7 @@ def test_every_run_asks_for_a_few_texts_again(
     embedding_server.embed = lambda texts: honest(texts)[:, :100]
     with pytest.raises(InputError, match="they had 384 dimensions, and have 100"):
         run()
-    assert run("model.revision=b", "data.corpus=60").metrics["vectors"]["dimension"] == 100
+    assert run("model.revision=b", "data.corpus=60").document["vectors"]["dimension"] == 100
     embedding_server.embed = honest
     with pytest.raises(InputError, match="stored vectors and new ones have 100 and 384 dimensions"):
         run("model.revision=b", "data.corpus=345", "model.changed=ignore")

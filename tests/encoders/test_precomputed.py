@@ -48,7 +48,7 @@ def made(finished: Path) -> Made:
 
 
 def run(folder: Path, passages: object, queries: object, *settings: str) -> dict[str, Any]:
-    return run_benchmark(write(folder, passages, queries, *settings)).metrics
+    return run_benchmark(write(folder, passages, queries, *settings)).document
 
 
 def remade(metrics: dict[str, Any]) -> list[str]:
@@ -77,9 +77,9 @@ def test_vectors_written_through_memory_between_two_runs_are_new_ones(made: Made
     config = write(tmp_path, made.passages, made.queries)
     mapped = np.load(tmp_path / "p.npy", mmap_mode="r+")
     mapped[:] = mapped[::-1].copy()  # from now on the pages wait to be written, and the times stand still
-    first = run_benchmark(config).metrics
+    first = run_benchmark(config).document
     mapped[:] = mapped[::-1].copy()
-    second = run_benchmark(config).metrics
+    second = run_benchmark(config).document
     assert remade(second) == ["passages", "index", "search", "evaluate"]
     assert second["metrics"] == made.metrics != first["metrics"]
 

@@ -218,7 +218,7 @@ def test_workers_score_the_pairs_that_one_process_scores(
 
 
 def test_a_run_that_finds_everything_needs_no_cluster(workplace: Path) -> None:
-    metrics = run_benchmark(on_ray(workplace, "127.0.0.1:1")).metrics
+    metrics = run_benchmark(on_ray(workplace, "127.0.0.1:1")).document
     assert all(stage["reused"] for stage in metrics["stages"])
 
 

@@ -125,7 +125,7 @@ def test_a_collection_of_values_is_run_and_reused(tmp_path: Path, ran: Callable[
     queries = {"q1": "cat sat", "q2": "dog", "q3": "cats"}
     data = write_collection(tmp_path / "mine", PASSAGES, queries, QRELS)
     first = ran(data)
-    assert first.metrics["queries"] == 3
+    assert first.document["queries"] == 3
     rows = [each if isinstance(each, dict) else {"title": "", "text": each} for each in PASSAGES.values()]
     table = pd.DataFrame(rows).assign(doc_id=list(PASSAGES))
     asked = pd.DataFrame(queries.items(), columns=["qid", "text"])
@@ -136,7 +136,7 @@ def test_a_collection_of_values_is_run_and_reused(tmp_path: Path, ran: Callable[
     with pytest.raises(InputError, match=r"holds corpus\.jsonl, which is not of this collection"):
         write_collection(tmp_path / "mine", {**PASSAGES, "e": "new"}, queries, QRELS)
     values = first.to_dataframe()
-    assert np.allclose(values.mean(), [first.metrics["metrics"][name] for name in MEASURES])
+    assert np.allclose(values.mean(), [first.metrics[name] for name in MEASURES])
     compared = compare([first, again]).to_dataframe()
     assert compared["name"].tolist() == ["t", "u", "t"]
     assert compared["value"].tolist()[2] == 0.0
@@ -149,7 +149,7 @@ def test_a_text_may_be_called_contents_or_content(tmp_path: Path, ran: Callable[
 
 
 def test_a_collection_without_judgments_is_searched(tmp_path: Path, ran: Callable[..., Any]) -> None:
-    assert ran(write_collection(tmp_path / "mine", PASSAGES, {"q1": "cat"})).metrics["metrics"] == {}
+    assert ran(write_collection(tmp_path / "mine", PASSAGES, {"q1": "cat"})).metrics == {}
     unfit: list[Any] = [
         {"a": 5},
         ["a"],

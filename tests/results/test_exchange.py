@@ -13,7 +13,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, run_benchmark
-from pipeline.results import SavedResult, model_index, read_result, task_of, write_mteb
+from pipeline.results import CollectionResult, model_index, read_result, task_of, write_mteb
 from pipeline.studies.verify import lint_files
 
 MEASURES = ["ndcg@10", "recall@100", "success@5", "ndcg(gain=exp)@10", "map"]
@@ -29,12 +29,12 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def whole(suite: Path) -> SavedResult:
-    return read_result(suite / "whole")
+def whole(suite: Path) -> CollectionResult:
+    return read_result(suite / "whole").only_collection()
 
 
 def test_what_is_written_is_what_mteb_s_task_result_demands(
-    suite: Path, whole: SavedResult, tmp_path: Path
+    suite: Path, whole: CollectionResult, tmp_path: Path
 ) -> None:
     """The fields of `mteb.results.TaskResult` 2.26, their types, and what its validators demand."""
     benchmarco("export", suite / "whole", "--mteb", tmp_path)
@@ -58,18 +58,18 @@ def test_what_is_written_is_what_mteb_s_task_result_demands(
     }  # fmt: skip
 
 
-def of_config(result: SavedResult, model: dict[str, Any], **more: Any) -> SavedResult:
+def of_config(result: CollectionResult, model: dict[str, Any], **more: Any) -> CollectionResult:
     """A result, as if a config with another model had led to it."""
     other = {**result.manifest.config, "model": model, **more}
     return replace(result, manifest=result.manifest.model_copy(update={"config": other}))
 
 
 def test_results_of_several_models_and_two_of_one_collection_are_refused(
-    whole: SavedResult, suite: Path, tmp_path: Path
+    whole: CollectionResult, suite: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="another result are both of whole/test/default"):
         write_mteb([whole, whole], tmp_path)
-    both = [whole, read_result(suite / "part")]
+    both = [whole, read_result(suite / "part").only_collection()]
     assert len(write_mteb(both, tmp_path)) == 2
     mixed = [whole, of_config(both[1], {"backend": "bm25", "k1": 1.2})]
     for write in (lambda: write_mteb(mixed, tmp_path), lambda: model_index(mixed)):
@@ -96,7 +96,7 @@ JUDGE = {"backend": "flag", "name": "/home/me/judge", "precision": "bf16"}
     ],
 )
 def test_a_result_is_attributed_to_what_made_it(
-    model: dict[str, Any], more: dict[str, Any], name: str, whole: SavedResult
+    model: dict[str, Any], more: dict[str, Any], name: str, whole: CollectionResult
 ) -> None:
     card = model_index([of_config(whole, model, **more, data={"source": "beir", "path": "/home/me/data"})])
     (entry,) = card["model-index"]
@@ -121,7 +121,7 @@ def test_shipped_collections_are_tasks_of_mteb() -> None:
     assert task(source="sample", split="test") is None
 
 
-def test_a_model_card_says_the_results(suite: Path, whole: SavedResult) -> None:
+def test_a_model_card_says_the_results(suite: Path, whole: CollectionResult) -> None:
     printed = benchmarco("export", suite / "whole", "--model-index").stdout
     _, header, _ = printed.split("---\n")
     name, results = model_index_to_eval_results(yaml.safe_load(header)["model-index"])

@@ -85,7 +85,8 @@ def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> 
     result = read_result(folder)
     assert (result.record.stage("index").bytes, result.record.stage("search").seconds) == (5, None)
     assert result.record.model_dump()["weather"] == ["rain"]
-    assert (result.manifest.config, result.manifest.hardware.found()) == ({}, {})
+    manifest = result.only_collection().manifest
+    assert (manifest.config, manifest.hardware.found()) == ({}, {})
     assert compare([folder]).results[0].index_bytes == 5
 
 

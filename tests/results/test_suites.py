@@ -12,7 +12,7 @@ from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, compare, load_config, run_benchmark, run_benchmarks
 from pipeline.config import Config
-from pipeline.results import SuiteResult, read_suite_result
+from pipeline.results import Result, read_result
 from pipeline.retrievers import OpensEngine
 from pipeline.run import Benchmark
 from pipeline.storage import Store
@@ -49,10 +49,14 @@ def config_in(place: Path, *changes: str) -> Config:
     return load_config(place / "c.yaml", changes)
 
 
-def run(place: Path, *changes: str) -> SuiteResult:
-    result = run_benchmark(config_in(place, *changes))
-    assert isinstance(result, SuiteResult)
-    return result
+def run(place: Path, *changes: str) -> Result:
+    return run_benchmark(config_in(place, *changes))
+
+
+def reused(result: Result) -> dict[str, set[str]]:
+    """The stages whose artifacts were in the cache, by collection."""
+    rows = {each.name: each.record.stages for each in result.collections}
+    return {name: {row.stage for row in stages if row.reused} for name, stages in rows.items()}
 
 
 def test_a_macro_mean_is_the_mean_of_the_single_runs(shared: Path) -> None:
@@ -63,17 +67,17 @@ def test_a_macro_mean_is_the_mean_of_the_single_runs(shared: Path) -> None:
         single[name] = run_benchmark(config_in(shared, f"name=alone-{name}", data)).record
     for measure in MEASURES:
         means = [single[name].metrics[measure] for name in NAMES]
-        assert result.metrics["metrics"][measure] == pytest.approx(np.mean(means), abs=1e-12)
-        low, high = result.metrics["intervals"][measure]
+        assert result.metrics[measure] == pytest.approx(np.mean(means), abs=1e-12)
+        low, high = result.document["intervals"][measure]
         assert low < np.mean(means) < high
-    for name in NAMES:
+    for name, each in zip(NAMES, result.collections, strict=True):
         files = {path.name for path in (result.folder / name).iterdir()}
         assert files == {"metrics.json", "per_query.csv", "run.trec", "manifest.json"}
-        assert result.results[name].record.metrics == single[name].metrics
+        assert (each.name, each.record.metrics) == (name, single[name].metrics)
     written = read_json(result.folder / "suite.json")
-    assert written == result.metrics
+    assert written == result.document
     assert (written["collections"], written["queries"]) == (list(NAMES), 105)
-    assert list(read_suite_result(result.folder).results) == list(NAMES)
+    assert [each.name for each in read_result(result.folder).collections] == list(NAMES)
 
 
 def test_main_measures_and_groups_have_means_of_their_own(shared: Path) -> None:
@@ -83,12 +87,12 @@ def test_main_measures_and_groups_have_means_of_their_own(shared: Path) -> None:
     (shared / "suite.yaml").write_text(text, encoding="utf-8")
     result = run(shared, "data={suite: ./suite.yaml}", "name=main")
     main = dict.fromkeys(NAMES[:2], "mrr@10") | {"large": "recall@5"}
-    assert result.metrics["main_measures"] == main
-    assert list(result.metrics["metrics"]) == [*MEASURES, "main measures"]
+    assert result.document["main_measures"] == main
+    assert list(result.metrics) == [*MEASURES, "main measures"]
     for measure, of_each in (("mrr@10", dict.fromkeys(NAMES, "mrr@10")), ("main measures", main)):
-        means = [result.results[name].record.metrics[of_each[name]] for name in NAMES]
+        means = [each.record.metrics[of_each[each.name]] for each in result.collections]
         mean = (sum(means[:2]) / 2 + means[2]) / 2  # a group counts as one collection
-        assert result.metrics["metrics"][measure] == pytest.approx(mean, abs=1e-12)
+        assert result.metrics[measure] == pytest.approx(mean, abs=1e-12)
     (table,) = result.tables()
     assert table.columns[-1].name == "main measures"
     assert "main measures: mrr@10 of small, middle; recall@5 of large." in table.notes
@@ -121,14 +125,14 @@ def test_a_collection_that_cannot_be_read_is_left_out_and_made_by_the_next_run(
     assert "middle" in said.stderr
     assert "No macro mean: 1 of 3 collections failed." in " ".join(said.stdout.split())
     assert "let people judge" not in said.stdout
-    saved = read_suite_result(place / "out/three")
-    assert list(saved.results) == ["small", "large"]
-    assert (list(saved.record.failed), saved.record.metrics) == (["middle"], {})
+    saved = read_result(place / "out/three")
+    assert [each.name for each in saved.collections] == ["small", "large"]
+    assert (list(saved.suite.failed), saved.metrics) == (["middle"], {})
     shutil.rmtree(place / "middle", ignore_errors=True)
     shutil.copytree(three_collections / "middle", place / "middle")
     again = run(place)
-    assert again.metrics["failed"] == {}
-    assert ["search" in again.results[name].reused for name in NAMES] == [True, False, True]
+    assert again.document["failed"] == {}
+    assert ["search" in reused(again)[name] for name in NAMES] == [True, False, True]
 
 
 def test_what_cannot_be_run_is_refused_and_writes_nothing(place: Path) -> None:
@@ -169,7 +173,7 @@ def test_all_are_checked_first_and_an_interrupted_suite_goes_on_where_it_stopped
     assert (place / "out/three/small/manifest.json").is_file()
     assert not (place / "out/three/suite.json").exists()
     with caplog.at_level("INFO"):
-        assert "search" in run(place).results["small"].reused
+        assert "small/search" in run(place).reused
     assert "three: collection 2 of 3, middle" in caplog.text
 
 
@@ -195,12 +199,12 @@ def test_models_are_loaded_once_and_a_corpus_that_is_used_twice_is_encoded_once(
     twin = "data={collections: {small: {source: beir, path: small}, twin: {source: beir, path: twin}}}"
     result = run(place, *settings, twin)
     assert len(opened) == len(set(opened)) == 2
-    assert result.results["small"].reused == []
-    assert "passages" in result.results["twin"].reused
-    assert "queries" not in result.results["twin"].reused
-    assert all(each.record.stage("rerank").seconds is not None for each in result.results.values())
+    assert reused(result)["small"] == set()
+    assert "passages" in reused(result)["twin"]
+    assert "queries" not in reused(result)["twin"]
+    assert all(each.record.stage("rerank").seconds is not None for each in result.collections)
     alone = run_benchmark(config_in(place, "data={source: beir, path: small}", "name=alone", *settings))
-    assert alone.metrics["metrics"] == result.results["small"].record.metrics
+    assert alone.metrics == result.collections[0].record.metrics
     assert len(opened) == 2
 
 
@@ -221,13 +225,13 @@ def test_results_of_different_runs_are_no_suite(shared: Path) -> None:
     few = config_in(shared, "name=small", "data={source: beir, path: small, queries: 9}")
     run_benchmark(few, output=folder)
     with pytest.raises(InputError, match="collection small has been run with other settings"):
-        read_suite_result(folder)
+        read_result(folder)
     run(shared, "name=mixed")
     written = read_json(folder / "suite.json")
     written["metrics"]["ndcg@10"] += 1e-6
     (folder / "suite.json").write_text(json.dumps(written), encoding="utf-8")
     with pytest.raises(InputError, match="the macro mean of ndcg@10 is not that of its collections"):
-        read_suite_result(folder)
+        read_result(folder)
 
 
 def test_plan_data_and_prune_take_suites(shared: Path) -> None:

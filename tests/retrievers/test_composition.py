@@ -97,11 +97,11 @@ def test_the_ceiling_is_that_of_the_grades_and_a_lesser_depth_is_as_if_it_were_s
 def test_tuned_weights_are_in_the_result(
     composed: Callable[..., SimpleNamespace], fused: SimpleNamespace, reranking: Any
 ) -> None:
-    assert fused.result.metrics["fusion"] == {"method": "rrf", "normalize": None, "weights": [1.0, 1.0]}
+    assert fused.result.document["fusion"] == {"method": "rrf", "normalize": None, "weights": [1.0, 1.0]}
     settings = ("fuse.method=weighted", "fuse.tune=ndcg@10", "fuse.folds=3")
     tuned = composed("model=null", reranking.FUSE, *settings).result
     assert set(tuned.reused) >= {"1/search", "2/search"}
-    found = tuned.metrics["fusion"]["tuned"]
+    found = tuned.document["fusion"]["tuned"]
     assert found["measure"] == "ndcg@10"
     assert [fold["queries"] for fold in found["folds"]] == [38, 38, 38]
     assert all(abs(sum(fold["weights"]) - 1) < 1e-9 for fold in found["folds"])

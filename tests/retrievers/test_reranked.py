@@ -69,7 +69,7 @@ def test_a_collection_without_judgments_is_reranked_and_not_scored(
     shutil.copytree(sample, tmp_path / "mine", ignore=shutil.ignore_patterns("qrels"))
     made = run(f"data={{source: beir, path: {tmp_path}/mine, unjudged_queries: keep, queries: 5}}")
     assert len(made.scored) == made.row.items > 0
-    assert made.result.metrics["first_stage"] == {"metrics": {}, "change": {}}
+    assert made.result.document["first_stage"] == {"metrics": {}, "change": {}}
     shown = section_tables({"run": made.result.record}, "")
     assert all(table.rows for tables in shown.values() for table in tables)
 

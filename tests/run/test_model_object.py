@@ -63,7 +63,7 @@ def test_its_measures_are_those_of_its_vectors_and_only_the_collection_is_kept(
         np.save(tmp_path / f"{role}.npy", unit_vectors(rows))
     files = {role: str(tmp_path / f"{role}.npy") for role in ("passages", "queries")}
     same = run_benchmark({**config, "name": "files", "model": {"backend": "precomputed", **files}})
-    assert result.metrics["metrics"] == same.metrics["metrics"]
+    assert result.metrics == same.metrics
 
 
 def test_another_state_of_it_is_never_taken_for_an_earlier_one(config: dict[str, Any]) -> None:
@@ -72,8 +72,8 @@ def test_another_state_of_it_is_never_taken_for_an_earlier_one(config: dict[str,
     model.seed = 7
     model.encode_corpus = lambda texts: -np.abs(Hashed(3).encode_queries(texts)) - 1  # type: ignore[method-assign]
     after = evaluate_model(config, model, name="after")
-    assert before.metrics["name"] == "before"
-    assert after.metrics["metrics"] != before.metrics["metrics"]
+    assert before.document["name"] == "before"
+    assert after.metrics != before.metrics
 
 
 def test_a_module_that_trains_goes_on_training(config: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def test_a_module_that_trains_goes_on_training(config: dict[str, Any]) -> None:
 
     model = Bag()
     result = evaluate_model({**config, "model": {"truncate_dim": 16, "name": "any"}}, model)
-    assert 0 <= result.metrics["metrics"]["ndcg@10"] <= 1
+    assert 0 <= result.metrics["ndcg@10"] <= 1
     assert model.training
     assert model.words.training
     assert not model.frozen.training

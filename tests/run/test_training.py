@@ -88,12 +88,12 @@ def test_a_checkpoint_is_the_best_only_if_it_is_shown_to_be_better(
     rows = [row for row in trainer.state.log_history if "eval_ndcg_at_10" in row]
     assert [row["step"] for row in rows] == [0, 4, 8, 12]
     for row, result in zip(rows, callback.results.values(), strict=True):
-        assert row["eval_ndcg_at_10"] == result.metrics["metrics"]["ndcg@10"]
-        assert row["eval_recall_cap_true_at_20"] == result.metrics["metrics"]["recall(cap=true)@20"]
+        assert row["eval_ndcg_at_10"] == result.metrics["ndcg@10"]
+        assert row["eval_recall_cap_true_at_20"] == result.metrics["recall(cap=true)@20"]
     assert all(re.fullmatch(r"\w+", name) for row in rows for name in row)
     lexical = run_benchmark({**config, "name": "again", "model": {"backend": "bm25"}})
     assert set(lexical.reused) >= {"data", "index", "search"}  # the callback made them
-    assert rows[0]["eval_bm25_ndcg_at_10"] == lexical.metrics["metrics"]["ndcg@10"]
+    assert rows[0]["eval_bm25_ndcg_at_10"] == lexical.metrics["ndcg@10"]
 
     # step 4 is shown to be better; 8 is nearly the same, 12 is worse
     assert [row["eval_best_step"] for row in rows] == [0, 4, 4, 4]
@@ -142,7 +142,7 @@ def test_a_model_without_a_method_that_encodes_is_held_by_an_object(
     trainer.add_callback(callback)
     trainer.train()
     assert list(callback.results) == [0, 1, 2]
-    assert callback.results[0].metrics["metrics"]["ndcg@10"] > 0
+    assert callback.results[0].metrics["ndcg@10"] > 0
     assert callback.best_checkpoint is None
     with pytest.raises(InputError, match="every is 0"):
         RetrievalCallback(trainer, config, every=0)

@@ -80,7 +80,7 @@ def test_a_sweep_of_dimensions_and_formats_encodes_each_text_once(workplace: Pat
     assert [row.reused for row in rows] == [False, *[True] * 11]
     assert rows[0].encoding.texts == 345
     assert len(list((workplace / "indexes" / "passages").iterdir())) == 1
-    assert len({tuple(outcome.result.metrics["metrics"].values()) for outcome in outcomes}) > 6
+    assert len({tuple(outcome.result.metrics.values()) for outcome in outcomes}) > 6
     bytes_of = {key: each.result.record.vectors.bytes for key, each in zip(configs, outcomes, strict=True)}
     assert [bytes_of[64, form] for form in FORMATS] == [256, 128, 64, 8]
     assert bytes_of[36, "binary"] == 5

@@ -22,7 +22,7 @@ IVF = ("index.factory='IVF4,Flat'",)
 
 
 def run(folder: Path, *settings: str) -> dict[str, Any]:
-    return workplaces.run(folder, *settings).metrics
+    return workplaces.run(folder, *settings).document
 
 
 def stored(folder: Path, stage: str) -> list[Path]:
@@ -117,7 +117,7 @@ def test_seconds_are_what_the_benchmark_itself_costs(
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600 * len(late))
     resize(monkeypatch, timed_seconds=0.01)
     watch(monkeypatch, "time searches", lambda *_: late.append("measuring"))
-    metrics = run_benchmark(config(workplace, "search.top_k=60", *IVF), progress=progress).metrics
+    metrics = run_benchmark(config(workplace, "search.top_k=60", *IVF), progress=progress).document
     assert late == ["measuring", "exact search"]
     assert sum(stage["seconds"] for stage in metrics["stages"]) < 3600
 

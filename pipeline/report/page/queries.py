@@ -21,7 +21,7 @@ from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures
 from pipeline.results.cached import find_chunks, find_collection, scored_ranking
-from pipeline.results.folder import SavedResult
+from pipeline.results.folder import CollectionResult
 
 QUERIES = 200
 """Most queries that are shown with their passages."""
@@ -183,7 +183,7 @@ def read_query_data(comparison: Comparison) -> QueryData:
 
 
 def _excerpts(
-    source: SavedResult, collection: Collection, examined: ResultDetails
+    source: CollectionResult, collection: Collection, examined: ResultDetails
 ) -> dict[tuple[str, str], Excerpt]:
     """By query and passage the chunk that a passage was found by."""
     found = find_chunks(source.manifest)
@@ -224,7 +224,7 @@ def select_queries(values: Float64, limit: int) -> list[int]:
     return list(dict.fromkeys(chain.from_iterable(zip(*orders, strict=True))))[:limit]
 
 
-def _cache(source: SavedResult) -> str:
+def _cache(source: CollectionResult) -> str:
     """The cache folder that the config of a result names."""
     return str(source.manifest.config.get("cache"))
 
@@ -274,7 +274,7 @@ def _compact(column: Float64) -> list[float]:
 
 
 def examine_result(
-    source: SavedResult, collection: Collection, selected: Sequence[str], rel: int
+    source: CollectionResult, collection: Collection, selected: Sequence[str], rel: int
 ) -> ResultDetails:
     """Score the ranking of a result at many cutoffs, and explain selected queries.
 

@@ -106,8 +106,8 @@ class _Part:
 def _published_parts(comparison: Comparison) -> list[_Part]:
     """The verdicts on published scores, a table for each result that gives some."""
     tables: list[tuple[Table, list[list[int]]]] = []
-    for number, suite in enumerate(comparison.suites):
-        scores = [score for result in suite.results.values() for score in result.record.expected]
+    for number, suite in enumerate(comparison.loaded):
+        scores = [score for result in suite.collections for score in result.record.expected]
         if scores:
             table = published_table(scores, comparison.results[number].name)
             tables.append((table, [[number] for _ in scores]))
@@ -245,9 +245,9 @@ def _suite_context(comparison: Comparison) -> JsonObject:
     measure, results, pairs = comparison.measure, comparison.results, comparison.pairs
     numbers = {entry.name: number for number, entry in enumerate(results)}
     order = sorted(range(len(results)), key=lambda number: -results[number].mean)
-    board = leaderboard(measure, results, comparison.suites[0].groups)
+    board = leaderboard(measure, results, comparison.loaded[0].groups)
     names = [entry.name for entry in results]
-    size = display.counted(len(comparison.collections), "collection")
+    size = display.counted(len(comparison.loaded[0].collections), "collection")
     marks = [[numbers[pair.a], numbers[pair.b]] for pair in pairs]
     return {
         "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {measure}",
@@ -268,7 +268,7 @@ def _suite_context(comparison: Comparison) -> JsonObject:
         "result_marks": [[number] for number in range(len(results))],
         "plots": [plots.forest_plot(measure, pair) for pair in pairs[:MOST_PLOTS]],
         "configs": [  # that of the first collection, from which others differ in their data alone
-            (f"{entry.name}, {comparison.collections[0]}", _indented(source.manifest.config))
+            (f"{entry.name}, {source.name}", _indented(source.manifest.config))
             for entry, source in zip(results, comparison.sources, strict=True)
         ],
     }
@@ -276,15 +276,15 @@ def _suite_context(comparison: Comparison) -> JsonObject:
 
 def _measure_tables(comparison: Comparison) -> Iterator[Table]:
     """For each result its means of every measure on every collection."""
-    for suite, entry in zip(comparison.suites, comparison.results, strict=True):
-        results = suite.results.values()
+    for result, entry in zip(comparison.loaded, comparison.results, strict=True):
+        results = result.collections
         columns: list[FilledColumn] = [
-            (Column("collection"), list(comparison.collections)),
+            (Column("collection"), [each.name for each in results]),
             (Column("queries", "right", form=","), [each.record.queries for each in results]),
             (Column("passages", "right", form=","), [each.record.passages for each in results]),
         ]
         for measure in comparison.measures:
-            means = [float(each.values[:, each.measures.index(measure)].mean()) for each in results]
+            means = [float(values.mean()) for values in result.values([measure])]
             columns.append((Column(measure, "right"), means))
         yield table_of(entry.name, columns)
 

@@ -221,7 +221,7 @@ def gate_result(
     first = suites[0]
     chosen, values, _ = shared_values(suites, measures)
     differences = [paired_differences(each[:, 1], each[:, 0]) for each in values]
-    sample = Sample(*first.by_query(differences), most_lost(first, chosen, values), margin, alpha)
+    sample = Sample(*first.pool_shared_queries(differences), most_lost(first, chosen, values), margin, alpha)
     same = first.same_as(suites[1])
     stopped_after = None
     if sequential and len(differences) > 1:
@@ -238,10 +238,10 @@ def gate_result(
                 allowed="measures from 0 to 1, such as ndcg@10",
                 fix=f"name another --measure, or leave out --{option}",
             )
-        (ones, _) = first.by_query([np.ones((len(each), 1)) for each in differences])
+        (ones, _) = first.pool_shared_queries([np.ones((len(each), 1)) for each in differences])
         scales = np.array([each.max() for each in ones])
         if sequential:
-            order = draw_order(first.results[first.collections[0]].query_ids, ORDER_SEED)
+            order = draw_order(first.only_collection().query_ids, ORDER_SEED)
             tested, stopped_after = _by_sequence(sample, scales, order)
         else:
             tested = _by_bets(sample, scales)
@@ -269,7 +269,8 @@ def gate_result(
                 queries_needed=max(ceil(needed), MIN_QUERIES, queries + 1) if isfinite(needed) else None,
             )
         )
-    smallest = min(zip(map(len, differences), first.collections, strict=True))
+    names = [each.name if first.suite else "" for each in first.collections]
+    smallest = min(zip(map(len, differences), names, strict=True))
     unseen = min(-log(alpha) / smallest[0], 1)
     return Gate(
         suites[1].name,
@@ -281,7 +282,7 @@ def gate_result(
         guarantee or sequential,
         same,
         stopped_after,
-        tuple(slice_notes([each.record for suite in suites for each in suite.results.values()])),
+        tuple(slice_notes([each.record for suite in suites for each in suite.collections])),
     )
 
 

@@ -15,13 +15,14 @@ from pipeline.config.files import make_config, settings_of, with_overrides
 from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
+from pipeline.core.result_files import MANIFEST, RANKING
 from pipeline.core.table import Column, Displayed, Table, table_of
-from pipeline.results.folder import RUN, SavedResult, read_result
+from pipeline.results.folder import CollectionResult
 from pipeline.results.records import compared_settings, flatten
-from pipeline.results.suite_folder import read_suite_result
+from pipeline.results.result import read_result
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, result_folder, run_each
-from pipeline.storage.whole_files import MANIFEST, temporary_folder
+from pipeline.storage.whole_files import temporary_folder
 
 SHOWN = 10
 """Queries that a table lists."""
@@ -114,22 +115,23 @@ def reproduce(
         InputError: The folder has no result, or its manifest cannot be run.
     """
     folder = Path(folder)
-    originals = read_suite_result(folder).results
+    original = read_result(folder)
     if against:
-        again = read_suite_result(Path(against)).results
-        if again.keys() != originals.keys():
+        again = read_result(against)
+        if not original.same_collections(again):
             raise InputError(
                 f"{folder} and {against} are not of the same collections",
                 allowed="results of one collection, or of one suite of which the same collections were run",
                 fix="name another folder",
             )
-        return [compare_with_original(result, again[name]) for name, result in originals.items()]
+        pairs = zip(original.collections, again.matching(original), strict=True)
+        return [compare_with_original(*pair) for pair in pairs]
     with temporary_folder() as place, Session() as session:
         parent = place if output is None else Path(output)
-        if "" not in originals:  # a suite: its collections' results are written below its name
+        if original.suite:  # its collections' results are written below its name
             parent /= folder.resolve().name
         configs = []
-        for result in originals.values():
+        for result in original.collections:
             raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
             raw |= {"cache": str(place / "indexes"), "output": str(parent)}
             given = [*settings_of(overrides), "cache", "output"]
@@ -142,14 +144,14 @@ def reproduce(
                 )
         outcomes = run_each(prepare(configs, None, progress, session), progress, session)
         found = []
-        for result, outcome in zip(originals.values(), outcomes, strict=True):
+        for result, outcome in zip(original.collections, outcomes, strict=True):
             if outcome.result is None:
                 raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
-            found.append(compare_with_original(result, read_result(outcome.result.folder)))
+            found.append(compare_with_original(result, outcome.result.only_collection()))
         return found
 
 
-def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduction:
+def compare_with_original(original: CollectionResult, again: CollectionResult) -> Reproduction:
     """Compare a result with the result of running it again.
 
     Raises:
@@ -172,9 +174,9 @@ def compare_with_original(original: SavedResult, again: SavedResult) -> Reproduc
     )
 
 
-def _by_query(result: SavedResult, measures: Sequence[str]) -> dict[str, tuple[list[float], int]]:
+def _by_query(result: CollectionResult, measures: Sequence[str]) -> dict[str, tuple[list[float], int]]:
     """For each query its values, none if it is not scored, and a hash of its ranking."""
-    with open(result.folder / RUN, encoding="utf-8") as file:
+    with open(result.folder / RANKING, encoding="utf-8") as file:
         hits = groupby((line.split() for line in file), lambda line: line[0])
         rankings = {query: hash(tuple(line[2] for line in lines)) for query, lines in hits}
     chosen = result.values[:, [result.measures.index(name) for name in measures]].tolist()
@@ -182,7 +184,7 @@ def _by_query(result: SavedResult, measures: Sequence[str]) -> dict[str, tuple[l
     return {query: (values.get(query, []), rankings.get(query, 0)) for query in values | rankings}
 
 
-def _differences(original: SavedResult, again: SavedResult) -> Iterator[Difference]:
+def _differences(original: CollectionResult, again: CollectionResult) -> Iterator[Difference]:
     """What the manifests of two results show to differ: settings first, then inputs, each value once."""
     ours, theirs = original.manifest, again.manifest
     named = set()
@@ -219,7 +221,7 @@ def _ingredients(recipe: Mapping[str, object]) -> Facts:
     }
 
 
-def _machine(result: SavedResult) -> Facts:
+def _machine(result: CollectionResult) -> Facts:
     """The hardware of a result, and the threads of its stages; free memory does not count."""
     machine = result.manifest.hardware.found()
     machine.pop("memory_gb", None)

@@ -362,7 +362,7 @@ class _Trials:
         if error or not outcome.result:
             log.info("%s cannot be tried: %s", change, error)
             return None
-        found = outcome.result.metrics["metrics"]
+        found = outcome.result.metrics
         return {each: found[each] for each in self.base}
 
 

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from pipeline.config import Config
 from pipeline.core.records import BoolArray, Collection, Float64, Int32, Int64
+from pipeline.core.result_files import RANKING
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
-from pipeline.results.folder import RUN
 from pipeline.run.benchmark import Session
 
 
@@ -225,7 +225,7 @@ def evidence_of(config: Config, folder: Path) -> Evidence:
             np.arange(len(qrels.grades)),
         )
         dropped = config.evaluate.ignore_identical_ids or config.data.ignored == "identical_ids"
-        run = read_run(folder / RUN)
+        run = read_run(folder / RANKING)
         return Evidence(run, judged, self_hits=not dropped, copies=_copies(collection, run))
 
 

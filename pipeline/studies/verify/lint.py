@@ -23,15 +23,13 @@ from pathlib import Path
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import SUITE_FILE
 from pipeline.core.records import Facts, JsonObject
+from pipeline.core.result_files import MANIFEST, METRICS, SUITE
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
 from pipeline.metrics.names import parse_measure
 from pipeline.results.exchange import META
-from pipeline.results.folder import METRICS
 from pipeline.results.published import MtebFile, known_measure
-from pipeline.results.suite_folder import read_suite_result
-from pipeline.storage.whole_files import MANIFEST
+from pipeline.results.result import read_result
 
 EQUAL_AT_1 = (("mrr", "precision"), ("success", "precision"), ("map", "recall"))
 AT_MOST = (
@@ -355,7 +353,7 @@ def _said(*values: tuple[str, int, float]) -> str:
 
 def _scores_of(path: Path) -> Iterator[Scores]:
     """The sets of scores of a file; none in other JSON files."""
-    if path.name in (METRICS, SUITE_FILE):
+    if path.name in (METRICS, SUITE):
         return _our_scores(path)
     if path.name in (MANIFEST, META):
         return iter(())
@@ -368,24 +366,9 @@ def _scores_of(path: Path) -> Iterator[Scores]:
 
 def _our_scores(path: Path) -> Iterator[Scores]:
     """Those of a result folder, whose files are compared with each other as they are read."""
-    suite = read_suite_result(path.parent)
-    if (path.name == SUITE_FILE) != bool(suite.record):
-        return
-    for name, result in suite.results.items() if path.name == METRICS else ():
-        yield Scores(
-            str(path),
-            result.record.name,
-            "",
-            "",
-            name,
-            "",
-            _by_measure(result.record.metrics),
-            error=OUR_ERROR,
-        )
-    if suite.record:
-        yield Scores(
-            str(path), suite.name, "", "", "", "", _by_measure(suite.record.metrics), error=OUR_ERROR
-        )
+    result = read_result(path.parent)
+    if (path.name == SUITE) == bool(result.suite):
+        yield Scores(str(path), result.name, "", "", "", "", _by_measure(result.metrics), error=OUR_ERROR)
 
 
 def _mteb_scores(path: Path, content: Facts) -> Iterator[Scores]:

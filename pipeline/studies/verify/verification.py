@@ -18,15 +18,15 @@ from pipeline.config import Config, of_each_collection
 from pipeline.config.files import load_configs, make_config, settings_of, with_overrides
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import SUITE_FILE
 from pipeline.core.records import JsonObject
+from pipeline.core.result_files import MANIFEST, METRICS, SUITE
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, html_page, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
 from pipeline.metrics.names import parse_measure
 from pipeline.results.exchange import task_of
-from pipeline.results.folder import METRICS, SavedResult
+from pipeline.results.folder import CollectionResult
 from pipeline.results.published import (
     Cell,
     Published,
@@ -39,11 +39,10 @@ from pipeline.results.published import (
     not_comparable,
     read_published,
 )
-from pipeline.results.suite_folder import read_suite_result
+from pipeline.results.result import read_result
 from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
-from pipeline.storage.whole_files import MANIFEST
 from pipeline.studies.verify.causes import explain
 from pipeline.studies.verify.evidence import Evidence, evidence_of
 
@@ -182,14 +181,17 @@ def expected_of(
     return config.model_copy(update={"expected": tuple(scores)}), cells
 
 
-def cells_of_results(folder: Path, published: Sequence[Published]) -> list[tuple[SavedResult, list[Cell]]]:
+def cells_of_results(
+    folder: Path, published: Sequence[Published]
+) -> list[tuple[CollectionResult, list[Cell]]]:
     """The verdicts on the scores of a result folder: for each collection its result and cells."""
     found = []
-    for name, result in read_suite_result(folder).results.items():
+    whole = read_result(folder)
+    for result in whole.collections:
         config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST, given=None)
-        if name:
-            config = config.model_copy(update={"name": name})
-        config, others = expected_of(config, published, in_suite=bool(name))
+        if whole.suite:
+            config = config.model_copy(update={"name": result.name})
+        config, others = expected_of(config, published, in_suite=whole.suite is not None)
         found.append((result, cells_of(config, result.record.metrics, ABSENT) + others))
     some([cell for _, cells in found for cell in cells], str(folder))
     return found
@@ -285,7 +287,7 @@ def verify(
     paths = [Path(target) for target in targets]
     if not why:
         minutes = 0.0
-    results = [each for each in paths if any((each / name).is_file() for name in (METRICS, SUITE_FILE))]
+    results = [each for each in paths if any((each / name).is_file() for name in (METRICS, SUITE))]
     if overrides and (run or (not minutes and len(results) == len(paths))):
         raise InputError(
             "--set, and nothing is run with settings",
@@ -334,7 +336,7 @@ def run_configs(
         wanted = [_alone(config) for config, _ in given if config.expected]
         for outcome in run_each(prepare(wanted, None, progress, session), progress, session):
             if outcome.result:
-                cells = cells_of(outcome.config, outcome.result.metrics["metrics"])
+                cells = cells_of(outcome.config, outcome.result.metrics)
                 measured.append(Measured(cells, outcome.config, outcome.result.folder))
             else:
                 measured.append(Measured(_not_run(outcome.config, outcome.error)))

@@ -109,7 +109,7 @@ def test_a_ranking_is_reranked_and_every_run_asks_for_a_few_scores_again(
         return workplaces.run(tmp_path, f"rerank.url={embedding_server.url}", *settings)
 
     result = run()
-    pairs = result.metrics["reranking"]["pairs"]
+    pairs = result.document["reranking"]["pairs"]
     assert sum(embedding_server.answered.values()) == pairs + 8 > 100
     assert result.record.stage("rerank").encoding.requests == 30
     run()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import workplaces
+from comparison.made import single
 from inside import resize
 from report.tree import tree
 from workplaces import change_json, read_json
@@ -32,7 +33,7 @@ from pipeline.report.page import (
     render_page,
     result_style,
 )
-from pipeline.results import Metrics, SavedSuite, read_result, section_tables
+from pipeline.results import Metrics, read_result, section_tables
 
 
 def scripts(page: str) -> list[str]:
@@ -246,7 +247,7 @@ def test_a_figure_that_one_index_lacks_leaves_its_cell_empty(indexed: list[Path]
     del second["against_exact"]["change"]["mrr@10"]
     compared = compare(
         [
-            SavedSuite.of_one(replace(read_result(folder), record=Metrics.model_validate(metrics)))
+            single(replace(read_result(folder).only_collection(), record=Metrics.model_validate(metrics)))
             for folder, metrics in zip(indexed, (first, second), strict=True)
         ]
     )

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from comparison.made import MEASURES, THREE, make, result, values_of, with_values
+from comparison.made import MEASURES, THREE, make, result, single, values_of, with_values
 from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, compare
 from pipeline.comparison import draw_order
 from pipeline.metrics import Bets, noninferiority
-from pipeline.results import SavedSuite
+from pipeline.results import Result
 from pipeline.studies.gate import EXIT_CODES, ORDER_SEED, gate_result
 
 
-def made(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> SavedSuite:
+def made(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> Result:
     """A result whose values are those of others of as many queries, but for shift and noise."""
     values = np.random.default_rng(queries).beta(2, 1.1, (queries, 2)) + shift
     values = values + noise * np.random.default_rng(7).normal(size=values.shape)
-    return SavedSuite.of_one(result(name, values))
+    return single(result(name, values))
 
 
 BASE = made("base")
@@ -41,7 +41,7 @@ BASE = made("base")
         (made("few", queries=20), "undecided", 4),
     ],
 )
-def test_a_verdict_and_its_exit_code(new: SavedSuite, verdict: str, code: int) -> None:
+def test_a_verdict_and_its_exit_code(new: Result, verdict: str, code: int) -> None:
     found = gate_result(new, made("base", queries=len(values_of(new))), MEASURES)
     assert (found.verdict, EXIT_CODES[found.verdict]) == (verdict, code)
     document = json.loads(json.dumps(found.json(), allow_nan=False))
@@ -133,7 +133,7 @@ def test_the_queries_needed_have_the_power_that_is_said(differences: np.ndarray)
     assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.07)
 
 
-UNBOUNDED = SavedSuite.of_one(result("dcg", values_of(BASE), ["dcg@10", "mrr"]))
+UNBOUNDED = single(result("dcg", values_of(BASE), ["dcg@10", "mrr"]))
 
 
 def test_what_cannot_be_decided_is_refused() -> None:
@@ -176,14 +176,16 @@ def test_in_sequence_a_gate_says_after_how_many_queries_it_is_decided() -> None:
     assert 5 < found.stopped_after < 150
     assert f"decided after {found.stopped_after} of 300 queries" in found.message
     # the queries after it are not needed: without them it is decided after the same number
-    ids = old.results[""].query_ids
+    ids = old.only_collection().query_ids
     order = draw_order(ids, ORDER_SEED)
     for number, expected in ((found.stopped_after, found.stopped_after), (found.stopped_after - 1, None)):
         first = order[:number]
         parts = [
-            replace(each.results[""], query_ids=[ids[row] for row in first], values=values_of(each)[first])
+            replace(
+                each.only_collection(), query_ids=[ids[row] for row in first], values=values_of(each)[first]
+            )
             for each in (worse, old)
         ]
-        assert gate_result(*map(SavedSuite.of_one, parts), sequential=True).stopped_after == expected
+        assert gate_result(*map(single, parts), sequential=True).stopped_after == expected
     near = gate_result(made("near", noise=0.02), BASE, sequential=True)
     assert (near.verdict, near.stopped_after) == ("undecided", None)

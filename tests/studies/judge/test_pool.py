@@ -127,7 +127,7 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
     assert 5 <= len(labels.queries) < 12 - labels.after
     merged = write_qrels(tmp_path / "merged.trec", qrels | grades)
     scored = [evaluate(merged, folder / "run.trec", ["P@4"]) for folder in results]
-    ids = read_result(results[0]).query_ids
+    ids = read_result(results[0]).only_collection().query_ids
     for place, row in enumerate(labels.queries.tolist()):
         expected = [each.values[each.query_ids.index(ids[row]), 0] for each in scored]
         assert labels.values[place].tolist() == pytest.approx(expected)

@@ -153,7 +153,7 @@ def configure(cache: Path, tmp_path: Path) -> Configure:
 
 def score(given: dict[str, Any], measure: str = "ndcg@10") -> float:
     """What a run of a config measures."""
-    value: float = run_benchmark(given).metrics["metrics"][measure]
+    value: float = run_benchmark(given).metrics[measure]
     return value
 
 

@@ -1,0 +1,358 @@
+"""A finished benchmark, of one collection or of a suite: one class, and the function that opens its folder.
+
+result = read_result("results/quickstart")
+result.metrics["ndcg@10"]
+
+The folder of a suite holds a result folder for each collection, and `suite.json`. Its measures are macro
+means. A suite whose collections are judged by different measures, as MTEB's boards, has besides them the
+macro mean of each collection's own main measure, under the name `main measures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.core.errors import InputError
+from pipeline.core.json_record import Name, Record
+from pipeline.core.records import Facts, Float64
+from pipeline.core.result_files import METRICS, SUITE
+from pipeline.core.table import Displayed, Table
+from pipeline.metrics.names import parse_measure
+from pipeline.metrics.statistics import Strata, by_query, estimate
+from pipeline.results.folder import ROUNDING, CollectionResult, read_collection_result, read_record
+from pipeline.results.records import Metrics
+from pipeline.results.tables import mean_sentence, published_table, result_table, suite_table
+from pipeline.storage import whole_files
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAIN = "main measures"
+ALSO = "main"
+"""What a user may write for it."""
+
+
+class SuiteRecord(Record):
+    """The content of `suite.json`.
+
+    Attributes:
+        collections: All of them, in the config's order.
+        groups: The group of each collection that is in one.
+        main_measures: What each collection is judged by, where the suite says so of all.
+        failed: What stopped each collection that has no result.
+        keys: For each collection that has a result the key of its scores.
+        queries, passages: How many there are in all collections together.
+        metrics: Macro means of the measures that all collections have, and of their main measures where
+            these differ; empty where one failed.
+        intervals: Their 95% intervals; None where none is shown.
+    """
+
+    name: Name
+    collections: Annotated[tuple[str, ...], Field(min_length=1)]
+    groups: dict[str, str] = Field({})
+    main_measures: dict[str, str] = Field({})
+    failed: dict[str, str] = Field({})
+    keys: dict[str, str]
+    queries: int
+    passages: int
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float] | None] = Field({})
+
+
+@dataclass(repr=False, eq=False)
+class Result(Displayed):
+    """A finished benchmark, of one collection or of a suite.
+
+    Attributes:
+        folder: Where its files are.
+        collections: The result of each collection that has one, in the config's order.
+        suite: The content of `suite.json`; None for a benchmark of one collection.
+        name: Of the benchmark; a comparison tells those of one name apart.
+        errors: What stopped each of the other collections, by name, in the run that made this object.
+    """
+
+    folder: Path
+    collections: list[CollectionResult]
+    suite: SuiteRecord | None = None
+    name: str = ""
+    errors: dict[str, Exception] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.name = self.name or (self.suite.name if self.suite else self.collections[0].name)
+
+    def __fspath__(self) -> str:
+        """The folder, so that a result is accepted wherever its folder is."""
+        return str(self.folder)
+
+    @property
+    def document(self) -> Facts:
+        """The content of `metrics.json`, or of `suite.json`, as plain JSON."""
+        return self.suite.model_dump(mode="json") if self.suite else self.collections[0].document
+
+    @cached_property
+    def record(self) -> Metrics:
+        """The content of `metrics.json`, typed; of a suite, macro means and the stages of all collections."""
+        if self.suite is None:
+            return self.collections[0].record
+        totals = {key: getattr(self.suite, key) for key in ("queries", "passages", "metrics", "intervals")}
+        stages = [
+            row.model_copy(update={"stage": f"{each.name}/{row.stage}"})
+            for each in self.collections
+            for row in each.record.all_stages
+        ]
+        return Metrics.model_validate({"name": self.suite.name, **totals, "stages": stages})
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean of each measure; of a suite its macro mean."""
+        return self.record.metrics
+
+    @property
+    def reused(self) -> list[str]:
+        """The stages whose artifacts were in the cache; of a suite as `COLLECTION/STAGE`."""
+        return [row.stage for row in self.record.all_stages if row.reused]
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The group of each collection of a suite that is in one."""
+        return self.suite.groups if self.suite else {}
+
+    @property
+    def main_measures(self) -> dict[str, str]:
+        """What each collection is judged by, where the suite says so of all."""
+        return self.suite.main_measures if self.suite else {}
+
+    @cached_property
+    def measures(self) -> list[str]:
+        """Those that all collections have, in the first one's order; then `MAIN`, where those differ."""
+        first = self.collections[0].measures if self.collections else []
+        shared = [name for name in first if all(name in each.measures for each in self.collections)]
+        main = self.main_measures
+        has_main = all(main.get(each.name) in each.measures for each in self.collections)
+        return [*shared, MAIN] if has_main and len(set(main.values())) > 1 else shared
+
+    def values(self, measures: Sequence[str], order: Result | None = None) -> list[Float64]:
+        """The values of measures that every collection has.
+
+        Args:
+            measures: Their names.
+            order: A result of the same collections and queries, in whose order both are given.
+
+        Returns:
+            For each collection float64 [queries, measures].
+        """
+        order = order or self
+        values = []
+        for each, first in zip(self.matching(order), order.collections, strict=True):
+            names = [self.main_measures[each.name] if name == MAIN else name for name in measures]
+            columns = each.values[:, [each.measures.index(name) for name in names]]
+            if each.query_ids != first.query_ids:
+                rows = {query: row for row, query in enumerate(each.query_ids)}
+                columns = columns[[rows[query] for query in first.query_ids]]
+            values.append(columns)
+        return values
+
+    def highest(self, measures: Sequence[str]) -> Float64:
+        """float64 [measures]: the highest value that a query can have; infinite where there is none."""
+        named = [[*self.main_measures.values()] if name == MAIN else [name] for name in measures]
+        return np.array([max(parse_measure(each).highest for each in names) for names in named])
+
+    @property
+    def weights(self) -> Float64:
+        """float64 [collections], which sum to 1: each counts alike, and each group as one collection."""
+        names = [each.name for each in self.collections]
+        units = [self.groups.get(name, (name,)) for name in names]
+        return np.array([1 / len(set(units)) / units.count(unit) for unit in units])
+
+    def pool_shared_queries(self, strata: Strata) -> tuple[Strata, Float64]:
+        """Strata of independent queries, and their weights, from values in the order of the collections."""
+        return by_query(strata, self.weights, [each.query_ids for each in self.collections])
+
+    def matching(self, other: Result) -> list[CollectionResult]:
+        """Its collections in the order of another result's, of the same suite or of one collection too."""
+        if self.suite is None:
+            return self.collections
+        by_name = {each.name: each for each in self.collections}
+        return [by_name[each.name] for each in other.collections]
+
+    def same_collections(self, other: Result) -> bool:
+        """Whether both are of suites with the same collections, or both of one collection."""
+        if self.suite is None or other.suite is None:
+            return self.suite is other.suite
+        return {each.name for each in self.collections} == {each.name for each in other.collections}
+
+    def only_collection(self) -> CollectionResult:
+        """The result of the only collection.
+
+        Raises:
+            InputError: The result is of a suite.
+        """
+        if self.suite:
+            raise InputError(
+                f"{self.name} is of a suite",
+                allowed="results of one collection",
+                fix="name the folder of a collection inside the suite",
+            )
+        return self.collections[0]
+
+    def same_as(self, other: Result) -> bool:
+        """Whether another one of the same queries has the same settings, data and values."""
+        return all(
+            ours.key and ours.key == theirs.key and np.array_equal(ours.values, theirs.values)
+            for ours, theirs in zip(self.collections, other.matching(self), strict=True)
+        )
+
+    @property
+    def verdict(self) -> str:
+        """The first measure's mean with its interval, as a sentence without its full stop; "" without one."""
+        record = self.record
+        for measure, mean in record.metrics.items():
+            low, high = record.intervals.get(measure) or (None, None)
+            what = f"The macro mean of {measure}" if self.suite else measure
+            return mean_sentence(f"{what} of {record.name}", mean, low, high, record.queries)
+        return ""
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """The values as a pandas DataFrame: a row per scored query, a column per measure.
+
+        Of a suite, the first level of the index is the collection.
+        """
+        import pandas as pd
+
+        if self.suite is None:
+            return self.collections[0].to_dataframe()
+        frames = {each.name: each.to_dataframe() for each in self.collections}
+        return pd.concat(frames, names=["collection", "query_id"])
+
+    def tables(self) -> list[Table]:
+        """The measures; of a suite by collection, then published scores, if the suite gives any."""
+        where = f"in {self.folder}"
+        if self.suite is None:
+            table = result_table(self.record)
+            notes = [f"reused: {', '.join(self.reused) or 'nothing'}", where]
+            return [replace(table, notes=[*table.notes, *notes])]
+        records = {each.name: each.record for each in self.collections}
+        main = self.main_measures if MAIN in self.suite.metrics else {}
+        means = {name: dict(record.metrics) for name, record in records.items()}
+        for name in main:
+            means[name][MAIN] = means[name][main[name]]
+        table = suite_table(self.document, records, means)
+        notes = [f"{main_measures_note(main)}."] if main else []
+        shown = [replace(table, notes=[*table.notes, *notes, where])]
+        scores = [score for record in records.values() for score in record.expected]
+        return [*shown, published_table(scores)] if scores else shown
+
+
+def canonical_measure(text: str) -> str:
+    """The name of a measure, or `MAIN`, as results have it."""
+    return MAIN if text.strip().lower() in (MAIN, ALSO) else str(parse_measure(text))
+
+
+def main_measures_note(main_measures: Mapping[str, str]) -> str:
+    """Which collections are judged by which measure, as a sentence without its full stop."""
+    by_measure: dict[str, list[str]] = {}
+    for collection, measure in main_measures.items():
+        by_measure.setdefault(measure, []).append(collection)
+    parts = [f"{measure} of {', '.join(names)}" for measure, names in by_measure.items()]
+    return f"{MAIN}: {'; '.join(parts)}"
+
+
+def write_suite(
+    folder: Path,
+    name: str,
+    groups: Mapping[str, str],
+    results: Mapping[str, Result],
+    errors: Mapping[str, Exception],
+    order: tuple[str, ...],
+    main_measures: Mapping[str, str],
+) -> Result:
+    """Write `suite.json` for results of collections.
+
+    Args:
+        folder: Of the suite; it holds those of the collections.
+        name: Of the suite.
+        groups: The group of each collection that is in one.
+        results: Of the collections that were run.
+        errors: What stopped each of the others.
+        order: All collections.
+        main_measures: What each is judged by; empty where the suite does not say so of all.
+    """
+    collections = [results[each].collections[0] for each in order if each in results]
+    record = SuiteRecord(
+        name=name,
+        collections=order,
+        groups=dict(groups),
+        main_measures=dict(main_measures),
+        failed={each: str(errors[each]) for each in order if each in errors},
+        keys={each.name: each.key for each in collections},
+        queries=sum(each.record.queries for each in collections),
+        passages=sum(each.record.passages for each in collections),
+        metrics={},
+        intervals={},
+    )
+    result = Result(folder, collections, record, errors=dict(errors))
+    if not errors and (measures := result.measures):
+        strata, weights = result.pool_shared_queries(result.values(measures))
+        macro = estimate(strata, weights, low=0, high=result.highest(measures))
+        result.suite = record.model_copy(
+            update={
+                "metrics": dict(zip(measures, macro.means.tolist(), strict=True)),
+                "intervals": dict(zip(measures, macro.intervals, strict=True)),
+            }
+        )
+    whole_files.write_json(folder / SUITE, result.document)
+    return result
+
+
+def read_result(folder: PathLike[str] | str) -> Result:
+    """Open the result folder of a finished benchmark, of one collection or of a suite.
+
+    Raises:
+        InputError: It is not one, or its files are damaged, or of several runs.
+    """
+    folder = Path(folder)
+    if not (folder / SUITE).is_file():
+        return Result(folder, [read_collection_result(folder)])
+    record = read_record(folder, SUITE, SuiteRecord)
+    names = [name for name in record.collections if name not in record.failed]
+    result = Result(folder, [read_collection_result(folder / name) for name in names], record)
+    if problem := _disagreement(result, names, record):
+        raise InputError(
+            f"suite {folder}: {problem}",
+            allowed="results of one run",
+            fix="run its config again; what is in the cache is not computed again",
+        )
+    return result
+
+
+def _disagreement(result: Result, names: Sequence[str], record: SuiteRecord) -> str:
+    """How suite.json and the folders contradict each other; "" where they do not."""
+    for name, each in zip(names, result.collections, strict=True):
+        if each.key != record.keys.get(name) or each.name != name:
+            return f"collection {name} has been run with other settings or data since"
+    for measure, mean in () if record.failed else record.metrics.items():
+        if measure not in result.measures:
+            return f"not every collection has {measure}"
+        means = [float(each.mean()) for each in result.values([measure])]
+        if not abs(float(result.weights @ means) - mean) <= ROUNDING * max(1, *map(abs, means)):
+            return f"the macro mean of {measure} is not that of its collections"
+    return ""
+
+
+def check_kind(folder: Path, suite: bool) -> None:
+    """Refuse a folder with a result of a suite for one of a single collection, and the reverse."""
+    if (folder / (METRICS if suite else SUITE)).exists():
+        held, wanted = ("one collection", "a suite") if suite else ("a suite", "one collection")
+        raise InputError(
+            f"result folder {folder} holds a result of {held}, and this is one of {wanted}",
+            allowed="a folder of its own for each",
+            fix="name another with --output DIR, or change the config's name",
+        )
