@@ -1,0 +1,367 @@
+"""The audit of a collection: defects of its texts and judgments, and what they do to scores.
+
+Texts are equal if they are after Unicode normalization (NFKC) and with white space reduced to single spaces.
+A retriever gives equal texts equal scores, so chance decides which of two it ranks first. Where their grades
+differ, a perfect ranking loses by that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.core.errors import InputError
+from pipeline.core.records import Array, BoolArray, Collection, Int64, JsonObject, Qrels, Ranking, Texts
+from pipeline.formats.texts import BATCH_ROWS
+from pipeline.metrics.names import Measure
+from pipeline.metrics.scoring import compute_measures
+from pipeline.storage.whole_files import write_whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHORT_WORDS = 3
+"""Passages of fewer words are counted as short."""
+EXAMPLES = 5
+DIGEST_BYTES = 16  # of a text's hash: two of 10^9 texts have an equal one with probability 1e-21
+
+SUSPICIOUS = {
+    "mojibake": "\u00c3[\u0080-\u00bf]|\u00e2\u20ac|\u00c2[\u0080-\u00bf]|\ufffd",
+    "control characters": r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x{200b}\x{feff}]",
+    "HTML": r"(?i)</?(p|br|div|span|a|b|i|li|ul|td|tr|table|h[1-6])(\s[^<>]*)?/?>|&(amp|lt|gt|quot|nbsp);",
+}
+"""Regular expressions of RE2: UTF-8 read as Latin-1 or lost, characters that no text needs, markup."""
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One kind of defect.
+
+    Attributes:
+        what: What is counted.
+        count: How many there are.
+        of: How many there could be.
+        examples: Ids of the first ones.
+    """
+
+    what: str
+    count: int
+    of: int
+    examples: list[str]
+
+
+@dataclass(frozen=True)
+class ScoreChange:
+    """What equal passages with different grades do to a measure.
+
+    Attributes:
+        measure: The measure.
+        lowest: The mean of a perfect ranking in which, of equal passages, those of lower grades come first.
+        perfect: The mean of a perfect ranking, in which those of higher grades come first.
+    """
+
+    measure: str
+    lowest: float
+    perfect: float
+
+
+@dataclass(frozen=True)
+class JudgmentChange:
+    """A judgment that a cleaned copy changes: its grade before (None: not judged) and after."""
+
+    query: str
+    passage: str
+    before: int | float | None
+    after: int | float
+    twin: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The defects of a collection, what they do to scores, and the judgments that a cleaned copy has.
+
+    Attributes:
+        defects: All kinds that were looked for, those without a case included.
+        queries: How many queries have equal passages with different grades.
+        scores: For each measure what these do; none where there are none.
+        qrels: The judgments, in which equal passages share their highest grade.
+        changes: The judgments that differ.
+    """
+
+    defects: list[Defect]
+    queries: int
+    scores: list[ScoreChange]
+    qrels: Qrels
+    changes: list[JudgmentChange]
+
+    def json(self) -> JsonObject:
+        """The document that `data --audit --json` prints under `audit`."""
+        return {
+            "defects": [vars(defect) for defect in self.defects],
+            "queries_with_differing_twins": self.queries,
+            "scores": [vars(change) for change in self.scores],
+            "judgments_changed": len(self.changes),
+        }
+
+
+def audit(
+    collection: Collection,
+    measures: Sequence[Measure],
+    cut: tuple[int, int] | None = None,
+) -> Audit:
+    """Look for the defects of a collection.
+
+    Args:
+        collection: The collection.
+        measures: Those whose change is computed.
+        cut: How many passages of a sample are longer than the model reads, and the size of the sample;
+            None if no model is known.
+    """
+    passages, passage_defects = _examine(collection.passages, "passages")
+    queries, query_defects = _examine(collection.queries, "queries")
+    twins = _twins(passages)
+    qrels, changes, touched = _share_grades(collection, twins)
+    defects = [
+        *passage_defects,
+        *query_defects,
+        _defect("passages whose text another one has", twins >= 0, collection.passages),
+        Defect(
+            "queries with equal passages whose grades differ",
+            len(touched),
+            len(collection.queries),
+            _ids(collection.queries, touched),
+        ),
+        _equal_queries(collection, _twins(queries)),
+        _defect("queries whose text is a passage", np.isin(queries, passages), collection.queries),
+        *_judgment_defects(collection),
+    ]
+    if cut:
+        defects.append(Defect("passages that the model cuts (of a sample)", *cut, []))
+    return Audit(defects, len(touched), _score_changes(collection, qrels, measures, touched), qrels, changes)
+
+
+def _examine(texts: Texts, role: str) -> tuple[Array, list[Defect]]:
+    """The hash of each normalized text, [n] of 16 bytes; texts that are empty, short or suspicious."""
+    import pyarrow.compute as pc
+
+    digests = bytearray()
+    masks = {name: np.zeros(len(texts), bool) for name in ("empty", "short", *SUSPICIOUS)}
+    for start in range(0, len(texts), BATCH_ROWS):
+        column = texts.texts.slice(start, BATCH_ROWS)
+        part = slice(start, start + len(column))
+        ascii_only = bool(pc.all(pc.string_is_ascii(column)).as_py())
+        plain = _normalized(column, ascii_only)
+        for text in plain.to_pylist():
+            digests += hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
+        masks["empty"][part] = pc.equal(pc.binary_length(plain), 0).to_numpy()
+        masks["short"][part] = pc.less(pc.count_substring(plain, " "), SHORT_WORDS - 1).to_numpy()
+        for name, pattern in SUSPICIOUS.items():
+            if name != "mojibake" or not ascii_only:
+                masks[name][part] = pc.match_substring_regex(column, pattern).to_numpy()
+    defects = [_defect(f"empty {role}", masks["empty"], texts)]
+    if role == "passages":
+        defects.append(
+            _defect(f"{role} of fewer than {SHORT_WORDS} words", masks["short"] & ~masks["empty"], texts)
+        )
+    defects += [_defect(f"{role} with {name}", masks[name], texts) for name in SUSPICIOUS]
+    return np.frombuffer(bytes(digests), f"V{DIGEST_BYTES}"), defects
+
+
+def _normalized(texts: pa.ChunkedArray, ascii_only: bool) -> pa.ChunkedArray:
+    """Texts in NFKC, without characters that are not seen, and with single spaces."""
+    import pyarrow.compute as pc
+
+    if not ascii_only:
+        texts = pc.utf8_normalize(texts, form="NFKC")
+        texts = pc.replace_substring_regex(texts, r"[\x{200b}\x{feff}\x{ad}]", "")
+        texts = pc.replace_substring_regex(texts, r"\p{Z}", " ")
+    if pc.any(pc.match_substring_regex(texts, r"[\t-\r]|  ")).as_py():
+        texts = pc.replace_substring_regex(texts, r"[\t-\r ]+", " ")
+    return pc.utf8_trim_whitespace(texts)
+
+
+def _twins(hashes: Array) -> Int64:
+    """int64 [n]: the number of each text's group of equal texts; -1 for a text that no other equals."""
+    _, group, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    return np.where(counts[group] > 1, group, -1)
+
+
+def _defect(what: str, rows: BoolArray, texts: Texts) -> Defect:
+    """The defect of some texts, bool [n]."""
+    return Defect(what, int(rows.sum()), len(texts), _ids(texts, np.flatnonzero(rows)))
+
+
+def _ids(texts: Texts, rows: Int64) -> list[str]:
+    """The ids of the first texts of some rows."""
+    return [texts.ids[row].as_py() for row in rows[:EXAMPLES].tolist()]
+
+
+def _judgment_defects(collection: Collection) -> Iterator[Defect]:
+    """Judgments of what is not there, and queries without a relevant passage."""
+    qrels, queries = collection.qrels, len(collection.queries)
+    missing = collection.facts.get("missing", {})
+    dropped = collection.facts.get("dropped", {})
+    assert isinstance(missing, dict)
+    assert isinstance(dropped, dict)
+    total = len(qrels.grades) + int(dropped.get("judgments_of_unknown_passages", 0))
+    names = collection.missing_ids.slice(0, EXAMPLES).to_pylist()
+    yield Defect("judgments of passages that do not exist", int(missing.get("judgments", 0)), total, names)
+    unknown = int(missing.get("queries", 0))
+    yield Defect("judged queries that do not exist", unknown, queries + unknown, [])
+    relevant = np.zeros(queries, bool)
+    relevant[qrels.queries[qrels.grades > 0]] = True
+    judged = np.zeros(queries, bool)
+    judged[qrels.queries] = True
+    yield _defect("queries without a relevant passage", judged & ~relevant, collection.queries)
+
+
+def _equal_queries(collection: Collection, twins: Int64) -> Defect:
+    """Queries with equal texts whose judgments differ."""
+    rows = np.flatnonzero(twins >= 0)
+    bounds = np.searchsorted(collection.qrels.queries, [rows, rows + 1])
+    judged: dict[int, dict[int, set[tuple[int, float]]]] = {}
+    for row, first, last in zip(rows.tolist(), *bounds.tolist(), strict=True):
+        own = slice(first, last)
+        pairs = zip(
+            collection.qrels.passages[own].tolist(), collection.qrels.grades[own].tolist(), strict=True
+        )
+        judged.setdefault(int(twins[row]), {})[row] = set(pairs)
+    differing = sorted(
+        row for group in judged.values() if len(set(map(frozenset, group.values()))) > 1 for row in group
+    )
+    found = np.array(differing, np.int64)
+    return Defect(
+        "queries with equal texts and other judgments",
+        len(found),
+        len(twins),
+        _ids(collection.queries, found),
+    )
+
+
+def _share_grades(collection: Collection, twins: Int64) -> tuple[Qrels, list[JudgmentChange], Int64]:
+    """The judgments in which equal passages share their highest grade, what changed, and the queries."""
+    qrels, n = collection.qrels, len(collection.passages)
+    order = np.argsort(twins, kind="stable")
+    ordered = twins[order]
+    inside = qrels.passages < n
+    judged = np.flatnonzero(inside & (twins[np.where(inside, qrels.passages, 0)] >= 0))
+    grades: dict[tuple[int, int], dict[int, float]] = {}
+    for query, passage, grade in zip(
+        qrels.queries[judged].tolist(),
+        qrels.passages[judged].tolist(),
+        qrels.grades[judged].tolist(),
+        strict=True,
+    ):
+        grades.setdefault((query, int(twins[passage])), {})[passage] = grade
+    changed: dict[tuple[int, int], float] = {}
+    changes, touched = [], set()
+    for (query, group), known in grades.items():
+        best = max(known, key=lambda passage: known[passage])
+        first, last = np.searchsorted(ordered, [group, group + 1])
+        for passage in order[first:last].tolist():
+            before, after = known.get(passage), known[best]
+            # an unjudged twin of a passage that is not relevant is as it was
+            if before == after or (before is None and after <= 0):
+                continue
+            touched.add(query)
+            changed[query, passage] = after
+            name = collection.passages.ids[passage].as_py()
+            twin = collection.passages.ids[best].as_py()
+            changes.append(JudgmentChange(collection.queries.ids[query].as_py(), name, before, after, twin))
+    return _changed(qrels, changed), changes, np.array(sorted(touched), np.int64)
+
+
+def _changed(qrels: Qrels, changed: dict[tuple[int, int], float]) -> Qrels:
+    """The judgments with other grades for some pairs of query and passage, and with new pairs."""
+    if not changed:
+        return qrels
+    pairs = dict(
+        zip(zip(qrels.queries.tolist(), qrels.passages.tolist(), strict=True), qrels.grades, strict=True)
+    )
+    pairs |= {pair: qrels.grades.dtype.type(grade) for pair, grade in changed.items()}
+    ordered = sorted(pairs)
+    queries, passages = np.array(ordered, np.int64).T
+    return Qrels(queries, passages, np.array([pairs[pair] for pair in ordered], qrels.grades.dtype))
+
+
+def _score_changes(
+    collection: Collection, shared: Qrels, measures: Sequence[Measure], touched: Int64
+) -> list[ScoreChange]:
+    """For each measure the means of two rankings that are perfect by the shared grades."""
+    if not len(touched) or not measures:
+        return []
+    own = collection.qrels
+    known = dict(zip(zip(own.queries.tolist(), own.passages.tolist(), strict=True), own.grades, strict=True))
+    before = np.array(
+        [known.get(pair, 0) for pair in zip(shared.queries.tolist(), shared.passages.tolist(), strict=True)]
+    )
+    n = len(collection.queries)
+    width = int(np.bincount(shared.queries, minlength=n).max())
+    means = []
+    for sign in (1, -1):  # of passages with one shared grade, those of lower grades first; of higher ones
+        order = np.lexsort((sign * before, -shared.grades, shared.queries))
+        rows = shared.queries[order]
+        ranks = np.arange(len(rows)) - np.searchsorted(rows, np.arange(n))[rows]
+        passages = np.full((n, width), -1)
+        passages[rows, ranks] = shared.passages[order]
+        scores = np.where(passages >= 0, -np.arange(width, dtype=np.float64), -np.inf)
+        judged = np.unique(own.queries)
+        means.append(compute_measures(Ranking(passages, scores), own, n, measures)[judged].mean(axis=0))
+    return [
+        ScoreChange(str(measure), float(low), float(high))
+        for measure, low, high in zip(measures, *means, strict=True)
+    ]
+
+
+CLEANED = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "changes.tsv")
+"""The files of a cleaned copy."""
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder for a cleaned copy that holds anything."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        found = "is not empty" if folder.is_dir() else "is a file"
+        raise InputError(f"--write {folder}: {found}", allowed="a new or empty folder", fix="name another")
+
+
+def write_cleaned(collection: Collection, audited: Audit, folder: Path) -> None:
+    """Write a cleaned copy in BEIR's layout: all texts, the changed judgments, and a list of the changes.
+
+    `changes.tsv` has a line per changed judgment: query, passage, grade before ("" if it was not judged),
+    grade after, and the equal passage whose grade it is.
+    """
+    check_folder(folder)
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for file, texts in zip(CLEANED, (collection.passages, collection.queries), strict=False):
+        _write_texts(folder / file, texts)
+    queries, passages = collection.queries.ids.to_pylist(), collection.judged_ids
+    qrels = audited.qrels
+    lines = [
+        f"{queries[query]}\t{passages[passage].as_py()}\t{grade}\n"
+        for query, passage, grade in zip(
+            qrels.queries.tolist(), qrels.passages.tolist(), qrels.grades.tolist(), strict=True
+        )
+    ]
+    write_whole(folder / CLEANED[2], ("query-id\tcorpus-id\tscore\n" + "".join(lines)).encode())
+    rows = [
+        f"{change.query}\t{change.passage}\t{'' if change.before is None else change.before}\t"
+        f"{change.after}\t{change.twin}\n"
+        for change in audited.changes
+    ]
+    write_whole(
+        folder / CLEANED[3], ("query\tpassage\tbefore\tafter\tequal_passage\n" + "".join(rows)).encode()
+    )
+
+
+def _write_texts(path: Path, texts: Texts) -> None:
+    """Write texts as JSON lines of `_id` and `text`, a batch at a time."""
+    with open(path, "w", encoding="utf-8") as file:
+        for ids, batch in zip(texts.ids.chunks, texts.texts.chunks, strict=True):
+            for name, text in zip(ids.to_pylist(), batch.to_pylist(), strict=True):
+                file.write(json.dumps({"_id": name, "text": text}, ensure_ascii=False) + "\n")
