@@ -14,6 +14,7 @@ from pipeline.config.files import as_config
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
+from pipeline.metrics.names import parse_measures
 from pipeline.results.result import Result
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import Outcome, Run, finish, prepare, run_each
@@ -135,7 +136,11 @@ def _outcomes(
 
 
 def describe_data(
-    configs: Sequence[Config], progress: Progress = silent, training_data: Sequence[Path] = ()
+    configs: Sequence[Config],
+    progress: Progress = silent,
+    training_data: Sequence[Path] = (),
+    audit: bool = False,
+    cleaned: Path | None = None,
 ) -> dict[str, Facts]:
     """Describe the collections of configs; reads those that are not in the cache, and computes nothing else.
 
@@ -143,6 +148,8 @@ def describe_data(
         configs: From `load_configs`. Those of one collection and one model's name share a description.
         progress: Opens progress bars; none by default.
         training_data: Files whose texts are searched for those of the collections.
+        audit: Look for defects, as `pipeline.data.audit.audit` does; they are under `audit`.
+        cleaned: A new folder for a copy of the only collection in which equal passages share their grades.
 
     Returns:
         A description by `pipeline.data.describe` for each, under the name of its first config. Tokens are
@@ -152,7 +159,8 @@ def describe_data(
     Raises:
         InputError: The data cannot be found, or is not what it should be.
     """
-    from pipeline.data.description import describe, find_training_data
+    from pipeline.data.audit import audit as audit_collection, write_cleaned
+    from pipeline.data.description import count_cut, describe, find_training_data
 
     alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
     described = {}
@@ -162,7 +170,19 @@ def describe_data(
             alike[config.data, model].append(session.benchmark(config, progress))
         for group in alike.values():
             collection = group[0].collection
-            facts: Facts = describe(collection, _token_counter(group))
+            counter = _token_counter(group)
+            facts: Facts = describe(collection, counter)
+            if audit:
+                models = group[0].retriever.models() if counter else []
+                cut = (
+                    count_cut(collection.passages, counter, models[0].max_lengths["passages"])
+                    if models and counter
+                    else None
+                )
+                audited = audit_collection(collection, parse_measures(group[0].config.evaluate.measures), cut)
+                facts["audit"] = audited.json()
+                if cleaned:
+                    write_cleaned(collection, audited, cleaned)
             if pool := group[0].config.data.pool:
                 for name, chosen in zip(pool.names, facts["slice"]["pool"], strict=True):
                     chosen["name"] = name

@@ -258,26 +258,44 @@ def data(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Count texts that occur in this training data; may be repeated."),
     ] = None,
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Look for defects of texts and judgments, and what they do to scores."),
+    ] = False,
+    cleaned: Annotated[
+        Path | None,
+        typer.Option(
+            "--write",
+            metavar="FOLDER",
+            help="With --audit: write a copy in which equal passages share grades.",
+        ),
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Show what a collection contains: sizes, judgments, an example. Nothing is encoded."""
     from pipeline.api import describe_data, export_data
     from pipeline.config import of_each_collection
+    from pipeline.data.audit import check_folder
 
     loaded = of_each_collection(load(configs, settings))
-    if export and len({config.data for config in loaded}) > 1:
-        raise InputError(
-            f"--export {export}: the configs have several collections",
-            allowed="configs of one collection",
-            fix="export one after the other",
-        )
+    for option, folder in (("--export", export), ("--write", cleaned)):
+        if folder and len({config.data for config in loaded}) > 1:
+            raise InputError(
+                f"{option} {folder}: the configs have several collections",
+                allowed="configs of one collection",
+                fix="write one after the other",
+            )
+    if cleaned:
+        if not audit:
+            raise InputError("--write without --audit", allowed="--audit --write FOLDER", fix="add --audit")
+        check_folder(cleaned)
     if export:
         for path in export_data(loaded[0], export, progress):
             print(f"written to {path}", file=sys.stderr)
     for file in training_data or ():
         if not file.is_file():
             raise InputError(f"--training-data {file}: no such file", allowed="a file", fix="check the path")
-    described = describe_data(loaded, progress, training_data or ())
+    described = describe_data(loaded, progress, training_data or (), audit, cleaned)
     if as_json:
         print_each([{"name": name, **description} for name, description in described.items()])
         return
@@ -285,6 +303,8 @@ def data(
 
     for name, description in described.items():
         show(*collection_view(name, description, verbose))
+    if cleaned:
+        print(f"written to {cleaned}: changes.tsv lists the changed judgments", file=sys.stderr)
     if not verbose:
         print("-v shows every count and more examples")
 

@@ -62,8 +62,10 @@ class ScoreChange:
 
     Attributes:
         measure: The measure.
-        lowest: The mean of a perfect ranking in which, of equal passages, those of lower grades come first.
-        perfect: The mean of a perfect ranking, in which those of higher grades come first.
+        lowest: The mean of a ranking by highest shared grade, where of equal passages those of lower grades
+            come first.
+        perfect: The same where those of higher grades come first: the most that is possible if equal
+            passages stand together.
     """
 
     measure: str

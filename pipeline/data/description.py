@@ -86,6 +86,12 @@ def _lengths(texts: Texts, count_tokens: TokenCounter | None) -> JsonObject:
     return lengths
 
 
+def count_cut(texts: Texts, count_tokens: TokenCounter, most: int) -> tuple[int, int]:
+    """How many texts of a sample of `TOKENIZED` have more tokens than `most`, and the sample's size."""
+    counts = [np.asarray(count_tokens(part)) for part in _sampled(texts.texts)]
+    return sum(int((part > most).sum()) for part in counts), sum(map(len, counts))
+
+
 def _sampled(column: pa.ChunkedArray) -> Iterator[list[str]]:
     """All texts, or a seeded sample of `TOKENIZED`, in lists of moderate size."""
     rows = np.arange(len(column))

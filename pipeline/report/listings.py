@@ -216,11 +216,40 @@ def collection_view(name: str, description: Facts, whole: bool = True) -> Iterat
     yield _distributions(description, whole)
     for found in description.get("training_data", ()):
         yield from _training_data(found)
+    if "audit" in description:
+        yield from _audit(description["audit"], whole)
     length = EXAMPLE_LENGTH if whole else EXAMPLE_LENGTH // 2
     for example in description["examples"][: None if whole else 1]:
         yield Text(f"query {example['id']}: {cut(example['text'], length)}", style="bold")
         for judged in example["judged"]:
             yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], length)}")
+
+
+def _audit(audited: Facts, whole: bool) -> Iterator[Table]:
+    """Defects of a collection, and what equal passages with different grades do to each measure."""
+    rows = [
+        (defect["what"], f"{defect['count']:,}", f"{defect['of']:,}", ", ".join(defect["examples"]))
+        for defect in audited["defects"]
+        if whole or defect["count"]
+    ]
+    columns = [Column("defect"), Column("count", "right"), Column("of", "right"), Column("such as")]
+    notes = [] if rows else ["No defect was found."]
+    if rows and not whole:
+        notes.append("Defects without a case are left out (-v).")
+    yield Table("audit", columns, rows, notes)
+    if audited["scores"]:
+        columns = [Column("a perfect ranking scores"), Column("lowest", "right"), Column("highest", "right")]
+        changes = [
+            (change["measure"], f"{change['lowest']:.4f}", f"{change['perfect']:.4f}")
+            for change in audited["scores"]
+        ]
+        queries = counted(audited["queries_with_differing_twins"], "query has", "queries have")
+        judgments = counted(audited["judgments_changed"], "judgment")
+        note = (
+            "lowest: of equal passages, those of lower grades come first, as may happen by chance. "
+            f"{queries} equal passages whose grades differ; --write FOLDER changes {judgments}."
+        )
+        yield Table("what equal passages with different grades do to scores", columns, changes, [note])
 
 
 def _training_data(found: Facts) -> Iterator[Table | Text]:
