@@ -39,7 +39,15 @@ def export(
         )
     from pipeline.results.result import read_result
 
-    read = [each for folder in results for each in read_result(folder).collections]
+    read = []
+    for result in map(read_result, results):
+        if result.suite and result.suite.failed:
+            raise InputError(
+                f"{result.folder} is not complete: {', '.join(result.suite.failed)} failed",
+                allowed="results that are complete",
+                fix="run its config again, which does only what is missing; or export single collections",
+            )
+        read += result.collections
     if mteb:
         from pipeline.results.exchange import write_mteb
 

@@ -15,7 +15,6 @@ Which task a collection is, the shipped suites say. Others are written under the
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from copy import deepcopy
@@ -169,13 +168,21 @@ def write_mteb(results: Sequence[CollectionResult], folder: Path) -> list[Path]:
                 fix="name one of them",
             )
         tasks[made.entry[0]].append(made)
-    inside = folder / "results" / re.sub(r"[^\w.-]+", "_", name.replace("/", "__")).strip("_") / revision
+    inside = whole_files.file_inside(folder, "results", name, revision)
+    documents = {
+        whole_files.file_inside(inside, f"{task}.json"): (task, parts) for task, parts in tasks.items()
+    }
+    if len(documents) < len(tasks) or inside / META in documents:
+        raise InputError(
+            f"the names of the results lead to the same files: {', '.join(tasks)}",
+            allowed=f"results with names of their own, and not {META}",
+            fix="export them one after the other, to other folders",
+        )
     inside.mkdir(parents=True, exist_ok=True)
-    written = [inside / f"{task}.json" for task in tasks]
-    for path, (task, parts) in zip(written, tasks.items(), strict=True):
+    for path, (task, parts) in documents.items():
         whole_files.write_json(path, _document(task, parts))
     whole_files.write_json(inside / META, {"name": name, "revision": revision})
-    return written
+    return list(documents)
 
 
 def _document(task: str, parts: Sequence[TaskScores]) -> JsonObject:

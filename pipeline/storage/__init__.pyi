@@ -35,3 +35,4 @@ from .vector_shards import (
     shard_name as shard_name,
     split_evenly as split_evenly,
 )
+from .whole_files import file_inside as file_inside

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -24,6 +25,7 @@ MANIFEST = "manifest.json"
 """The file of an artifact that is written last: a folder that has one is complete."""
 TEMPORARY = ".tmp"
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+NAME_BYTES = 200  # of a file's name; file systems allow 255, and a temporary file has a longer one
 _TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full
 
 
@@ -62,6 +64,33 @@ def check_output(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
                 allowed="a file that is not an input",
                 fix="name another",
             )
+
+
+def file_inside(folder: Path, *names: str) -> Path:
+    """The path of a file or folder below `folder` whose names come from a user, a result or a server.
+
+    Characters that a name should not have are replaced: '/' by '__', others by '_'. Names are at most
+    `NAME_BYTES` long and do not begin with a dot.
+
+    Raises:
+        InputError: A link inside the folder leads out of it.
+    """
+    path = folder.joinpath(*map(_file_name, names))
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(
+            f"{path} is a link to {path.resolve()}, which is not in {folder}",
+            allowed="files inside the folder that is named",
+            fix="remove the link, or name another folder",
+        )
+    return path
+
+
+def _file_name(text: str) -> str:
+    plain = re.sub(r"[^\w.-]+", "_", text.replace("/", "__")).strip("_").lstrip(".")
+    stem, dot, ending = plain.rpartition(".")
+    ending = f"{dot}{ending}" if stem and len(ending) < 10 else ""
+    cut = plain.removesuffix(ending).encode()[: NAME_BYTES - len(ending)].decode(errors="ignore")
+    return f"{cut or '_'}{ending}"
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -1,6 +1,7 @@
 """Results in MTEB's format and in model cards, and contradictions in stored results."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import yaml
 from comparison.made import config
 from huggingface_hub.repocard_data import model_index_to_eval_results
-from workplaces import benchmarco, document, read_json
+from workplaces import benchmarco, change_json, document, read_json
 
 from pipeline import InputError, run_benchmark
 from pipeline.results import CollectionResult, model_index, read_result, task_of, write_mteb
@@ -31,6 +32,19 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def whole(suite: Path) -> CollectionResult:
     return read_result(suite / "whole").only_collection()
+
+
+@pytest.mark.parametrize("name", ["../../../../pwned", "/tmp/pwned", "..", "a/../../../../b", "model_meta"])
+def test_a_stranger_s_result_is_exported_inside_the_folder(suite: Path, tmp_path: Path, name: str) -> None:
+    result = Path(shutil.copytree(suite / "whole", tmp_path / "stranger"))
+    change_json(result / "metrics.json", name=name)
+    model = {"backend": "flag", "name": f"./{name}", "revision": name}
+    change_json(result / "manifest.json", config__model=model)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    benchmarco("export", result, "--mteb", tmp_path / "a/b/c", code=2 if name == "model_meta" else 0)
+    written = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    assert all(path.is_relative_to(tmp_path / "a/b/c/results") for path in written)
+    assert len(written) == (0 if name == "model_meta" else 2)
 
 
 def test_what_is_written_is_what_mteb_s_task_result_demands(

@@ -128,6 +128,9 @@ def test_a_collection_that_cannot_be_read_is_left_out_and_made_by_the_next_run(
     saved = read_result(place / "out/three")
     assert [each.name for each in saved.collections] == ["small", "large"]
     assert (list(saved.suite.failed), saved.metrics) == (["middle"], {})
+    exported = benchmarco("export", place / "out/three", "--mteb", place / "mteb", code=2)
+    assert "is not complete: middle failed" in exported.stderr
+    assert not (place / "mteb").exists()
     shutil.rmtree(place / "middle", ignore_errors=True)
     shutil.copytree(three_collections / "middle", place / "middle")
     again = run(place)
