@@ -6,7 +6,7 @@ A backend has an `Opener`, and a class with the interface `batching.Backend` (on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from pipeline.encoders.batching import (
     Usage,
     batches,
     encode,
+    encode_parts,
     tokenize,
     tokenized_windows,
 )
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 __all__ = [
     "LIMITS", "CalibrationCorpus", "Encoder", "Model", "Network", "Opener", "Reference", "Resolved", "Role",
     "RowSource", "TokenBatch", "TorchVectors", "Usage", "Watch", "batches", "disagreement", "encode",
-    "open_encoder", "open_source", "opener_of", "resolve", "room_for_text", "run_in_subprocess",
-    "sample_tokens", "token_counter", "token_spans", "tokenize", "tokenized_windows",
+    "encode_parts", "open_encoder", "open_source", "opener_of", "resolve", "room_for_text",
+    "run_in_subprocess", "sample_tokens", "token_counter", "token_spans", "tokenize", "tokenized_windows",
 ]  # fmt: skip
 
 NetworkOpener: TypeAlias = Opener[Any, Model, Backend]
@@ -192,23 +193,30 @@ class Encoder:
             check_dimensions(model.truncate_dim, getattr(self.backend, "dimension"))  # noqa: B009
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Rows:
-        """Encode texts as passages or queries, with the prompt and length of the role.
+        """The rows of some texts, as `encode_parts` gives them; what they cost is added to `usage`."""
+        ((rows, cost),) = self.encode_parts([texts], role, bar)
+        usage.add(cost)
+        return rows
 
-        What encoding costs is added to `usage`, and `bar` is advanced by each text.
+    def encode_parts(self, parts: Iterable[list[str]], role: Role, bar: Bar) -> Iterator[tuple[Rows, Usage]]:
+        """Encode parts of a collection as passages or queries, with the prompt and length of the role.
+
+        `parts` are read by a thread, ahead of the computation, and `bar` is advanced by each text.
 
         Returns:
-            Rows in the order of `texts`: float32 [texts, dimension], whole and not normalized, or `Ragged`.
+            For each part its rows in the order of its texts, float32 [texts, dimension], whole and not
+            normalized, or `Ragged`; and what they cost.
 
         Raises:
             InputError: A text's vector is too far from that of the fp32 model.
         """
         before, after = self.model.prompts[role]
-        prompted = [before + text + after for text in texts] if before or after else texts
-        length = self.model.max_lengths[role]
-        backend = self.backend
+        prompted = ([before + text + after for text in texts] for texts in parts)
+        length, backend = self.model.max_lengths[role], self.backend
         if isinstance(backend, batching.RoleDependent):
             backend = backend.for_role(role)
-        rows = batching.encode(backend, prompted, length, usage, bar, self.config.batch_size)
-        if self.watch:
-            self.watch.check(prompted, length, rows)
-        return rows
+        watch = self.watch
+        check = (lambda texts, rows: watch.check(texts, length, rows)) if watch else None
+        return batching.encode_parts(
+            backend, prompted if before or after else parts, length, bar, self.config.batch_size, check
+        )

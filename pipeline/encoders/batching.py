@@ -2,20 +2,26 @@
 
 All texts of a batch are padded to its longest one, so texts of similar length belong together. Texts are
 sorted by their number of characters, which predicts their tokens well, and tokenized in windows of that
-order, in a thread, one window ahead of the computation. Within a window they are sorted by token count,
-longest first, and cut into batches by a budget: rows times width, padding included. What does not fill a
-batch is carried into the next window. The longest texts come first, so a batch that needs too much memory
-fails at the start of a run.
+order, in a thread, ahead of the computation. Within a window they are sorted by token count, longest first,
+and cut into batches by a budget: rows times width, padding included. What does not fill a batch is carried
+into the next window. The longest texts come first, so a batch that needs too much memory fails at the start
+of a run.
+
+Parts of a collection are encoded as one stream of batches: the next part is read and tokenized, and the rows
+of the last one are put in order, while the model computes.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -33,6 +39,8 @@ Rows = Float32 | Ragged
 """What a model makes of texts, a row for each: vectors [texts, dimension], or rows of different lengths."""
 WINDOW = 4096  # texts of a window; the first one has CHUNK
 CHUNK = 512  # texts per call of the tokenizer, whose results take much memory until ids are copied out
+AHEAD = 4  # windows that wait for the model at most: it never waits for the long second window of a part
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -86,31 +94,110 @@ def encode(
     bar: Bar,
     batch_size: int | None = None,
 ) -> Rows:
-    """Encode texts.
+    """The rows of some texts, in their order; what they cost is added to `usage`. See `encode_parts`."""
+    ((rows, cost),) = encode_parts(backend, [texts], max_length, bar, batch_size)
+    usage.add(cost)
+    return rows
+
+
+def encode_parts(
+    backend: Backend,
+    parts: Iterable[Sequence[str]],
+    max_length: int,
+    bar: Bar,
+    batch_size: int | None = None,
+    check: Callable[[Sequence[str], Rows], None] | None = None,
+) -> Iterator[tuple[Rows, Usage]]:
+    """Encode parts of a collection, one after the other, without a pause between them.
+
+    The batches of a part, and so its rows, do not depend on the other parts.
 
     Args:
         backend: The model.
-        texts: Any number of texts.
-        max_length: Number of tokens kept of each, special tokens included.
-        usage: What encoding costs is added to it.
+        parts: The texts of each part, taken by a thread ahead of the computation.
+        max_length: Number of tokens kept of each text, special tokens included.
         bar: Progress bar, updated for every encoded text.
         batch_size: Largest number of texts of a batch; None limits it by the backend's token budget alone.
+        check: Called with the texts and the rows of each part, in a thread, while the next one is computed.
 
-    Returns:
-        Rows in the order of `texts`.
+    Yields:
+        The rows of each part, in the order of its texts, and what they cost.
     """
-    windows = tokenized_windows(
-        [len(text) for text in texts],
-        lambda rows: tokenize(backend.tokenizer, [texts[row] for row in rows], max_length),
-        usage,
-    )
+    under_way = deque[_Part]()
+    stream = ahead(_tokenized_parts(backend.tokenizer, parts, max_length), AHEAD)
 
-    def parts() -> Iterator[tuple[Int64, Rows]]:
-        for rows, part in backend.forward(batches(backend, windows, max_length, usage, batch_size)):
-            yield rows, part
-            bar.update(len(rows))
+    def all_batches() -> Iterator[TokenBatch]:
+        for part in cast("Iterator[_Part]", stream):
+            under_way.append(part)
+            windows = cast("Iterator[Window]", iter(partial(next, stream), None))
+            for batch in batches(backend, windows, max_length, part.usage, batch_size):
+                yield replace(batch, rows=batch.rows + part.first)
 
-    return in_order(parts(), len(texts))
+    def finish(part: _Part) -> tuple[Rows, Usage]:
+        rows = in_order(part.take_computed(), len(part.texts))
+        if check:
+            check(part.texts, rows)
+        return rows, part.usage
+
+    finishing = deque[Future[tuple[Rows, Usage]]]()
+    with ThreadPoolExecutor(1) as thread:
+        for numbers, computed in backend.forward(all_batches()):
+            part = next(part for part in under_way if numbers[0] < part.first + len(part.texts))
+            part.add(numbers - part.first, computed)
+            bar.update(len(numbers))
+            while len(under_way) > 1 and under_way[0].left == 0:
+                finishing.append(thread.submit(finish, under_way.popleft()))
+            while finishing and (finishing[0].done() or len(finishing) > 1):
+                yield finishing.popleft().result()
+        for finished in finishing:
+            yield finished.result()
+    yield from map(finish, under_way)  # the last one in this thread: one query is encoded by two threads
+
+
+@dataclass
+class _Part:
+    """A part whose texts are being encoded.
+
+    Attributes:
+        texts: Its texts.
+        first: The number of its first text among those of all parts.
+        left: The texts that have no row yet.
+        usage: What it cost so far.
+        computed: The rows of its batches, with their positions, int64 [b].
+    """
+
+    texts: Sequence[str]
+    first: int
+    left: int
+    usage: Usage
+    computed: deque[tuple[Int64, Rows]] = field(default_factory=deque)
+
+    def add(self, places: Int64, rows: Rows) -> None:
+        """Keep the rows of a batch."""
+        self.computed.append((places, rows))
+        self.left -= len(places)
+
+    def take_computed(self) -> Iterator[tuple[Int64, Rows]]:
+        """The rows of each batch, which are not kept."""
+        while self.computed:
+            yield self.computed.popleft()
+
+
+def _tokenized_parts(
+    tokenizer: Tokenizer, parts: Iterable[Sequence[str]], max_length: int
+) -> Iterator[_Part | Window | None]:
+    """Each part, then its windows, then None."""
+
+    def tokenize_rows(rows: list[int]) -> list[Int32]:
+        return tokenize(tokenizer, [part.texts[row] for row in rows], max_length)
+
+    first = 0
+    for texts in parts:
+        part = _Part(texts, first, len(texts), Usage())
+        yield part
+        yield from _windows([len(text) for text in texts], tokenize_rows, part.usage)
+        yield None
+        first += len(texts)
 
 
 def in_order(parts: Iterator[tuple[Int64, Rows]], count: int) -> Rows:
@@ -139,23 +226,39 @@ def tokenized_windows(
 
     `tokenize_rows` gives the token ids of the texts at some positions.
     """
+    return ahead(_windows(characters, tokenize_rows, usage), 1)
+
+
+def _windows(
+    characters: Sequence[int], tokenize_rows: Callable[[list[int]], list[Int32]], usage: Usage
+) -> Iterator[Window]:
     usage.texts += len(characters)
     order = np.argsort([-count for count in characters], kind="stable").tolist()
     cuts = [0, *range(CHUNK, len(order), WINDOW), len(order)]  # the first is short: the backend waits for it
-    windows = [order[start:stop] for start, stop in itertools.pairwise(cuts)]
-
-    def tokenize_window(rows: list[int]) -> Window:
+    for start, stop in itertools.pairwise(cuts):
         started = time.perf_counter()
-        tokens = tokenize_rows(rows)
+        tokens = tokenize_rows(order[start:stop])
         usage.tokenize_seconds += time.perf_counter() - started
-        return list(zip(rows, tokens, strict=True))
+        yield list(zip(order[start:stop], tokens, strict=True))
 
-    with ThreadPoolExecutor(1) as thread:  # the tokenizer releases Python's global lock while it works
-        futures = (thread.submit(tokenize_window, rows) for rows in windows)  # one starts at each `next`
-        following = next(futures, None)
-        while following is not None:
-            current, following = following, next(futures, None)
-            yield current.result()
+
+def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
+    """The items, taken by a thread, at most `count` of them before they are asked for.
+
+    If the caller stops early, the thread ends after the item that it is at.
+    """
+    end: Any = object()
+    thread = ThreadPoolExecutor(1)
+    try:
+        futures = deque(thread.submit(next, items, end) for _ in range(count))
+        while (item := futures.popleft().result()) is not end:
+            futures.append(thread.submit(next, items, end))
+            yield item
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
+
+
+_TOKENIZING = threading.Lock()  # a tokenizer cannot be set up in one thread while another one uses it
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int32]:
@@ -164,16 +267,17 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> lis
     Raises:
         InputError: The tokenizer has no token for a word that it does not know.
     """
-    tokenizer.no_padding()
-    side = (tokenizer.truncation or {}).get("direction", "right")
-    tokenizer.enable_truncation(max_length, direction=side)
     tokens: list[Int32] = []
-    for start in range(0, len(texts), CHUNK):
-        try:
-            encodings = tokenizer.encode_batch_fast(list(texts[start : start + CHUNK]))
-        except Exception as error:  # tokenizers raises this class itself
-            raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
-        tokens.extend(np.array(encoding.ids, np.int32) for encoding in encodings)
+    with _TOKENIZING:
+        tokenizer.no_padding()
+        side = (tokenizer.truncation or {}).get("direction", "right")
+        tokenizer.enable_truncation(max_length, direction=side)
+        for start in range(0, len(texts), CHUNK):
+            try:
+                encodings = tokenizer.encode_batch_fast(list(texts[start : start + CHUNK]))
+            except Exception as error:  # tokenizers raises this class itself
+                raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
+            tokens.extend(np.array(encoding.ids, np.int32) for encoding in encodings)
     return tokens
 
 

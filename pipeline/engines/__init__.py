@@ -14,15 +14,15 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.encoders.base import Source
 from pipeline.engines.cluster import share_out
-from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, ServerEngine
+from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, PartJob, ServerEngine
 from pipeline.engines.worker import ShippedFiles
 from pipeline.models.model import Ready
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 __all__ = [
-    "Done", "Engine", "Job", "LocalEngine", "Part", "ServerEngine", "ShippedFiles", "check", "key_of",
-    "open_with", "share_out",
+    "Done", "Engine", "Job", "LocalEngine", "Part", "PartJob", "ServerEngine", "ShippedFiles", "check",
+    "key_of", "open_with", "share_out",
 ]  # fmt: skip
 
 

@@ -23,12 +23,27 @@ if TYPE_CHECKING:
 
 Content: TypeAlias = Any
 """A job's inputs or outputs, or the model that it uses: of whatever type the job has."""
-Job = Callable[[Content, Content, Bar], Content]
-"""Computes the outputs of one part from its inputs, in which arrays may be read-only.
+Job = Callable[[Iterator[Content], Content, Bar], Iterator[Content]]
+"""Computes the outputs of parts from their inputs, in their order; arrays of the inputs may be read-only.
 
 A job is also given the worker's model, an `Encoder` or a `Scorer`, None before `Engine.load`, and a bar to
 advance as rows are done. It can be pickled, and holds the settings and the arrays that all parts share.
 """
+
+
+@dataclass(frozen=True)
+class PartJob:
+    """A job that computes each part by itself, without a model.
+
+    Attributes:
+        function: The outputs of one part, from its inputs and a bar.
+    """
+
+    function: Callable[[Content, Bar], Content]
+
+    def __call__(self, inputs: Iterator[Content], model: Content, bar: Bar) -> Iterator[Content]:
+        """The outputs of each part; see `Job`."""
+        return (self.function(each, bar) for each in inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +128,15 @@ class LocalEngine(Engine):
 
     @override
     def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
-        for part in parts:
-            yield Done(part, job(part.read(), self._model, bar), "local")
+        taken = deque[Part]()
+
+        def read() -> Iterator[Content]:
+            for part in parts:
+                taken.append(part)
+                yield part.read()
+
+        for outputs in job(read(), self._model, bar):
+            yield Done(taken.popleft(), outputs, "local")
 
     @override
     def close(self) -> None:
@@ -136,7 +158,8 @@ class ServerEngine(LocalEngine):
         with ThreadPoolExecutor(self.workers) as threads:
             try:
                 for part in parts:
-                    under_way.append((part, threads.submit(job, part.read(), self._model, bar)))
+                    outputs = job(iter([part.read()]), self._model, bar)
+                    under_way.append((part, threads.submit(next, outputs)))
                     if len(under_way) == self.workers:
                         yield _done(*under_way.popleft())
                 while under_way:
@@ -156,20 +179,24 @@ def _done(part: Part, outputs: Future[Content]) -> Done:
     return Done(part, outputs.result(), "local")
 
 
-def encode(role: Role, texts: list[str], encoder: Encoder | None, bar: Bar) -> tuple[Content, Usage]:
-    """The rows a model produces for some texts, and what they cost."""
+def encode(
+    role: Role, parts: Iterator[list[str]], encoder: Encoder | None, bar: Bar
+) -> Iterator[tuple[Content, Usage]]:
+    """The rows a model produces for the texts of each part, and what they cost."""
     if encoder is None:
         raise RuntimeError("Engine.load comes before texts are encoded")
-    usage = Usage()
-    return encoder.encode(texts, role, usage, bar), usage
+    return encoder.encode_parts(parts, role, bar)
 
 
-def score(pairs: list[tuple[str, str]], scorer: Scorer | None, bar: Bar) -> tuple[Float32, Usage]:
-    """Scores float32 [pairs] of queries and passages, and what they cost."""
+def score(
+    parts: Iterator[list[tuple[str, str]]], scorer: Scorer | None, bar: Bar
+) -> Iterator[tuple[Float32, Usage]]:
+    """Scores float32 [pairs] of the queries and passages of each part, and what they cost."""
     if scorer is None:
         raise RuntimeError("Engine.load comes before pairs are scored")
-    usage = Usage()
-    return scorer.score(pairs, usage, bar), usage
+    for pairs in parts:
+        usage = Usage()
+        yield scorer.score(pairs, usage, bar), usage
 
 
 def search_vectors(
@@ -177,7 +204,6 @@ def search_vectors(
     metric: Metric,
     search: SearchConfig,
     searched: tuple[Embeddings, pa.ChunkedArray],
-    encoder: Encoder | None,
     bar: Bar,
 ) -> Ranking:
     """The best passages of each query, float32 [queries, dimension], among some stored vectors.
@@ -191,7 +217,7 @@ def search_vectors(
     return exact.exact_search(vectors, queries, search.top_k, ids, metric, bar, memory_mb=search.memory_mb)
 
 
-def build_index(index: IndexConfig, vectors: Embeddings, encoder: Encoder | None, bar: Bar) -> UInt8:
+def build_index(index: IndexConfig, vectors: Embeddings, bar: Bar) -> UInt8:
     """The Faiss index of one shard's vectors, as the bytes of its file."""
     import faiss
 
@@ -209,7 +235,6 @@ def search_index(
     index: IndexConfig,
     search: SearchConfig,
     searched: tuple[UInt8, pa.ChunkedArray],
-    encoder: Encoder | None,
     bar: Bar,
 ) -> Ranking:
     """As `search_vectors`, in one shard of an index, given as the bytes of its file."""
@@ -224,7 +249,6 @@ def measure_index(
     index: IndexConfig,
     search: SearchConfig,
     stored: UInt8,
-    encoder: Encoder | None,
     bar: Bar,
 ) -> Facts:
     """What searching one shard of an index costs: see `searchers.ApproximateSearcher.measure`."""

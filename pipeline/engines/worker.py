@@ -168,7 +168,7 @@ class Worker:
     def run(self, job: Job, inputs: Content) -> tuple[Content, int, str]:
         """The outputs of a part, the items that the job counted on its bar, and the node's name."""
         tally = _Tally()
-        outputs = job(inputs, self._model, tally)
+        (outputs,) = job(iter([inputs]), self._model, tally)
         return outputs, tally.done, cluster.node()
 
 

@@ -15,7 +15,7 @@ from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, VectorForm
-from pipeline.engines import Part, engine as jobs
+from pipeline.engines import Part, PartJob, engine as jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity
 from pipeline.retrievers.dense_search import (
@@ -206,7 +206,7 @@ class Dense(EncodingRetriever):
         label = "index" if index.factory == FLAT else "train and fill the index"
         with context.progress(label, rows, "vectors") as bar, meter.working():
             if index.shards > 1:
-                build = partial(jobs.build_index, index)
+                build = PartJob(partial(jobs.build_index, index))
                 for done in counted_parts(context.engine, meter, build, parts, bar):
                     with draft.file(names[done.part.start]) as path:
                         done.outputs.tofile(path)

@@ -16,7 +16,7 @@ from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
-from pipeline.engines import Done, Engine, Job, Part, engine as jobs
+from pipeline.engines import Done, Engine, Job, Part, PartJob, engine as jobs
 from pipeline.retrievers.retriever import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
@@ -202,7 +202,7 @@ def search_parts(
     meter.stop()
     if measured and "index" in inputs:
         stored: StoredIndex = inputs["index"]
-        measure = partial(jobs.measure_index, queries, index, search)
+        measure = PartJob(partial(jobs.measure_index, queries, index, search))
         shards = [replace(part, read=partial(stored.bytes_of, n)) for n, part in enumerate(parts)]
         with context.progress("measure", len(shards), "shards") as bar:
             costs = [done.outputs for done in engine.each(measure, shards, bar)]
@@ -212,22 +212,21 @@ def search_parts(
 
 def _parts_to_search(
     index: IndexConfig, search: SearchConfig, inputs: Inputs, workers: int
-) -> tuple[Job, list[Part]]:
+) -> tuple[PartJob, list[Part]]:
     """The search of one part, and the parts: the shards of the index, or ranges of the stored vectors."""
     queries, ids = inputs["queries"], inputs["data"].passages.ids
-    job: Job
     if "index" in inputs:
         stored: StoredIndex = inputs["index"]
         rows, dimension = stored.artifact.facts["rows"], stored.artifact.facts["dimension"]
         spans = vector_shards.split_evenly(rows, index.shards)
-        job = partial(jobs.search_index, queries, index, search)
+        job = PartJob(partial(jobs.search_index, queries, index, search))
     else:
         embeddings: Embeddings = inputs["passages"]
         rows = len(embeddings)
         dimension = embeddings.dimension
         in_bytes = math.ceil(sum(shard.nbytes for shard in embeddings.shards) / PART_BYTES)
         spans = vector_shards.split_evenly(rows, max(PARTS * workers, in_bytes))
-        job = partial(jobs.search_vectors, queries, index.metric, search)
+        job = PartJob(partial(jobs.search_vectors, queries, index.metric, search))
     vector_shards.check_counts(rows, dimension, len(ids), queries)
 
     def read(number: int) -> tuple[UInt8 | Embeddings, pa.ChunkedArray]:

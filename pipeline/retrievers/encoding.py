@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import cast
@@ -173,7 +174,11 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
 
 
 def _make_rows(role: Role, own: RowMaking[Rows], context: Context) -> Usage:
-    """Write all missing rows of a role, and return what it cost to make those that are not known."""
+    """Write all missing rows of a role, and return what it cost to make those that are not known.
+
+    A part is checked and written by a thread, while the next one is computed. At most one waits for it, so
+    that a run which is killed loses no more than the parts under way.
+    """
     new, parts, usage = own.new, [], Usage()
     for start, stop in own.missing:
         if new[start:stop].any():
@@ -184,9 +189,14 @@ def _make_rows(role: Role, own: RowMaking[Rows], context: Context) -> Usage:
         return usage
     context.engine.load(len(parts))
     bar_of = context.progress(f"encode {role}", int(new.sum()), "texts")
-    with bar_of as bar, context.meter.working():
+    writing = None
+    with bar_of as bar, context.meter.working(), ThreadPoolExecutor(1) as thread:
         for done in counted_parts(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
-            made, cost = done.outputs
-            own.write(done.part.start, done.part.stop, made)
+            if writing:
+                writing.result()
+            rows, cost = done.outputs
+            writing = thread.submit(own.write, done.part.start, done.part.stop, rows)
             usage.add(cost)
+        if writing:
+            writing.result()
     return usage

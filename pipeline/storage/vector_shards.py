@@ -16,6 +16,7 @@ from pipeline.storage.artifacts import Artifact
 from pipeline.storage.vector_forms import LENGTH_TOLERANCE, apply_form, is_stored_form
 
 _NAME = re.compile(r"rows-(\d{10})-(\d{10})\.(npy|ragged)")
+CHECKED_ROWS = 256  # rows of which the lengths are computed at once
 MAX_LENGTH = 2.0**62  # squared distances of vectors up to this length do not overflow in float32
 
 
@@ -195,7 +196,10 @@ def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> Non
 
     `vectors` are float32 [n, dimension]; the message names the first refused one by its text's id.
     """
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    lengths = np.empty(len(vectors))
+    for start in range(0, len(vectors), CHECKED_ROWS):  # float64 copies stay in the processor's cache
+        piece = slice(start, start + CHECKED_ROWS)
+        lengths[piece] = np.linalg.norm(vectors[piece].astype(np.float64), axis=1)
     wrong = ~np.isfinite(lengths)
     what = "holds NaN or infinity"
     fix = "check the model's weights, or try model.precision: fp32; make vectors from a file again"

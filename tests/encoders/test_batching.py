@@ -1,7 +1,8 @@
 """The batcher, on backends whose vectors can be worked out by hand, and what torch does without memory."""
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,15 @@ from tokenizers.pre_tokenizers import Whitespace
 from workplaces import BAR
 
 from pipeline import InputError
-from pipeline.encoders import TokenBatch, Usage, batches, encode, tokenize, tokenized_windows
+from pipeline.encoders import (
+    TokenBatch,
+    Usage,
+    batches,
+    encode,
+    encode_parts,
+    tokenize,
+    tokenized_windows,
+)
 from pipeline.encoders.torch import TorchBackend
 from pipeline.models import Files, Model
 
@@ -171,3 +180,52 @@ def test_others_may_compute_gradients_while_batches_are_under_way() -> None:
     usage, windows = Usage(), [[(0, np.ones(15, np.int64)), (1, np.ones(14, np.int64))]]
     for _ in backend.forward(batches(backend, windows, 20, usage)):
         assert not torch.is_inference_mode_enabled()
+
+
+class Streaming(Counting):
+    """Gives the rows of each batch before it takes the next."""
+
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for batch in batches:
+            self.batches.append(batch)
+            ids = batch.ids * batch.mask
+            yield batch.rows, np.stack([batch.mask.sum(1), ids.sum(1)], 1).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", [Counting, Streaming])
+@given(parts=st.lists(TEXTS, max_size=5), budget=st.integers(1, 60))
+def test_parts_have_the_rows_and_the_batches_that_each_has_alone(
+    kind: Callable[[int], Counting], parts: list[list[str]], budget: int
+) -> None:
+    backend, checked, shapes = kind(budget), [], []
+    found = list(
+        encode_parts(
+            backend, parts, 50, BAR, check=lambda texts, rows: checked.append((list(texts), len(rows)))
+        )
+    )
+    for (rows, usage), texts in zip(found, parts, strict=True):
+        alone = kind(budget)
+        expected, cost = run(alone, texts)
+        shapes += [batch.ids.shape for batch in alone.batches]
+        assert np.array_equal(rows, expected)
+        assert (usage.texts, usage.tokens, usage.padded) == (cost.texts, cost.tokens, cost.padded)
+    assert [batch.ids.shape for batch in backend.batches] == shapes
+    assert checked == [(texts, len(texts)) for texts in parts]
+
+
+def test_a_part_is_read_while_the_one_before_is_computed() -> None:
+    was_read = threading.Event()
+
+    def parts() -> Iterator[list[str]]:
+        yield ["a b"]
+        was_read.set()
+        yield ["c"]
+
+    class Waiting(Streaming):
+        def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for batch in batches:
+                assert was_read.wait(60)
+                yield from super().forward(iter([batch]))
+
+    found = [rows.tolist() for rows, _ in encode_parts(Waiting(8), parts(), 50, BAR)]
+    assert found == [[[2, 3]], [[1, 3]]]

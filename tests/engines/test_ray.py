@@ -25,7 +25,7 @@ from pipeline import InputError, run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.core import silent
 from pipeline.encoders import Network, resolve
-from pipeline.engines import Engine, Part, open_with, share_out
+from pipeline.engines import Engine, Part, PartJob, open_with, share_out
 from pipeline.storage import Store
 
 BEGINNING = ("benchmarco: model ", "benchmarco: t: computes ")  # what a run says before it begins
@@ -222,14 +222,14 @@ def test_a_run_that_finds_everything_needs_no_cluster(workplace: Path) -> None:
     assert all(stage["reused"] for stage in metrics["stages"])
 
 
-def meet(fifo: Path, inputs: range, encoder: Any, bar: Any) -> tuple[Any, int]:
+def meet(fifo: Path, inputs: range, bar: Any) -> tuple[Any, int]:
     """A job of which two parts must be at work at the same time: each waits until the other comes."""
     with open(fifo, "rb" if inputs.start else "wb"):
         bar.update(len(inputs))
         return np.array(inputs), os.getpid()
 
 
-def die(always: int, once: Path, inputs: range, encoder: Any, bar: Any) -> int:
+def die(always: int, once: Path, inputs: range, bar: Any) -> int:
     """A job that kills its worker each time at one part, and at another the first time."""
     if inputs.start == always:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -240,14 +240,14 @@ def die(always: int, once: Path, inputs: range, encoder: Any, bar: Any) -> int:
     return inputs.start
 
 
-def refuse(error: str, inputs: range, encoder: Any, bar: Any) -> None:
+def refuse(error: str, inputs: range, bar: Any) -> None:
     """A job that meets what a user has to mend, or a disk that is full."""
     if error == "input":
         raise InputError("found", allowed="allowed", fix="fix")
     raise OSError(28, "No space left on device", "/there")
 
 
-def tell(shared: Any, inputs: Any, encoder: Any, bar: Any) -> Any:
+def tell(shared: Any, inputs: Any, bar: Any) -> Any:
     """A job that tells how its inputs arrived."""
     array, ids = inputs
     return type(array).__name__, array.sum(), shared.sum(), ids.to_pylist(), ids.nbytes
@@ -283,7 +283,7 @@ class TestJobs:
     def test_two_parts_are_done_at_once_on_two_nodes(self, engine: Engine, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo")
         bar = Counting()
-        found = list(engine.each(partial(meet, tmp_path / "fifo"), [part(0, 3), part(3, 5)], bar))
+        found = list(engine.each(PartJob(partial(meet, tmp_path / "fifo")), [part(0, 3), part(3, 5)], bar))
         assert bar.total == 5
         assert len({done.node for done in found}) == len({done.outputs[1] for done in found}) == 2
         for done in found:
@@ -296,7 +296,7 @@ class TestJobs:
         mapped = np.memmap(tmp_path / "array", np.uint8, "r")
         ids = pa.chunked_array([pa.array([f"document {number}" for number in range(9000)])]).slice(8000, 2)
         one = Part(0, 1, lambda: (mapped[10:20], ids))
-        (done,) = engine.each(partial(tell, mapped), [one], Counting())
+        (done,) = engine.each(PartJob(partial(tell, mapped)), [one], Counting())
         kind, total, shared, arrived, size = done.outputs
         assert (kind, total, shared) == ("ndarray", sum(range(10, 20)), mapped.sum())
         assert arrived == ["document 8000", "document 8001"]
@@ -304,10 +304,10 @@ class TestJobs:
 
     def test_what_a_worker_refuses_is_said_as_if_it_had_been_here(self, engine: Engine) -> None:
         with pytest.raises(InputError) as refused:
-            list(engine.each(partial(refuse, "input"), [part(0, 1)], Counting()))
+            list(engine.each(PartJob(partial(refuse, "input")), [part(0, 1)], Counting()))
         assert str(refused.value) == "found. Allowed: allowed. Fix."
         with pytest.raises(OSError, match="No space left") as full:
-            list(engine.each(partial(refuse, "disk"), [part(0, 1)], Counting()))
+            list(engine.each(PartJob(partial(refuse, "disk")), [part(0, 1)], Counting()))
         assert (full.value.errno, full.value.filename) == (28, "/there")
 
     def test_a_part_that_loses_its_worker_is_done_once_by_another(
@@ -320,7 +320,9 @@ class TestJobs:
             return Part(number, number + 1, lambda: read.append(number) or range(number, number + 1))
 
         parts = [counted(number) for number in range(9)]
-        for finished, done in enumerate(engine.each(partial(die, -1, tmp_path / "once"), parts, Counting())):
+        for finished, done in enumerate(
+            engine.each(PartJob(partial(die, -1, tmp_path / "once")), parts, Counting())
+        ):
             most = max(most, len(read) - finished)
             outputs[done.outputs] += 1
         assert (tmp_path / "once").exists()
@@ -329,7 +331,7 @@ class TestJobs:
         assert most <= engine.workers + 1
 
     def test_a_part_that_always_kills_its_worker_ends_the_run(self, engine: Engine, tmp_path: Path) -> None:
-        job = partial(die, 4, tmp_path / "once")
+        job = PartJob(partial(die, 4, tmp_path / "once"))
         with pytest.raises(ChildProcessError, match="a worker died at rows 4 to 9, 3 times"):
             list(engine.each(job, [part(4, 9)], Counting()))
 

@@ -221,6 +221,14 @@ class EmbeddingClient:
         self.client.run(requests.send_all(alone))
         return requests.vectors
 
+    def encode_parts(
+        self, parts: Iterable[list[str]], role: Role, bar: Bar
+    ) -> Iterator[tuple[Float32, Usage]]:
+        """The vectors of each part, and what they cost."""
+        for texts in parts:
+            usage = Usage()
+            yield self.encode(texts, role, usage, bar), usage
+
 
 class _VectorRequests(BatchedRequests):
     """The requests for the vectors of some texts."""
