@@ -37,8 +37,10 @@ from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
-from pipeline.metrics import betting, paired, resampling, statistics
+from pipeline.metrics import paired, resampling, statistics
 from pipeline.metrics.statistics import ONE, estimate
+from pipeline.studies.gate.betting import Bets
+from pipeline.studies.judge.bets_in_order import BetsInOrder
 from pipeline.studies.judge.prediction_powered import sharpen
 
 QUERIES = (5, 10, 25, 43, 114, 300, 7000)
@@ -313,7 +315,7 @@ def _verdicts(differences: Float64) -> tuple[list[str], str, list[str]]:
     above = made.means + MARGIN
     t = np.divide(above, made.errors, out=np.copysign(np.inf, above), where=made.errors > 0)
     not_worse, is_worse = resampling.noninferiority([differences], np.full(samples, MARGIN))
-    bets = [betting.Bets.of_one(one.clip(-1, 1)) for one in differences.T[:BETS]]
+    bets = [Bets.of_one(one.clip(-1, 1)) for one in differences.T[:BETS]]
     bounds = np.array([each.lower_bound(ALPHA) for each in bets])
     quantile = float(stdtrit(n_queries - 1, 1 - ALPHA))
     passes = [
@@ -806,10 +808,10 @@ def _stopped(pair: Apart, judge: str) -> tuple[int, int, int]:
     human, judged = _logged(pair, judge)
     truth, drawn = human.mean(), random.permutation(LOGGED)[: LABELLED[-1]]
     equal, highest = human - truth, 1 + abs(truth)
-    false, _ = betting.BetsInOrder(equal[drawn], -highest, highest, judged, drawn).decided(0.05)
+    false, _ = BetsInOrder(equal[drawn], -highest, highest, judged, drawn).decided(0.05)
     found = []
     for labels in (judged, np.zeros(LOGGED)):
-        after, side = betting.BetsInOrder(human[drawn], -1, 1, labels, drawn).decided(0.05)
+        after, side = BetsInOrder(human[drawn], -1, 1, labels, drawn).decided(0.05)
         found.append(after if side * truth > 0 else 0)
     return false, found[0], found[1]
 

@@ -10,8 +10,6 @@ from huggingface_hub import constants
 
 from pipeline.core import Texts
 
-REMOVED = importlib.import_module("pipeline.core.removed")
-"""Settings, commands and options of earlier releases, and what to use instead of each."""
 SIZES = {
     "answer_bytes": "encoders.http.client.ANSWER_BYTES",
     "bits_block": "search.quantized.BLOCK",
@@ -111,6 +109,7 @@ def calibration_texts(texts: Texts) -> list[str]:
 
 WATCHED = {
     "hash a file": "data.sources.folders.hash_user_file",
+    "run a result again": "studies.reproduce.reproduction.reproduce",
     "time searches": "search.searchers.time_searches",
     "try a setting": "studies.verify.causes.run_each",
 }
@@ -121,7 +120,9 @@ def watch(patch: pytest.MonkeyPatch, what: str, before: Callable[..., object]) -
     """Call `before` with the same arguments ahead of each call of one of `WATCHED`."""
     module, _, name = f"pipeline.{WATCHED[what]}".rpartition(".")
     original = getattr(importlib.import_module(module), name)
-    patch.setattr(f"{module}.{name}", lambda *given: (before(*given), original(*given))[1])
+    patch.setattr(
+        f"{module}.{name}", lambda *given, **more: (before(*given, **more), original(*given, **more))[1]
+    )
 
 
 def set_clock(patch: pytest.MonkeyPatch, clock: object) -> None:

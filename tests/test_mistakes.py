@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from inside import REMOVED, be_offline, keep_stderr
+from inside import be_offline, keep_stderr
 from scipy.sparse import csr_array, save_npz
-from workplaces import benchmarco, on_one_line, process
+from workplaces import benchmarco, process
 
-from pipeline import InputError, load_config
 from pipeline.cli import what_happened
 
 Apply = Callable[[Path], object]
@@ -272,26 +271,3 @@ def test_without_a_mistake_the_same_files_are_taken(folder: Path) -> None:
     for given, command in (*right, (both(), "evaluate --qrels q.trec --run r.trec")):
         given(folder)
         benchmarco(*command.split())
-
-
-def test_a_command_and_an_option_say_what_to_use() -> None:
-    for names, instead in {**REMOVED.COMMANDS, **REMOVED.OPTIONS}.items():
-        done = benchmarco(*([names] if isinstance(names, str) else names), code=2)
-        assert instead in on_one_line(done)
-
-
-@pytest.mark.parametrize(("path", "value", "instead"), REMOVED.SETTINGS)
-def test_a_setting_says_what_to_use_and_null_is_accepted(
-    path: str, value: object, instead: str, tmp_path: Path
-) -> None:
-    config, places = tmp_path / "c.yaml", {"model: {backend: bm25}": path}
-    if path.partition(".")[0] in ("model", "index", "search", "rerank"):
-        places["fuse: {of: [{model: {backend: bm25}}, {model: {backend: bm25}}]}"] = f"fuse.of.1.{path}"
-    for section, place in places.items():
-        config.write_text(f"name: x\ndata: {{source: sample}}\n{section}\n", encoding="utf-8")
-        with pytest.raises(InputError, match=re.escape(instead[1:])):
-            load_config(config, [f"{place}={1 if value is REMOVED.ANY else value}"])
-    if value is REMOVED.ANY:
-        config.write_text("name: x\ndata: {source: sample}\nmodel: {backend: bm25}\n", encoding="utf-8")
-        named = ["rerank.name=owner/model"] if path.startswith("rerank.") else []
-        load_config(config, [*named, f"{path}=null"])

@@ -17,7 +17,6 @@ from pipeline.cli.terminal import (
     progress,
     what_happened as what_happened,
 )
-from pipeline.core import removed
 
 __all__ = ["CACHE_COMMANDS", "COMMANDS", "app", "end_at_second_interrupt", "guarded", "main", "progress"]
 
@@ -35,17 +34,12 @@ All commands: benchmarco --help"""
 
 
 class Command(TyperCommand):
-    """A command that shows its example where it lacks an argument, and what to use for a removed option."""
+    """A command that shows its example where it lacks an argument."""
 
     @override
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: object
     ) -> Any:
-        if instead := removed.COMMANDS.get(info_name or ""):
-            parent.fail(f"the command '{info_name}' no longer exists: {instead}.")
-        for (name, option), instead in removed.OPTIONS.items():
-            if name == info_name and any(each.partition("=")[0] == option for each in args):
-                parent.fail(f"{option} of '{name}' no longer exists: {instead}.")
         try:
             return super().make_context(info_name, args, parent, **extra)
         except typer.BadParameter as error:
@@ -98,8 +92,6 @@ cache_app = typer.Typer(
 for _name, (_command, _example) in COMMANDS.items():
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
     app.command(_name, cls=Command, epilog=_epilog)(guarded(_command, resumed=_name in RESUMED))
-for _name in removed.COMMANDS:
-    app.command(_name, cls=Command, hidden=True)(lambda: None)
 for _name, (_command, _example) in CACHE_COMMANDS.items():
     _epilog = f"Example: benchmarco cache {_name} {_example}".rstrip()
     cache_app.command(_name, cls=Command, epilog=_epilog)(guarded(_command))

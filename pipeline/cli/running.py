@@ -164,9 +164,8 @@ def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
 
         records = [result.record for result in done]
         measure = next(iter(records[0].metrics), "")
-        over_prompts = _over_prompts(done)
-        comparable = bool(over_prompts) or _show_comparison(done)
-        show(summary_table(records, count), *over_prompts)
+        comparable = _show_comparison(done)
+        show(summary_table(records, count))
         own = section_tables({record.name: record for record in records}, measure) if verbose else {}
         show(*_upright(each for each in chain(*own.values()) if each.columns[0].name == "result"))
     for result in done:
@@ -184,16 +183,6 @@ def _show_comparison(done: list[Result]) -> bool:
         return False
     show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
     return True
-
-
-def _over_prompts(done: list[Result]) -> list[Table]:
-    """Models over prompts, where each was run with several and nothing else differs."""
-    from pipeline.comparison.prompts import compare_prompts
-
-    try:
-        return compare_prompts(done).tables()
-    except InputError:
-        return []
 
 
 def _report_failures(result: Result) -> list[int]:

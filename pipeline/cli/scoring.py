@@ -165,9 +165,6 @@ def compare(
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
     baseline: Baseline = None,
     groups: Groups = None,
-    prompts: Annotated[
-        bool, typer.Option("--prompts", help="Compare models across the query instructions of a sweep.")
-    ] = False,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -186,15 +183,6 @@ def compare(
             fix="take another format",
         )
     chosen: Sequence[str | None] = measures or [None]
-    if prompts:
-        if html or groups or baseline or qrels or form is not Format.table:
-            raise InputError(
-                "--prompts with --html, --groups, --baseline, --qrels or --format",
-                allowed="--measure and --json",
-                fix="leave the others out; without --prompts, every result counts as one system",
-            )
-        _compare_prompts(folders, chosen, as_json)
-        return
     if html:
         check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
         _check_page(folders, measures)
@@ -230,16 +218,6 @@ def compare(
         print(write(tables) if write else renderings.csv_text(whole), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
-
-
-def _compare_prompts(folders: Sequence[Path], measures: Sequence[str | None], as_json: bool) -> None:
-    from pipeline.comparison.prompts import compare_prompts
-
-    compared = [compare_prompts(folders, measure) for measure in measures]
-    if as_json:
-        print_each([each.json() for each in compared])
-    else:
-        show(*(table for each in compared for table in each.tables()))
 
 
 def _check_page(results: Sequence[Path], measures: Sequence[str] | None) -> None:
@@ -297,10 +275,6 @@ def gate(
         bool,
         typer.Option("--guarantee", help="Use bounds that are valid for any distribution of differences."),
     ] = False,
-    sequential: Annotated[
-        bool,
-        typer.Option("--sequential", help="Test after each query, and report how many queries were enough."),
-    ] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -311,7 +285,7 @@ def gate(
     _refuse_both(as_json, as_markdown)
     from pipeline.studies.gate import gate as gates
 
-    made = gates.gate_result(folder, baseline, measures or (), margin, alpha, guarantee, sequential)
+    made = gates.gate_result(folder, baseline, measures or (), margin, alpha, guarantee)
     _print(made, as_json, as_markdown)
     end_with(gates.EXIT_CODES[made.verdict])
 

@@ -32,7 +32,6 @@ from pipeline.config.mistakes import explain, parse_yaml, read_yaml
 from pipeline.config.settings import FOLDER, SWEEP, Typed
 from pipeline.config.strangers import refuse_unasked
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.removed import without_removed
 from pipeline.core.result_files import MANIFEST
 
 
@@ -114,7 +113,7 @@ def make_config(
     Raises:
         InputError: A setting is not allowed, or is of a manifest and must be given again.
     """
-    settings = without_removed(raw, f"config {path}{part}")
+    settings = dict(raw)
     several = SWEEP if settings.pop(SWEEP, None) is not None else _prompts(raw, path) and ".".join(PROMPTS)
     if several:
         raise InputError(

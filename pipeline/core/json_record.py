@@ -191,7 +191,7 @@ class MissingTexts(Record):
         queries: How many judged queries have no text; they are not run.
     """
 
-    handling: Literal["count", "drop", "refuse"]
+    handling: Literal["count", "drop"]
     passages: int
     judgments: int
     relevant: int

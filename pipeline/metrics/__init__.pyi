@@ -1,11 +1,4 @@
-from .betting import (
-    STAKES as STAKES,
-    Bets as Bets,
-    BetsInOrder as BetsInOrder,
-    growth as growth,
-    log_capital as log_capital,
-)
-from .crossed import best_without_optimism as best_without_optimism, crossed_mean as crossed_mean
+from .betting import STAKES as STAKES
 from .evaluation import Evaluation as Evaluation, evaluate_files as evaluate_files
 from .measures import MEASURES as MEASURES, Cutoff as Cutoff, Definition as Definition
 from .names import (

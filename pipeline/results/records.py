@@ -1,7 +1,6 @@
 """The contents of `metrics.json` and `manifest.json` as frozen records.
 
-Keys that may be absent, in results of earlier versions or because nothing was measured, have a default. Keys
-that this version does not know are kept.
+Keys that may be absent, because nothing was measured, have a default. Keys that are unknown here are kept.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class Metrics(Record):
     Attributes:
         queries: How many were judged.
         passages: How many were searched.
-        models: What ran each model, rerankers included; empty in results of earlier versions.
-        missing: What was judged and is not in the collection; None in results of earlier versions.
+        models: What ran each model, rerankers included; empty of a run file.
+        missing: What was judged and is not in the collection; None of a run file.
         unjudged_queries: How many queries of the collection have no judgment and are not scored.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
@@ -148,7 +147,7 @@ class Manifest(Record):
     """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key.
 
     Attributes:
-        created: When the run ended, as UTC in ISO 8601; None in results of earlier versions.
+        created: When the run ended, as UTC in ISO 8601; None of a run file.
     """
 
     config: Facts = Field({})
@@ -161,7 +160,7 @@ class Manifest(Record):
 
     @property
     def day(self) -> str:
-        """The date of the run, as YYYY-MM-DD; "" where it is not known."""
+        """The date of the run, as YYYY-MM-DD; "" of a run file."""
         return (self.created or "")[:10]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import close_session
-from inside import be_offline, keep_stderr
+from inside import be_offline, keep_stderr, watch
 from workplaces import benchmarco, document, process, read_json
 
 from pipeline import InputError, load_config, run_benchmark
@@ -150,8 +150,8 @@ def test_what_ends_a_command_is_one_plain_line(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    for work in ("run_benchmark", "reproduce"):
-        monkeypatch.setattr(f"pipeline.api.{work}", fail)
+    monkeypatch.setattr("pipeline.api.run_benchmark", fail)
+    watch(monkeypatch, "run a result again", fail)
     done = benchmarco(name, write_bm25(tmp_path), code=code)
     assert words in done.stderr
     assert "\x1b" not in done.output

@@ -435,7 +435,6 @@ def test_options_that_do_not_go_together_are_refused(suites: Path) -> None:
     assert document("gate", bm25, "--baseline", bm25)["verdict"] == "pass"
     for arguments, message in (
         (("gate", bm25, "--baseline", alone), "bm25 is of a suite, and alone is not"),
-        (("gate", bm25, "--baseline", bm25, "--sequential"), "--sequential with a suite"),
         (("compare", bm25, "--groups"), "--groups with a suite"),
         (("compare", bm25, "--json", "--format", "csv"), "--json and --format csv"),
         (("compare", bm25, "--html", "none/page.html"), "no folder none"),

@@ -13,8 +13,8 @@ Each file may be plain or gzip.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +40,6 @@ class FolderLayout:
     read_corpus: Callable[[Path], Iterator[Batch]]
     read_queries: Callable[[Path], Iterator[Batch]]
     read_qrels: Callable[[Path], Judgments] = read_qrels
-    mark: Mapping[str, bool] = field(default_factory=dict)  # a further part of the identity of the texts
 
 
 LAYOUTS = {
@@ -70,7 +69,6 @@ LAYOUTS = {
         qrels="qrels.{split}.tsv",
         read_corpus=read_tsv,
         read_queries=read_tsv,
-        mark={"top1000": False},  # earlier releases read other files too; their artifacts stay valid
     ),
 }
 
@@ -91,10 +89,9 @@ class FolderSource:
 
     def identity(self) -> dict[str, JsonObject]:
         """The three files' bytes."""
-        texts = {"layout": self.name, **self.layout.mark}
         return {
-            "corpus": {**texts, **hashed(self.corpus_file)},
-            "queries": {**texts, **hashed(self.queries_file)},
+            "corpus": {"layout": self.name, **hashed(self.corpus_file)},
+            "queries": {"layout": self.name, **hashed(self.queries_file)},
             "qrels": {"layout": self.name, **hashed(*filter(None, [self.qrels_file]))},
         }
 

@@ -122,10 +122,7 @@ class LocalReranker(ScoreSource):
     @override
     def ingredients(self) -> JsonObject:
         prepared = self.opener.recipe(self.model)
-        # settings of an earlier release, which are still in keys: so scores that it stored are found
-        removed = ("cutoff_layers", "compress_layers", "compress_ratio")
-        kept: JsonObject = dict.fromkeys(removed) if self.config.backend == "flag" else {}
-        return {"model": self.model.recipe(), **kept, **({"prepared": prepared.key} if prepared else {})}
+        return {"model": self.model.recipe(), **({"prepared": prepared.key} if prepared else {})}
 
     @override
     def shared_key(self) -> JsonObject:

@@ -1,1 +1,2 @@
-from .gate import EXIT_CODES as EXIT_CODES, ORDER_SEED as ORDER_SEED, gate_result as gate_result
+from .betting import Bets as Bets, growth as growth, log_capital as log_capital
+from .gate import EXIT_CODES as EXIT_CODES, gate_result as gate_result

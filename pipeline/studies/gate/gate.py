@@ -13,22 +13,20 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.inputs import Given, check, draw_order, most_lost, read_all, shared_values
+from pipeline.comparison.inputs import Given, check, most_lost, read_all, shared_values
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64, Int64, JsonObject
+from pipeline.core.records import Float64, JsonObject
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, no_interval, table_of
-from pipeline.metrics.betting import Bets, BetsInOrder
 from pipeline.metrics.paired import holm, paired_differences, queries_to_decide
 from pipeline.metrics.resampling import noninferiority
 from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata, estimate
 from pipeline.results.tables import NO_MACRO_INTERVAL, slice_notes
+from pipeline.studies.gate.betting import Bets
 
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
 MARGIN, ALPHA = 0.01, 0.05
-ORDER_SEED = 1
-"""Of the order in which `--sequential` looks at queries."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,6 @@ class Gate(Displayed):
         smallest: The queries and the name of that collection; no name of a result of one collection.
         guarantee: Whether betting bounds decide.
         same: Whether result and baseline are of the same settings and data, and have the same values.
-        stopped_after: After how many queries, in a random order, `sequential` bounds decided; None where they
-            did not, or were not asked for.
         slices: What slices of a corpus do to the measures, a sentence each.
     """
 
@@ -83,7 +79,6 @@ class Gate(Displayed):
     smallest: tuple[int, str] = (0, "")
     guarantee: bool = False
     same: bool = False
-    stopped_after: int | None = None
     slices: tuple[str, ...] = ()
 
     @property
@@ -95,12 +90,6 @@ class Gate(Displayed):
     @property
     def message(self) -> str:
         """What the verdict means; what a pass does not exclude; how many queries an undecided one takes."""
-        if self.stopped_after is None:
-            return self._said
-        return f"{self._said}; decided after {self.stopped_after:,} of {self.measures[0].queries:,} queries"
-
-    @property
-    def _said(self) -> str:
         if self.same:
             return f"pass: {self.result} and {self.baseline} have the same settings, data and values"
         if self.verdict == "pass":
@@ -149,7 +138,6 @@ class Gate(Displayed):
         return {
             "measures": measures, "verdict": self.verdict, "result": self.result, "baseline": self.baseline,
             "unseen": self.unseen, "guarantee": self.guarantee, "same": self.same,
-            "stopped_after": self.stopped_after,
         }  # fmt: skip
 
     def tables(self) -> list[Table]:
@@ -190,7 +178,6 @@ def gate_result(
     margin: float = MARGIN,
     alpha: float = ALPHA,
     guarantee: bool = False,
-    sequential: bool = False,
 ) -> Gate:
     """Whether a result is no more than a margin below a baseline, measure by measure.
 
@@ -203,8 +190,6 @@ def gate_result(
             over all measures together.
         guarantee: Decide by betting bounds, which hold for every distribution of differences, also of rare
             losses that no query shows, and at any time of stopping. It takes more queries.
-        sequential: Decide by such bounds query by query, in a random order, and say after how many queries
-            they decide. Not of suites.
 
     Raises:
         InputError: They were scored on other queries or judgments, a measure is not in both, or a setting is
@@ -223,32 +208,19 @@ def gate_result(
     differences = [paired_differences(each[:, 1], each[:, 0]) for each in values]
     sample = Sample(*first.pool_shared_queries(differences), most_lost(first, chosen, values), margin, alpha)
     same = first.same_as(suites[1])
-    stopped_after = None
-    if sequential and len(differences) > 1:
-        raise InputError(
-            "--sequential with a suite",
-            allowed="results of one collection, whose queries have one order",
-            fix="name the folder of a collection inside the suite, or take --guarantee",
-        )
-    if guarantee or sequential:
-        option = "sequential" if sequential else "guarantee"
+    if guarantee:
         if unbounded := [name for name in chosen if not isfinite(first.highest([name])[0])]:
             raise InputError(
-                f"--{option} with {', '.join(unbounded)}, which have no highest value",
+                f"--guarantee with {', '.join(unbounded)}, which have no highest value",
                 allowed="measures from 0 to 1, such as ndcg@10",
-                fix=f"name another --measure, or leave out --{option}",
+                fix="name another --measure, or leave out --guarantee",
             )
         (ones, _) = first.pool_shared_queries([np.ones((len(each), 1)) for each in differences])
         scales = np.array([each.max() for each in ones])
-        if sequential:
-            order = draw_order(first.only_collection().query_ids, ORDER_SEED)
-            tested, stopped_after = _by_sequence(sample, scales, order)
-        else:
-            tested = _by_bets(sample, scales)
+        tested = _by_bets(sample, scales)
     else:
         tested = _by_tests(sample, first.highest(chosen))
     queries = sum(map(len, differences))
-    stopped_after = None if same else stopped_after
     gated = []
     for measure, i in zip(chosen, range(len(chosen)), strict=True):
         decided = same or (tested.decides and min(tested.p_not_worse[i], tested.p_worse[i]) < alpha)
@@ -279,9 +251,8 @@ def gate_result(
         alpha,
         unseen,
         smallest,
-        guarantee or sequential,
+        guarantee,
         same,
-        stopped_after,
         tuple(slice_notes([each.record for suite in suites for each in suite.collections])),
     )
 
@@ -353,19 +324,3 @@ def _by_bets(sample: Sample, scales: Float64) -> Tested:
         return bets.times_needed(mean, alpha / len(columns)) * sample.queries
 
     return Tested(means, ends, True, not_worse, is_worse, needed)
-
-
-def _by_sequence(sample: Sample, scales: Float64, order: Int64) -> tuple[Tested, int | None]:
-    """By betting bounds that are looked at after each query, and after how many they decide.
-
-    They decide where one measure is shown to be worse, or all are shown not to be, by the best p so far.
-    """
-    ranges, margin, alpha = sample.most_lost * scales[0], sample.margin, sample.alpha
-    bets = [BetsInOrder(sample.strata[0][order, i], -most, most) for i, most in enumerate(ranges.tolist())]
-    paths = [np.stack([each.p_values(-margin, above) for each in bets], axis=1) for above in (True, False)]
-    not_worse, is_worse = (np.array([holm(row) for row in path]) for path in paths)
-    decided = np.flatnonzero((not_worse < alpha).all(axis=1) | (is_worse < alpha).any(axis=1))
-    whole = _by_bets(sample, scales)
-    ends = [each.interval(2 * alpha) for each in bets]
-    tested = whole._replace(ends=ends, p_not_worse=not_worse[-1], p_worse=is_worse[-1])
-    return tested, int(decided[0]) + 1 if len(decided) else None

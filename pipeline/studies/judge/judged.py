@@ -37,9 +37,9 @@ from pipeline.core.display import Progress, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels
 from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
-from pipeline.metrics.betting import BetsInOrder
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import CONFIDENCE
+from pipeline.studies.judge.bets_in_order import BetsInOrder
 from pipeline.studies.judge.grading import GradeLog, ask, tokens_of_pairs
 from pipeline.studies.judge.prediction_powered import (
     Agreement,

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,9 @@ from comparison.made import MEASURES, THREE, make, result, single, values_of, wi
 from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, compare
-from pipeline.comparison import draw_order
-from pipeline.metrics import Bets, noninferiority
+from pipeline.metrics import noninferiority
 from pipeline.results import Result
-from pipeline.studies.gate import EXIT_CODES, ORDER_SEED, gate_result
+from pipeline.studies.gate import EXIT_CODES, Bets, gate_result
 
 
 def made(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> Result:
@@ -166,26 +164,3 @@ def test_the_command(finished: Path, tmp_path: Path) -> None:
     assert "| mrr@10 | pass |" in text
     for baseline in ([], ["--baseline", tmp_path / "none"]):
         benchmarco("gate", folder, *baseline, code=2)
-
-
-def test_in_sequence_a_gate_says_after_how_many_queries_it_is_decided() -> None:
-    old, worse = made("old", queries=300), made("worse", shift=-0.3, noise=0.1, queries=300)
-    found = gate_result(worse, old, sequential=True)
-    assert found.verdict == "fail"
-    assert found.stopped_after
-    assert 5 < found.stopped_after < 150
-    assert f"decided after {found.stopped_after} of 300 queries" in found.message
-    # the queries after it are not needed: without them it is decided after the same number
-    ids = old.only_collection().query_ids
-    order = draw_order(ids, ORDER_SEED)
-    for number, expected in ((found.stopped_after, found.stopped_after), (found.stopped_after - 1, None)):
-        first = order[:number]
-        parts = [
-            replace(
-                each.only_collection(), query_ids=[ids[row] for row in first], values=values_of(each)[first]
-            )
-            for each in (worse, old)
-        ]
-        assert gate_result(*map(single, parts), sequential=True).stopped_after == expected
-    near = gate_result(made("near", noise=0.02), BASE, sequential=True)
-    assert (near.verdict, near.stopped_after) == ("undecided", None)
