@@ -32,7 +32,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,19 +43,12 @@ from encode_peers import installed_peers, llama_cpp
 from harness import in_turn, show
 
 from pipeline import data
-from pipeline.config import BACKENDS, SOURCES, EncoderSettings
+from pipeline.config import BACKENDS, SOURCES
 from pipeline.core import machine
 from pipeline.core.display import silent
 from pipeline.data.collection_files import CORPUS
-from pipeline.encoders import (
-    CalibrationCorpus,
-    Encoder,
-    Model,
-    Usage,
-    open_encoder,
-    resolve,
-    token_counter,
-)
+from pipeline.encoders import Encoder, Usage, resolve
+from pipeline.models import CalibrationCorpus, ResolvedModel, token_counter
 from pipeline.storage.artifacts import Recipe
 from pipeline.storage.store import Store
 
@@ -143,9 +135,13 @@ def named(model: str, folder: Path) -> str:
 
 
 def model_folder(name: str) -> Path:
-    model = resolve(BACKENDS.make(name=name))
-    assert isinstance(model, Model)
-    return model.files.folder()
+    return resolved(name).files.folder()
+
+
+def resolved(name: str) -> ResolvedModel:
+    """What is known of a model before it is loaded."""
+    model: ResolvedModel = resolve(BACKENDS.make(backend="flag", name=name)).model
+    return model
 
 
 def layer_shape(name: str) -> tuple[int, int, int]:
@@ -156,10 +152,8 @@ def layer_shape(name: str) -> tuple[int, int, int]:
 
 def work(name: str, texts: list[str]) -> tuple[int, float]:
     """Tokens of all texts, and the arithmetic of a model's linear layers on them, in operations."""
-    model = resolve(BACKENDS.make(name=name))
-    assert isinstance(model, Model)
+    model = resolved(name)
     count = token_counter(model)
-    assert count is not None
     tokens = sum(min(length, model.max_lengths["passages"]) for length in count(texts))
     layers, width, inner = layer_shape(name)
     return tokens, 2.0 * layers * (4 * width * width + 2 * width * inner) * tokens
@@ -172,8 +166,7 @@ def build(
     from FlagEmbedding import FlagModel
     from sentence_transformers import SentenceTransformer
 
-    model = resolve(BACKENDS.make(name=name))
-    assert isinstance(model, Model)
+    model = resolved(name)
     folder = str(model.files.folder())
     longest = model.max_lengths["passages"]  # of every encoder, so that all compute the same
     flag = FlagModel(folder, pooling_method=model.pooling, use_fp16=False, devices=["cpu"])
@@ -197,11 +190,8 @@ def build(
 
 
 def ours(name: str, backend: str, precision: str, store: Store, corpus: CalibrationCorpus) -> Encode:
-    config = BACKENDS.make(name=name, backend=backend, precision=precision)
-    model = resolve(config)
-    assert isinstance(config, EncoderSettings)
-    assert isinstance(model, Model)
-    encoder = open_encoder(config, replace(model, corpus=corpus), store)
+    opener = resolve(BACKENDS.make(name=name, backend=backend, precision=precision))
+    encoder: Encoder = opener.calibrated_on(corpus).open(store)
 
     def encode(texts: list[str]) -> Any:
         with silent("", None, "") as bar:
@@ -257,11 +247,9 @@ def compare_sparse(folder: str, texts: list[str], rounds: int, store: Store) -> 
     encoders: dict[str, Encode] = {"SparseEncoder": peer.encode_document}
     for backend, precision in (("sentence-transformers", "fp32"), ("native", "int16")):
         config = BACKENDS.make(name=folder, backend=backend, output="sparse", precision=precision)
-        assert isinstance(config, EncoderSettings)
-        model = resolve(config)
-        assert isinstance(model, Model)
-        peer.max_seq_length = model.max_lengths["passages"]
-        encoders[f"{backend}-{precision}"] = partial(words_of, open_encoder(config, model, store))
+        opener = resolve(config)
+        peer.max_seq_length = opener.model.max_lengths["passages"]
+        encoders[f"{backend}-{precision}"] = partial(words_of, opener.open(store))
     for each in encoders.values():
         each(texts[: len(texts) // 8])
     timed = in_turn({name: partial(encode, texts) for name, encode in encoders.items()}, rounds, warm=0)

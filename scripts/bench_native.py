@@ -31,10 +31,10 @@ from bench_encode import layer_shape, named, ours, parser_of, passages
 from numba import njit
 
 from pipeline.config import BACKENDS
-from pipeline.config.model import NativeSettings
 from pipeline.core import machine
-from pipeline.encoders import Model, resolve, token_counter
-from pipeline.encoders.native import TOKENS, NativeOpener
+from pipeline.encoders import resolve
+from pipeline.encoders.native import TOKENS
+from pipeline.models import token_counter
 from pipeline.native import amx, attention, layers
 from pipeline.native.attention import EVERYWHERE
 from pipeline.native.compiling import OPTIONS
@@ -199,12 +199,9 @@ def main() -> None:
         store = Store(Path(folder))
         texts, corpus = passages(store, arguments.passages)
         name = named(arguments.model, Path(folder))
-        config = BACKENDS.make(name=name, backend="native", precision="int16")
-        model = resolve(config)
-        assert isinstance(config, NativeSettings)
-        assert isinstance(model, Model)
+        opener = resolve(BACKENDS.make(name=name, backend="native", precision="int16"))
+        model = opener.model
         encode, count = ours(name, "native", "int16", store, corpus), token_counter(model)
-        assert count is not None
         lengths = np.minimum(count(texts), model.max_lengths["passages"])
         steps = Steps(layer_shape(name), model.config["num_attention_heads"], lengths, model.pooling == "cls")
         encode(texts[: len(texts) // 4])
@@ -216,9 +213,7 @@ def main() -> None:
             runs.append(time.perf_counter() - started)
         free = 0.0
         if steps.first_alone:
-            opener = NativeOpener()
-            loaded: Any = opener.load(config, model, opener.prepare(model, store).folder)
-            network = loaded.network
+            network = opener.open(store).backend.network
             free = share_of_free_last_layer(network, round(lengths.mean()), arguments.rounds)
     cpu = machine.hardware()["cpu"]
     print(

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.encoders import Model
+    from pipeline.models import ResolvedModel
 
 SLICE = Path(__file__).resolve().parents[2] / "shared" / "data" / "msmarco-dl19"
 TOP_K = 1000
@@ -112,13 +112,12 @@ def read_qrels(data: Path) -> dict[str, dict[str, int]]:
     return qrels
 
 
-def resolved(name: str) -> Model:
+def resolved(name: str) -> ResolvedModel:
     """The model and what it declares."""
     from pipeline.config import BACKENDS
-    from pipeline.encoders import Model, resolve
+    from pipeline.encoders import resolve
 
-    model = resolve(BACKENDS.make(name=name))
-    assert isinstance(model, Model)
+    model: ResolvedModel = resolve(BACKENDS.make(backend="flag", name=name)).model
     return model
 
 

@@ -29,8 +29,8 @@ from tokenizers import Tokenizer
 
 from pipeline import run_benchmark
 from pipeline.config import BACKENDS, Config, EncoderSettings
-from pipeline.encoders import Opener, TokenBatch
-from pipeline.models import Model
+from pipeline.encoders import TextOpener, TokenBatch
+from pipeline.models import ResolvedModel
 from pipeline.retrievers import rows
 
 
@@ -49,7 +49,7 @@ class Sleeping:
     rate = 0.0
     spans: list[tuple[float, float, int]]
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ResolvedModel) -> None:
         self.tokenizer = Tokenizer.from_file(str(model.files.folder() / "tokenizer.json"))
         row = np.random.default_rng(0).standard_normal(self.dimension).astype(np.float32)
         self.row = row / np.linalg.norm(row)
@@ -75,12 +75,12 @@ class Sleeping:
         return np.tile(self.row, (texts, 1))
 
 
-class SleepingOpener(Opener[SleepingSettings, Model, Any]):
+class SleepingOpener(TextOpener):
     """Loads the tokenizer."""
 
-    def load(self, settings: SleepingSettings, model: Model, prepared: Path | None) -> Sleeping:
+    def load_backend(self, prepared: Path | None) -> Sleeping:
         """Load it."""
-        return Sleeping(model)
+        return Sleeping(self.model)
 
 
 def main() -> None:

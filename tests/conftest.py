@@ -276,7 +276,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     from workplaces import BAR
 
     from pipeline.config import RERANKERS
-    from pipeline.encoders import Usage, pairs as rerankers
+    from pipeline.encoders import Usage, resolve
     from pipeline.storage import Store
 
     store = Store(tmp_path_factory.mktemp("rerankers"))
@@ -284,8 +284,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     def score(
         pairs: Sequence[tuple[str, str]], change: Callable[[Any], Any] = lambda _: None, **settings: Any
     ) -> Any:
-        config = RERANKERS.make(**{**settings, "name": str(settings["name"])})
-        scorer = rerankers.open_source(config, rerankers.resolve(config)).ready(store).load()
+        scorer = resolve(RERANKERS.make(**{**settings, "name": str(settings["name"])})).open(store)
         change(scorer.backend)
         return scorer.score(pairs, Usage(), BAR)
 

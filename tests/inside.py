@@ -81,7 +81,7 @@ def leave_the_checkout(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def say_again() -> None:
     """Let a message that is logged once per process be logged again."""
-    importlib.import_module("pipeline.encoders.choice")._point_to_fp32.cache_clear()
+    importlib.import_module("pipeline.encoders.choice")._hint_fp32.cache_clear()
 
 
 def be_no_node(patch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
-"""The backend that `auto` takes: the fastest one here that gives FlagEmbedding's vectors or scores.
+"""The backend that `auto` selects: the fastest one here that gives FlagEmbedding's vectors or scores.
 
-It is known before any key is computed, so what `auto` makes has the keys of the backend that it took. The
-choice depends on the machine and on the model's files alone, and nothing is loaded for it: of the backends
-that compute in the precision, in the order of their measured speed, it is the first that suits both. If that
-one cannot convert the model, or its vectors differ from fp32, the run stops and names the setting to change.
+It is known before any key is computed, so what `auto` makes has the keys of the selected backend. The choice
+depends on the machine and on the model's files alone, and nothing is loaded for it: of the backends that
+compute in the precision, in the order of their measured speed, it is the first that suits both. If that one
+cannot convert the model, or its vectors differ from fp32, the run stops and names the setting to change.
 """
 
 from __future__ import annotations
@@ -13,104 +13,90 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from pipeline import encoders
 from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings
+from pipeline.config.model import CPU_ALONE
 from pipeline.config.settings import Kinds, RunsModel, Section
 from pipeline.core.installation import install_command, is_installed
-from pipeline.encoders import pairs
-from pipeline.encoders.pairs import Reranker
-from pipeline.models.model import Model
+from pipeline.encoders.opener import Opener
 from pipeline.models.resolution import choose_device
 
 log = logging.getLogger(__name__)
 
-CPU_ALONE = {"int16": {"native": "int16"}, "int8": {"openvino": "int8"}}
 ON_CPU = {
     "fp32": {"native": "int16", "openvino": "fp32", "flag": "fp32"},
     "fp16": {"native": "int16", "openvino": "fp32", "flag": "fp16"},  # which a CPU computes in fp32
     "bf16": {"flag": "bf16"},
-    **CPU_ALONE,
+    "int16": {"native": "int16"},
+    "int8": {"openvino": "int8"},
 }
-"""By precision the backends that may be taken on a CPU, the fastest first, and the precision of each.
+"""By precision the backends that `auto` may select on a CPU, the fastest first, and the precision of each.
 
 Those of fp32 equal FlagEmbedding's vectors to a cosine of 0.99999; docs/models.md has their speeds. In bf16
-OpenVINO is closer to fp32 than torch is, and so not equal to it. `CPU_ALONE` has those that no backend
-computes on a GPU."""
-RERANKERS_ON_CPU = {
-    "fp32": {"openvino": "fp32", "flag": "fp32"},
-    "fp16": {"openvino": "fp32", "flag": "fp16"},
-    "bf16": {"flag": "bf16"},
-}
-"""The same of rerankers."""
-Resolve = Callable[[RunsModel], Model | Reranker]
-"""Gives the resolved model of a section `model` or `rerank`, loading nothing."""
+OpenVINO is closer to fp32 than torch is, and so not equal to it."""
+NOT_FOR_PAIRS = ("native",)
+"""Backends that run no reranker."""
 
 
-def take(settings: Section, resolve: Resolve) -> Section:
+def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) -> Section:
     """The settings of the backend that is used: the first of the candidates that is not ruled out.
 
     Args:
         settings: A section `model` or `rerank`; one without a choice is returned as it is.
-        resolve: Gives the resolved model of such a section, loading nothing.
+        resolve: Gives the opener of such a section, loading nothing.
     """
     if not isinstance(settings, RunsModel) or settings.backend != "auto":
         return settings
     *faster, last = _candidates(settings, resolve)
     if settings.precision == "bf16" and choose_device(settings.device, on_gpu=True) == "cpu":
-        _point_to_fp32("rerank" if isinstance(settings, RerankSettings) else "model")
+        _hint_fp32("rerank" if isinstance(settings, RerankSettings) else "model")
     for candidate in (*faster, last):
         candidate._asked = settings
     resolve(last)  # so that what no backend runs is refused in the name of FlagEmbedding
     for candidate in faster:
         if candidate.extra and not is_installed(candidate.extra):
-            _pass_over(candidate.backend, candidate.extra)
-        elif _suits(candidate, resolve(candidate)):
+            _log_missing_extra(candidate.backend, candidate.extra)
+        elif resolve(candidate).suits():
             return candidate
     return last
 
 
-def _candidates(settings: RunsModel, resolve: Resolve) -> list[RunsModel]:
+def _candidates(settings: RunsModel, resolve: Callable[[RunsModel], Opener]) -> list[RunsModel]:
     """Settings of the backends that may be used, the fastest first.
 
     For another output than dense, the last is FlagEmbedding for BGE-M3 and sentence-transformers for all
     others, which FlagEmbedding does not run. Before it comes `native`, where it computes that in the
     precision: BGE-M3's outputs, and weights of words.
     """
-    reranks, precision = isinstance(settings, RerankSettings), settings.precision
+    precision, pairs = settings.precision, isinstance(settings, RerankSettings)
     on_gpu = choose_device(settings.device, on_gpu=True) != "cpu"
-    if reranks or not isinstance(settings, EncoderSettings) or settings.output == "dense":
-        allowed = (RERANKERS_ON_CPU if reranks else ON_CPU)[precision]
-        if on_gpu and precision not in CPU_ALONE:
-            allowed = {"flag": precision}
-        return [_converted(settings, backend=name, precision=own) for name, own in allowed.items()]
-    by_flag = _converted(settings, backend="flag")
-    of_m3 = resolve(by_flag).files.has_m3_heads
-    last = by_flag if of_m3 else _converted(settings, backend="sentence-transformers")
-    own = ON_CPU[precision].get("native")
-    if on_gpu or own is None or not (of_m3 or settings.output == "sparse"):
+    if pairs or not isinstance(settings, EncoderSettings) or settings.output == "dense":
+        on_device = {"flag": precision} if on_gpu and precision not in CPU_ALONE else ON_CPU[precision]
+        return [
+            _with_backend(settings, backend=backend, precision=computed)
+            for backend, computed in on_device.items()
+            if not (pairs and backend in NOT_FOR_PAIRS)
+        ]
+    by_flag = _with_backend(settings, backend="flag")
+    of_m3 = resolve(by_flag).model.files.has_m3_heads
+    last = by_flag if of_m3 else _with_backend(settings, backend="sentence-transformers")
+    native_precision = ON_CPU[precision].get("native")
+    if on_gpu or native_precision is None or not (of_m3 or settings.output == "sparse"):
         return [last]
-    return [_converted(settings, backend="native", precision=own), last]
+    return [_with_backend(settings, backend="native", precision=native_precision), last]
 
 
-def _converted(settings: RunsModel, **choice: str) -> RunsModel:
+def _with_backend(settings: RunsModel, **choice: str) -> RunsModel:
     """The same settings for another backend."""
     kinds: Kinds[Any] = RERANKERS if isinstance(settings, RerankSettings) else BACKENDS
     converted: RunsModel = kinds.converted(settings, **choice)
     return converted
 
 
-def _suits(settings: RunsModel, model: Model | Reranker) -> bool:
-    """Whether the backend of settings runs their resolved model fast on this machine."""
-    if isinstance(model, Reranker):
-        return pairs.opener_of(settings.backend).suits(model)
-    return encoders.opener_of(settings.backend).suits(model)
-
-
 @functools.cache  # so that it is said once
-def _point_to_fp32(section: str) -> None:
+def _hint_fp32(section: str) -> None:
     log.info("with auto on a CPU, %s.precision: fp32 is usually faster than bf16", section)
 
 
 @functools.cache  # so that it is said once
-def _pass_over(backend: str, extra: str) -> None:
+def _log_missing_extra(backend: str, extra: str) -> None:
     log.info("auto does not take backend %s, which is not installed: %s", backend, install_command(extra))

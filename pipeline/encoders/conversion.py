@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.core.errors import MEMORY_FULL, InputError
 from pipeline.encoders.torch.loading import loading
-from pipeline.models.model import Model, Settled, untrusted_code
+from pipeline.models.model import ResolvedBase, ResolvedModel, untrusted_code
 from pipeline.storage.artifacts import Draft, Recipe
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and ot
 
 
 class Settings(NamedTuple):
-    """The settings of a `Model` that a conversion depends on, and its name for messages."""
+    """The settings of a `ResolvedModel` that a conversion depends on, and its name for messages."""
 
     name: str
     pooling: str
@@ -52,7 +52,7 @@ class Settings(NamedTuple):
     output: str = "dense"
 
 
-def conversion_recipe(model: Model, backend: str, schema: int, package: str) -> Recipe:
+def conversion_recipe(model: ResolvedModel, backend: str, schema: int, package: str) -> Recipe:
     """Everything that shapes the model that a backend converts with a package."""
     plain = {
         "schema": schema,
@@ -66,7 +66,7 @@ def conversion_recipe(model: Model, backend: str, schema: int, package: str) -> 
 
 
 def convert_in_subprocess(
-    model: Settled,
+    model: ResolvedBase,
     module: str,
     target: Path,
     made: str,

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config.model import NativeSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, Ragged
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import Reference, TorchVectors, disagreement
-from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend, TokenBatch, refuse_unknown_tokens
+from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
-from pipeline.models.model import Model
+from pipeline.models.model import ResolvedModel
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -63,37 +62,39 @@ def runs_here(config: Mapping[str, Any], own_code: bool) -> bool:
     )
 
 
-class NativeOpener(Opener[NativeSettings, Model, Backend]):
+class NativeOpener(TextOpener):
     """A model packed once for the kernels."""
 
     @override
-    def suits(self, model: Model) -> bool:
+    def suits(self) -> bool:
+        model = self.model
         two_chains = model.output == "sparse" and model.files.read_json("router_config.json")
         return not two_chains and runs_here(model.config, model.trust_remote_code)
 
     @override
-    def recipe(self, model: Model) -> Recipe:
-        return conversion.conversion_recipe(model, "native", SCHEMA, "numba")
+    def conversion(self) -> Recipe:
+        return conversion.conversion_recipe(self.model, "native", SCHEMA, "numba")
 
     @override
-    def prepare(self, model: Model, store: Store) -> Artifact:
-        if model.output == "multivector":
-            refuse_missing_heads(model)
-        return store.make(self.recipe(model), lambda draft: _pack(model, draft))
+    def convert(self, store: Store) -> Artifact:
+        if self.model.output == "multivector":
+            refuse_missing_heads(self.model)
+        return store.make(self.conversion(), lambda draft: _pack(self.model, draft))
 
     @override
-    def load(self, settings: NativeSettings, model: Model, prepared: Path | None) -> Backend:
+    def load_backend(self, prepared: Path | None) -> Backend:
         assert prepared is not None
-        loads: dict[str, Callable[[Model, Path], Backend]] = {
+        loads: dict[str, Callable[[ResolvedModel, Path], Backend]] = {
             "dense": NativeBackend, "splade": NativeSpladeBackend, "m3": NativeM3Backend
         }  # fmt: skip
-        return loads[_network(model)](model, prepared)
+        return loads[_network(self.model)](self.model, prepared)
 
     @override
-    def reference(self, model: Model, prepared: Path | None) -> Reference:
+    def reference(self, prepared: Path | None) -> Reference:
         from pipeline.native.vectors import Fp32M3, Fp32Model, Fp32Splade
 
         assert prepared is not None
+        model = self.model
         weights, network = prepared / WEIGHTS, _network(model)
         same: Fp32Model
         if network == "dense":
@@ -105,18 +106,18 @@ class NativeOpener(Opener[NativeSettings, Model, Backend]):
         return Reference(same.vector, "int16", _fix(model))
 
 
-def _network(model: Model) -> str:
+def _network(model: ResolvedModel) -> str:
     """Which network is packed: that of dense vectors, a SPLADE, or BGE-M3 with the head of an output."""
     if model.output == "dense":
         return "dense"
     return "splade" if model.output == "sparse" and not model.files.has_m3_heads else "m3"
 
 
-def _fix(model: Model) -> str:
+def _fix(model: ResolvedModel) -> str:
     return f"set model.backend to {INSTEAD[_network(model)]} and model.precision to fp32"
 
 
-def _pack(model: Model, draft: Draft) -> dict[str, Any]:
+def _pack(model: ResolvedModel, draft: Draft) -> dict[str, Any]:
     """Write the packed weights, the matrices in fp32 and the tokenizer, checked against torch's vectors."""
     from pipeline.encoders.native_packing import TORCH_VECTORS
     from pipeline.native.vectors import MATRICES, compile_forward
@@ -142,7 +143,7 @@ def _pack(model: Model, draft: Draft) -> dict[str, Any]:
     return {"name": model.name}
 
 
-def _read(model: Model, path: Path) -> PackedNetwork:
+def _read(model: ResolvedModel, path: Path) -> PackedNetwork:
     from pipeline.native import vectors
 
     network = _network(model)
@@ -156,7 +157,7 @@ class NativeRunner:
 
     network: PackedNetwork
 
-    def __init__(self, model: Model, prepared: Path) -> None:
+    def __init__(self, model: ResolvedModel, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
         self.network = _read(model, prepared / WEIGHTS)
@@ -202,7 +203,7 @@ class NativeBackend(NativeRunner):
 
     network: PackedModel
 
-    def __init__(self, model: Model, prepared: Path) -> None:
+    def __init__(self, model: ResolvedModel, prepared: Path) -> None:
         super().__init__(model, prepared)
         self.dimension = self.network.dimension
 
@@ -229,7 +230,7 @@ class NativeM3Backend(NativeRunner):
 
     network: PackedM3
 
-    def __init__(self, model: Model, prepared: Path) -> None:
+    def __init__(self, model: ResolvedModel, prepared: Path) -> None:
         super().__init__(model, prepared)
         self.normalize = model.normalize
 

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config.model import OpenVINOSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.installation import has_bfloat16, import_openvino, require
@@ -33,10 +32,10 @@ from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import PooledNetwork, Reference, disagreement, torch_vectors
-from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend, TokenBatch, Usage, batches, tokenize
+from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
-from pipeline.models.model import Model, Settled
+from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.models.tokenizer import write_tokenizer
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -57,36 +56,37 @@ SEED = 0  # for drawing them
 REFERENCE = ("reference.xml", "reference.bin")  # beside an int8 model: the one that it was made of
 
 
-class OpenVINOOpener(Opener[OpenVINOSettings, Model, Backend]):
+class OpenVINOOpener(TextOpener):
     """A model converted once from torch."""
 
     @override
-    def suits(self, model: Model) -> bool:
+    def suits(self) -> bool:
         """Whether a model is an encoder: its speed with decoders was not measured."""
-        return model.pooling != "last_token"
+        return self.model.pooling != "last_token"
 
     @override
-    def load(self, settings: OpenVINOSettings, model: Model, prepared: Path | None) -> Backend:
+    def load_backend(self, prepared: Path | None) -> Backend:
         assert prepared is not None
-        return OpenVINOBackend(model, prepared)
+        return OpenVINOBackend(self.model, prepared)
 
     @override
-    def reference(self, model: Model, prepared: Path | None) -> Reference | None:
+    def reference(self, prepared: Path | None) -> Reference | None:
         """The converted model in fp32, which was compared with torch."""
         assert prepared is not None
-        if model.precision == "fp32":
+        if self.model.precision == "fp32":
             return None
-        if model.precision == "int8":
+        if self.model.precision == "int8":
             return Reference(_vector_in_fp32(prepared / REFERENCE[0]), "int8", "set model.precision to bf16")
         return Reference(_vector_in_fp32(prepared / DESCRIPTION), "bf16", "set model.precision to fp32")
 
     @override
-    def recipe(self, model: Model) -> Recipe:
-        return _int8_recipe(model) if model.precision == "int8" else _recipe(model)
+    def conversion(self) -> Recipe:
+        return _int8_recipe(self.model) if self.model.precision == "int8" else _recipe(self.model)
 
     @override
-    def prepare(self, model: Model, store: Store) -> Artifact:
+    def convert(self, store: Store) -> Artifact:
         """The converted model, for int8 calibrated, and its tokenizer."""
+        model = self.model
         converted = store.make(_recipe(model), lambda draft: convert_once(model, draft, __name__, CONVERTED))
         if model.precision != "int8":
             return converted
@@ -98,7 +98,7 @@ class OpenVINOBatches:
 
     token_budget, computes_padding = TOKENS, True
 
-    def __init__(self, model: Settled) -> None:
+    def __init__(self, model: ResolvedBase) -> None:
         self.pad_id = model.pad_id
         self.width_multiple = 1 if model.precision == "fp32" else TILE
 
@@ -160,7 +160,7 @@ class OpenVINORunner:
 class OpenVINOBackend(OpenVINOBatches, OpenVINORunner):
     """A converted model; `prepared` is its folder."""
 
-    def __init__(self, model: Model, prepared: Path) -> None:
+    def __init__(self, model: ResolvedModel, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
         OpenVINOBatches.__init__(self, model)
@@ -182,7 +182,7 @@ def _vector_in_fp32(description: Path) -> Callable[[Int32], Float32]:
     return vector
 
 
-def _quantize(model: Model, converted: Artifact, draft: Draft) -> JsonObject:
+def _quantize(model: ResolvedModel, converted: Artifact, draft: Draft) -> JsonObject:
     """Calibrate on passages of the corpus, with the prompt and length they are encoded with."""
     from tokenizers import Tokenizer
 
@@ -222,12 +222,12 @@ def _threads() -> dict[str, int | bool]:
     return {"INFERENCE_NUM_THREADS": wanted, "ENABLE_CPU_PINNING": False} if wanted else {}
 
 
-def _recipe(model: Model) -> Recipe:
+def _recipe(model: ResolvedModel) -> Recipe:
     require("openvino", "openvino", "model.backend: openvino")
     return conversion.conversion_recipe(model, "openvino", SCHEMA, "openvino")
 
 
-def _int8_recipe(model: Model) -> Recipe:
+def _int8_recipe(model: ResolvedModel) -> Recipe:
     """Everything that shapes the int8 model: the converted one, and the passages it is calibrated on."""
     require("nncf", "int8", "model.precision: int8")  # first: its extra installs OpenVINO too
     plain = {
@@ -243,7 +243,7 @@ def _int8_recipe(model: Model) -> Recipe:
 
 
 def convert_once(
-    model: Settled,
+    model: ResolvedBase,
     draft: Draft,
     module: str,
     allowed: str,

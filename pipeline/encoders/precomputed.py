@@ -15,7 +15,7 @@ from pipeline.config.model import PrecomputedSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Int64, JsonObject, Ragged, Texts, TokenEmbeddings
-from pipeline.encoders.base import RowSource
+from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Rows
 from pipeline.formats.npy import (
     SparseMatrix,
@@ -45,7 +45,7 @@ def _path(name: str, path: str | None, allowed: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Precomputed(RowSource):
+class Precomputed(EmbeddingSource):
     """One file for each role, rows in the collection's order, or with ids.
 
     Attributes:
@@ -64,7 +64,7 @@ class Precomputed(RowSource):
     _rows: dict[Role, Int64] = field(default_factory=dict, init=False)  # of each text, where there are ids
 
     @classmethod
-    def open(cls, settings: PrecomputedSettings) -> Precomputed:
+    def of(cls, settings: PrecomputedSettings) -> Precomputed:
         """The files that settings name: those of rows must be given, and all must exist."""
         row = f"a {cls.what}, one row for each of the"
         paths: dict[Role, Path] = {
@@ -285,4 +285,4 @@ def open_files(settings: PrecomputedSettings) -> Precomputed:
         "sparse": PrecomputedWeights,
         "multivector": PrecomputedTokenVectors,
     }
-    return kinds[settings.output].open(settings)
+    return kinds[settings.output].of(settings)

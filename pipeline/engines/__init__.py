@@ -7,16 +7,14 @@ one that dies leaves nothing that looks finished.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pipeline.config import EngineConfig
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
-from pipeline.encoders.base import Source
+from pipeline.encoders.base import ModelSource
+from pipeline.encoders.opener import Opener
 from pipeline.engines.cluster import share_out
 from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, PartJob, ServerEngine
 from pipeline.engines.worker import ShippedFiles
-from pipeline.models.model import Ready
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
@@ -26,18 +24,20 @@ __all__ = [
 ]  # fmt: skip
 
 
-def open_with(
-    config: EngineConfig, ready: Callable[[Store], Ready] | None, device: str, store: Store
-) -> Engine:
-    """The engine that a config names; arguments and errors as of `pipeline.engines.ray.RayEngine`."""
+def open_with(config: EngineConfig, source: ModelSource, store: Store) -> Engine:
+    """The engine that a config names, whose workers load the model of `source` if it is a local one.
+
+    What a backend converts is in `store`; errors are those of `pipeline.engines.ray.RayEngine`.
+    """
+    opener = source if isinstance(source, Opener) else None
     if config.kind == "local":
-        return LocalEngine((lambda: ready(store).load()) if ready else None)
+        return LocalEngine((lambda: opener.open(store)) if opener else None)
     from pipeline.engines.ray import RayEngine
 
-    return RayEngine(config, ready, device, store)
+    return RayEngine(config, opener, store)
 
 
-def key_of(config: EngineConfig, source: Source) -> str | None:
+def key_of(config: EngineConfig, source: ModelSource) -> str | None:
     """What benchmarks have in common that can share the engine of a source; None if none can."""
     loaded = source.shared_key()
     return hash_json({"engine": config.model_dump(mode="json"), "loaded": loaded}) if loaded else None

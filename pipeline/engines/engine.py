@@ -13,8 +13,9 @@ from typing_extensions import override
 from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Facts, Float32, Ranking, UInt8
-from pipeline.encoders import Encoder, Role, Usage
-from pipeline.encoders.pairs import Scorer
+from pipeline.encoders.batching import Usage
+from pipeline.encoders.opener import Encoder, Scorer
+from pipeline.models.model import Role
 
 if TYPE_CHECKING:
     import pyarrow as pa

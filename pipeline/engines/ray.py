@@ -12,7 +12,7 @@ import copy
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from typing_extensions import override
@@ -20,11 +20,11 @@ from typing_extensions import override
 from pipeline.config import EngineConfig
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
+from pipeline.encoders.opener import Opener
 from pipeline.engines import cluster
 from pipeline.engines.cluster import Handle
 from pipeline.engines.engine import Done, Engine, Job, Part
 from pipeline.engines.worker import ShippedFiles, Worker, WorkerModel
-from pipeline.models.model import Ready
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -46,9 +46,8 @@ class RayEngine(Engine):
 
     Args:
         config: The engine section.
-        ready: Gives the model that workers load, which is prepared in a store; None if they need none.
-        device: What the model computes on.
-        store: Where a backend keeps what it prepares of a model; only this process uses it.
+        opener: Loads the model of workers; None if they need none.
+        store: Holds what a backend converts; only this process uses it.
 
     Raises:
         InputError: There is no such cluster, or it has fewer processors than the config wants.
@@ -56,11 +55,9 @@ class RayEngine(Engine):
 
     kind = "ray"
 
-    def __init__(
-        self, config: EngineConfig, ready: Callable[[Store], Ready] | None, device: str, store: Store
-    ) -> None:
+    def __init__(self, config: EngineConfig, opener: Opener | None, store: Store) -> None:
         self._ray, self._connected = cluster.connect(config.address)
-        self._get_ready, self._store = ready, store
+        self._opener, self._store = opener, store
         self._model: WorkerModel | None = None
         self._contents: dict[str, list[Handle]] | None = None
         self._idle: list[Handle] = []
@@ -68,7 +65,7 @@ class RayEngine(Engine):
         self._calls: dict[Handle, tuple[Handle, _Task | None]] = {}
         self._ready = collections.deque[_Task]()
         self._losses = collections.Counter[Part | None]()
-        gpus = int(device != "cpu")
+        gpus = int(opener is not None and opener.device != "cpu")
         try:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             self.workers, cpus = cluster.share_out(nodes, config.workers, gpus > 0)
@@ -80,8 +77,8 @@ class RayEngine(Engine):
 
     @override
     def load(self, parts: int) -> None:
-        if self._model is None and self._get_ready:
-            self._model = WorkerModel.of(self._get_ready(self._store))
+        if self._model is None and self._opener:
+            self._model = WorkerModel.of(self._opener, self._opener.prepare(self._store))
             while self._idle:
                 self._start(self._idle.pop())
         self.start(parts)

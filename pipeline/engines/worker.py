@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +16,11 @@ from typing_extensions import override
 from pipeline.core import machine
 from pipeline.core.display import Bar
 from pipeline.core.records import Facts, UInt8
+from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines import cluster
 from pipeline.engines.cluster import Handle
 from pipeline.engines.engine import Content, Job
-from pipeline.models.model import Ready
-from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store, user_store
 
 CHUNK = 64 << 20  # bytes of a file that travel at once
@@ -92,22 +92,21 @@ class WorkerModel:
     """A model as it is sent to a worker.
 
     Attributes:
-        model: A `Model` or a `Reranker`.
-        open: See `Ready`.
-        files: What the backend prepared, or else the model's own folder; None if the model is on the hub.
-        prepared: Whether the files are what the backend prepared.
+        opener: Loads it.
+        files: Those of the converted model, or else of the model's own folder; None if that is on the hub.
+        prepared: Whether the files are those of the converted model.
     """
 
-    model: Content
-    open: Callable[[Content, Path | None], Content]
+    opener: Opener
     files: ShippedFiles | None
     prepared: bool
 
     @classmethod
-    def of(cls, ready: Ready) -> WorkerModel:
-        """A model that its backend has prepared in this process."""
-        model, artifact = ready.model, ready.prepared
-        files = None
+    def of(cls, opener: Opener, artifact: Artifact | None) -> WorkerModel:
+        """A model, with the artifact of the converted one if its backend converts it."""
+        model, files = opener.model, None
+        if isinstance(opener, TextOpener):  # the corpus is on this machine, and the model is calibrated
+            opener = opener.calibrated_on(None)
         if artifact:
             folder, entries = artifact.folder, artifact.manifest["files"]
             files = ShippedFiles(folder.absolute(), entries, cluster.node_id())
@@ -116,11 +115,11 @@ class WorkerModel:
             hashes = model.files.hashes
             entries = {n: {"bytes": (folder / n).stat().st_size, "sha256": h} for n, h in hashes.items()}
             files = ShippedFiles(folder, entries, cluster.node_id())
-        return cls(model, ready.open, files, artifact is not None)
+        return cls(opener, files, artifact is not None)
 
     def load(self, store: Store, contents: Mapping[str, Iterable[UInt8]] | None) -> Content:
         """The loaded model; None if its files are not on this machine and `contents` are not given."""
-        model, folder = self.model, None
+        opener, folder = self.opener, None
         if self.files:
             folder = self.files.find(cluster.node_id(), store)
             if folder is None and contents is not None:
@@ -128,8 +127,9 @@ class WorkerModel:
             if folder is None:
                 return None
             if not self.prepared:
-                model = replace(model, files=replace(model.files, local=folder))
-        return self.open(model, folder if self.prepared else None)
+                model = opener.model
+                opener = replace(opener, model=replace(model, files=replace(model.files, local=folder)))
+        return opener.load(folder if self.prepared else None)
 
 
 class Worker:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, JsonObject
 from pipeline.models.files import Files
-from pipeline.storage.artifacts import Artifact
 
 Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
@@ -21,7 +19,7 @@ Origin = Literal["config", "auto", "model", "family", "default", "guess", "devic
 the table of families, a default, a default that may well be wrong, or what the device can compute in."""
 
 
-class Decided(NamedTuple):
+class SettingWithOrigin(NamedTuple):
     """The value that a run uses for a setting of a model, and where it comes from."""
 
     value: str | int
@@ -33,8 +31,8 @@ POOLINGS = {"cls": "CLS", "last_token": "last-token"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
-    """What is decided of a model, of any kind, before it is loaded.
+class ResolvedBase:
+    """What is known of a model or a reranker before it is loaded.
 
     Attributes:
         name: Its name in the config.
@@ -64,7 +62,7 @@ class CalibrationCorpus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model(Settled):
+class ResolvedModel(ResolvedBase):
     """A config's model with every setting decided.
 
     Attributes:
@@ -93,7 +91,7 @@ class Model(Settled):
     truncate_dim: int | None = None
     dimension: int | None = None
     corpus: CalibrationCorpus | None = None
-    decided: dict[str, Decided] = field(default_factory=dict)
+    decided: dict[str, SettingWithOrigin] = field(default_factory=dict)
 
     def describe(self) -> str:
         """The settings that are used, and where each comes from, as a clause."""
@@ -108,16 +106,15 @@ class Model(Settled):
 
     @property
     def guessed(self) -> str:
-        """What is used without that anything confirms it, as a clause; "" where all is known."""
+        """The settings that are only defaults, as a clause; "" where there are none."""
         guesses = self.guesses()
         if not guesses:
             return ""
-        used = [f"{POOLINGS.get(self.pooling, self.pooling)} pooling"] if "pooling" in guesses else []
-        used += ["no instruction"] if any("instruction" in name for name in guesses) else []
+        defaults = [f"{POOLINGS.get(self.pooling, self.pooling)} pooling"] if "pooling" in guesses else []
+        defaults += ["no instruction"] if any("instruction" in name for name in guesses) else []
         settings = [f"model.{name.replace(' ', '_')}" for name in guesses]
-        return (
-            f"using {' and '.join(used)} (guessed); check the model card, then set {' and '.join(settings)}"
-        )
+        advice = f"check the model card, then set {' and '.join(settings)}"
+        return f"using {' and '.join(defaults)} (guessed); {advice}"
 
     def recipe(self, role: Role) -> JsonObject:
         """The model's part of the key of what it makes of texts in `role`."""
@@ -129,25 +126,6 @@ class Model(Settled):
             "max_length": self.max_lengths[role],
             **own,
         }
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A model, after its backend has prepared it.
-
-    Attributes:
-        model: A `Model` or a `Reranker`: a frozen dataclass with an attribute `files`.
-        prepared: What the backend made of its files; None if it uses the files themselves.
-        open: Loads it, from the model and the folder of what was prepared, or None. It can be pickled.
-    """
-
-    model: Settled
-    prepared: Artifact | None
-    open: Callable[[Any, Path | None], Any]
-
-    def load(self) -> Any:
-        """The loaded model, an `Encoder` or a `Scorer`."""
-        return self.open(self.model, self.prepared.folder if self.prepared else None)
 
 
 def untrusted_code(name: str, example: str = "") -> InputError:

@@ -27,7 +27,7 @@ from pipeline.models.card import (
     read_late_interaction,
 )
 from pipeline.models.files import ADAPTER, Files, find_model
-from pipeline.models.model import ROLES, Decided, Model, Origin, Role, untrusted_code
+from pipeline.models.model import ROLES, Origin, ResolvedModel, Role, SettingWithOrigin, untrusted_code
 from pipeline.models.text_settings import refuse_chat_template
 
 PYLATE = ("pylate.models.Dense.",)
@@ -41,7 +41,7 @@ FindModel = Callable[[str, str | None, bool], Files]
 """See `find_model`."""
 
 
-def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Model:
+def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> ResolvedModel:
     """Find a config's model and decide every setting that the config leaves open.
 
     `find` finds and hashes the files; a cached function does so once for several configs.
@@ -73,19 +73,23 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Mode
         for role in ROLES
     }
     decided = {
-        "backend": Decided(config.backend, "auto" if config.taken_by_auto else "config"),
-        "query instruction": Decided("…".join(filter(None, prompts["queries"])), sources["queries"]),
-        "passage instruction": Decided("…".join(filter(None, prompts["passages"])), sources["passages"]),
+        "backend": SettingWithOrigin(config.backend, "auto" if config.taken_by_auto else "config"),
+        "query instruction": SettingWithOrigin(
+            "…".join(filter(None, prompts["queries"])), sources["queries"]
+        ),
+        "passage instruction": SettingWithOrigin(
+            "…".join(filter(None, prompts["passages"])), sources["passages"]
+        ),
         "tokens of a query": lengths["queries"],
         "tokens of a passage": lengths["passages"],
-        "precision": Decided(
+        "precision": SettingWithOrigin(
             precision, config.precision_source if precision == config.precision else "device"
         ),
     }
     pooling = _pooling(config, card, family) if config.output == "dense" else None
     if pooling:
         decided = {"backend": decided["backend"], "pooling": pooling, **decided}
-    return Model(
+    return ResolvedModel(
         name=config.name,
         files=files,
         identity=files.identity if config.output == "dense" else files.whole_identity,
@@ -280,7 +284,7 @@ def _prompt(
 
 def _max_tokens(
     config: EncoderSettings, role: Role, card: ModelCard, family: Family | None, late: int | None
-) -> Decided:
+) -> SettingWithOrigin:
     """How many tokens are kept of a text: the config's number, else what the model declares, else 512.
 
     It is at most the number of the model's positions, what its family was trained for and what a ColBERT-like
@@ -298,10 +302,12 @@ def _max_tokens(
         (family.max_length if family else None, "family"),
         (late, "model"),
     ]
-    return min((Decided(limit, source) for limit, source in limits if limit), key=lambda each: each.value)
+    return min(
+        (SettingWithOrigin(limit, source) for limit, source in limits if limit), key=lambda each: each.value
+    )
 
 
-def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) -> Decided:
+def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) -> SettingWithOrigin:
     """The pooling of the config, else the card, else the family, else the backend's library."""
     causal = any(name.endswith("ForCausalLM") for name in card.config.get("architectures") or [])
     default = "last_token" if causal else "mean" if config.as_sentence_transformers else "cls"
@@ -311,7 +317,7 @@ def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) ->
         (family.pooling if family else None, "family"),
         (default, "guess"),
     ]
-    pooling = next(Decided(value, source) for value, source in choices if value)
+    pooling = next(SettingWithOrigin(value, source) for value, source in choices if value)
     if not config.as_sentence_transformers and pooling.value not in ("cls", "mean", "last_token"):
         raise InputError(
             f"model '{config.name}' declares pooling '{pooling.value}'",

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.models.files import damaged
-from pipeline.models.model import Settled
+from pipeline.models.model import ResolvedBase, ResolvedModel
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 
-def load_tokenizer(model: Settled, folder: Path) -> Tokenizer:
+def load_tokenizer(model: ResolvedBase, folder: Path) -> Tokenizer:
     """A model's fast tokenizer; transformers is imported only if `folder` has no `tokenizer.json`."""
     from tokenizers import Tokenizer
 
@@ -32,19 +32,38 @@ def load_tokenizer(model: Settled, folder: Path) -> Tokenizer:
     return fast_tokenizer(model.name, AutoTokenizer.from_pretrained(folder))
 
 
-def token_spans(tokenizer: Tokenizer) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:
+def token_spans(model: ResolvedModel) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:
     """A function that gives the characters [start, stop) of each token of whole texts, special ones left out.
 
     Its second argument is a number of tokens: of a text that has no more, it gives None.
     """
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
+    tokenizer = _untruncated(model)
 
     def spans(texts: list[str], most: int) -> list[list[tuple[int, int]] | None]:
-        found = tokenizer.encode_batch(texts, add_special_tokens=False)
-        return [encoding.offsets if len(encoding) > most else None for encoding in found]
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [encoding.offsets if len(encoding) > most else None for encoding in encodings]
 
     return spans
+
+
+def token_counter(model: ResolvedModel) -> Callable[[list[str]], list[int]]:
+    """A function that counts the tokens of whole texts, special tokens included."""
+    tokenizer = _untruncated(model)
+    return lambda texts: [len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts)]
+
+
+def room_for_text(model: ResolvedModel) -> int:
+    """How many tokens a model reads of a passage, besides special tokens and the passage instruction."""
+    around = _untruncated(model).encode("".join(model.prompts["passages"])).ids
+    return model.max_lengths["passages"] - len(around)
+
+
+def _untruncated(model: ResolvedModel) -> Tokenizer:
+    """The model's tokenizer, which neither truncates nor pads."""
+    tokenizer = load_tokenizer(model, model.files.tokenizer_folder())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 def fast_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase) -> Tokenizer:

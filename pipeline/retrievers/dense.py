@@ -9,12 +9,12 @@ from operator import attrgetter
 
 from typing_extensions import override
 
-from pipeline import encoders
 from pipeline.config import FLAT, EncoderSettings, IndexConfig, SearchConfig, keyed_settings
 from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, VectorForm
+from pipeline.encoders.opener import TextOpener
 from pipeline.engines import Part, PartJob, engine as jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity
@@ -90,8 +90,7 @@ class Dense(EncodingRetriever):
 
     def _parity(self, settings: EncoderSettings) -> Stage:
         """Compares the served vectors of a sample with those of a model that runs here."""
-        model = encoders.open_source(settings, self.identities.model(settings))
-        assert isinstance(model, encoders.Network)
+        model: TextOpener = self.identities.resolve(settings)
         form, metric = self._query_form, self.config.index.metric
 
         def ingredients(keys: Keys) -> Facts:

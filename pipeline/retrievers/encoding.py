@@ -17,13 +17,15 @@ from typing import cast
 import numpy as np
 from typing_extensions import TypeVar, override
 
-from pipeline import encoders, engines
+from pipeline import engines
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Texts
-from pipeline.encoders import CalibrationCorpus, Model, RowSource, Usage
+from pipeline.encoders.base import EmbeddingSource
+from pipeline.encoders.batching import Usage
 from pipeline.engines import Engine, Part, engine as jobs
-from pipeline.models.model import Role
+from pipeline.models.model import CalibrationCorpus, ResolvedModel, Role
+from pipeline.models.tokenizer import room_for_text, token_counter, token_spans
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import (
@@ -49,12 +51,10 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     """A retriever that keeps rows that a model makes of texts, or that are given in files."""
 
     @cached_property
-    def source(self) -> RowSource:
+    def source(self) -> EmbeddingSource:
         """What gives the rows; this collection calibrates a model in int8."""
-        found = self.identities.model(self.settings)
-        if isinstance(found, Model):
-            found = replace(found, corpus=CalibrationCorpus(self.identity.passages, self.corpus))
-        return encoders.open_source(self.settings, found)
+        source: EmbeddingSource = self.identities.resolve(self.settings)
+        return source.calibrated_on(CalibrationCorpus(self.identity.passages, self.corpus))
 
     @override
     def check(self, search_is_cached: bool) -> None:
@@ -72,7 +72,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         chunks, model = self.config.data.chunks, self.source.model
         if chunks is None or model is None:
             return
-        room = encoders.room_for_text(model)
+        room = room_for_text(model)
         if chunks.tokens > room:
             raise InputError(
                 f"data.chunks.tokens is {chunks.tokens:,}, and model '{model.name}' reads {room:,} "
@@ -86,10 +86,10 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         model = self.source.model
         if model is None:
             raise RuntimeError("rows from files have no tokenizer")
-        return Tokens(model.files.tokenizer_identity, partial(encoders.token_spans, model))
+        return Tokens(model.files.tokenizer_identity, partial(token_spans, model))
 
     @override
-    def models(self) -> list[Model]:
+    def models(self) -> list[ResolvedModel]:
         return [self.source.model] if self.source.model else []
 
     @override
@@ -98,8 +98,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
 
     @override
     def open_engine(self, store: Store) -> Engine:
-        ready = self.source.ready if self.source.model else None
-        return engines.open_with(self.config.engine, ready, self.source.device, store)
+        return engines.open_with(self.config.engine, self.source, store)
 
     @override
     def engine_key(self) -> Hashable:
@@ -107,7 +106,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
 
     @override
     def token_counter(self) -> TokenCounter | None:
-        return encoders.token_counter(self.source.model) if self.source.model else None
+        return token_counter(self.source.model) if self.source.model else None
 
     def encode_stage(self, role: Role, schema: int, kept: RowFormat[Rows]) -> Stage:
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float32, Int64, from_numpy
-from pipeline.encoders import Usage
+from pipeline.encoders.batching import Usage
 from pipeline.engines import Part, engine as jobs
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.stage import Context

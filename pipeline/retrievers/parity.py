@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Int64, Texts, VectorForm
-from pipeline.encoders import Network, Usage
+from pipeline.encoders.batching import Usage
+from pipeline.encoders.opener import TextOpener
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Judge
 from pipeline.retrievers.stage import Context, Facts, Inputs
@@ -23,7 +24,7 @@ SAMPLE = {"passages": 1000, "queries": 200}  # texts that are encoded here, at m
 ALIKE = 0.99  # the lowest cosine of vectors that count as those of one model; bf16 keeps 0.999
 
 
-def make(network: Network, form: VectorForm, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+def make(opener: TextOpener, form: VectorForm, inputs: Inputs, draft: Draft, context: Context) -> Facts:
     """Encode the sample by the model that runs here, and compare its vectors in a form with the server's."""
     collection: Collection = inputs["data"]
     rows: dict[Role, Int64] = {
@@ -35,7 +36,7 @@ def make(network: Network, form: VectorForm, inputs: Inputs, draft: Draft, conte
         "queries": np.asarray(inputs["queries"][rows["queries"]], np.float32),
     }
     all_texts: dict[Role, Texts] = {"passages": collection.passages, "queries": collection.queries}
-    encoder = network.ready(context.store).load()
+    encoder = opener.open(context.store)
     found = []
     for role, texts in all_texts.items():
         chosen = texts.texts.take(pa.array(rows[role])).to_pylist()
@@ -56,11 +57,11 @@ def make(network: Network, form: VectorForm, inputs: Inputs, draft: Draft, conte
     if lowest < ALIKE:
         log.warning(
             "the server's vectors are not those of %s: the lowest cosine of %d texts is %.4f",
-            network.model.name, len(cosines), lowest,
+            opener.model.name, len(cosines), lowest,
         )  # fmt: skip
     return {
-        "backend": network.settings.backend,
-        "name": network.model.name,
+        "backend": opener.settings.backend,
+        "name": opener.model.name,
         **{role: len(which) for role, which in rows.items()},
         "lowest_cosine": lowest,
         "mean_cosine": float(cosines.mean()),

@@ -13,7 +13,6 @@ from pipeline import engines
 from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Collection, Float32, Int64, Qrels, Ranking
-from pipeline.encoders import pairs
 from pipeline.encoders.base import ScoreSource
 from pipeline.engines import Engine
 from pipeline.metrics import paired
@@ -64,7 +63,8 @@ class Reranked(Composed[ScorerSettings]):
     @cached_property
     def source(self) -> ScoreSource:
         """What gives the scores."""
-        return pairs.open_source(self.settings, self.identities.reranker(self.settings))
+        source: ScoreSource = self.identities.resolve(self.settings)
+        return source
 
     @override
     def stages(self) -> Plan:
@@ -113,7 +113,7 @@ class Reranked(Composed[ScorerSettings]):
     def open_engine(self, store: Store) -> Engine:
         if self.source.served:
             return engines.ServerEngine(self.source.connect)
-        return engines.open_with(self.config.engine, self.source.ready, self.source.device, store)
+        return engines.open_with(self.config.engine, self.source, store)
 
     @override
     def engine_key(self) -> Hashable:

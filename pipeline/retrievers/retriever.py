@@ -12,18 +12,18 @@ from typing import Any, Generic, cast
 import numpy as np
 from typing_extensions import TypeVar, override
 
-from pipeline import encoders
-from pipeline.config import Config, ScorerSettings, SearchConfig
+from pipeline.config import Config, SearchConfig
 from pipeline.config.settings import Section
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, Ranking
 from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
-from pipeline.encoders import choice, pairs
+from pipeline.encoders import choice
+from pipeline.encoders.openers import resolve
 from pipeline.engines import Engine, LocalEngine
 from pipeline.metrics.names import Measure
 from pipeline.models.files import find_model
-from pipeline.models.model import Model
+from pipeline.models.model import ResolvedModel
 from pipeline.retrievers.stage import Facts, OpensEngine, Plan
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
@@ -137,17 +137,12 @@ class Identities:
 
     def __init__(self) -> None:
         self.collection = cache(identify)
-        find = cache(find_model)
-        self.model = cache(partial(encoders.resolve, find=find))
-        self.reranker = cache(partial(pairs.resolve, find=find))
+        self.resolve: Callable[[Any], Any] = cache(partial(resolve, find=cache(find_model)))
+        """Gives the source of a section `model` or `rerank`, see `pipeline.encoders.openers.resolve`."""
 
     def settle(self, config: Config) -> Config:
         """The config with the backends that `auto` takes (see `pipeline.encoders.choice`)."""
-        return config.with_models(lambda section: choice.take(section, self.resolve))
-
-    def resolve(self, section: Any) -> Any:
-        """The model, or the given vectors, of a section `model` or `rerank`."""
-        return (self.reranker if isinstance(section, ScorerSettings) else self.model)(section)
+        return config.with_models(lambda section: choice.select_backend(section, self.resolve))
 
 
 @dataclass(eq=False)
@@ -209,7 +204,7 @@ class Retriever(ABC, Generic[Settings]):
         """Refuse settings that do not fit the collection, once it is read and before texts are encoded."""
         return
 
-    def models(self) -> list[Model]:
+    def models(self) -> list[ResolvedModel]:
         """The models that texts are encoded with."""
         return []
 
@@ -258,7 +253,7 @@ class Composed(Retriever[Settings], ABC):
             each.check_collection(collection)
 
     @override
-    def models(self) -> list[Model]:
+    def models(self) -> list[ResolvedModel]:
         return [model for each in self.inner for model in each.models()]
 
     @override

@@ -173,7 +173,7 @@ class Benchmark:
         """What runs each model, whether that was left to `auto`, and what had to be guessed of it."""
         used = []
         for section in self.settled.models:
-            model = self.session.identities.resolve(section)
+            model = self.session.identities.resolve(section).model
             guessed = getattr(model, "guessed", "")
             used.append(
                 {

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings, strategies as st
 
 from pipeline import InputError, encoders, load_config, load_configs
-from pipeline.config import Config, as_config
+from pipeline.config import BACKENDS, Config, as_config
 from pipeline.data import identify
 
 MINIMAL = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2}\n"
@@ -122,7 +122,7 @@ def test_a_path_starts_at_the_config_file_and_not_at_the_working_directory(
     with pytest.raises(InputError, match="'data'"):
         identify(config.data)
     with pytest.raises(InputError, match="'model'"):
-        encoders.resolve(config.model)
+        encoders.resolve(BACKENDS.converted(config.model, backend="flag"))
 
 
 def loads_or_is_refused(path: Path, text: str) -> None:

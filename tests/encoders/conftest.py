@@ -11,7 +11,8 @@ from workplaces import read_json
 
 from pipeline import data
 from pipeline.config import BACKENDS, SOURCES
-from pipeline.encoders import CalibrationCorpus, Encoder, Model, open_encoder, resolve
+from pipeline.encoders import Encoder, resolve
+from pipeline.models import CalibrationCorpus
 from pipeline.storage import Recipe, Store
 
 
@@ -25,10 +26,9 @@ def opened() -> Callable[..., Encoder]:
     """Loads a model as a config with these settings would."""
 
     def load(store: Store, **settings: Any) -> Encoder:
-        config = BACKENDS.make(**{**settings, "name": str(settings["name"])})
-        model = resolve(config)
-        assert isinstance(model, Model)
-        return open_encoder(config, model, store)
+        opener = resolve(BACKENDS.make(**{**settings, "name": str(settings["name"])}))
+        encoder: Encoder = opener.open(store)
+        return encoder
 
     return load
 

@@ -26,7 +26,7 @@ from pipeline.encoders import (
     tokenized_windows,
 )
 from pipeline.encoders.torch import TorchBackend
-from pipeline.models import Files, Model
+from pipeline.models import Files, ResolvedModel
 
 PAD = 9
 
@@ -120,7 +120,7 @@ def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.Mon
     assert [[row for row, _ in window] for window in windows] == [[7, 6], [5, 4, 3, 2], [1, 0]]
 
 
-MODEL = Model(
+MODEL = ResolvedModel(
     name="tiny", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
     prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
     pad_id=0,

@@ -4,7 +4,6 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from workplaces import read_json
 
 from pipeline import InputError
 from pipeline.config import BACKENDS, as_config
-from pipeline.encoders import CalibrationCorpus, Network, resolve
+from pipeline.encoders import resolve
+from pipeline.models import CalibrationCorpus
 from pipeline.retrievers import Identities
 
 Take = Callable[..., str]
@@ -31,7 +31,7 @@ def take(bge_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Take:
         sections = {"data": {"source": "sample"}, "model": {"name": str(bge_folder), **settings}}
         taken = Identities().settle(as_config({"name": "t", **sections})).model
         assert taken.taken_by_auto == (settings.get("backend", "auto") == "auto")
-        source = resolve(taken).decided["precision"].source
+        source = resolve(taken).model.decided["precision"].source
         return f"{taken.backend} {taken.precision} {source}"
 
     return take
@@ -140,10 +140,10 @@ def test_an_extra_that_a_setting_needs_is_named(
 ) -> None:
     pretend(monkeypatch, lacks=lacks)
     settings = BACKENDS.make(name=str(bge_folder), backend="openvino", precision=precision)
-    network = Network(settings, replace(resolve(settings), corpus=CalibrationCorpus({}, tmp_path)))
+    opener = resolve(settings).calibrated_on(CalibrationCorpus({}, tmp_path))
     extra = "int8" if lacks == "nncf" else lacks
     with pytest.raises(InputError, match=rf"needs the package {lacks}.*scripts/setup {extra}"):
-        network.prepared_keys()
+        opener.prepared_key()
     leave_the_checkout(monkeypatch, tmp_path)
     with pytest.raises(InputError, match=rf"Run pip install 'benchmarco\[{extra}\]'"):
-        network.prepared_keys()
+        opener.prepared_key()

@@ -15,7 +15,8 @@ from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, Gte
 from workplaces import BAR, process
 
 from pipeline import InputError
-from pipeline.encoders import Encoder, Network, TokenBatch, Usage, encode
+from pipeline.config import BACKENDS
+from pipeline.encoders import Encoder, TokenBatch, Usage, encode, resolve
 from pipeline.native import Fp32Model, PackedModel, network_arrays, network_matrices
 from pipeline.storage import Store
 
@@ -150,7 +151,7 @@ def test_it_is_compiled_once_and_what_is_kept_gives_the_same_vectors(
 ) -> None:
     encoder, ids = opened(store, **MINILM), np.arange(1000, 1400).reshape(4, 100)
     np.save(tmp_path / "found.npy", encoder.backend.network.vectors(ids, np.ones_like(ids)))
-    packed = Network(encoder.config, encoder.model).prepare(store)
+    packed = resolve(BACKENDS.make(**MINILM)).prepare(store)
     assert packed is not None
     script = (
         "import sys\n"
@@ -207,9 +208,9 @@ def test_what_it_keeps_is_told_without_numba(minilm_folder: Path) -> None:
     script = (
         "import sys\n"
         "from pipeline.config import BACKENDS\n"
-        "from pipeline.encoders import Network, resolve\n"
+        "from pipeline.encoders import resolve\n"
         f"config = BACKENDS.make(name={str(minilm_folder)!r}, backend='native', precision='int16')\n"
-        "kept = list(Network(config, resolve(config)).prepared_keys())\n"
+        "kept = list(resolve(config).prepared_key())\n"
         "print(kept, {'numba', 'tokenizers', 'torch'} & set(sys.modules))\n"
     )
-    assert process(minilm_folder, "-c", script).stdout == "['native'] set()\n"
+    assert process(minilm_folder, "-c", script).stdout == "['prepared'] set()\n"

@@ -1,6 +1,5 @@
 """The int8 model: what it is calibrated on shapes it, and what it needs is said."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,8 @@ from workplaces import BAR
 from pipeline import InputError
 from pipeline.config import BACKENDS
 from pipeline.core import Texts
-from pipeline.encoders import LIMITS, CalibrationCorpus, Network, Usage, open_encoder, resolve
+from pipeline.encoders import LIMITS, Usage, resolve
+from pipeline.models import CalibrationCorpus
 from pipeline.storage import Store, unit_vectors
 
 
@@ -26,7 +26,7 @@ def test_int8_is_close_to_fp32_and_not_it(
 ) -> None:
     def encode(precision: str) -> np.ndarray:
         config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision=precision)
-        encoder = open_encoder(config, replace(resolve(config), corpus=corpus), store)
+        encoder = resolve(config).calibrated_on(corpus).open(store)
         return unit_vectors(encoder.encode(passages[:100], "passages", Usage(), BAR))
 
     full, small = encode("fp32"), encode("int8")
@@ -42,7 +42,7 @@ def test_int8_is_close_to_fp32_and_not_it(
 def test_other_passages_make_another_model(bge_folder: Path, tmp_path: Path) -> None:
     def key(corpus: CalibrationCorpus, **settings: object) -> str:
         config = BACKENDS.make(name=str(bge_folder), backend="openvino", precision="int8", **settings)
-        return Network(config, replace(resolve(config), corpus=corpus)).prepared_keys()["openvino"]
+        return str(resolve(config).calibrated_on(corpus).prepared_key()["prepared"])
 
     here, there = CalibrationCorpus({"a": 1}, tmp_path / "a"), CalibrationCorpus({"a": 1}, tmp_path / "b")
     assert key(here) == key(there)

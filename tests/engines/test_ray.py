@@ -24,7 +24,7 @@ from workplaces import config, hits, read_json, run
 from pipeline import InputError, run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.core import silent
-from pipeline.encoders import Network, resolve
+from pipeline.encoders import resolve
 from pipeline.engines import Engine, Part, PartJob, open_with, share_out
 from pipeline.storage import Store
 
@@ -344,7 +344,7 @@ def test_what_a_worker_refuses_when_it_joins_is_no_death(
     folder = Path(shutil.copytree(bge_folder, tmp_path / "model"))
     settings = BACKENDS.make(name=str(folder), backend="flag", truncate_dim=4096)
     config = EngineConfig(kind="ray", address=cluster, workers=1)
-    opened = open_with(config, Network(settings, resolve(settings)).ready, "cpu", Store(tmp_path))
+    opened = open_with(config, resolve(settings), Store(tmp_path))
     try:
         with pytest.raises(InputError, match=r"model\.truncate_dim: 4096, but .* of 128 dimensions"):
             opened.load(1)

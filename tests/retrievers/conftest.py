@@ -11,7 +11,7 @@ import pytest
 
 from pipeline import load_config, run_benchmark
 from pipeline.config import RERANKERS, RerankSettings
-from pipeline.encoders import Opener
+from pipeline.encoders import PairOpener
 from pipeline.run import Benchmark
 from pipeline.storage import Store
 
@@ -22,13 +22,13 @@ class SharedWordsSettings(RerankSettings):
     backend: Literal["shared-words"] = RerankSettings.narrowed("backend", "shared-words")
 
 
-class SharedWordsOpener(Opener[Any, Any, Any]):
-    def load(self, settings: Any, model: Any, prepared: Any) -> "SharedWords":
+class SharedWordsOpener(PairOpener):
+    def load_scorer(self, prepared: Any) -> "SharedWords":
         return SharedWords()
 
 
 class SharedWords:
-    """See `pipeline.encoders.pairs.Scorer`."""
+    """See `pipeline.encoders.opener.Scorer`."""
 
     scored: ClassVar[list[tuple[str, str]]] = []
 

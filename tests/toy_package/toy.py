@@ -11,11 +11,9 @@ from tokenizers import Tokenizer
 
 from pipeline.config import DataSettings, EncoderSettings, ModelSettings, RerankSettings, setting
 from pipeline.core import Bar, Ranking
-from pipeline.encoders import Opener, TokenBatch, Usage
-from pipeline.encoders.pairs import Reranker
+from pipeline.encoders import PairOpener, TextOpener, TokenBatch, Usage
 from pipeline.formats import Batch as Records, Judgments, make_judgments
 from pipeline.metrics import Definition
-from pipeline.models import Model
 from pipeline.retrievers import Context, Inputs, Keys, Plan, Retriever, Stage, open_ranking, save_ranking
 from pipeline.storage import Draft
 
@@ -60,9 +58,9 @@ class BagSettings(EncoderSettings):
     output: Literal["dense"] = EncoderSettings.narrowed("output", "dense")
 
 
-class BagOpener(Opener[BagSettings, Model, Any]):
-    def load(self, settings: BagSettings, model: Model, prepared: Path | None) -> "Bag":
-        return Bag(model)
+class BagOpener(TextOpener):
+    def load_backend(self, prepared: Path | None) -> "Bag":
+        return Bag(self.model)
 
 
 class Bag:
@@ -84,8 +82,8 @@ class LengthSettings(RerankSettings):
     backend: Literal["shortest"] = RerankSettings.narrowed("backend")
 
 
-class LengthOpener(Opener[LengthSettings, Reranker, Any]):
-    def load(self, settings: LengthSettings, model: Reranker, prepared: Path | None) -> "Shortest":
+class LengthOpener(PairOpener):
+    def load_scorer(self, prepared: Path | None) -> "Shortest":
         return Shortest()
 
 

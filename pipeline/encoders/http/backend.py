@@ -27,7 +27,7 @@ from pipeline.config.rerank import HttpRerankSettings
 from pipeline.core.display import Bar, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, JsonObject
-from pipeline.encoders.base import RowSource, ScoreSource, Source
+from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.http.client import Client, key_of
 from pipeline.encoders.http.requests import BatchedRequests, scores_of, vectors_of
@@ -64,7 +64,7 @@ PROBE = "served"  # the stage, in the cache, of the first answers
 
 
 @dataclass(frozen=True)
-class Server(Source, ABC):
+class Server(ModelSource, ABC):
     """A model behind an address; nothing of it is known but its settings."""
 
     served = True
@@ -72,11 +72,11 @@ class Server(Source, ABC):
     """The section of the config, for messages."""
     tolerance: ClassVar[str]
     """Which answers count as the same, for messages."""
-    config: HttpSettings | HttpRerankSettings
+    settings: HttpSettings | HttpRerankSettings
 
     def address(self) -> JsonObject:
         """The server and the model there, as the part of a key that all servers have."""
-        config = self.config
+        config = self.settings
         return {
             "url": config.url,
             "name": config.name,
@@ -99,7 +99,7 @@ class Server(Source, ABC):
     @override
     def check(self) -> None:
         """Refuse a missing package or key; asks the server nothing."""
-        key_of(self.config, self.config.url, self.section)
+        key_of(self.settings, self.settings.url, self.section)
 
     @override
     def confirm(self, store: Store, fresh: bool) -> None:
@@ -111,7 +111,7 @@ class Server(Source, ABC):
         Raises:
             InputError: They differ, and `changed` is `stop`; or the server cannot be asked.
         """
-        config, section = self.config, self.section
+        config, section = self.settings, self.section
         if config.changed == "ignore":
             return
         probes = Recipe(PROBE, {"section": section, "model": self.probe_recipe()})
@@ -148,25 +148,25 @@ class Server(Source, ABC):
 
 
 @dataclass(frozen=True)
-class EmbeddingServer(Server, RowSource):
+class EmbeddingServer(Server, EmbeddingSource):
     """A model that gives vectors."""
 
     section = "model"
     tolerance = f"a cosine of {SAME} at least"
-    config: HttpSettings
+    settings: HttpSettings
 
     @override
     def recipe(self, role: Role) -> JsonObject:
         return {
             "served": SCHEMA,
             **self.address(),
-            "dimensions": self.config.dimensions,
+            "dimensions": self.settings.dimensions,
             "instruction": self.instruction(role),
         }
 
     def instruction(self, role: Role) -> str:
         """What is put before each text."""
-        config = self.config
+        config = self.settings
         return (config.passage_instruction if role == "passages" else config.query_instruction) or ""
 
     @override
@@ -196,7 +196,7 @@ class EmbeddingClient:
     """A connection to a server, which turns texts into vectors as `pipeline.encoders.Encoder` does."""
 
     def __init__(self, model: EmbeddingServer) -> None:
-        self.model, self.config = model, model.config
+        self.model, self.config = model, model.settings
         self.dimension = self.config.dimensions
         self.client = Client(self.config, model.section)
         self._alone = ALONE
@@ -263,7 +263,7 @@ class RerankServer(Server, ScoreSource):
 
     section = "rerank"
     tolerance = f"differences of {SAME_SCORE}, of a score or of 1"
-    config: HttpRerankSettings
+    settings: HttpRerankSettings
 
     @override
     def ingredients(self) -> JsonObject:
@@ -271,11 +271,11 @@ class RerankServer(Server, ScoreSource):
 
     @override
     def connect(self) -> RerankClient:
-        return RerankClient(self.config)
+        return RerankClient(self.settings)
 
     @override
     def probe_recipe(self) -> JsonObject:
-        return {"served": SCHEMA, **self.address(), "form": self.config.form}
+        return {"served": SCHEMA, **self.address(), "form": self.settings.form}
 
     @override
     def answers(self, bar: Bar) -> Float32:

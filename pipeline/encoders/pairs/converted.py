@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config.rerank import FlagRerankSettings, OpenVINORerankSettings
+from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Float32, Int64, JsonObject
-from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import TokenBatch, padded
+from pipeline.encoders.opener import PairOpener
 from pipeline.encoders.openvino import (
     DESCRIPTION,
     FILES,
@@ -40,7 +40,6 @@ from pipeline.encoders.pairs.scorer import (
     Pair,
     PairScorer,
     PairTokenizer,
-    Reranker,
     encoder_tokenizer,
     longest_first,
     template_of,
@@ -48,6 +47,7 @@ from pipeline.encoders.pairs.scorer import (
 )
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
 from pipeline.models.card import max_positions
+from pipeline.models.reranker import ResolvedReranker
 from pipeline.models.tokenizer import write_tokenizer
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -63,40 +63,43 @@ INPUTS = "inputs.json"
 """The names of the network's inputs."""
 
 
-class OpenVINORerankOpener(Opener[OpenVINORerankSettings, Reranker, PairScorer]):
+class OpenVINORerankOpener(PairOpener):
     """A cross-encoder converted once from torch."""
 
+    settings: FlagRerankSettings
+
     @override
-    def suits(self, model: Reranker) -> bool:
+    def suits(self) -> bool:
         """Whether a model is a cross-encoder."""
-        return model.architecture.endswith("ForSequenceClassification")
+        return self.model.architecture.endswith("ForSequenceClassification")
 
     @override
-    def load(self, settings: OpenVINORerankSettings, model: Reranker, prepared: Path | None) -> PairScorer:
+    def load_scorer(self, prepared: Path | None) -> PairScorer:
         assert prepared is not None
-        return PairScorer(_Backend(settings, model, prepared), settings.batch_size)
+        backend = _ConvertedReranker(self.settings, self.model, prepared)
+        return PairScorer(backend, self.settings.batch_size)
 
     @override
-    def recipe(self, model: Reranker) -> Recipe:
+    def conversion(self) -> Recipe:
         require("openvino", "openvino", "rerank.backend: openvino")
         plain = {
             "schema": SCHEMA,
             "pairs": True,
-            "model": model.files.identity,
-            "trust_remote_code": model.trust_remote_code,
+            "model": self.model.files.identity,
+            "trust_remote_code": self.model.trust_remote_code,
             "openvino": metadata.version("openvino"),
         }
         return Recipe("openvino", plain)
 
     @override
-    def prepare(self, model: Reranker, store: Store) -> Artifact:
-        return store.make(self.recipe(model), lambda draft: _make(model, draft))
+    def convert(self, store: Store) -> Artifact:
+        return store.make(self.conversion(), lambda draft: _make(self.model, draft))
 
 
-class _Backend(OpenVINOBatches, OpenVINORunner):
+class _ConvertedReranker(OpenVINOBatches, OpenVINORunner):
     """A converted cross-encoder; `prepared` is its folder."""
 
-    def __init__(self, config: FlagRerankSettings, model: Reranker, prepared: Path) -> None:
+    def __init__(self, config: FlagRerankSettings, model: ResolvedReranker, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
         OpenVINOBatches.__init__(self, model)
@@ -111,7 +114,7 @@ class _Backend(OpenVINOBatches, OpenVINORunner):
         return super().inputs(batch) | ({} if types is None else {TYPES: types})
 
 
-def _make(model: Reranker, draft: Draft) -> JsonObject:
+def _make(model: ResolvedReranker, draft: Draft) -> JsonObject:
     allowed = "…ForSequenceClassification that transformers loads and OpenVINO traces"
     fields = ("name", "trust_remote_code")
     return convert_once(model, draft, __name__, allowed, (*FILES, INPUTS), fields, "rerank")
@@ -180,7 +183,7 @@ def _traced(network: PreTrainedModel, names: Sequence[str], example: Sequence[In
     """The OpenVINO model of a torch one, with these names of its inputs."""
     import torch
 
-    class Scores(torch.nn.Module):
+    class LogitNetwork(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.network = network
@@ -193,7 +196,7 @@ def _traced(network: PreTrainedModel, names: Sequence[str], example: Sequence[In
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         converted = import_openvino().convert_model(
-            Scores(), example_input=tuple(torch.from_numpy(array) for array in example)
+            LogitNetwork(), example_input=tuple(torch.from_numpy(array) for array in example)
         )
     for place, name in enumerate(names):
         converted.inputs[place].get_tensor().set_names({name})

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from pipeline.config.rerank import SentenceTransformersRerankSettings
 from pipeline.core.records import Float32
-from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.opener import PairOpener
 from pipeline.encoders.pairs.scorer import (
     PairScorer,
     PairTokenizer,
-    Reranker,
-    check_labels,
     longest_first,
     template_of,
     token_types,
@@ -25,6 +22,7 @@ from pipeline.encoders.torch.loading import (
     limit_last_layer_to_first_token,
     loading,
 )
+from pipeline.models.reranker import ResolvedReranker, check_labels
 from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
@@ -88,20 +86,18 @@ def load_classifier(folder: Path, name: str, trust_remote_code: bool) -> PreTrai
     return network.eval()
 
 
-class SentenceTransformersRerankOpener(Opener[SentenceTransformersRerankSettings, Reranker, PairScorer]):
+class CrossEncoderOpener(PairOpener):
     """A CrossEncoder of sentence-transformers."""
 
     @override
-    def load(
-        self, settings: SentenceTransformersRerankSettings, model: Reranker, prepared: Path | None
-    ) -> PairScorer:
-        return PairScorer(_Backend(model), settings.batch_size)
+    def load_scorer(self, prepared: Path | None) -> PairScorer:
+        return PairScorer(_CrossEncoder(self.model), self.settings.batch_size)
 
 
-class _Backend(Classifier):
+class _CrossEncoder(Classifier):
     """A CrossEncoder that takes token ids; its activation is the one that the model's files name."""
 
-    def __init__(self, model: Reranker) -> None:
+    def __init__(self, model: ResolvedReranker) -> None:
         super().__init__(model)
         folder = model.files.folder()
         with loading(model.name, "sentence_transformers"):
@@ -125,7 +121,7 @@ class _Backend(Classifier):
         return scores
 
 
-def _load(model: Reranker, folder: Path, dtype: torch.dtype) -> CrossEncoder:
+def _load(model: ResolvedReranker, folder: Path, dtype: torch.dtype) -> CrossEncoder:
     from sentence_transformers import CrossEncoder
 
     return CrossEncoder(

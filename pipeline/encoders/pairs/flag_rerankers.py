@@ -16,18 +16,18 @@ from typing_extensions import override
 from pipeline.config.rerank import FlagAutoRerankSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64
-from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.opener import PairOpener
 from pipeline.encoders.pairs.cross_encoders import Classifier, TorchPairs
 from pipeline.encoders.pairs.scorer import (
     PairScorer,
     PairTokenizer,
-    Reranker,
     Template,
     encoder_tokenizer,
     only_second,
 )
 from pipeline.encoders.torch.loading import loading
+from pipeline.models.reranker import ResolvedReranker
 from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
@@ -47,21 +47,24 @@ MARKS = ("A: ", "B: ")
 """FlagEmbedding's own prompt and instructions for decoders."""
 
 
-class FlagRerankOpener(Opener[FlagAutoRerankSettings, Reranker, PairScorer]):
+class FlagRerankOpener(PairOpener):
     """The classes of FlagEmbedding, by a model's architecture."""
 
+    settings: FlagAutoRerankSettings
+
     @override
-    def check(self, settings: FlagAutoRerankSettings, model: Reranker) -> None:
-        kind = flag_class(model)
-        if settings.prompt is not None and kind != DECODER:
+    def check(self) -> None:
+        kind = flag_class(self.model)
+        if self.settings.prompt is not None and kind != DECODER:
             raise InputError(
-                f"rerank.prompt: '{model.name}' is of FlagEmbedding's class {kind}",
+                f"rerank.prompt: '{self.model.name}' is of FlagEmbedding's class {kind}",
                 allowed=f"models of {DECODER}",
                 fix="leave out rerank.prompt",
             )
 
     @override
-    def load(self, settings: FlagAutoRerankSettings, model: Reranker, prepared: Path | None) -> PairScorer:
+    def load_scorer(self, prepared: Path | None) -> PairScorer:
+        settings, model = self.settings, self.model
         kind = flag_class(model)
         flag = _load(model, kind)
         if kind == DECODER:
@@ -73,7 +76,7 @@ class FlagRerankOpener(Opener[FlagAutoRerankSettings, Reranker, PairScorer]):
         return PairScorer(backend, settings.batch_size)
 
 
-def flag_class(model: Reranker) -> str:
+def flag_class(model: ResolvedReranker) -> str:
     """FlagEmbedding's class for a model, by its architecture; its own table goes by the name alone."""
     architecture = model.architecture
     if architecture.endswith("ForSequenceClassification"):
@@ -93,7 +96,7 @@ def flag_class(model: Reranker) -> str:
     )
 
 
-def _load(model: Reranker, kind: str) -> AbsReranker:
+def _load(model: ResolvedReranker, kind: str) -> AbsReranker:
     """The model in a class of FlagEmbedding."""
     with loading(model.name, "FlagEmbedding.inference.auto_reranker"):
         from FlagEmbedding import FlagAutoReranker
@@ -111,7 +114,7 @@ def _load(model: Reranker, kind: str) -> AbsReranker:
 class _Decoder(TorchPairs):
     """A decoder that FlagEmbedding has loaded, scored by the logit of "Yes" after the question."""
 
-    def __init__(self, settings: FlagAutoRerankSettings, model: Reranker, flag: AbsReranker) -> None:
+    def __init__(self, settings: FlagAutoRerankSettings, model: ResolvedReranker, flag: AbsReranker) -> None:
         super().__init__(model)
         self.network = self.place(flag.model)
         self.network.config.use_cache = False  # it would keep keys and values for text generation

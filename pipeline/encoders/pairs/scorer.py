@@ -1,4 +1,4 @@
-"""A resolved reranker, and the scores of pairs: how pairs become token ids, and token ids scores."""
+"""The scores of pairs: how pairs become token ids, and token ids scores."""
 
 from __future__ import annotations
 
@@ -10,52 +10,14 @@ import numpy as np
 
 from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.display import Bar
-from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int32, Int64, JsonObject
+from pipeline.core.records import Float32, Int32, Int64
 from pipeline.encoders import batching
 from pipeline.encoders.batching import BatchShape, TokenBatch, Usage
 from pipeline.models.files import damaged
-from pipeline.models.model import Settled
+from pipeline.models.reranker import ResolvedReranker
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reranker(Settled):
-    """A config's reranker with every setting decided.
-
-    Attributes:
-        max_length: Tokens kept of a query and a passage together, at most as many as the model has positions.
-        query_max_length: Tokens kept of a query; None is no limit of its own.
-    """
-
-    max_length: int
-    query_max_length: int | None
-
-    @property
-    def architecture(self) -> str:
-        """The class of transformers, or of the model's own Python files, that it names first; or ''."""
-        return next(iter(self.config.get("architectures") or []), "")
-
-    def recipe(self) -> JsonObject:
-        """The model's part of the key of its scores."""
-        return {
-            "identity": self.files.identity,
-            "precision": self.precision,
-            "max_length": self.max_length,
-            "query_max_length": self.query_max_length,
-        }
-
-
-def check_labels(name: str, labels: int) -> None:
-    """Refuse a model that gives several values for a pair, as one that was trained for another task does."""
-    if labels != 1:
-        raise InputError(
-            f"rerank.name: '{name}' gives {labels} values for a pair",
-            allowed="a reranker, which gives one",
-            fix="choose another model, such as BAAI/bge-reranker-base",
-        )
 
 
 Pair = tuple[str, str]
@@ -222,7 +184,7 @@ def token_types(batch: TokenBatch, template: Template) -> Int64 | None:
 
 
 def encoder_tokenizer(
-    config: FlagRerankSettings, model: Reranker, tokenizer: Tokenizer, inputs: Sequence[str]
+    config: FlagRerankSettings, model: ResolvedReranker, tokenizer: Tokenizer, inputs: Sequence[str]
 ) -> PairTokenizer:
     """Pairs as FlagEmbedding gives them to an encoder: the query is cut first, then the passage.
 

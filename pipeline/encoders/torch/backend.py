@@ -20,7 +20,7 @@ from typing_extensions import override
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, Ragged
 from pipeline.encoders.batching import Rows, TokenBatch, refuse_unknown_tokens
-from pipeline.models.model import Model, Settled
+from pipeline.models.model import ResolvedBase, ResolvedModel
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ class TorchRunner(ABC, Generic[Computed]):
     section: ClassVar[str] = "model"  # of the config, for messages
     length_setting: ClassVar[str] = "model.passage_max_length"
 
-    def __init__(self, model: Settled) -> None:
+    def __init__(self, model: ResolvedBase) -> None:
         import torch
 
         self.device = torch.device(model.device)
@@ -134,7 +134,7 @@ class TorchBackend(TorchRunner[Rows]):
 
     tokenizer: Tokenizer
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ResolvedModel) -> None:
         super().__init__(model)
         self.model = model
 

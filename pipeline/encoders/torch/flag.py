@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config.model import FlagSettings
 from pipeline.core.records import Float32, Ragged
-from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
+from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import (
     largest_weights,
@@ -22,7 +21,7 @@ from pipeline.encoders.torch.loading import (
     refuse_missing_heads,
     unused_tokens,
 )
-from pipeline.models.model import Model
+from pipeline.models.model import ResolvedModel
 from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
@@ -32,15 +31,15 @@ if TYPE_CHECKING:
 M3 = "encoder-only-m3"  # FlagEmbedding's name of its class
 
 
-class FlagOpener(Opener[FlagSettings, Model, Backend]):
+class FlagOpener(TextOpener):
     """Dense vectors of any encoder; word weights and token vectors of BGE-M3."""
 
     @override
-    def load(self, settings: FlagSettings, model: Model, prepared: Path | None) -> Backend:
-        loads: dict[str, Callable[[Model], Backend]] = {
+    def load_backend(self, prepared: Path | None) -> Backend:
+        loads: dict[str, Callable[[ResolvedModel], Backend]] = {
             "dense": FlagBackend, "sparse": M3Weights, "multivector": M3TokenVectors
         }  # fmt: skip
-        return loads[model.output](model)
+        return loads[self.model.output](self.model)
 
 
 class FlagBackend(TorchBackend):
@@ -50,7 +49,7 @@ class FlagBackend(TorchBackend):
     batches come from `pipeline.encoders.batching`.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ResolvedModel) -> None:
         super().__init__(model)
         # chosen by the pooling, which is in the key, and not by the model's name as FlagEmbedding does it:
         # bge-m3's dense vectors are an encoder's CLS, bge-en-icl's without examples a decoder's last token
@@ -79,7 +78,7 @@ class FlagBackend(TorchBackend):
 class _M3(TorchBackend):
     """BGE-M3's network, and the head `linear` of one output."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ResolvedModel) -> None:
         super().__init__(model)
         refuse_missing_heads(model)
         flag = _load(model, M3)
@@ -129,7 +128,7 @@ class M3TokenVectors(_M3):
         return unpacked_tokens(computed)
 
 
-def _load(model: Model, model_class: str) -> AbsEmbedder:
+def _load(model: ResolvedModel, model_class: str) -> AbsEmbedder:
     """The model in one of FlagEmbedding's classes, in its precision on its device."""
     folder = model.files.folder()
     with loading(model.name, "FlagEmbedding.inference.auto_embedder", "FlagEmbedding"):

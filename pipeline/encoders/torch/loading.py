@@ -19,7 +19,7 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, Ragged
 from pipeline.models.files import damaged
-from pipeline.models.model import Model, untrusted_code
+from pipeline.models.model import ResolvedModel, untrusted_code
 
 if TYPE_CHECKING:
     import torch
@@ -204,7 +204,7 @@ UNUSED = ("cls_token", "eos_token", "pad_token", "unk_token")
 """Special tokens that FlagEmbedding gives no weight."""
 
 
-def refuse_missing_heads(model: Model) -> None:
+def refuse_missing_heads(model: ResolvedModel) -> None:
     """Raise an `InputError` if a model is without the files of BGE-M3's heads."""
     folder = model.files.folder()
     missing = [name for name in (TOKEN_HEAD, WORD_HEAD) if not (folder / name).is_file()]

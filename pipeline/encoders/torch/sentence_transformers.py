@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config.model import SentenceTransformersSettings
 from pipeline.core.records import Float32, Ragged
-from pipeline.encoders.base import Opener
 from pipeline.encoders.batching import Backend
+from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, tokens_embedded, unpacked_tokens
 from pipeline.encoders.torch.loading import loading
 from pipeline.models.card import read_late_interaction
 from pipeline.models.files import damaged
-from pipeline.models.model import Model, Role
+from pipeline.models.model import ResolvedModel, Role
 from pipeline.models.text_settings import TASKS
 from pipeline.models.tokenizer import checked, fast_tokenizer
 
@@ -31,23 +30,23 @@ if TYPE_CHECKING:
 Encoder = TypeVar("Encoder", "SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
 
 
-class SentenceTransformersOpener(Opener[SentenceTransformersSettings, Model, Backend]):
+class SentenceTransformersOpener(TextOpener):
     """The classes of sentence-transformers for each output."""
 
     @override
-    def load(self, settings: SentenceTransformersSettings, model: Model, prepared: Path | None) -> Backend:
-        loads: dict[str, Callable[[Model], Backend]] = {
+    def load_backend(self, prepared: Path | None) -> Backend:
+        loads: dict[str, Callable[[ResolvedModel], Backend]] = {
             "dense": SentenceTransformersBackend,
             "sparse": SparseEncoderBackend,
             "multivector": MultiVectorEncoderBackend,
         }
-        return loads[model.output](model)
+        return loads[self.model.output](self.model)
 
 
 class SentenceTransformersBackend(TorchBackend):
     """A SentenceTransformer that takes token ids: Transformer, Pooling, Dense, Normalize, as it declares."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import SentenceTransformer
 
         super().__init__(model)
@@ -73,7 +72,7 @@ class SentenceTransformersBackend(TorchBackend):
         return vectors
 
 
-def _load(encoder: type[Encoder], model: Model, dtype: torch.dtype) -> Encoder:
+def _load(encoder: type[Encoder], model: ResolvedModel, dtype: torch.dtype) -> Encoder:
     """A model in a class of sentence-transformers."""
     with loading(model.name, "sentence_transformers"):
         return encoder(
@@ -141,7 +140,7 @@ class SpladeHead:
 class SparseEncoderBackend(TorchBackend):
     """A SparseEncoder that takes token ids; by itself that for passages."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import SparseEncoder
 
         super().__init__(model)
@@ -233,7 +232,7 @@ class MultiVectorEncoderBackend(TorchBackend):
 
     role: Role = "passages"
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import MultiVectorEncoder
 
         super().__init__(model)

@@ -18,7 +18,7 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Float64, Int64, Ranking, VectorForm
 from pipeline.core.table import Column, Table
-from pipeline.encoders import Usage
+from pipeline.encoders.batching import Usage
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.scoring import compute_measures
 from pipeline.models.model import Role
@@ -103,7 +103,7 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
         texts = collection.passages.texts.take(pa.array(passages)).to_pylist()
         asked = collection.queries.texts.take(pa.array(queries)).to_pylist()
         with contextlib.ExitStack() as stack:
-            encoder: Any = source.connect() if source.served else source.ready(benchmark.store).load()
+            encoder: Any = source.connect() if source.served else source.open(benchmark.store)
             if source.served:
                 stack.callback(encoder.close)
 

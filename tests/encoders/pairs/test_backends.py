@@ -12,8 +12,7 @@ from workplaces import read_json
 
 from pipeline import InputError
 from pipeline.config import RERANKERS, as_config
-from pipeline.encoders import pairs as rerankers
-from pipeline.encoders.pairs import Pair
+from pipeline.encoders import Pair, resolve
 from pipeline.retrievers import Identities
 
 Scores = Callable[..., np.ndarray]
@@ -57,7 +56,7 @@ def test_instructions_and_the_prompt_change_scores(
 
 def test_a_prompt_for_an_encoder_is_refused(reranker: Kind) -> None:
     with pytest.raises(InputError, match=r"rerank\.prompt: .* encoder-only-base.*decoder-only-base"):
-        rerankers.resolve(RERANKERS.make(backend="flag", name=str(reranker("bert")), prompt="?"))
+        resolve(RERANKERS.make(backend="flag", name=str(reranker("bert")), prompt="?")).check()
 
 
 def described(source: Path, folder: Path, file: str, content: dict[str, Any]) -> Path:
@@ -82,18 +81,18 @@ def test_models_of_other_outputs_or_that_read_pairs_in_another_way_are_refused(
     folder = described(reranker("bert"), tmp_path / "other", file, content)
     for backend in ("flag", "openvino", "sentence-transformers"):
         with pytest.raises(InputError, match=message):
-            rerankers.resolve(RERANKERS.make(backend=backend, name=str(folder)))
+            resolve(RERANKERS.make(backend=backend, name=str(folder)))
 
 
 def test_models_that_are_no_rerankers_are_refused(
     reranker: Kind, minilm_folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=r"is a BertModel.*such as BAAI/bge-reranker-base"):
-        rerankers.resolve(RERANKERS.make(backend="flag", name=str(minilm_folder)))
+        resolve(RERANKERS.make(backend="flag", name=str(minilm_folder))).check()
     layerwise = {"architectures": ["LayerWiseMiniCPMForCausalLM"]}
     folder = described(reranker("bert"), tmp_path / "layerwise", "config.json", layerwise)
     with pytest.raises(InputError, match=r"heads of single layers.*such as BAAI/bge-reranker-v2-gemma"):
-        rerankers.resolve(RERANKERS.make(backend="flag", name=str(folder)))
+        resolve(RERANKERS.make(backend="flag", name=str(folder))).check()
 
 
 def test_a_model_without_its_head_is_refused(scores: Scores, minilm_folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from workplaces import BAR
 
 from pipeline import InputError
 from pipeline.config import RERANKERS
-from pipeline.encoders import Usage, pairs
+from pipeline.encoders import Usage, resolve
 
 MODEL = "all-minilm-l6-v2"
 Score = Callable[..., Any]
@@ -25,7 +25,7 @@ def score(embedding_server: Any) -> Iterator[Score]:
 
     def start(texts: list[tuple[str, str]], **settings: Any) -> Any:
         given = {"backend": "http", "url": embedding_server.url, "name": MODEL, **settings}
-        scorers.append(pairs.resolve(RERANKERS.make(**given)).connect())
+        scorers.append(resolve(RERANKERS.make(**given)).connect())
         start.usage = Usage()
         return scorers[-1].score(texts, start.usage, BAR)
 

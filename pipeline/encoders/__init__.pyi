@@ -1,0 +1,21 @@
+from .agreement import (
+    LIMITS as LIMITS,
+    Reference as Reference,
+    TorchVectors as TorchVectors,
+    Watch as Watch,
+    disagreement as disagreement,
+    sample_tokens as sample_tokens,
+)
+from .batching import (
+    TokenBatch as TokenBatch,
+    Usage as Usage,
+    batches as batches,
+    encode as encode,
+    encode_parts as encode_parts,
+    tokenize as tokenize,
+    tokenized_windows as tokenized_windows,
+)
+from .conversion import run_in_subprocess as run_in_subprocess
+from .opener import Encoder as Encoder, PairOpener as PairOpener, TextOpener as TextOpener
+from .openers import OPENERS as OPENERS, resolve as resolve
+from .pairs.scorer import Pair as Pair

@@ -1,0 +1,82 @@
+"""A resolved reranker, and how a section `rerank` is resolved to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.config.rerank import FlagRerankSettings, RerankSettings
+from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
+from pipeline.models.card import CONFIG_TYPES, max_positions
+from pipeline.models.files import SIZE, find_model
+from pipeline.models.model import ResolvedBase
+from pipeline.models.resolution import FindModel, choose_device, computed_in, padding_id, refuse_adapter
+from pipeline.models.text_settings import SCORE, read_text_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedReranker(ResolvedBase):
+    """A config's reranker with every setting decided.
+
+    Attributes:
+        max_length: Tokens kept of a query and a passage together, at most as many as the model has positions.
+        query_max_length: Tokens kept of a query; None is no limit of its own.
+    """
+
+    max_length: int
+    query_max_length: int | None
+
+    @property
+    def architecture(self) -> str:
+        """The class of transformers, or of the model's own Python files, that it names first; or ''."""
+        return next(iter(self.config.get("architectures") or []), "")
+
+    def recipe(self) -> JsonObject:
+        """The model's part of the key of its scores."""
+        return {
+            "identity": self.files.identity,
+            "precision": self.precision,
+            "max_length": self.max_length,
+            "query_max_length": self.query_max_length,
+        }
+
+
+def resolve_reranker(settings: RerankSettings, find: FindModel = find_model) -> ResolvedReranker:
+    """Find a config's reranker and decide every setting that the config leaves open; see `resolve_model`."""
+    device = choose_device(settings.device, settings.on_gpu)
+    files = find(settings.name, settings.revision, settings.trust_remote_code)
+    refuse_adapter(settings.name, files)
+    read_text_settings(files, SCORE, settings.name)
+    config = files.read_json("config.json", **CONFIG_TYPES)
+    limits = [settings.max_length, max_positions(config)]
+    query_max_length = None
+    if isinstance(settings, FlagRerankSettings):
+        query_max_length = settings.query_max_length or min(limits) * 3 // 4
+    else:  # only sentence-transformers reads the tokenizer's limit
+        declared = files.read_json("tokenizer_config.json", model_max_length=SIZE).get("model_max_length")
+        limits.append(int(declared or settings.max_length))
+    model = ResolvedReranker(
+        name=settings.name,
+        files=files,
+        precision=computed_in(settings.precision, device),
+        device=device,
+        pad_id=padding_id(config),
+        max_length=min(limits),
+        query_max_length=query_max_length,
+        trust_remote_code=settings.trust_remote_code,
+        config=config,
+    )
+    if model.architecture.endswith("ForSequenceClassification"):
+        labels = config.get("num_labels") or len(config.get("id2label") or {})
+        check_labels(model.name, int(labels or 2))  # 2 is transformers' own default
+    return model
+
+
+def check_labels(name: str, labels: int) -> None:
+    """Refuse a model that gives several values for a pair, as one that was trained for another task does."""
+    if labels != 1:
+        raise InputError(
+            f"rerank.name: '{name}' gives {labels} values for a pair",
+            allowed="a reranker, which gives one",
+            fix="choose another model, such as BAAI/bge-reranker-base",
+        )
