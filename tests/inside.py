@@ -18,7 +18,7 @@ SIZES = {
     "faiss_rows": "search.faiss_index.CHUNK",
     "fused_cells": "search.fusion.BLOCK_CELLS",
     "hashed_bytes": "storage.hashing.BLOCK",
-    "log_seconds": "cli.terminal.LOG_SECONDS",
+    "log_seconds": "terminal.LOG_SECONDS",
     "page_passage": "report.page.queries.PASSAGE_LENGTH",
     "page_rankings": "report.page.queries.RANKINGS",
     "permutations": "metrics.resampling.PERMUTATIONS",

@@ -28,7 +28,7 @@ FLOORS = (
     "registry",
     "results",
     "run comparison",
-    "report api version",
+    "report api terminal version",
     "studies",
     "cli __init__ __main__ integrations",
 )

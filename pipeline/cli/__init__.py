@@ -10,7 +10,8 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from pipeline.cli import about, exchange, running, scoring
-from pipeline.cli.terminal import (
+from pipeline.studies.table import all_studies
+from pipeline.terminal import (
     end_at_second_interrupt,
     guarded,
     open_closed_streams,
@@ -55,11 +56,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
     "compare": (scoring.compare, "results/A results/B --measure ndcg@10"),
     "export": (exchange.export, "results/A --mteb exported"),
-    "gate": (scoring.gate, "results/new --baseline results/released --margin 0.01"),
-    "pool": (exchange.pool, "results/A results/B --output pool.tsv --depth 10"),
-    "judge": (exchange.judge, "mine.yaml results/A results/B --labels pool.tsv"),
-    "reproduce": (exchange.reproduce, "results/A"),
-    "verify": (scoring.verify, "mine.yaml --expected SciFact.json"),
     "report": (scoring.report, "results/A --html page.html"),
     "fuse": (exchange.fuse, "a.trec b.trec --output fused.trec --method rrf"),
     "example": (about.example, "> mine.yaml"),
@@ -67,8 +63,11 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "doctor": (about.doctor, ""),
 }
 """Each command's function, and the arguments of its example."""
-RESUMED = ("run", "verify", "judge")
+RESUMED = {"run"}
 """Commands that keep what they finished before an interrupt."""
+for _study in all_studies().values():
+    COMMANDS |= {name: (command.function, command.example) for name, command in _study.commands.items()}
+    RESUMED |= {name for name, command in _study.commands.items() if command.resumes}
 CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "list": (about.list_artifacts, ""),
     "verify": (about.verify_artifacts, "--cache indexes"),

@@ -13,35 +13,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import FAILED, Json, Sets, end_with, load, print_json, progress, show
 from pipeline.core import machine, plugins
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.table import Column, Table
 from pipeline.report.listings import cache_table, prune_table, suite_table, suites_table, verify_table
+from pipeline.terminal import FAILED, Json, Sets, end_with, load, print_json, show
 
 if TYPE_CHECKING:
     from pipeline.config.suites import Suite
     from pipeline.core.records import Facts, JsonObject
 
 
-def doctor(
-    config: Annotated[
-        Path | None,
-        typer.Argument(metavar="CONFIG", help="Check whether a text's vector depends on its batch."),
-    ] = None,
-    settings: Sets = None,
-    as_json: Json = False,
-) -> None:
-    """Show what is installed, and which backends run here.
-
-    With a CONFIG, only check its model.
-    """
-    if config is not None:
-        _check_batches(config, settings, as_json)
-        return
-    if settings:
-        raise InputError("--set without a config", allowed="doctor CONFIG --set ...", fix="name a config")
+def doctor(as_json: Json = False) -> None:
+    """Show what is installed, and which backends run here."""
     found = examine()
     if as_json:
         print_json(found)
@@ -53,22 +38,6 @@ def doctor(
         columns = [Column("kind"), Column("name"), Column("package"), Column("state", wrap="words")]
         tables.append(Table("plugins", columns, [list(plugin.values()) for plugin in found["plugins"]]))
     show(*tables)
-
-
-def _check_batches(config: Path, settings: list[str] | None, as_json: bool) -> None:
-    """Print how far vectors depend on their batch."""
-    from pipeline.studies.batches.batch_check import check_batches
-
-    loaded = load([config], settings)
-    if len(loaded) > 1:
-        raise InputError(
-            f"{config}: {len(loaded)} benchmarks", allowed="one benchmark", fix="set one value of each list"
-        )
-    found = check_batches(loaded[0], progress)
-    if as_json:
-        print_json(dataclasses.asdict(found))
-    else:
-        show(found.table())
 
 
 def examine() -> Facts:

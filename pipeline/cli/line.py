@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import load
 from pipeline.core.errors import InputError
+from pipeline.terminal import load
 
 if TYPE_CHECKING:
     from pipeline.config import Config

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli import line
-from pipeline.cli.terminal import (
+from pipeline.core.display import Progress, counted, silent
+from pipeline.core.errors import InputError
+from pipeline.core.result_files import MANIFEST
+from pipeline.core.table import Table, transposed
+from pipeline.report.listings import forecast_table, plan_table
+from pipeline.terminal import (
     Configs,
     Json,
     Sets,
@@ -28,11 +33,6 @@ from pipeline.cli.terminal import (
     show,
     show_verdict,
 )
-from pipeline.core.display import Progress, counted, silent
-from pipeline.core.errors import InputError
-from pipeline.core.result_files import MANIFEST
-from pipeline.core.table import Table, transposed
-from pipeline.report.listings import forecast_table, plan_table
 
 if TYPE_CHECKING:
     from pipeline.config import Config

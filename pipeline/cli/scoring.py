@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.terminal import (
+from pipeline.core.display import counted
+from pipeline.core.errors import InputError
+from pipeline.storage.whole_files import check_output
+from pipeline.terminal import (
     Json,
-    Sets,
     Verbose,
-    end_with,
     print_each,
-    print_json,
-    progress,
     show,
     show_verdict,
 )
-from pipeline.core.display import counted
-from pipeline.core.errors import InputError
-from pipeline.storage.whole_files import check_output, write_whole
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
-    from pipeline.studies.gate.gate import Gate
-    from pipeline.studies.verify.lint import Lint
-    from pipeline.studies.verify.verification import Verification
 
 
 class Format(StrEnum):
@@ -256,134 +247,3 @@ def report(
     check_output(html, "--html", [folder, *([baseline] if baseline else [])])
     write_page(_grouped(compare([folder], measure, baseline), groups), html)
     print(f"page written to {html}", file=sys.stderr)
-
-
-def gate(
-    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="Result folder of the new version.")],
-    baseline: Annotated[
-        Path, typer.Option(metavar="RESULT_DIR", help="Result folder of the version it may not fall behind.")
-    ],
-    measures: Annotated[
-        list[str] | None,
-        typer.Option("--measure", help="Measure to check; may be repeated. By default the baseline's first."),
-    ] = None,
-    margin: Annotated[float, typer.Option(help="Largest acceptable loss of a mean.")] = 0.01,
-    alpha: Annotated[
-        float, typer.Option(help="Significance level: probability of passing a worse result.")
-    ] = 0.05,
-    guarantee: Annotated[
-        bool,
-        typer.Option("--guarantee", help="Use bounds that are valid for any distribution of differences."),
-    ] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Test whether a result is as good as a baseline.
-
-    The exit code is 0 if it is, 3 if it is worse, 4 if the queries are too few to decide.
-    """
-    _refuse_both(as_json, as_markdown)
-    from pipeline.studies.gate import gate as gates
-
-    made = gates.gate_result(folder, baseline, measures or (), margin, alpha, guarantee)
-    _print(made, as_json, as_markdown)
-    end_with(gates.EXIT_CODES[made.verdict])
-
-
-def verify(
-    targets: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="CONFIG|RESULT_DIR", help="Configs to run, or finished results."),
-    ] = None,
-    expected: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Published scores (formats: docs/verify.md); may be repeated."),
-    ] = None,
-    run: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A TREC run, instead of configs or results.")
-    ] = None,
-    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Qrels of --run.")] = None,
-    why: Annotated[
-        bool, typer.Option("--why", help="Try the usual causes of a score that is not reproduced.")
-    ] = False,
-    minutes: Annotated[
-        float, typer.Option(min=0.1, help="Time limit of --why, for all scores together.")
-    ] = 10.0,
-    settings: Sets = None,
-    as_json: Json = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
-    lint: Annotated[
-        bool, typer.Option("--lint", help="Only look for values in result files that contradict each other.")
-    ] = False,
-) -> None:
-    """Compare measured with published scores.
-
-    The exit code is 0 if all are reproduced, 3 if one is not, 4 if none failed but some cannot be compared.
-    """
-    _refuse_both(as_json, as_markdown)
-    if lint:
-        _lint(targets or [], as_json, as_markdown, others=[expected, run, qrels, why, settings, html])
-        return
-    if (run is None) != (qrels is None) or (run is None) == (not targets):
-        raise InputError(
-            "nothing to verify" if run is None and not targets else "--run, --qrels and other arguments",
-            allowed="configs or result folders; or --run FILE --qrels FILE --expected FILE",
-            fix="give one of the two",
-        )
-    if html:
-        check_output(html, "--html", [*(targets or ()), *(expected or ())])
-    from pipeline.studies.verify.verification import EXIT_CODES, verify as verify_scores
-
-    made = verify_scores(
-        targets or (),
-        expected=expected or (),
-        run=run,
-        qrels=qrels,
-        why=why,
-        minutes=minutes,
-        overrides=settings or (),
-        progress=progress,
-    )
-    options: list[tuple[str, Path | str]] = [("--expected", each) for each in expected or ()]
-    options += [("--run", run), ("--qrels", qrels)] if run and qrels else []
-    options += [("--set", each) for each in settings or ()]
-    again = [*(targets or ()), *chain.from_iterable(options), *(["--why"] if why else [])]
-    made = replace(made, command=shlex.join(map(str, ("benchmarco", "verify", *again))))
-    _print(made, as_json, as_markdown)
-    if html:
-        write_whole(html, made.page().encode())
-        print(f"page written to {html}", file=sys.stderr)
-    end_with(EXIT_CODES[made.verdict])
-
-
-def _refuse_both(as_json: bool, as_markdown: bool) -> None:
-    if as_json and as_markdown:
-        raise InputError("--json and --markdown are both given", fix="leave one out")
-
-
-def _print(made: Gate | Verification | Lint, as_json: bool, as_markdown: bool) -> None:
-    """Print JSON, Markdown or tables."""
-    from pipeline.report.renderings import markdown
-
-    if as_json:
-        print_json(made.json())
-    elif as_markdown:
-        print(markdown(made.tables()), end="")
-    else:
-        show(*made.tables())
-
-
-def _lint(files: list[Path], as_json: bool, as_markdown: bool, others: list[object]) -> None:
-    """Print what contradicts itself in result files; exits with 3 if anything does."""
-    if not files or any(others):
-        raise InputError(
-            "--lint " + ("with options of other checks" if files else "without a file"),
-            allowed="verify --lint FILE... [--json] [--markdown]",
-            fix="name files or folders, and leave other options out",
-        )
-    from pipeline.studies.verify.lint import lint_files
-
-    found = lint_files(files)
-    _print(found, as_json, as_markdown)
-    end_with(3 if found.found else 0)

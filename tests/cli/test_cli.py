@@ -163,7 +163,7 @@ def test_an_interrupt_where_memory_is_short_is_not_the_user_s(tmp_path: Path) ->
     script = """
 import resource, signal, sys
 from pathlib import Path
-from pipeline.cli.terminal import end_at_second_interrupt, guarded
+from pipeline.terminal import end_at_second_interrupt, guarded
 def stopped():
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used, used))

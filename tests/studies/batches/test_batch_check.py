@@ -1,4 +1,4 @@
-"""Whether the batch matters: `doctor CONFIG`, for models that run here and on a server."""
+"""Whether the batch matters: `batches CONFIG`, for models that run here and on a server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +26,11 @@ def config(tmp_path: Path) -> Path:
 
 def examined(config: Path, *settings: str) -> Any:
     arguments = [part for setting in settings for part in ("--set", setting)]
-    return document("doctor", config, *arguments)
+    return document("batches", config, *arguments)
 
 
 def test_the_batch_does_not_matter_to_native(config: Path) -> None:
-    shown = benchmarco("doctor", config).stdout
+    shown = benchmarco("batches", config).stdout
     assert "all-minilm-l6-v2 by native: the batch does not matter" in shown
 
 
@@ -67,5 +67,5 @@ def test_a_server_whose_vectors_depend_on_the_request_is_found(config: Path, ser
 
 @pytest.mark.parametrize("setting", ["model={backend: bm25}", "data={collections: {one: {source: sample}}}"])
 def test_configs_without_one_dense_model_are_refused(config: Path, setting: str) -> None:
-    said = benchmarco("doctor", config, "--set", setting, code=2).output
+    said = benchmarco("batches", config, "--set", setting, code=2).output
     assert "nothing that one model encodes" in said

@@ -1,0 +1,39 @@
+"""The command of the study: `batches`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.core.errors import InputError
+from pipeline.studies.study import Command, Study
+from pipeline.terminal import Json, Sets, load, print_json, progress, show
+
+
+def batches(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file of one benchmark.")],
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Check whether a text's vector depends on the texts in its batch."""
+    from pipeline.studies.batches.batch_check import check_batches
+
+    configs = load([config], settings)
+    if len(configs) > 1:
+        raise InputError(
+            f"{config}: {len(configs)} benchmarks", allowed="one benchmark", fix="set one value of each list"
+        )
+    dependence = check_batches(configs[0], progress)
+    if as_json:
+        print_json(asdict(dependence))
+    else:
+        show(dependence.table())
+
+
+STUDY = Study(
+    "Does the vector of a text depend on the texts in its batch?",
+    {"batches": Command(batches, "mine.yaml --set model.backend=flag")},
+)

@@ -1,0 +1,49 @@
+"""The command of the study: `gate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.studies.study import Command, Study
+from pipeline.terminal import Json, end_with, print_as, refuse_both
+
+
+def gate(
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="Result folder of the new version.")],
+    baseline: Annotated[
+        Path, typer.Option(metavar="RESULT_DIR", help="Result folder of the version it may not fall behind.")
+    ],
+    measures: Annotated[
+        list[str] | None,
+        typer.Option("--measure", help="Measure to check; may be repeated. By default the baseline's first."),
+    ] = None,
+    margin: Annotated[float, typer.Option(help="Largest acceptable loss of a mean.")] = 0.01,
+    alpha: Annotated[
+        float, typer.Option(help="Significance level: probability of passing a worse result.")
+    ] = 0.05,
+    guarantee: Annotated[
+        bool,
+        typer.Option("--guarantee", help="Use bounds that are valid for any distribution of differences."),
+    ] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Test whether a result is as good as a baseline.
+
+    The exit code is 0 if it is, 3 if it is worse, 4 if the queries are too few to decide.
+    """
+    refuse_both(as_json, as_markdown)
+    from pipeline.studies.gate.gate import EXIT_CODES, gate_result
+
+    verdicts = gate_result(folder, baseline, measures or (), margin, alpha, guarantee)
+    print_as(verdicts, as_json, as_markdown)
+    end_with(EXIT_CODES[verdicts.verdict])
+
+
+STUDY = Study(
+    "Is a result as good as a baseline?",
+    {"gate": Command(gate, "results/new --baseline results/released --margin 0.01")},
+)

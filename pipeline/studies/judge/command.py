@@ -1,0 +1,202 @@
+"""The commands of the study: `pool` and `judge`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.core.display import counted
+from pipeline.core.errors import InputError
+from pipeline.storage.whole_files import check_output
+from pipeline.studies.study import Command, Study
+from pipeline.terminal import Json, Sets, load, print_each, print_json, progress, show
+
+
+def pool(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="RESULT_DIR", help="A result folder."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File to fill in, .tsv or .jsonl.  [default: pool.tsv]  With --add: the new qrels file.",
+        ),
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="Take the top N passages of each result.  [default: 10]")
+    ] = None,
+    decide: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MEASURE",
+            help="Draw a sample of queries, and list only the passages whose grades can change the "
+            "difference of the results in this measure.",
+        ),
+    ] = None,
+    queries: Annotated[int | None, typer.Option(min=2, help="Size of the sample.  [default: 40]")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sample.  [default: 1]")] = None,
+    added: Annotated[
+        Path | None,
+        typer.Option("--add", metavar="FILE", help="Add the grades of FILE, a filled-in pool, to the qrels."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List retrieved passages without judgments, to be graded."""
+    if added and decide:
+        raise InputError(
+            "--add and --decide",
+            allowed="--decide to write what is to be judged; benchmarco judge --labels to use it",
+            fix="leave one out",
+        )
+    if added:
+        _add_grades(folders, added, output, as_json)
+        return
+    if not decide and (queries is not None or seed is not None):
+        raise InputError(
+            "--queries or --seed without --decide",
+            allowed="--decide MEASURE, which draws queries",
+            fix="name a measure, such as --decide precision@10",
+        )
+    if decide and depth is not None:
+        raise InputError(
+            f"--depth {depth} with --decide {decide}",
+            allowed="the measure's cutoff, as in precision@10",
+            fix="leave --depth out",
+        )
+    from pipeline.comparison.pool import check_pool_file
+
+    output = output or Path("pool.tsv")
+    check_output(output, "--output", folders)
+    check_pool_file(output)
+    if decide:
+        _list_to_decide(folders, decide, queries, seed, output, as_json)
+    else:
+        _list_unjudged(folders, 10 if depth is None else depth, output, as_json)
+
+
+def _add_grades(folders: list[Path], added: Path, output: Path | None, as_json: bool) -> None:
+    """Write all judgments, with the grades of a file, to `output`."""
+    from pipeline.comparison import pool as pools
+
+    if output is None:
+        raise InputError("--add without --output", allowed="--output FILE, for all judgments", fix="name one")
+    check_output(output, "--output", folders)
+    pools.check_new(output)
+    grades = pools.read_grades(added)
+    same = pools.add_grades(folders, grades, output)
+    facts = {"added": len(grades.rows) - same, "same": same, "empty": grades.empty}
+    if as_json:
+        print_json({**facts, "output": str(output)})
+        return
+    empty = counted(grades.empty, "row has no grade", "rows have no grade")
+    print(f"{counted(facts['added'], 'judgment')} added; {same:,} repeat one of the collection; {empty}")
+    print(f"written to {output}: benchmarco evaluate scores a run with it", file=sys.stderr)
+
+
+def _list_to_decide(
+    folders: list[Path], measure: str, queries: int | None, seed: int | None, output: Path, as_json: bool
+) -> None:
+    """Write the pairs of drawn queries that can change a difference."""
+    from pipeline.comparison import decide as decisions
+    from pipeline.comparison.pool import write_pool
+
+    drawn = decisions.pool_to_decide(
+        folders,
+        measure,
+        decisions.QUERIES if queries is None else queries,
+        decisions.SEED if seed is None else seed,
+    )
+    write_pool(drawn.rows, output)
+    if as_json:
+        facts = {"measure": str(drawn.measure), "queries": drawn.queries, "of": drawn.total}
+        print_json({**facts, "pairs": len(drawn.rows), "output": str(output)})
+        return
+    print(
+        f"{drawn.queries:,} of {counted(drawn.total, 'query', 'queries')} drawn: "
+        f"{counted(len(drawn.rows), 'pair')} to judge can change a difference in {drawn.measure}"
+    )
+    if note := decisions.note_of(drawn.measure):
+        print(f"Note: {note}.")
+    print(f"written to {output}: judge it from the top, and stop anywhere", file=sys.stderr)
+
+
+def _list_unjudged(folders: list[Path], depth: int, output: Path, as_json: bool) -> None:
+    """Write the unjudged passages among the first ranks."""
+    from pipeline.comparison import pool as pools
+
+    pooled = pools.pool(folders, depth)
+    pools.write_pool(pooled.rows, output)
+    if as_json:
+        facts = {"unjudged": len(pooled.rows), "queries": pooled.queries, "pooled": pooled.seen}
+        print_json({**facts, "depth": depth, "output": str(output)})
+        return
+    print(
+        f"{len(pooled.rows):,} of {pooled.seen:,} passages in the top {depth} are not judged, "
+        f"of {counted(pooled.queries, 'query', 'queries')}"
+    )
+    print(f"written to {output}", file=sys.stderr)
+
+
+def judge(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file with the section 'judge'.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="Results to compare.")],
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file of pool --decide with people's grades.")
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="Measure with a cutoff. By default that of --labels, else the config's first."),
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Only print the number of pairs and tokens, and the price.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Let a language model grade passages, to compare results.
+
+    People's grades (--labels) correct the model's bias; without them, no result is called better.
+    """
+    from pipeline.core.table import html_page
+    from pipeline.studies.judge import judged
+
+    if html:
+        check_output(html, "--html", [config, *folders, *([labels] if labels else [])])
+    configs = load([config], settings)
+    if any(each.judge != configs[0].judge or each.cache != configs[0].cache for each in configs):
+        raise InputError(
+            f"{config}: its benchmarks have different judges",
+            allowed="one section 'judge', and one cache",
+            fix="use a file with one benchmark",
+        )
+    asked = judged.prepare(configs[0], folders, labels, measure)
+    if plan_only:
+        if as_json:
+            print_json(asked.json())
+        else:
+            print(asked)
+        return
+    print(asked, file=sys.stderr)
+    made = judged.decide(asked, progress)
+    if as_json:
+        print_each(made.json())
+    else:
+        show(*made.tables())
+    if html:
+        html.write_text(html_page("Judged differences", made.tables()), encoding="utf-8")
+        print(f"page written to {html}", file=sys.stderr)
+
+
+STUDY = Study(
+    "Which result is better, by a few labels of people and many of a language model?",
+    {
+        "pool": Command(pool, "results/A results/B --output pool.tsv --depth 10"),
+        "judge": Command(judge, "mine.yaml results/A results/B --labels pool.tsv", resumes=True),
+    },
+)

@@ -1,0 +1,58 @@
+"""The command of the study: `reproduce`."""
+
+from __future__ import annotations
+
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.core.errors import InputError
+from pipeline.studies.study import Command, Study
+from pipeline.terminal import FAILED, Json, Sets, end_with, print_json, progress, show
+
+
+def reproduce(
+    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result folder.")],
+    settings: Sets = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="RESULT_DIR", help="Run nothing: compare with this result of another run."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the new result, in DIR/NAME.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Rerun a result from scratch and show what differs.
+
+    The exit code is 1 if anything differs.
+    """
+    if against and (settings or output):
+        raise InputError(
+            "--against with --set or --output",
+            allowed="--against alone, which runs nothing",
+            fix="leave the others out",
+        )
+    from pipeline.core.result_files import SUITE
+    from pipeline.studies.reproduce.reproduction import reproduce as run_again
+
+    found = run_again(folder, against=against, overrides=settings or (), output=output, progress=progress)
+    name, unchanged = folder.resolve().name, all(each.unchanged for each in found)
+    if not as_json:
+        show(*chain.from_iterable(each.tables() for each in found))
+    elif (folder / SUITE).is_file():
+        print_json({"name": name, "unchanged": unchanged, "collections": {e.name: e.json() for e in found}})
+    else:
+        print_json(found[0].json())
+    if output:
+        print(f"written to {output / name}", file=sys.stderr)
+    end_with(0 if unchanged else FAILED)
+
+
+STUDY = Study(
+    "Does running a result's manifest again give the same result?",
+    {"reproduce": Command(reproduce, "results/A")},
+)

@@ -1,0 +1,36 @@
+"""The table of studies: those of this package, and those of other packages by entry points."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from pipeline.core import plugins
+from pipeline.core.errors import InputError
+from pipeline.studies.study import Study
+
+STUDIES = {
+    "batches": "pipeline.studies.batches.command",
+    "gate": "pipeline.studies.gate.command",
+    "judge": "pipeline.studies.judge.command",
+    "reproduce": "pipeline.studies.reproduce.command",
+    "verify": "pipeline.studies.verify.command",
+}
+"""The module of each study whose `STUDY` describes it. Remove the line and the folder to remove a study."""
+
+
+@cache
+def all_studies() -> dict[str, Study]:
+    """Every study by name; one of another package that cannot be used is named in a warning and left out."""
+    studies: dict[str, Study] = {name: import_module(module).STUDY for name, module in STUDIES.items()}
+
+    def add(name: str, study: object) -> None:
+        if not isinstance(study, Study):
+            raise InputError(f"a {type(study).__name__}", allowed="a pipeline.studies.study.Study")
+        commands = {command for other in studies.values() for command in other.commands}
+        if taken := [name] * (name in studies) or sorted(commands & study.commands.keys()):
+            raise InputError(f"there is a '{taken[0]}' already", fix="give it another name")
+        studies[name] = study
+
+    plugins.add_plugins(plugins.STUDIES, add)
+    return studies

@@ -1,0 +1,105 @@
+"""The command of the study: `verify`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.core.errors import InputError
+from pipeline.storage.whole_files import check_output, write_whole
+from pipeline.studies.study import Command, Study
+from pipeline.terminal import Json, Sets, end_with, print_as, progress, refuse_both
+
+
+def verify(
+    targets: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="CONFIG|RESULT_DIR", help="Configs to run, or finished results."),
+    ] = None,
+    expected: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Published scores (formats: docs/verify.md); may be repeated."),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A TREC run, instead of configs or results.")
+    ] = None,
+    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Qrels of --run.")] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Try the usual causes of a score that is not reproduced.")
+    ] = False,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, help="Time limit of --why, for all scores together.")
+    ] = 10.0,
+    settings: Sets = None,
+    as_json: Json = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    lint: Annotated[
+        bool, typer.Option("--lint", help="Only look for values in result files that contradict each other.")
+    ] = False,
+) -> None:
+    """Compare measured with published scores.
+
+    The exit code is 0 if all are reproduced, 3 if one is not, 4 if none failed but some cannot be compared.
+    """
+    refuse_both(as_json, as_markdown)
+    if lint:
+        _lint(targets or [], as_json, as_markdown, others=[expected, run, qrels, why, settings, html])
+        return
+    if (run is None) != (qrels is None) or (run is None) == (not targets):
+        raise InputError(
+            "nothing to verify" if run is None and not targets else "--run, --qrels and other arguments",
+            allowed="configs or result folders; or --run FILE --qrels FILE --expected FILE",
+            fix="give one of the two",
+        )
+    if html:
+        check_output(html, "--html", [*(targets or ()), *(expected or ())])
+    from pipeline.studies.verify import verification as scores
+
+    verdicts = scores.verify(
+        targets or (),
+        expected=expected or (),
+        run=run,
+        qrels=qrels,
+        why=why,
+        minutes=minutes,
+        overrides=settings or (),
+        progress=progress,
+    )
+    options: list[tuple[str, Path | str]] = [("--expected", each) for each in expected or ()]
+    options += [("--run", run), ("--qrels", qrels)] if run and qrels else []
+    options += [("--set", each) for each in settings or ()]
+    again = [*(targets or ()), *chain.from_iterable(options), *(["--why"] if why else [])]
+    verdicts = replace(verdicts, command=shlex.join(map(str, ("benchmarco", "verify", *again))))
+    print_as(verdicts, as_json, as_markdown)
+    if html:
+        write_whole(html, verdicts.page().encode())
+        print(f"page written to {html}", file=sys.stderr)
+    end_with(scores.EXIT_CODES[verdicts.verdict])
+
+
+def _lint(files: list[Path], as_json: bool, as_markdown: bool, others: list[object]) -> None:
+    """Print what contradicts itself in result files; exits with 3 if anything does."""
+    if not files or any(others):
+        raise InputError(
+            "--lint " + ("with options of other checks" if files else "without a file"),
+            allowed="verify --lint FILE... [--json] [--markdown]",
+            fix="name files or folders, and leave other options out",
+        )
+    from pipeline.studies.verify.lint import lint_files
+
+    contradictions = lint_files(files)
+    print_as(contradictions, as_json, as_markdown)
+    end_with(3 if contradictions.found else 0)
+
+
+STUDY = Study(
+    "Are published scores reproduced, and if not, why?",
+    {"verify": Command(verify, "mine.yaml --expected SciFact.json", resumes=True)},
+)
