@@ -18,6 +18,7 @@ A mapping there has a list of values for each setting, and every combination is 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -173,6 +174,7 @@ Change = dict[tuple[str, ...], object]  # values by the path of their setting
 INSTRUCTION = ("model", "query_instruction")
 PROMPTS = ("model", "prompts")  # several of them, each a benchmark
 
+MOST_BENCHMARKS = 1000  # of a file
 LABEL_LENGTH = 32  # characters of a value that a result's name keeps
 
 
@@ -237,7 +239,18 @@ def file_schema() -> dict[str, object]:
 
 def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iterator[Config]:
     """The benchmarks of a file's plain values, to which the overrides are applied already."""
-    return _expand(raw, path, overrides, "")
+    for number, config in enumerate(_expand(raw, path, overrides, "")):
+        _refuse_many(number + 1, path)
+        yield config
+
+
+def _refuse_many(benchmarks: int, path: Path) -> None:
+    if benchmarks > MOST_BENCHMARKS:
+        raise InputError(
+            f"config {path}: '{SWEEP}' makes {benchmarks:,} benchmarks",
+            allowed=f"up to {MOST_BENCHMARKS:,}",
+            fix="shorten its lists, or split the file",
+        )
 
 
 def _expand(raw: dict[str, object], path: Path, overrides: Sequence[str], within: str) -> Iterator[Config]:
@@ -287,6 +300,7 @@ def _prompts(raw: Mapping[str, object], path: Path, within: str = "") -> dict[st
 
 def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, Change]]:
     """For each entry of a list the text that names it in messages, and its change."""
+    _refuse_many(len(sweep), path)
     for number, entry in enumerate(sweep, start=1):
         part = f", {SWEEP} entry {number}"
         if not isinstance(entry, dict) or not all(isinstance(key, str) for key in entry):
@@ -303,6 +317,7 @@ def _combinations(sweep: Mapping[str, object], path: Path) -> Iterator[tuple[str
         if not isinstance(listed, list) or not listed:
             raise _malformed(f"config {path}: '{SWEEP}.{'.'.join(keys)}' is {short_repr(listed)}")
         axes[keys] = listed
+    _refuse_many(math.prod(map(len, axes.values())), path)
     for values in itertools.product(*axes.values()):
         change = dict(zip(axes, values, strict=True))
         named = ", ".join(f"{'.'.join(keys)}={value}" for keys, value in change.items())

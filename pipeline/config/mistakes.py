@@ -262,10 +262,42 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+MOST_VALUES = 100_000
+"""Values of a YAML file, those of an alias counted wherever it stands."""
+MOST_BYTES = 1 << 20
+"""Of a YAML file: PyYAML reads about 100 KB a second."""
+
+
+def _refuse_bombs(root: yaml.Node | None, where: str) -> None:
+    """Refuse YAML whose aliases are inside themselves, or stand for too many values.
+
+    A few nested aliases stand for billions of values, which no check of settings would get through.
+    """
+    sizes: dict[yaml.Node, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if node not in sizes:
+            sizes[node] = MOST_VALUES + 1  # while it is counted: an alias of it inside it has no end
+            pairs = isinstance(node, yaml.MappingNode)
+            inside = [each for pair in node.value for each in pair] if pairs else node.value
+            sizes[node] = 1 + (0 if isinstance(node, yaml.ScalarNode) else sum(map(size, inside)))
+        return sizes[node]
+
+    if root and size(root) > MOST_VALUES:
+        raise InputError(
+            f"{where}: more than {MOST_VALUES:,} values, those that aliases stand for included",
+            allowed=f"up to {MOST_VALUES:,} values, and no alias inside what it stands for",
+            fix="write the values out",
+        )
+
+
 def parse_yaml(text: str, where: str) -> Any:
     """The value of YAML text; `where` is for messages."""
     try:
-        return yaml.load(text, _Loader)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        _refuse_bombs(node, where)
+        return loader.construct_document(node) if node else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -297,6 +329,9 @@ def read_yaml(path: Path, kind: str, sections: Sequence[str], example: str, what
             fix="check the path",
         )
     try:
+        if path.stat().st_size > MOST_BYTES:
+            found = f"{kind} {path} has {path.stat().st_size:,} bytes"
+            raise InputError(found, allowed=f"{what} of up to {MOST_BYTES:,} bytes", fix="check the path")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         found = f"{kind} {path}: not UTF-8 text (byte {error.start})"

@@ -46,5 +46,5 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 def short_repr(value: object) -> str:
     """The `repr` of a value, cut if it is long."""
-    text = repr(value)
+    text = repr(value[: MAX_CHARACTERS + 1] if isinstance(value, str | bytes) else value)
     return f"{text[:MAX_CHARACTERS]}..." if len(text) > MAX_CHARACTERS else text

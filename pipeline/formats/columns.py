@@ -24,7 +24,7 @@ import numpy.typing as npt
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Array, Int32, Int64
-from pipeline.formats.texts import Block, decoded, read_blocks, refuse_unfit_ids, unfit_ids
+from pipeline.formats.texts import ID_BYTES, Block, decoded, read_blocks, refuse_unfit_ids, unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,7 +163,8 @@ def _by_arrow(text: bytes, block: Block, form: Form) -> _Part:
         ),
     )
     queries, documents, values = (column.combine_chunks() for column in table.columns)
-    if text.translate(None, _PLAIN):  # few files need the slow test
+    longest = max(np.diff(string_buffers(ids)[0]).max(initial=0) for ids in (queries, documents))
+    if longest > ID_BYTES or text.translate(None, _PLAIN):  # few files need the slow test
         for ids, is_query in ((queries, True), (documents, False)):
             if pc.any(unfit_ids(ids, is_query)).as_py():
                 raise ValueError("an id is unfit")

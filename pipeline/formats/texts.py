@@ -175,6 +175,8 @@ class Located:
         return f"{self.origin}, {self.unit} {self.numbers[row]}"
 
 
+ID_BYTES = 10_000
+"""The longest id: ids are compared in blocks of eight bytes, and a text by mistake is no id."""
 _UNFIT = r"[\x00-\x20\x{7f}-\x{a0}\p{Z}\x{feff}]|^$|^\p{Cf}|\p{Cf}$"
 """White space, control characters, a byte order mark, no character, an invisible one at an end (RE2)."""
 
@@ -183,15 +185,17 @@ def unfit_ids(ids: pa.Array | pa.ChunkedArray, query: bool) -> pa.Array | pa.Chu
     """Arrow booleans [n]: which ids TREC files cannot hold (`refuse_unfit_ids`)."""
     import pyarrow.compute as pc
 
-    return pc.match_substring_regex(ids, f"^#|{_UNFIT}" if query else _UNFIT)
+    unfit = pc.match_substring_regex(ids, f"^#|{_UNFIT}" if query else _UNFIT)
+    return pc.or_(unfit, pc.greater(pc.binary_length(ids), ID_BYTES))
 
 
 def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int], str]) -> None:
     """Refuse ids that TREC files cannot hold, or that look like others.
 
-    Those are ids that are empty, that hold white space, a control character or a byte order mark, that
-    begin or end with another invisible character such as U+200B, and a query's with `#` in front: there a
-    comment begins. The rule is the same for files of all formats and for values of Python.
+    Those are ids that are empty or longer than `ID_BYTES`, that hold white space, a control character or a
+    byte order mark, that begin or end with another invisible character such as U+200B, and a query's with
+    `#` in front: there a comment begins. The rule is the same for files of all formats and for values of
+    Python.
 
     Args:
         ids: Arrow strings [n].
@@ -208,6 +212,8 @@ def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int]
     name = str(ids[row])
     if not name:
         problem = "is empty"
+    elif len(name.encode()) > ID_BYTES:
+        problem = f"is {len(name.encode()):,} bytes long: {short_repr(name)}"
     elif name.split() != [name]:
         problem = f"holds white space: {short_repr(name)}"
     elif "\0" in name:
@@ -216,7 +222,7 @@ def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int]
         problem = f"begins with #: {short_repr(name)}"
     else:
         problem = f"holds an invisible character: {ascii(name) if len(name) < 80 else ascii(name[:80])}"
-    fit = "at least one character, no white space, nothing invisible" + (
+    fit = f"1 to {ID_BYTES:,} bytes, no white space, nothing invisible" + (
         ", no # in front" if what == "query" else ""
     )
     raise InputError(

@@ -39,8 +39,14 @@ def hash_file(path: Path) -> str:
 
 
 def hash_user_file(path: Path) -> str:
-    """SHA-256 of a user's file, as hex; an InputError if it cannot be read."""
+    """SHA-256 of a user's file, as hex.
+
+    Raises:
+        InputError: It cannot be read, or is a pipe or a device, which could be read without end.
+    """
     with _readable(path):
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: not a file with an end", allowed="a regular file", fix="replace it")
         return hash_file(path)
 
 

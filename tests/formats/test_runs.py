@@ -202,3 +202,14 @@ def test_equal_fingerprints_of_different_ids_are_no_duplicate() -> None:
     prints = np.zeros(3, dtype=np.uint64)
     assert repeated_pairs(np.array([0, 0, 1], dtype=np.int32), documents, prints)[1].tolist() == []
     assert repeated_pairs(np.array([0, 1, 1], dtype=np.int32), documents, prints)[1].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "line", [b"q1 Q0 %s 1 2.5 tag\n", b"%s Q0 d1 1 2.5 tag\n", b"%s 0 d1 1\n", b"q1 0 %s 1\n"]
+)
+def test_an_id_of_megabytes_is_refused(tmp_path: Path, line: bytes) -> None:
+    path = write(tmp_path, line % (b"x" * 5_000_000))
+    with pytest.raises(InputError, match=r"line 1: .* is 5,000,000 bytes long"):
+        (read_run if line.count(b" ") > 3 else read_qrels)(path)
+    long = line % (b"x" * 10_000)
+    assert (read_run if line.count(b" ") > 3 else read_qrels)(write(tmp_path, long)).queries.tolist() == [0]

@@ -1,6 +1,7 @@
 """The files of a model: which of them shape its vectors, and those that other repositories hold."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -150,3 +151,17 @@ def test_one_file_with_a_vocabulary_is_enough(tmp_path: Path, name: str) -> None
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     Files(tmp_path).refuse_missing_tokenizer()
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "modules.json", "tokenizer.json", "1_Pooling/config.json"]
+)
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    for usual in ("config.json", "model.safetensors", "model-2.safetensors", "1_Pooling/config.json"):
+        (tmp_path / usual).parent.mkdir(exist_ok=True)
+        (tmp_path / usual).write_text("{}", encoding="utf-8")
+    (tmp_path / name).unlink(missing_ok=True)
+    make(tmp_path / name)
+    with pytest.raises(InputError, match="not a file with an end"):
+        find_model(str(tmp_path), None, False)
