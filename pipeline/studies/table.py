@@ -13,6 +13,7 @@ STUDIES = {
     "batches": "pipeline.studies.batches.command",
     "gate": "pipeline.studies.gate.command",
     "judge": "pipeline.studies.judge.command",
+    "questions": "pipeline.studies.questions.command",
     "reproduce": "pipeline.studies.reproduce.command",
     "verify": "pipeline.studies.verify.command",
 }

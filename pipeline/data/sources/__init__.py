@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 from pipeline.config import SOURCES, DataSettings, ManySettings
+from pipeline.config.data import LocatedSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.data.sources import catalogue, folders, layouts, positives
@@ -13,7 +15,7 @@ from pipeline.data.sources.repos import Repo
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch
 
-__all__ = ["OPENERS", "Repo", "Source", "open_source"]
+__all__ = ["OPENERS", "Repo", "Source", "open_source", "read_passages"]
 
 
 class Source(Protocol):
@@ -68,3 +70,14 @@ def open_source(settings: DataSettings) -> Source:
         )
     opener: Callable[..., Source] = OPENERS.get(settings.source) or SOURCES.opener(settings.source)
     return opener(settings)
+
+
+def read_passages(settings: DataSettings) -> Iterator[Batch]:
+    """The passages of a collection; a folder needs no queries for that."""
+    if (
+        isinstance(settings, LocatedSettings)
+        and settings.source in folders.LAYOUTS
+        and Path(settings.path).is_dir()
+    ):
+        return folders.open_corpus(settings)
+    return open_source(settings).passages()

@@ -132,6 +132,12 @@ def open_folder(settings: LocatedSettings) -> FolderSource:
     return _find(settings.source, Path(settings.path), settings)
 
 
+def open_corpus(settings: LocatedSettings) -> Iterator[Batch]:
+    """The passages of a folder, which needs no queries."""
+    layout = LAYOUTS[settings.source]
+    return layout.read_corpus(_file(layout, Path(settings.path), layout.corpus, settings.split))
+
+
 def _find(name: str, folder: Path, settings: LocatedSettings | SampleSettings) -> FolderSource:
     layout = LAYOUTS[name]
     if not folder.is_dir():

@@ -1,0 +1,27 @@
+"""One answer of a served chat model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipeline.core.records import JsonObject
+from pipeline.encoders.batching import ServerUse
+from pipeline.encoders.http.client import BYTES_PER_TOKEN, Client
+
+
+async def chat(client: Client, model: str, messages: Sequence[JsonObject]) -> str:
+    """The text that a chat model answers to some messages at temperature 0; empty where it gives none.
+
+    Raises:
+        TooLargeError: The messages have to be made smaller.
+        InputError: The server refuses, cannot be reached, or answers as no chat server does.
+    """
+    body: JsonObject = {"model": model, "temperature": 0, "messages": [*messages]}
+    tokens = sum(len(str(message["content"]).encode()) for message in messages) / BYTES_PER_TOKEN
+    answer, _seconds = await client.post("/chat/completions", body, tokens, ServerUse())
+    if not isinstance(answer, Mapping) or not isinstance(answer.get("choices"), list):
+        raise client.bad_answer("no JSON with a list 'choices', as a chat server does")
+    first = answer["choices"][0] if answer["choices"] else None
+    message = first.get("message") if isinstance(first, Mapping) else None
+    text = message.get("content") if isinstance(message, Mapping) else None
+    return text if isinstance(text, str) else ""

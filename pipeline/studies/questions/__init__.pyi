@@ -1,0 +1,7 @@
+from .questions import (
+    Question as Question,
+    Written as Written,
+    longest_copy as longest_copy,
+    read_question as read_question,
+    write_questions as write_questions,
+)

@@ -1,0 +1,60 @@
+"""The command of the study: `questions`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.core.display import counted
+from pipeline.core.errors import InputError
+from pipeline.studies.study import Command, Study
+from pipeline.terminal import Json, Sets, load, print_json, progress
+
+
+def questions(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file with the section 'judge'.")],
+    number: Annotated[int, typer.Option(min=1, help="How many questions to write.")],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the collection.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order in which passages are drawn.")] = 1,
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Write questions about passages, for a collection that has no queries.
+
+    The model of the section judge writes them, and says whether their passage answers them.
+    """
+    from pipeline.studies.questions.questions import write_questions
+
+    (loaded, *others) = load([config], settings)
+    if others or loaded.judge is None:
+        found = f"{1 + len(others)} benchmarks" if others else "no section judge"
+        raise InputError(
+            f"{config}: {found}", allowed="one benchmark with the section judge", fix="see docs/judge.md"
+        )
+    written = write_questions(loaded.data, loaded.judge, number, seed, Path(loaded.cache), output, progress)
+    kept = len(written.questions)
+    if as_json:
+        print_json(
+            {
+                "questions": kept,
+                "tried": written.tried,
+                "rejected": written.rejected,
+                "passages": written.passages,
+                "output": str(output),
+            }
+        )
+        return
+    reasons = "".join(f"; {count} {reason}" for reason, count in sorted(written.rejected.items()))
+    print(f"{counted(kept, 'question')} of {counted(written.tried, 'passage')} kept{reasons}")
+    if kept < number:
+        print(f"Note: {number} were wanted, and all passages were tried.")
+    print(f"written to {output}: run it with --data {output}", file=sys.stderr)
+
+
+STUDY = Study(
+    "Which questions do these passages answer?",
+    {"questions": Command(questions, "mine.yaml --number 100 --output mine-questions", resumes=True)},
+)
