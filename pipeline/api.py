@@ -21,7 +21,7 @@ from pipeline.run.running import Outcome, Run, finish, prepare, run_each
 
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
-    from pipeline.formats.given import Given
+    from pipeline.formats.given import QrelsLike
     from pipeline.metrics.evaluation import Evaluation
     from pipeline.run.forecast import Forecast
 
@@ -251,8 +251,8 @@ def _token_counter(benchmarks: Sequence[Benchmark]) -> TokenCounter | None:
 
 
 def evaluate(
-    qrels: Given,
-    run: Given,
+    qrels: QrelsLike,
+    run: QrelsLike,
     measures: str | Sequence[str] = MEASURES,
     *,
     ignore_identical_ids: bool = False,

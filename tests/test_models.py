@@ -57,7 +57,7 @@ def test_auto_and_the_backend_that_it_takes_share_all_they_compute(
     pretend(monkeypatch, vnni=True)  # the kernels count as fast on any processor
     took, computed, notes = ran(workplace, "name=a", "model.backend=auto")
     assert (took, computed[0], computed[-1]) == (("native", "int16", True), "passages", "evaluate")
-    assert "bge-small-en-v1.5: run by backend native in int16, which auto took." in notes
+    assert "bge-small-en-v1.5: backend native, int16 (chosen by auto)." in notes
     manifest = read_json(workplace / "results" / "a" / "manifest.json")
     settings, used = manifest["config"]["model"], manifest["models"][0]["settings"]
     assert (settings["backend"], settings["precision"]) == ("native", "int16")

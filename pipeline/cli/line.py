@@ -49,9 +49,11 @@ def load_line(
         return load(configs, settings), ""
     if configs or not (models and data):
         named = {"a CONFIG": configs, "--model": models, "--data": data}
+        known = [name for name, value in named.items() if value]
+        found = f"{' and '.join(known)} given" if configs else "nothing to run given"
         raise InputError(
-            f"{' and '.join(name for name, value in named.items() if value) or 'nothing to run'} given",
-            allowed="a CONFIG, or --model and --data",
+            found if configs or not known else f"{'--data' if models else '--model'} is missing",
+            allowed="a CONFIG, or --model NAME --data FOLDER",
             fix="with a CONFIG, change its model by --set model.name=NAME" if configs
             else "for example --model all-minilm-l6-v2 --data sample, or benchmarco example > mine.yaml",
         )  # fmt: skip

@@ -100,7 +100,7 @@ def _show_result(result: Result, verbose: bool) -> None:
     from pipeline.results.tables import result_table, section_tables, stage_table
 
     record = result.record
-    show(result_table(record))
+    show(result_table(record, result.only_collection().by_measure))
     if verbose:
         own = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*own.values())))
@@ -109,22 +109,14 @@ def _show_result(result: Result, verbose: bool) -> None:
 
 
 def _time_taken(result: Result) -> str:
-    """Which stages this run computed and which it reused; the seconds of the latter are of an earlier run."""
-    computed, reused = (
-        [row for row in result.record.all_stages if row.outcome == outcome]
-        for outcome in ("computed", "reused")
-    )
-    said = []
-    if computed:
-        seconds = sum(row.seconds or 0 for row in computed)
-        once = sum(row.preparing_seconds or 0 for row in computed)
-        apart = f" (and {once:,.1f} s to prepare the model, once)" if once else ""
-        said.append(f"{counted(len(computed), 'stage')} computed in {seconds:,.1f} s{apart}")
-    if reused:
-        seconds = sum(row.seconds or 0 for row in reused)
-        names = ", ".join(row.stage for row in reused)
-        said.append(f"reused, computed earlier in {seconds:,.1f} s: {names}")
-    return "; ".join(said)
+    """Which stages this run computed, in what time, and which it reused."""
+    computed = [row for row in result.record.all_stages if row.outcome == "computed"]
+    seconds = sum(row.seconds or 0 for row in computed)
+    preparing = sum(row.preparing_seconds or 0 for row in computed)
+    clauses = [f"computed {counted(len(computed), 'stage')} in {seconds:,.1f} s"] if computed else []
+    clauses += [f"reused: {', '.join(result.reused)}"] if result.reused else []
+    once = f". One-time model preparation: {preparing:,.1f} s" if preparing else ""
+    return "; ".join(clauses) + once
 
 
 def _upright(tables: Iterable[Table]) -> Iterator[Table]:

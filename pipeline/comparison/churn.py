@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.comparison.decide import SUMS, Opened, deciding_pairs, is_judged
+from pipeline.comparison.decide import SUMS, LoadedResults, deciding_pairs, is_judged
 from pipeline.comparison.pool import pair_keys
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, JsonObject, Ranking
@@ -132,7 +132,8 @@ def compare_rankings(
         if collection is None:
             return None
         results = dict(zip(names, (before, after), strict=True))
-        opened = Opened(results, collection, [scored_ranking(each, collection) for each in (before, after)])
+        rankings = [scored_ranking(each, collection) for each in (before, after)]
+        opened = LoadedResults(results, collection, rankings)
     except (InputError, OSError):
         return None
     judged = np.unique(collection.qrels.queries)
@@ -201,7 +202,7 @@ def _rank_biased_overlap(shared: Int64) -> Float64:
     return whole
 
 
-def _bounds(opened: Opened, measure: Measure) -> tuple[float | None, float | None, int]:
+def _bounds(opened: LoadedResults, measure: Measure) -> tuple[float | None, float | None, int]:
     """The lowest and highest mean difference, second minus first, and the unjudged pairs that it depends on.
 
     Where none is unjudged, both are the difference.
@@ -224,7 +225,7 @@ def _bounds(opened: Opened, measure: Measure) -> tuple[float | None, float | Non
     else:
         worth, best = (grades >= int(measure.settings["rel"])).astype(np.float64), 1.0
     counted = np.isin(pairs.queries, judged)
-    known = float((pairs.gained * worth)[counted].sum())
-    open_ = pairs.gained[unjudged] * best
+    known = float((pairs.delta * worth)[counted].sum())
+    open_ = pairs.delta[unjudged] * best
     low, high = known + np.minimum(open_, 0).sum(), known + np.maximum(open_, 0).sum()
     return float(low / len(judged)), float(high / len(judged)), int(unjudged.sum())

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.inputs import Given, draw_order
+from pipeline.comparison.inputs import ResultLike, draw_order
 from pipeline.comparison.pool import (
     PoolRow,
     open_results,
@@ -36,6 +36,7 @@ from pipeline.comparison.pool import (
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Collection, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.paired import SAME
 from pipeline.metrics.scoring import compute_measures
 from pipeline.results.cached import scored_ranking
 from pipeline.results.folder import CollectionResult
@@ -43,13 +44,12 @@ from pipeline.results.folder import CollectionResult
 QUERIES, SEED = 40, 1
 SUMS = ("precision", "cg", "dcg", "rbp")
 """Sums over ranks: a passage that all results have at the same rank changes no difference."""
-NO_DIFFERENCE = 1e-12
 _DRAW = re.compile(
     r"(?P<place>[0-9]{1,9})/(?P<queries>[0-9]{1,9}) seed (?P<seed>[0-9]{1,9}) (?P<measure>\S+)"
 )
 
 
-class Opened(NamedTuple):
+class LoadedResults(NamedTuple):
     """Results of one collection by name, the collection, and the ranking of each as it was scored."""
 
     results: dict[str, CollectionResult]
@@ -64,18 +64,18 @@ class Opened(NamedTuple):
         return values
 
 
-class Pairs(NamedTuple):
-    """Pairs of query and passage, rows of the collection, the most important of each query first.
+class JudgmentPairs(NamedTuple):
+    """JudgmentPairs of query and passage, rows of the collection, the most important of each query first.
 
     `queries` and `passages` are int64 [pairs]; `importance`, float64 [pairs], is how much more a relevant
-    passage adds to one result than to another; `gained`, float64 [pairs], what it adds to the last result
+    passage adds to one result than to another; `delta`, float64 [pairs], what it adds to the last result
     less what it adds to the first.
     """
 
     queries: Int64
     passages: Int64
     importance: Float64
-    gained: Float64
+    delta: Float64
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def note_of(measure: Measure) -> str:
     )
 
 
-def deciding_pairs(opened: Opened, measure: Measure) -> Pairs:
+def deciding_pairs(opened: LoadedResults, measure: Measure) -> JudgmentPairs:
     """All pairs whose grades can change a difference between results, sorted by query.
 
     Args:
@@ -160,40 +160,39 @@ def deciding_pairs(opened: Opened, measure: Measure) -> Pairs:
     ranks = np.arange(1, depth + 1)
     if measure.name == "rbp":
         p = float(measure.settings["p"])
-        worth = (1 - p) * p ** (ranks - 1)
+        rank_weight = (1 - p) * p ** (ranks - 1)
     elif measure.name == "cg":
-        worth = np.ones(depth)
+        rank_weight = np.ones(depth)
     elif measure.name in ("dcg", "ndcg"):
-        worth = 1 / np.log2(ranks + 1)
+        rank_weight = 1 / np.log2(ranks + 1)
     elif measure.name in ("mrr", "map", "err", "success"):
-        worth = 1 / ranks
+        rank_weight = 1 / ranks
     else:
-        worth = np.full(depth, 1 / depth)
-    keys, worths = [], []
+        rank_weight = np.full(depth, 1 / depth)
+    keys, weights_of = [], []
     for ranking in rankings:
         top = ranking.passages[:, :depth]
-        found = top >= 0
-        keys.append(pair_keys(np.arange(len(top))[:, None], top, opened.collection)[found])
-        worths.append(np.broadcast_to(worth[: top.shape[1]], top.shape)[found])
+        retrieved = top >= 0
+        keys.append(pair_keys(np.arange(len(top))[:, None], top, opened.collection)[retrieved])
+        weights_of.append(np.broadcast_to(rank_weight[: top.shape[1]], top.shape)[retrieved])
     pairs = np.unique(np.concatenate(keys))
-    added = np.zeros((len(rankings), len(pairs)))
-    for row, key, of_rank in zip(added, keys, worths, strict=True):
-        row[np.searchsorted(pairs, key)] = of_rank
-    importance = np.ptp(added, axis=0)
+    weights = np.zeros((len(rankings), len(pairs)))
+    for row, key, weight in zip(weights, keys, weights_of, strict=True):
+        row[np.searchsorted(pairs, key)] = weight
+    importance = np.ptp(weights, axis=0)
     queries, passages = pairs_of(pairs, opened.collection)
-    if measure.name in SUMS:
-        kept = importance > NO_DIFFERENCE
-    else:  # shared passages count, but not of a query with equal rankings
-        kept = np.isin(queries, queries[importance > NO_DIFFERENCE])
-    queries, passages, importance = queries[kept], passages[kept], importance[kept]
-    best, gained = added.max(axis=0)[kept], (added[-1] - added[0])[kept]
+    decides = importance > SAME
+    if measure.name not in SUMS:  # shared passages count, but not of a query with equal rankings
+        decides = np.isin(queries, queries[decides])
+    queries, passages, importance = queries[decides], passages[decides], importance[decides]
+    best, delta = weights.max(axis=0)[decides], (weights[-1] - weights[0])[decides]
     # in the order of a hash where importance is equal, so that the place does not tell the result
-    mixed = (queries * 0x9E3779B1 + passages * 0x85EBCA77) % 0xFFFFFFFB
-    order = np.lexsort((mixed, -best.round(9), -importance.round(9), queries))
-    return Pairs(queries[order], passages[order], importance[order], gained[order])
+    hash_order = (queries * 0x9E3779B1 + passages * 0x85EBCA77) % 0xFFFFFFFB
+    order = np.lexsort((hash_order, -best.round(9), -importance.round(9), queries))
+    return JudgmentPairs(queries[order], passages[order], importance[order], delta[order])
 
 
-def open_rankings(folders: Sequence[Given], what: str) -> Opened:
+def open_rankings(folders: Sequence[ResultLike], what: str) -> LoadedResults:
     """Two or more results of one collection; `what` asks for them, for a message.
 
     Raises:
@@ -205,11 +204,12 @@ def open_rankings(folders: Sequence[Given], what: str) -> Opened:
         raise InputError(
             f"{what} with {len(results)} result", allowed="two or more, to decide between", fix="name another"
         )
-    return Opened(results, collection, [scored_ranking(result, collection) for result in results.values()])
+    rankings = [scored_ranking(result, collection) for result in results.values()]
+    return LoadedResults(results, collection, rankings)
 
 
 def pool_to_decide(
-    folders: Sequence[Given], decide: str, queries: int = QUERIES, seed: int = SEED
+    folders: Sequence[ResultLike], decide: str, queries: int = QUERIES, seed: int = SEED
 ) -> DrawnPool:
     """Draw queries, and list their unjudged pairs that can change a difference between results.
 
@@ -238,7 +238,7 @@ def pool_to_decide(
     return DrawnPool(rows, measure, len(drawn), len(ids))
 
 
-def read_labels(opened: Opened, path: Path) -> Labels:
+def read_labels(opened: LoadedResults, path: Path) -> Labels:
     """Read a file of `pool_to_decide` in which people have filled in grades, all or the first ones.
 
     Args:
@@ -286,7 +286,7 @@ def read_labels(opened: Opened, path: Path) -> Labels:
     return Labels(measure, list(opened.results), labelled, values, len(ids), len(order), after, qrels)
 
 
-def is_judged(pairs: Pairs, qrels: Qrels, collection: Collection) -> BoolArray:
+def is_judged(pairs: JudgmentPairs, qrels: Qrels, collection: Collection) -> BoolArray:
     """Bool [pairs]: whether each has a grade."""
     keys = pair_keys(pairs.queries, pairs.passages, collection)
     known: BoolArray = np.isin(keys, pair_keys(qrels.queries, qrels.passages, collection))

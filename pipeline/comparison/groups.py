@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.comparison.inputs import Places
+from pipeline.comparison.inputs import PairIndices
 from pipeline.core.display import cut
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
@@ -195,7 +195,7 @@ class GroupComparison:
 def compare_groups(
     sources: Sequence[CollectionResult],
     names: Sequence[str],
-    pairs: Places,
+    pairs: PairIndices,
     measure: str,
     values: Float64,
     rel: int,

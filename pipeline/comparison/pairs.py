@@ -8,7 +8,7 @@ from math import inf, isfinite, sqrt
 
 import numpy as np
 
-from pipeline.comparison.inputs import Places
+from pipeline.comparison.inputs import PairIndices
 from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics.paired import LEVEL, SAME, holm, larger_p, paired_differences, queries_needed
 from pipeline.metrics.resampling import randomize, resampled_means
@@ -93,7 +93,7 @@ def compare_pairs(
     collections: Mapping[str, Float64],
     strata: Strata,
     weights: Float64,
-    pairs: Places,
+    pairs: PairIndices,
     highest: float = inf,
 ) -> list[Pair]:
     """Test pairs of results.
@@ -110,48 +110,48 @@ def compare_pairs(
         return []
     first, second = np.array(pairs).T
     differences = [paired_differences(values.take(first, 1), values.take(second, 1)) for values in strata]
-    made = estimate(differences, weights, low=-highest, high=highest)
-    randomized = randomize(strata, pairs, differences, made.shown, weights)
+    estimates = estimate(differences, weights, low=-highest, high=highest)
+    randomized = randomize(strata, pairs, differences, estimates.shown, weights)
     p_values = {
-        "p_ttest": made.p,
+        "p_ttest": estimates.p,
         "p_randomization": randomized.p,
-        "p_holm": holm(made.p),
+        "p_holm": holm(estimates.p),
         "p_maxt": randomized.p_maxt,
     }
     shown = np.maximum(p_values["p_holm"], p_values["p_maxt"]) < LEVEL
-    together: list[Ends] = [(None, None)] * len(pairs)
+    simultaneous: list[Ends] = [(None, None)] * len(pairs)
     if len(pairs) > 1:
-        together = _simultaneous(strata, pairs, made, weights, randomized.reach, shown, highest)
-    deviations = made.errors * sqrt(sum(map(len, strata)))
-    effects = np.divide(made.means, deviations, out=np.full(len(pairs), np.nan), where=deviations > 0)
+        simultaneous = _simultaneous(strata, pairs, estimates, weights, randomized.reach, shown, highest)
+    deviations = estimates.errors * sqrt(sum(map(len, strata)))
+    effects = np.divide(estimates.means, deviations, out=np.full(len(pairs), np.nan), where=deviations > 0)
     needed = queries_needed(np.abs(effects), LEVEL / 2)
-    alone: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
+    per_collection: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
     units = differences[0]
     if collections:
-        on_each = {
+        by_collection = {
             name: paired_differences(values.take(first, 1), values.take(second, 1))
             for name, values in collections.items()
         }
-        alone = _on_each(collections, pairs, on_each, highest)
-        units = np.stack([each.mean(axis=0) for each in on_each.values()])
+        per_collection = _per_collection(collections, pairs, by_collection, highest)
+        units = np.stack([values.mean(axis=0) for values in by_collection.values()])
     signs = np.sign(np.where(np.abs(units) <= SAME, 0, units))
     wins, ties, losses = ((signs == sign).sum(axis=0).tolist() for sign in (1, 0, -1))
     return [
         Pair(
             a=names[a],
             b=names[b],
-            difference=float(made.means[i]),
-            ci_low=made.ends[i][0],
-            ci_high=made.ends[i][1],
-            simultaneous_low=together[i][0],
-            simultaneous_high=together[i][1],
+            difference=float(estimates.means[i]),
+            ci_low=estimates.ends[i][0],
+            ci_high=estimates.ends[i][1],
+            simultaneous_low=simultaneous[i][0],
+            simultaneous_high=simultaneous[i][1],
             **{name: values.item(i) for name, values in p_values.items()},
             shown=bool(shown[i]),
             wins=wins[i],
             ties=ties[i],
             losses=losses[i],
             queries_needed=int(needed[i]) if isfinite(needed[i]) else None,
-            collections=alone[i],
+            collections=per_collection[i],
         )
         for i, (a, b) in enumerate(pairs)
     ]
@@ -159,8 +159,8 @@ def compare_pairs(
 
 def _simultaneous(
     strata: Strata,
-    pairs: Places,
-    made: Estimate,
+    pairs: PairIndices,
+    estimates: Estimate,
     weights: Float64,
     reach_of_one: float,
     shown: BoolArray,
@@ -174,48 +174,49 @@ def _simultaneous(
     """
     from scipy.special import ndtri, stdtrit
 
-    freedom = np.where(made.shown, made.wide_freedom, 1)
-    reach: Float64 = stdtrit(freedom, 1 - LEVEL / (2 * len(pairs))) * made.wide_errors
-    if made.shown.any():
-        by_maxt = reach_of_one * made.errors
+    freedom = np.where(estimates.shown, estimates.wide_freedom, 1)
+    reach: Float64 = stdtrit(freedom, 1 - LEVEL / (2 * len(pairs))) * estimates.wide_errors
+    if estimates.shown.any():
+        by_maxt = reach_of_one * estimates.errors
         if len(strata) > 1:
-            drawn, usable = resampled_means(strata, weights), made.shown & (made.errors > 0)
+            means, usable = resampled_means(strata, weights), estimates.shown & (estimates.errors > 0)
             first, second = np.array(pairs)[usable].T
-            off = np.abs(drawn[:, first] - drawn[:, second] - made.means[usable]) / made.errors[usable]
+            off = np.abs(means[:, first] - means[:, second] - estimates.means[usable])
+            off /= estimates.errors[usable]
             single = stdtrit(freedom, (1 + CONFIDENCE) / 2)
             quantile = np.quantile(off.max(axis=1, initial=0), CONFIDENCE) * single
-            by_maxt = np.maximum(quantile / ndtri((1 + CONFIDENCE) / 2), single) * made.wide_errors
+            by_maxt = np.maximum(quantile / ndtri((1 + CONFIDENCE) / 2), single) * estimates.wide_errors
         reach = np.maximum(by_maxt, reach)
     # the stepwise tests can decide otherwise where 0 is near an end: steps after the first are corrected for
     # fewer pairs, and a randomization changes signs of differences with their means. Then the end moves to 0
-    low, high = np.clip([made.means - reach, made.means + reach], -highest, highest)
-    above = made.means > 0
+    low, high = np.clip([estimates.means - reach, estimates.means + reach], -highest, highest)
+    above = estimates.means > 0
     low = np.where(shown, np.where(above, np.maximum(low, 0), low), np.minimum(low, 0))
     high = np.where(shown, np.where(above, high, np.minimum(high, 0)), np.maximum(high, 0))
-    ends = zip(made.shown.tolist(), low.tolist(), high.tolist(), strict=True)
+    ends = zip(estimates.shown.tolist(), low.tolist(), high.tolist(), strict=True)
     return [(start, end) if known else (None, None) for known, start, end in ends]
 
 
-def _on_each(
-    collections: Mapping[str, Float64], pairs: Places, differences: Mapping[str, Float64], highest: float
+def _per_collection(
+    collections: Mapping[str, Float64], pairs: PairIndices, differences: Mapping[str, Float64], highest: float
 ) -> list[tuple[CollectionDifference, ...]]:
     """For each pair its tests on every collection, corrected for the number of collections and pairs."""
-    made = [estimate([values], low=-highest, high=highest) for values in differences.values()]
+    estimates = [estimate([values], low=-highest, high=highest) for values in differences.values()]
     nothing = np.zeros(len(pairs), dtype=bool)
-    by_chance = [
+    randomized = [
         randomize([values], pairs, [differences[name]], nothing).p for name, values in collections.items()
     ]
-    larger = larger_p(np.array([each.p for each in made]), np.array(by_chance))
+    larger = larger_p(np.array([each.p for each in estimates]), np.array(randomized))
     corrected = holm(larger.ravel()).reshape(larger.shape)
     return [
         tuple(
             CollectionDifference(
                 collection=name,
-                difference=float(made[c].means[i]),
-                ci_low=made[c].ends[i][0],
-                ci_high=made[c].ends[i][1],
-                p_ttest=float(made[c].p[i]),
-                p_randomization=float(by_chance[c][i]),
+                difference=float(estimates[c].means[i]),
+                ci_low=estimates[c].ends[i][0],
+                ci_high=estimates[c].ends[i][1],
+                p_ttest=float(estimates[c].p[i]),
+                p_randomization=float(randomized[c][i]),
                 p_holm=float(corrected[c, i]),
                 shown=bool(corrected[c, i] < LEVEL),
             )

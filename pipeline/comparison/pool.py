@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.comparison.inputs import Given, check, read_all
+from pipeline.comparison.inputs import ResultLike, check, read_all
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Qrels, from_numpy
 from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE
@@ -77,7 +77,7 @@ class Pool(NamedTuple):
     seen: int
 
 
-def pool(folders: Sequence[Given], depth: int) -> Pool:
+def pool(folders: Sequence[ResultLike], depth: int) -> Pool:
     """The unjudged passages among the first ranks of several results of one collection."""
     results, collection = open_results(folders)
     tops = [scored_ranking(result, collection).passages[:, :depth] for result in results.values()]
@@ -113,7 +113,7 @@ def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> li
     return list(map(PoolRow, query_ids, passage_ids, query_texts, passage_texts))
 
 
-def add_grades(folders: Sequence[Given], grades: Grades, output: Path) -> int:
+def add_grades(folders: Sequence[ResultLike], grades: Grades, output: Path) -> int:
     """Write the collection's judgments and additional ones as TREC qrels; returns how many it had already.
 
     Args:
@@ -131,7 +131,7 @@ def add_grades(folders: Sequence[Given], grades: Grades, output: Path) -> int:
     return same
 
 
-def open_results(folders: Sequence[Given]) -> tuple[dict[str, CollectionResult], Collection]:
+def open_results(folders: Sequence[ResultLike]) -> tuple[dict[str, CollectionResult], Collection]:
     """Results of one collection, by name, and the collection."""
     suites, _ = read_all(folders)
     results = {suite.name: suite.only_collection() for suite in suites}

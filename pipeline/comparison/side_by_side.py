@@ -6,29 +6,31 @@ comparison.pairs[0].p_holm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from os import PathLike
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.comparison import tables
 from pipeline.comparison.churn import Churn, compare_rankings
-from pipeline.comparison.inputs import Given, check, notes_of, read_all, shared_values
+from pipeline.comparison.inputs import ResultLike, check, read_all, shared_values
+from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Cost, Section
+from pipeline.core.json_record import Cost
 from pipeline.core.records import Float64, JsonObject
-from pipeline.core.table import Column, Displayed, Table
+from pipeline.core.table import Column, Displayed, Table, no_interval
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME, standings
 from pipeline.metrics.statistics import Ends, Strata, estimate
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Metrics
 from pipeline.results.result import Result
+from pipeline.results.tables import NO_MACRO_INTERVAL
 from pipeline.retrievers.sections import SECTIONS
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
     from pipeline.comparison.groups import GroupComparison
 
-T = TypeVar("T")
 OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters")
 OF_ONE = ("passages_per_second", "queries_per_second", "index_bytes", "seconds", "rank_low", "rank_high")
 OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds")
@@ -153,8 +154,8 @@ class Comparison(Displayed):
                 for name, mean in entry.by_collection.items()
             ]
         for pair in map(asdict, self.pairs):
-            alone = pair.pop("collections")
-            rows += [pair, *({"a": pair["a"], "b": pair["b"], **each} for each in alone)]
+            collections = pair.pop("collections")
+            rows += [pair, *({"a": pair["a"], "b": pair["b"], **each} for each in collections)]
         if self.churn:  # of two results, whose pair is the last row
             rows[-1] |= {f"churn_{name}": value for name, value in self.churn.json().items()}
         # a result's mean and a pair's difference share a column
@@ -207,15 +208,15 @@ class Comparison(Displayed):
                 fix="name the folder of a collection inside the suite",
             )
         names = [entry.name for entry in self.results]
-        places = [(names.index(pair.a), names.index(pair.b)) for pair in self.pairs]
+        indices = [(names.index(pair.a), names.index(pair.b)) for pair in self.pairs]
         measure = parse_measure(self.measure)
         rel = int(measure.settings.get("rel", 1))
-        groups = compare_groups(self.sources, names, places, self.measure, self.values, rel, measure.highest)
+        groups = compare_groups(self.sources, names, indices, self.measure, self.values, rel, measure.highest)
         return replace(self, groups=groups)
 
 
 def compare(
-    folders: Sequence[Given],
+    folders: Sequence[ResultLike],
     measure: str | None = None,
     baseline: PathLike[str] | str | None = None,
     qrels: PathLike[str] | str | None = None,
@@ -234,52 +235,43 @@ def compare(
         InputError: A folder has no complete result, the results were scored on different queries or by
             different judgments, the measure is not in all of them, or some are suites and some are not.
     """
-    suites, place = read_all(folders, baseline, qrels, measure)
-    check(suites)
-    (chosen, *_), values, shared = shared_values(suites, [measure] if measure else [])
-    first, names = suites[0], [each.name for each in suites]
+    loaded, position = read_all(folders, baseline, qrels, measure)
+    check(loaded)
+    (chosen, *_), values, shared = shared_values(loaded, [measure] if measure else [])
+    first, names = loaded[0], [result.name for result in loaded]
     strata = [each[:, :, 0] for each in values]
     independent, weights = first.pool_shared_queries(strata)
     highest = float(first.highest([chosen])[0])
-    places = list(combinations(range(len(suites)), 2))
-    if place is not None:
-        places = [(other, place) for other in range(len(suites)) if other != place]
-    by_collection = _by_collection(first, strata)
-    pairs = compare_pairs(names, by_collection, independent, weights, places, highest)
-    made = estimate(independent, weights, low=0, high=highest)
-    means = [suite.metrics[chosen] for suite in suites]
-    better = [
-        (a, b) if pair.difference > 0 else (b, a)
-        for (a, b), pair in zip(places, pairs, strict=True)
-        if pair.shown
-    ]
-    letters, ranks = standings(means, better)
-    results = _entries(
-        suites,
-        strata,
-        means,
-        made.ends,
-        # both need a test of every two
-        letters if place is None else [None] * len(suites),
-        ranks if place is None else [(None, None)] * len(suites),
-    )
+    indices = list(combinations(range(len(loaded)), 2))
+    if position is not None:
+        indices = [(other, position) for other in range(len(loaded)) if other != position]
+    collections = [collection.name for collection in first.collections] if first.suite else []
+    by_collection = dict(zip(collections, strata, strict=False))
+    pairs = compare_pairs(names, by_collection, independent, weights, indices, highest)
+    ends = estimate(independent, weights, low=0, high=highest).ends
+    results = _entries(loaded, chosen, by_collection, strata, ends)
+    if position is None:  # letters and ranks need a test of every two
+        better = [
+            (a, b) if pair.difference > 0 else (b, a)
+            for (a, b), pair in zip(indices, pairs, strict=True)
+            if pair.shown
+        ]
+        letters, ranks = standings([entry.mean for entry in results], better)
+        results = [
+            replace(entry, letters=letter, rank_low=low, rank_high=high)
+            for entry, letter, (low, high) in zip(results, letters, ranks, strict=True)
+        ]
     return Comparison(
         measure=chosen,
         results=results,
         pairs=pairs,
-        notes=notes_of(suites, chosen, places),
+        notes=notes_of(loaded, chosen, indices),
         measures=shared,
         strata=strata,
-        loaded=suites,
-        baseline=None if place is None else names[place],
-        churn=_churn(suites, results, chosen, place or 0),
+        loaded=loaded,
+        baseline=None if position is None else names[position],
+        churn=_churn(loaded, results, chosen, position or 0),
     )
-
-
-def _by_collection(result: Result, values: Sequence[T]) -> dict[str, T]:
-    """Values by the names of a suite's collections; nothing for a result of one collection."""
-    names = [each.name for each in result.collections] if result.suite else []
-    return dict(zip(names, values, strict=False))
 
 
 def _churn(suites: Sequence[Result], entries: Sequence[Entry], measure: str, first: int) -> Churn | None:
@@ -298,57 +290,40 @@ def _churn(suites: Sequence[Result], entries: Sequence[Entry], measure: str, fir
 
 
 def _entries(
-    suites: Sequence[Result],
+    loaded: Sequence[Result],
+    measure: str,
+    collections: Iterable[str],
     strata: Strata,
-    means: Sequence[float],
     ends: Sequence[Ends],
-    letters: Sequence[str | None],
-    ranks: Sequence[tuple[int, int] | tuple[None, None]],
 ) -> list[Entry]:
-    """The results, with the cost of each."""
+    """The results, with the cost of each; `collections` has the names of those of a suite."""
     by_collection = np.stack([values.mean(axis=0) for values in strata])
     best = (by_collection >= by_collection.max(axis=1, keepdims=True) - SAME).sum(axis=0)
+    means, queries = [result.metrics[measure] for result in loaded], sum(map(len, strata))
     entries = []
-    for i, suite in enumerate(suites):
-        costs = []
-        for record in (result.record for result in suite.collections):
-            stages = {row.stage: row for row in record.stages}
-            speeds = []
-            for first, then in (("passages", "index"), ("queries", "search")):
-                # one stage after the other; the second may not have been needed
-                rows = [stages[name] for name in (first, then) if name in stages]
-                rates = [
-                    row.items_per_second for row in rows if row.stage == first or row.seconds is not None
-                ]
-                # a run that finished what others began, and found nothing left to do, timed nothing
-                known = all(rates) and first in stages
-                speeds.append(1 / sum(1 / rate for rate in rates if rate) if known else None)
-            sizes = [stages[name].bytes for name in ("index", "passages") if name in stages]
-            seconds = [row.seconds for row in record.stages if row.seconds is not None]
-            size = next(filter(None, sizes), None)
-            cost = Cost(speeds[0], speeds[1], size, sum(seconds) if seconds else None)
-            for section in (record.model_extra or {}).values():
-                if isinstance(section, Section):
-                    cost = section.corrected(cost, record.passages)
-            costs.append(cost)
-        spent = [cost.seconds for cost in costs if cost.seconds is not None]
+    for i, result in enumerate(loaded):
+        costs = [collection.record.cost for collection in result.collections]
+        seconds = [cost.seconds for cost in costs if cost.seconds is not None]
+        cost = Cost(None, None, None, None) if result.suite else costs[0]
+        why = ""
+        if ends[i][0] is None:
+            values = strata[0][:, i].tolist()
+            why = NO_MACRO_INTERVAL if result.suite else no_interval(queries, result.name, values)
         entries.append(
             Entry(
-                name=suite.name,
+                name=result.name,
                 mean=means[i],
                 ci_low=ends[i][0],
                 ci_high=ends[i][1],
-                queries=sum(map(len, strata)),
-                letters=letters[i],
+                no_interval=why,
+                queries=queries,
                 rank=1 + sum(other > means[i] for other in means),
-                rank_low=ranks[i][0],
-                rank_high=ranks[i][1],
                 best=int(best[i]),
-                by_collection=_by_collection(suites[0], by_collection[:, i].tolist()),
-                passages_per_second=None if suite.suite else costs[0].passages_per_second,
-                queries_per_second=None if suite.suite else costs[0].queries_per_second,
-                index_bytes=None if suite.suite else costs[0].index_bytes,
-                seconds=sum(spent) if spent else None,
+                by_collection=dict(zip(collections, by_collection[:, i].tolist(), strict=False)),
+                passages_per_second=cost.passages_per_second,
+                queries_per_second=cost.queries_per_second,
+                index_bytes=cost.index_bytes,
+                seconds=sum(seconds) if seconds else None,
             )
         )
     return entries

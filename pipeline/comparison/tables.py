@@ -21,6 +21,7 @@ class Entry:
         name: Of the benchmark; with a part of its path where two have the same.
         mean: Of the measure, as in `metrics.json`; of a suite the macro mean, as in `suite.json`.
         ci_low, ci_high: Ends of the mean's 95% interval; None where none is shown.
+        no_interval: Why not, as a sentence; "" where it is shown.
         queries: How many were judged, in all collections together.
         letters: Where two results share one, their difference may be chance; "a" has the highest mean.
             None with a baseline, as not every two are tested.
@@ -37,17 +38,18 @@ class Entry:
     mean: float
     ci_low: float | None
     ci_high: float | None
+    no_interval: str
     queries: int
-    letters: str | None
     rank: int
-    rank_low: int | None
-    rank_high: int | None
     best: int
     by_collection: dict[str, float]
     passages_per_second: float | None
     queries_per_second: float | None
     index_bytes: int | None
     seconds: float | None
+    letters: str | None = None
+    rank_low: int | None = None
+    rank_high: int | None = None
 
 
 COST = (
@@ -110,8 +112,7 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
     notes = [GROUPS] if several and entries[0].letters else []
     if several and (of_suites or entries[0].rank_low):
         notes.append(SUITE_RANKS if of_suites else RANKS)
-    if any(entry.ci_low is None for entry in entries):
-        notes.append(NO_MACRO_INTERVAL if of_suites else no_interval(entries[0].queries))
+    notes += dict.fromkeys(entry.no_interval for entry in entries if entry.no_interval)
     if groups:
         notes.append(GROUPED.format(", ".join(sorted(set(groups.values())))))
     return table_of(f"{measure} over {queries}", columns, notes)
@@ -121,14 +122,14 @@ TESTS = (
     f"p: two-sided and paired, of a t-test and of {PERMUTATIONS:,} randomizations; Holm and MaxT correct "
     "them for the number of pairs."
 )
-TOGETHER = "First interval: of that pair alone. [95%, all pairs]: valid for all pairs together."
+SIMULTANEOUS = "First interval: of that pair alone. [95%, all pairs]: valid for all pairs together."
 COUNTS = "w/t/l: queries where a wins, ties, loses."
 SUITE_COUNTS = "w/t/l: collections where a wins, ties, loses."
 OF_QUERIES = "Randomizations are of single queries."
 STAR = "* = significant at 5% after correction, by Holm and by MaxT."
 EACH = (
-    "* marks a difference shown at 5% on that collection: by the larger p of t-test and randomization, by "
-    "Holm's correction over all collections and pairs."
+    "* = significant at 5% on that collection: by the larger p of t-test and randomization, after Holm's "
+    "correction over all collections and pairs."
 )
 
 
@@ -140,19 +141,19 @@ def pair_table(measure: str, pairs: Sequence[Pair]) -> Table:
         [(pair.ci_low, pair.ci_high) for pair in pairs],
         [(pair.simultaneous_low, pair.simultaneous_high) for pair in pairs],
     ]
-    alone, together = (
+    single, simultaneous = (
         [f"[{text}]" if (text := figure(each, "+.4f", ",")) else "" for each in column] for column in ends
     )
     differences = [
-        Cell(f"{figure(pair.difference, '+.4f')} {bounds}".rstrip(), pair.difference)
-        for pair, bounds in zip(pairs, alone, strict=True)
+        Cell(f"{figure(pair.difference, '+.4f')} {interval}".rstrip(), pair.difference)
+        for pair, interval in zip(pairs, single, strict=True)
     ]
     columns: list[FilledColumn] = [
         (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
         (Column("difference [95%]", "right", "words"), differences),
         (
             right("[95%, all pairs]"),
-            [Cell(text, low) for text, (low, _) in zip(together, ends[1], strict=True)],
+            [Cell(text, low) for text, (low, _) in zip(simultaneous, ends[1], strict=True)],
         ),
     ]
     p_values = {
@@ -168,16 +169,20 @@ def pair_table(measure: str, pairs: Sequence[Pair]) -> Table:
     counts = [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs]
     columns.append((right("w/t/l"), counts))
     over, counted_in = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
-    said = [
+    legend = [
         TESTS,
-        TOGETHER if any(together) else "",
+        SIMULTANEOUS if any(simultaneous) else "",
         STAR if any(pair.shown for pair in pairs) else "",
         f"{OF_QUERIES} {counted_in}" if of_suites else counted_in,
     ]
-    notes = [" ".join(filter(None, said))]
-    if any(pair.ci_low is None for pair in pairs):
-        queries = pairs[0].wins + pairs[0].ties + pairs[0].losses
-        notes.append(NO_MACRO_INTERVAL if of_suites else no_interval(queries))
+    notes = [" ".join(filter(None, legend))]
+    for pair in pairs:
+        queries = pair.wins + pair.ties + pair.losses
+        if pair.ci_low is None:
+            equal = [0.0] * pair.ties if pair.ties > queries / 2 else []
+            why = no_interval(queries, f"{pair.a} - {pair.b}", equal)
+            notes.append(NO_MACRO_INTERVAL if of_suites else why)
+    notes = list(dict.fromkeys(notes))
     return table_of(f"differences in {measure}, {over}", columns, notes)
 
 
@@ -190,7 +195,7 @@ ROOMY = 100
 
 def in_short(board: Table, keep_sections: bool) -> Table:
     """A leaderboard as one table, or with its sections: ranks and their explanation are left out."""
-    kept = [
+    columns = [
         (
             replace(
                 column,
@@ -203,7 +208,7 @@ def in_short(board: Table, keep_sections: bool) -> Table:
         if column.name != "rank" and (len(board.rows) > 2 or column.name != "group")
     ]
     left_out = (RANKS, SUITE_RANKS, *([] if len(board.rows) > 2 else [GROUPS]))
-    return table_of(board.title, kept, [note for note in board.notes if note not in left_out])
+    return table_of(board.title, columns, [note for note in board.notes if note not in left_out])
 
 
 P_VALUES = ("t-test", "randomization", "Holm", "MaxT")
@@ -240,9 +245,11 @@ def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
         (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
     ]
     for number, first in enumerate(pairs[0].collections):
-        found = [pair.collections[number] for pair in pairs]
         column = Column(first.collection, "right", "never")
-        cells = [Cell(figure(each.difference, "+.4f") + " *" * each.shown, each.difference) for each in found]
+        differences = [pair.collections[number] for pair in pairs]
+        cells = [
+            Cell(figure(each.difference, "+.4f") + " *" * each.shown, each.difference) for each in differences
+        ]
         columns.append((column, cells))
     return table_of(f"differences in {measure} on each collection", columns, [EACH])
 
@@ -267,23 +274,23 @@ def verdict(
     if len(pairs) == 1:
         return _of_pair(measure, pairs[0], queries)
     if baseline:
-        concerned = [(pair.a, pair) for pair in pairs]
+        against = [(pair.a, pair) for pair in pairs]
         opening = f"Against {baseline} in {measure}"
         kinds = {
-            "better:": [name for name, pair in concerned if pair.shown and pair.difference > 0],
-            "worse:": [name for name, pair in concerned if pair.shown and pair.difference < 0],
+            "better:": [name for name, pair in against if pair.shown and pair.difference > 0],
+            "worse:": [name for name, pair in against if pair.shown and pair.difference < 0],
         }
     else:
-        concerned = [
+        against = [
             (pair.b if pair.a == best.name else pair.a, pair)
             for pair in pairs
             if best.name in (pair.a, pair.b)
         ]
         opening = f"{best.name} has the highest {mean}, {figure(best.mean)}"
-        kinds = {"shown to be better than": [name for name, pair in concerned if pair.shown]}
-    kinds["no difference shown from"] = [name for name, pair in concerned if not pair.shown]
+        kinds = {"significantly better than": [name for name, pair in against if pair.shown]}
+    kinds["no significant difference from"] = [name for name, pair in against if not pair.shown]
     parts = [f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names]
-    undecided = [pair for _, pair in concerned if not pair.shown]
+    undecided = [pair for _, pair in against if not pair.shown]
     return f"{opening}; {'; '.join(parts)}{_too_few(undecided, queries)}"
 
 
@@ -298,7 +305,7 @@ def _of_pair(measure: str, pair: Pair, queries: int) -> str:
     by = f"{figure(abs(pair.difference))}{bounds(low, high)}"
     if pair.shown:
         return f"{first} is better than {second} in {measure} by {by} ({p})"
-    sentence = f"No difference shown between {first} and {second} in {measure}: {by} ({p})"
+    sentence = f"No significant difference between {first} and {second} in {measure}: {by} ({p})"
     return sentence + _too_few([pair], queries)
 
 
@@ -308,8 +315,7 @@ def _too_few(undecided: Sequence[Pair], queries: int) -> str:
     most = max(needed, default=0)
     if most <= queries:
         return ""
-    few = f"{counted(queries, 'query is', 'queries are')} too few"
-    return f"; {few}, about {most:,} would decide (80% power, if the difference stays the same)"
+    return f"; about {most:,} queries would decide (80% power, if the difference stays the same)"
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ LaTeX and CSV (`pipeline.report`) as well as the text and the HTML here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -150,14 +151,24 @@ class Displayed:
         return "".join(html_table(table) for table in self.tables())
 
 
-ALIKE = "the queries' values are too alike, so one unusual query could change it (docs/statistics.md)"
+ALIKE = "too many values are equal (docs/statistics.md)"
 """Why a mean over enough queries has no interval; the rules are in `pipeline.metrics.statistics`."""
 
 
-def no_interval(queries: int) -> str:
-    """Why a mean over this number of queries has no interval."""
-    few = f"only {counted(queries, 'query', 'queries')} (25 needed)"
-    return f"No interval: {few if queries < 25 else ALIKE}."
+def no_interval(queries: int, name: str = "", values: Iterable[float] = ()) -> str:
+    """Why a mean over this number of queries has no interval.
+
+    Args:
+        queries: How many.
+        name: What the mean is of.
+        values: The value of each query, where they are known: the sentence says how many are equal.
+    """
+    if queries < 25:
+        return f"No interval: only {counted(queries, 'query', 'queries')} (25 needed)."
+    if most := Counter(values).most_common(1):
+        ((value, equal),) = most
+        return f"No interval for {name}: {equal:,} of {queries:,} values are {round(value, 4)}."
+    return f"No interval{f' for {name}' if name else ''}: {ALIKE}."
 
 
 UNJUDGED = "judged: share of the top k that has a grade."
@@ -171,21 +182,24 @@ def measure_table(
     judged: Mapping[str, float],
     ties: Mapping[str, tuple[float, float, float]],
     published: Mapping[str, tuple[float, str]] | None = None,
+    values: Mapping[str, list[float]] | None = None,
 ) -> Table:
     """A measure a row, with the 95% interval of its mean where there is one.
 
     `judged` has, for some measures, the share of the top k that is judged; it is shown where one is below 1.
     `ties` has the lowest, expected and highest mean over the orders of tied documents, for the measures that
     they change; without any the columns are left out. `published` has the published mean of some measures,
-    and the verdict on it.
+    and the verdict on it. `values` has those of each query, by measure, from which a note says why there is
+    no interval.
     """
     ends = [intervals.get(name) for name in means]
+    without = [name for name, interval in zip(means, ends, strict=True) if not interval]
     columns: list[FilledColumn] = [
         (Column("measure"), means),
         (Column("mean", "right", "never"), means.values()),
         (Column("95% interval", "right"), ends),
     ]
-    notes = [] if all(ends) else [no_interval(queries)]
+    notes = list(dict.fromkeys(no_interval(queries, name, (values or {}).get(name, ())) for name in without))
     if any(share < 1 for share in judged.values()):
         columns.append((Column("judged", "right", "never"), map(judged.get, means)))
         notes.append(UNJUDGED)

@@ -22,7 +22,7 @@ from pipeline.storage.whole_files import write_whole
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Given: TypeAlias = "str | Path | Mapping[str, Mapping[str, float]] | Any"
+QrelsLike: TypeAlias = "str | Path | Mapping[str, Mapping[str, float]] | Any"
 """A file; or the number of each document by query and document; or a table with columns."""
 QUERY = ("query_id", "qid", "q_id", "query-id")
 DOCUMENT = ("passage_id", "doc_id", "docid", "docno", "pid", "corpus-id")
@@ -32,7 +32,7 @@ TEXT = ("text", "contents", "content")
 TITLE = ("title",)
 
 
-def judgments_of(given: Given) -> Judgments:
+def judgments_of(given: QrelsLike) -> Judgments:
     """Judgments from a file or from Python values, whose rows are counted from 0 in messages."""
     if isinstance(given, str | Path):
         return read_qrels(given)
@@ -40,7 +40,7 @@ def judgments_of(given: Given) -> Judgments:
     return make_judgments(queries, documents, grades, "qrels", "row", np.arange(len(grades)))
 
 
-def run_of(given: Given) -> Run:
+def run_of(given: QrelsLike) -> Run:
     """A run from a file or from Python values, with each document once for a query."""
     if isinstance(given, str | Path):
         return read_run(given)
@@ -97,7 +97,7 @@ def is_table(given: object) -> bool:
     return hasattr(given, "columns") and not isinstance(given, Mapping)
 
 
-def _lines(given: Given, what: str, value: Sequence[str]) -> tuple[pa.Array, pa.Array, Any]:
+def _lines(given: QrelsLike, what: str, value: Sequence[str]) -> tuple[pa.Array, pa.Array, Any]:
     """Ids of queries and of documents, Arrow strings [lines], and a number for each, float64 [lines]."""
     if is_table(given):
         queries, documents, numbers = columns_of(given, what, QUERY, DOCUMENT, value)
@@ -153,7 +153,7 @@ def write_collection(
     folder: str | Path,
     passages: Mapping[str, str | Mapping[str, str]] | Any,
     queries: Mapping[str, str] | Any,
-    judgments: Given | None = None,
+    judgments: QrelsLike | None = None,
 ) -> dict[str, str]:
     """Write passages, queries and judgments as a folder in BEIR's layout.
 

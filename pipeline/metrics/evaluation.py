@@ -26,7 +26,7 @@ from pipeline.core.json_record import ShortRankings, Ties, scoring_notes
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking, Scores
 from pipeline.core.table import Column, Displayed, Table, measure_table, table_of
-from pipeline.formats.given import Given, judgments_of, run_of
+from pipeline.formats.given import QrelsLike, judgments_of, run_of
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run
 from pipeline.metrics.names import Measure
@@ -136,8 +136,16 @@ class Evaluation(Displayed):
             + (f", {merged} merged" if self.repeated else "")
         )
         moved = self.ties.moved if self.ties else {}
+        means = self.mean_by_measure
+        values = dict(zip(means, self.values.T.tolist(), strict=True))
         table = measure_table(
-            title, len(self.query_ids), self.mean_by_measure, self.interval_by_measure, self.judged, moved
+            title,
+            len(self.query_ids),
+            means,
+            self.interval_by_measure,
+            self.judged,
+            moved,
+            values=values,
         )
         notes = [f"{note}." for note in scoring_notes(self.short_rankings, self.ties)]
         return [replace(table, notes=[*table.notes, *notes])]
@@ -153,8 +161,8 @@ def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
 
 
 def evaluate_files(
-    qrels_given: Given,
-    run_given: Given,
+    qrels_given: QrelsLike,
+    run_given: QrelsLike,
     measures: Sequence[Measure],
     ignore_identical_ids: bool = False,
     single_precision: bool = False,
@@ -199,7 +207,7 @@ def evaluate_files(
     )
 
 
-def _name(given: Given, otherwise: str) -> str:
+def _name(given: QrelsLike, otherwise: str) -> str:
     """A file's path, or what values that are no file are called."""
     return str(given) if isinstance(given, str | Path) else otherwise
 

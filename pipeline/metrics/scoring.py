@@ -122,7 +122,7 @@ def _keep(ranking: Ranking, kept: BoolArray) -> Ranking:
 def _judged_cells(passages: Int64, qrels: Qrels) -> tuple[Int64, Int64]:
     """The cells of a ranking that are judged: int64 [c], ascending, and for each its entry in the qrels.
 
-    Cells are numbered as in `passages.ravel()`.
+    Cells are numbered as in `np.ravel(passages)`.
     """
     n_queries, k = passages.shape
     highest = max(passages.max(initial=-1), qrels.passages.max(initial=-1))

@@ -99,7 +99,7 @@ def forward(
         layout: Sizes of its layers.
         parts: `Parts`, or None.
         only_first: Whether the last layer computes the first token of each text alone (see
-            `encoders.torch.first_token`).
+            `limit_last_layer_to_first_token`).
 
     Returns:
         float32 [tokens, columns], or [texts, columns].

@@ -34,7 +34,7 @@ def plan_table(plan: Forecast) -> Table:
         (row["stage"], "cached" if row["exists"] else "not cached", row["key"][:12]) for row in plan.stages
     ]
     notes = [
-        f"model {model['name']}: auto takes {model['backend']} in {model['precision']}."
+        f"model {model['name']}: backend {model['backend']}, {model['precision']} (chosen by auto)."
         for model in plan.models
         if model["auto"]
     ]

@@ -1,4 +1,4 @@
-"""Results of finished benchmarks: their folders, their records, and comparisons of several."""
+"""Results of finished benchmarks: their folders and records, their tables, and their form for other tools."""
 
 import lazy_loader
 

@@ -71,6 +71,11 @@ class CollectionResult:
         sources = self.manifest.recipes.get("evaluate", {}).get("qrels")
         return {**sources.get("settings", {}), **sources} if isinstance(sources, dict) else {}
 
+    @property
+    def by_measure(self) -> dict[str, list[float]]:
+        """The value of each query, by measure."""
+        return dict(zip(self.measures, self.values.T.tolist(), strict=True))
+
     def to_dataframe(self) -> pd.DataFrame:
         """The values as a pandas DataFrame: a row per scored query, a column per measure."""
         import pandas as pd

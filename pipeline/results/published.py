@@ -27,6 +27,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.json_record import Record
 from pipeline.core.records import Facts
 from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.paired import SAME
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "not run"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -122,7 +123,7 @@ def judge(
     difference = None
     if got is not None and not reason:
         difference = got - expected.value
-        verdict = "reproduced" if abs(difference) <= tolerance + 1e-12 else "not reproduced"
+        verdict = "reproduced" if abs(difference) <= tolerance + SAME else "not reproduced"
     return Cell(
         model=model,
         collection=collection,

@@ -12,6 +12,7 @@ from typing import Annotated, Self, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from pipeline.core.json_record import (
+    Cost,
     Hardware,
     MissingTexts,
     Name,
@@ -50,8 +51,9 @@ class ModelRun(Record):
 
     @property
     def note(self) -> str:
-        """What ran it, as a clause."""
-        return f"{self.name}: run by backend {self.backend} in {self.precision}"
+        """What ran it, as a sentence."""
+        chosen = " (chosen by auto)" if self.auto else ""
+        return f"{self.name}: backend {self.backend}, {self.precision}{chosen}."
 
 
 class Metrics(Record):
@@ -123,6 +125,25 @@ class Metrics(Record):
         """The stages of the parts, whose names begin with the part's number, among the result's own."""
         parts = (row for section in self.sections for row in section.stages_of_parts)
         return (*self.stages[:1], *parts, *self.stages[1:])
+
+    @property
+    def cost(self) -> Cost:
+        """What the result cost, by the figures of its stages and what its sections correct in them."""
+        stages = {row.stage: row for row in self.stages}
+        speeds = []
+        for first, then in (("passages", "index"), ("queries", "search")):
+            # one stage after the other; the second may not have been needed
+            rows = [stages[name] for name in (first, then) if name in stages]
+            rates = [row.items_per_second for row in rows if row.stage == first or row.seconds is not None]
+            # a run that finished what others began, and found nothing left to do, timed nothing
+            known = all(rates) and first in stages
+            speeds.append(1 / sum(1 / rate for rate in rates if rate) if known else None)
+        sizes = [stages[name].bytes for name in ("index", "passages") if name in stages]
+        seconds = [row.seconds for row in self.stages if row.seconds is not None]
+        cost = Cost(speeds[0], speeds[1], next(filter(None, sizes), None), sum(seconds) if seconds else None)
+        for section in self.sections:
+            cost = section.corrected(cost, self.passages)
+        return cost
 
     def stage(self, name: str) -> StageRow:
         """The row of a stage; one without figures where there is none."""

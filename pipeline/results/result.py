@@ -77,6 +77,10 @@ class Result(Displayed):
         suite: The content of `suite.json`; None for a benchmark of one collection.
         name: Of the benchmark; a comparison tells those of one name apart.
         errors: What stopped each of the other collections, by name, in the run that made this object.
+        groups: The group of each collection of a suite that is in one.
+        main_measures: What each collection is judged by, where the suite says so of all.
+        measures: Those that all collections have, in the first one's order; then `MAIN`, where main measures
+            differ.
     """
 
     folder: Path
@@ -84,9 +88,20 @@ class Result(Displayed):
     suite: SuiteRecord | None = None
     name: str = ""
     errors: dict[str, Exception] = field(default_factory=dict)
+    groups: dict[str, str] = field(init=False)
+    main_measures: dict[str, str] = field(init=False)
+    measures: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.name = self.name or (self.suite.name if self.suite else self.collections[0].name)
+        suite = self.suite
+        self.name = self.name or (suite.name if suite else self.collections[0].name)
+        self.groups, self.main_measures = (suite.groups, suite.main_measures) if suite else ({}, {})
+        columns = {each.name: each.measures for each in self.collections}
+        first = next(iter(columns.values()), [])
+        self.measures = [name for name in first if all(name in measures for measures in columns.values())]
+        main = self.main_measures
+        if len(set(main.values())) > 1 and all(main.get(each) in columns[each] for each in columns):
+            self.measures.append(MAIN)
 
     def __fspath__(self) -> str:
         """The folder, so that a result is accepted wherever its folder is."""
@@ -119,25 +134,6 @@ class Result(Displayed):
     def reused(self) -> list[str]:
         """The stages whose artifacts were in the cache; of a suite as `COLLECTION/STAGE`."""
         return [row.stage for row in self.record.all_stages if row.reused]
-
-    @property
-    def groups(self) -> dict[str, str]:
-        """The group of each collection of a suite that is in one."""
-        return self.suite.groups if self.suite else {}
-
-    @property
-    def main_measures(self) -> dict[str, str]:
-        """What each collection is judged by, where the suite says so of all."""
-        return self.suite.main_measures if self.suite else {}
-
-    @cached_property
-    def measures(self) -> list[str]:
-        """Those that all collections have, in the first one's order; then `MAIN`, where those differ."""
-        first = self.collections[0].measures if self.collections else []
-        shared = [name for name in first if all(name in each.measures for each in self.collections)]
-        main = self.main_measures
-        has_main = all(main.get(each.name) in each.measures for each in self.collections)
-        return [*shared, MAIN] if has_main and len(set(main.values())) > 1 else shared
 
     def values(self, measures: Sequence[str], order: Result | None = None) -> list[Float64]:
         """The values of measures that every collection has.
@@ -236,7 +232,7 @@ class Result(Displayed):
         """The measures; of a suite by collection, then published scores, if the suite gives any."""
         where = f"in {self.folder}"
         if self.suite is None:
-            table = result_table(self.record)
+            table = result_table(self.record, self.collections[0].by_measure)
             notes = [f"reused: {', '.join(self.reused) or 'nothing'}", where]
             return [replace(table, notes=[*table.notes, *notes])]
         records = {each.name: each.record for each in self.collections}

@@ -23,8 +23,13 @@ def mean_sentence(what: str, mean: float, low: float | None, high: float | None,
     return f"{what} is {figure(mean)}{bounds(low, high)} over {counted(queries, 'query', 'queries')}"
 
 
-def result_table(record: Metrics) -> Table:
-    """A measure a row, under the benchmark's name and size, and what is judged and not in the collection."""
+def result_table(record: Metrics, values: Mapping[str, list[float]] | None = None) -> Table:
+    """A measure a row, under the benchmark's name and size, and what is judged and not in the collection.
+
+    Args:
+        record: The content of `metrics.json`.
+        values: The value of each query, by measure; from them a note says why a mean has no interval.
+    """
     scored = record.queries if record.metrics else record.unjudged_queries
     queries, passages = counted(scored, "query", "queries"), counted(record.passages, "passage")
     title = f"{record.name}: {queries}, {passages}"
@@ -33,7 +38,9 @@ def result_table(record: Metrics) -> Table:
     published = {
         cell.measure: (cell.expected, cell.verdict) for cell in record.expected if cell.got is not None
     }
-    table = measure_table(title, record.queries, record.metrics, record.intervals, judged, moved, published)
+    table = measure_table(
+        title, record.queries, record.metrics, record.intervals, judged, moved, published, values
+    )
     left = [
         f"{cell.measure}, published as {cell.expected:g}: {cell.verdict}, {cell.reason}."
         for cell in record.expected
@@ -75,7 +82,7 @@ def score_figure(value: float | None, score: Score) -> Cell:
 def _taken(records: Sequence[Metrics]) -> list[str]:
     """What ran each model whose backend was left to `auto`, and what was guessed of models, as notes."""
     models = [model for record in records for model in record.models]
-    taken = (f"{model.note}, which auto took." for model in models if model.auto)
+    taken = (model.note for model in models if model.auto)
     guessed = (f"{model.name}: {model.guessed}." for model in models if model.guessed)
     return list(dict.fromkeys([*taken, *guessed]))
 
@@ -152,7 +159,7 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     return table_of(title, columns, [*notes, *slice_notes(records), *_taken(records)], keep_empty=True)
 
 
-REUSED = "seconds: includes those of reused stages, as timed when they were computed."
+REUSED = "seconds: all stages, reused ones with their original time."
 
 
 def slice_notes(records: Sequence[Metrics]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Search: Faiss indexes (`faiss_index`), exact search of vectors (`exact`), and of words (`postings`)."""
+"""Search: Faiss (`faiss_index`), exact search of vectors (`exact`), and of words (`inverted_index`)."""
 
 import lazy_loader
 

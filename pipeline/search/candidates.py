@@ -201,7 +201,7 @@ class DocumentCandidates:
 
     The error of a document's product: |max a - max b| <= max |a - b|, so that of the largest is no more than
     a chunk's. A mean of products and a mean of scores are each rounded once to float32, so by u times the
-    largest product, u = 2^-24. The error bound of a chunk is at least 5 u times that (`product.error_bound`,
+    largest product, u = 2^-24. The error bound of a chunk is at least 5 u times that (`scoring.error_bound`,
     `maxsim.error_bound`), so half as much again is more than both.
 
     Args:

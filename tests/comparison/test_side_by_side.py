@@ -320,8 +320,8 @@ def test_notes_say_what_else_differs() -> None:
         ).notes
 
     assert notes(0.9, 0.9 - apart * 1.1) == [
-        f"one and two differ by {apart:.4f}, less than the judged shares of what they found, 0.9000 and "
-        f"{0.9 - apart * 1.1:.4f}: missing judgments may decide (benchmarco pool)"
+        f"one and two: of the top 10, 90.0% and {0.9 - apart * 1.1:.1%} are judged; missing judgments could "
+        "reverse the order (benchmarco pool)"
     ]
     assert notes(0.9, 0.9 - apart * 0.9) == []
     assert notes(0.9, 0.1, "mrr") == []
@@ -346,10 +346,10 @@ def test_one_sentence_says_what_is_shown() -> None:
         f"[{-shown.ci_high:.4f}, {-shown.ci_low:.4f}] (p < 0.0001)"
     )
     assert len(pair.short_tables()) == 1
-    assert compare([high, like]).verdict.startswith("No difference shown between ")
+    assert compare([high, like]).verdict.startswith("No significant difference between ")
     both = compare([low, high, like])
     assert re.match(r"(high|like) has the highest ndcg@10, 0\.\d{4}; ", both.verdict)
-    assert "no difference shown from " in both.verdict
+    assert "no significant difference from " in both.verdict
     assert len(both.short_tables()) == 2
     against = compare([low, high, like], baseline="low").verdict
     assert against.startswith("Against low in ndcg@10; better: high")
@@ -374,7 +374,7 @@ def test_the_command_prints_a_result_with_itself_in_each_form(finished: Path, tm
         form: benchmarco("compare", folder, folder, "--format", form).stdout
         for form in ("table", "csv", "markdown", "latex")
     }
-    assert printed["table"].startswith("No difference shown between ")
+    assert printed["table"].startswith("No significant difference between ")
     assert "0/114/0" not in printed["table"]
     assert printed["csv"].startswith("measure,name,against,value,")
     assert printed["markdown"].startswith("ndcg@10 over 114 queries\n\n| result | mean |")

@@ -290,7 +290,7 @@ class RerankServer(Server, ScoreSource):
 
 
 class RerankClient:
-    """A connection to a server, which scores pairs as `pipeline.encoders.pairs.Scorer` does.
+    """A connection to a server, which scores pairs as `pipeline.encoders.opener.Scorer` does.
 
     Several threads may use it at once.
     """

@@ -126,7 +126,7 @@ class QueryData:
                     pair.difference,
                     pair.ci_low,
                     pair.ci_high,
-                    "the difference is shown" if pair.shown else "no difference is shown",
+                    "a significant difference" if pair.shown else "no significant difference",
                     pair.wins,
                     pair.ties,
                     pair.losses,

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.inputs import Given, check, most_lost, read_all, shared_values
+from pipeline.comparison.inputs import ResultLike, check, most_lost, read_all, shared_values
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
@@ -172,8 +172,8 @@ BETTING = (
 
 
 def gate_result(
-    result: Given,
-    baseline: Given,
+    result: ResultLike,
+    baseline: ResultLike,
     measures: Sequence[str] = (),
     margin: float = MARGIN,
     alpha: float = ALPHA,

@@ -20,16 +20,16 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.comparison.decide import (
+    JudgmentPairs,
     Labels,
-    Opened,
-    Pairs,
+    LoadedResults,
     decidable,
     deciding_pairs,
     note_of,
     open_rankings,
     read_labels,
 )
-from pipeline.comparison.inputs import Given
+from pipeline.comparison.inputs import ResultLike
 from pipeline.comparison.pool import pair_keys, rows_of_pairs
 from pipeline.config import Config
 from pipeline.config.stages import JudgeSettings
@@ -81,10 +81,10 @@ class Asked:
 
     settings: JudgeSettings
     cache: Path
-    opened: Opened
+    opened: LoadedResults
     measure: Measure
     labels: Labels | None
-    pairs: Pairs
+    pairs: JudgmentPairs
     texts: list[tuple[str, str]]
     missing: int
     tokens: int
@@ -297,7 +297,7 @@ class Judged(Displayed):
 
 
 def prepare(
-    config: Config, folders: Sequence[Given], labels: Path | None = None, measure: str | None = None
+    config: Config, folders: Sequence[ResultLike], labels: Path | None = None, measure: str | None = None
 ) -> Asked:
     """What `config.judge` is asked about results; nothing is asked yet.
 
@@ -366,7 +366,7 @@ def decide(asked: Asked, progress: Progress) -> Judged:
     decisions = [_decision(asked, judged, a, b) for a, b in itertools.combinations(range(len(names)), 2)]
     agreed, bias = None, {}
     if labels:
-        told = Pairs(*(column[answered] for column in pairs))
+        told = JudgmentPairs(*(column[answered] for column in pairs))
         agreed = _agreement(told, given[answered], labels.qrels, asked.opened.collection)
         favour = judged[labels.queries] - labels.values
         favour = favour - favour.mean(axis=1, keepdims=True)
@@ -408,7 +408,7 @@ def _stopped(decision: PairDecision) -> JsonObject | None:
     return {"after": after or None, "verdict": {1: "a", -1: "b"}.get(side, "undecided")}
 
 
-def _agreement(told: Pairs, grades: Int64, human: Qrels, collection: Collection) -> Agreement | None:
+def _agreement(told: JudgmentPairs, grades: Int64, human: Qrels, collection: Collection) -> Agreement | None:
     keys, known = (pair_keys(each.queries, each.passages, collection) for each in (told, human))
     _, mine, theirs = np.intersect1d(keys, known, assume_unique=True, return_indices=True)
     if not len(mine):

@@ -1,0 +1,88 @@
+"""What to know before trusting a comparison: other passages, settings or machines, and few judgments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pipeline.comparison.inputs import PairIndices
+from pipeline.metrics.names import parse_measure
+from pipeline.results.folder import CollectionResult
+from pipeline.results.result import MAIN, Result, main_measures_note
+
+
+def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:
+    """Sentences without their full stops.
+
+    What holds for every collection, or on a collection for every result, is said once.
+    """
+    first, names = results[0], [result.name for result in results]
+    collections_of: dict[str, list[str]] = {}  # by note
+    for parts in zip(*(result.matching(first) for result in results), strict=True):
+        for note in _on_collection(names, parts):
+            collections_of.setdefault(note, []).append(parts[0].name)
+    notes = [main_measures_note(first.main_measures)] if measure == MAIN else []
+    times = Counter(query for collection in first.collections for query in collection.query_ids)
+    if repeated := sum(count > 1 for count in times.values()):
+        ids = "1 query id is" if repeated == 1 else f"{repeated:,} query ids are"
+        notes.append(f"{ids} in several collections: each counts as one query")
+    for note, collections in collections_of.items():
+        everywhere = len(collections) == len(first.collections)
+        notes.append(note if everywhere else f"{', '.join(collections)}: {note}")
+    # a speed depends on the processors and the threads; the last run's machine is known of all results
+    machines = [
+        {
+            (number, row.stage): (machine.cpu, machine.cores, machine.gpus, row.threads)
+            for number, collection in enumerate(result.matching(first))
+            for row in collection.record.stages
+            for machine in (row.hardware or collection.manifest.hardware,)
+            if row.seconds is not None
+        }
+        for result in results
+    ]
+    for name, others in zip(names[1:], machines[1:], strict=True):
+        differing = [key for key, machine in machines[0].items() if others.get(key, machine) != machine]
+        if differing:
+            stages = ", ".join(dict.fromkeys(stage for _, stage in differing))
+            notes.append(
+                f"{names[0]} and {name} computed {stages} on different hardware or with other numbers of "
+                "threads: these speeds do not compare"
+            )
+    for a, b in pairs:
+        judged = [
+            share.judged for number in (a, b) if (share := results[number].record.unjudged.get(measure))
+        ]
+        if len(judged) == 2 and abs(results[a].metrics[measure] - results[b].metrics[measure]) < abs(
+            judged[0] - judged[1]
+        ):
+            notes.append(
+                f"{names[a]} and {names[b]}: of the top {parse_measure(measure).cutoff}, {judged[0]:.1%} and "
+                f"{judged[1]:.1%} are judged; missing judgments could reverse the order (benchmarco pool)"
+            )
+    return notes
+
+
+def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult]) -> list[str]:
+    """What to know of the results on one collection."""
+    of_each = [part.record.model_copy(update={"ties": None}).notes for part in parts]
+    notes = [note for note in of_each[0] if all(note in others for others in of_each)]
+    for name, said in zip(names, of_each, strict=True):
+        notes += [f"{name}: {note}" for note in said if note not in notes]
+    for name, part in zip(names[1:], parts[1:], strict=True):
+        both = parts[0], part
+        sizes = " and ".join(f"{each.record.passages:,}" for each in both)
+        scored = [each.manifest.recipes.get("evaluate", {}) for each in both]  # a run file has no settings
+        compared: dict[str, list[object]] = {
+            f"searched different passages, {sizes}: their difference is not the model's alone": [
+                (each.record.passages, each.sources.get("corpus")) for each in both
+            ],
+            "have the query texts from different files": [each.sources.get("queries") for each in both],
+            "were scored with different values of evaluate.ignore_identical_ids": [
+                recipe.get("ignore_identical_ids") or "none" for recipe in scored
+            ],
+            "were scored with different values of data.ignored": [
+                recipe.get("ignored") or "none" for recipe in scored
+            ],
+        }
+        notes += [f"{names[0]} and {name} {what}" for what, (one, two) in compared.items() if one != two]
+    return notes
