@@ -2,4 +2,6 @@
 
 from importlib import metadata
 
-__version__ = metadata.version("benchmarco")
+from pipeline.core.installation import DISTRIBUTION
+
+__version__ = metadata.version(DISTRIBUTION)

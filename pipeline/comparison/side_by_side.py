@@ -21,8 +21,8 @@ from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Cost
 from pipeline.core.records import Float64, JsonObject
+from pipeline.core.stage_row import Cost
 from pipeline.core.table import Column, Displayed, Table, no_interval
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME, standings

@@ -1,6 +1,5 @@
 from .display import Bar as Bar, cut as cut, figure as figure, silent as silent
 from .installation import install_command as install_command
-from .json_record import Hardware as Hardware
 from .machine import gpus as gpus, resident_mb as resident_mb
 from .order import (
     descending_id_rank as descending_id_rank,
@@ -16,6 +15,7 @@ from .records import (
     Texts as Texts,
     VectorForm as VectorForm,
 )
+from .stage_row import Hardware as Hardware
 from .table import (
     Cell as Cell,
     Column as Column,

@@ -26,6 +26,7 @@ Scores = Array
 """Scores as float32, or as float64 where they come from a run file."""
 BoolArray = npt.NDArray[np.bool_]
 UInt8 = npt.NDArray[np.uint8]
+UInt64 = npt.NDArray[np.uint64]
 JsonObject: TypeAlias = dict[str, object]
 """A JSON object, whose values are of any type that JSON has."""
 Facts: TypeAlias = dict[str, Any]

@@ -23,13 +23,12 @@ import numpy.typing as npt
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import Array, Int32, Int64
+from pipeline.core.records import Array, Int32, Int64, UInt64
 from pipeline.formats.texts import ID_BYTES, Block, decoded, read_blocks, refuse_unfit_ids, unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-UInt64 = npt.NDArray[np.uint64]
 
 BLOCK_BYTES = 2 << 20  # parsed at once, by one thread
 

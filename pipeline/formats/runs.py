@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from pipeline.core.errors import InputError
+from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.records import Float64, Int32, Ranking
 from pipeline.formats.columns import Form, column_blocks, read_columns, repeated_pairs, string_buffers
 
@@ -71,7 +72,11 @@ def read_run(path: Path | str) -> Run:
 
 
 def write_run(
-    file: BinaryIO, query_ids: pa.ChunkedArray, passage_ids: pa.ChunkedArray, ranking: Ranking, tag: str
+    file: BinaryIO,
+    query_ids: pa.ChunkedArray,
+    passage_ids: pa.ChunkedArray,
+    ranking: Ranking,
+    tag: str = DISTRIBUTION,
 ) -> None:
     """Write `qid Q0 docid rank score tag` lines, ranks from 1, queries in their order.
 

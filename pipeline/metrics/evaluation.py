@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import ShortRankings, Ties, scoring_notes
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking, Scores
 from pipeline.core.table import Column, Displayed, Table, measure_table, table_of
@@ -30,6 +29,7 @@ from pipeline.formats.given import QrelsLike, judgments_of, run_of
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run
 from pipeline.metrics.names import Measure
+from pipeline.metrics.ranking_notes import ShortRankings, Ties, scoring_notes
 from pipeline.metrics.scoring import (
     compute_measures,
     drop_identical,
@@ -236,6 +236,11 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     in_both = int((row < n_queries).sum())
     missing, unjudged = n_queries - in_both, len(row) - in_both
     return JoinedRun(Ranking(passages, scores), judged, qrels.query_ids, document_ids, missing, unjudged)
+
+
+def ignored_hits(ignored: str, ignore_identical_ids: bool) -> set[str]:
+    """The hits that are not scored, from `data.ignored` and `evaluate.ignore_identical_ids`."""
+    return {ignored, "identical_ids" if ignore_identical_ids else "none"} - {"none"}
 
 
 def drop_ignored(ranking: Ranking, collection: Collection, ignored: Container[str]) -> Ranking:

@@ -15,10 +15,10 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from pipeline.core.json_record import ShortRankings
 from pipeline.core.records import BoolArray, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.measures import MEASURES, Graded, JudgedRanking, ideal_order, judged_share
 from pipeline.metrics.names import Measure
+from pipeline.metrics.ranking_notes import ShortRankings
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.core.json_record import TieRange, Ties
 from pipeline.core.records import BoolArray, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.measures import (
     MEASURES,
@@ -27,6 +26,7 @@ from pipeline.metrics.measures import (
     ratio,
 )
 from pipeline.metrics.names import Measure
+from pipeline.metrics.ranking_notes import TieRange, Ties
 from pipeline.metrics.scoring import judge_ranking, values_of
 
 

@@ -15,9 +15,10 @@ from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
 from pipeline.core.result_files import PER_QUERY, RANKING
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.runs import read_run
-from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
+from pipeline.metrics.evaluation import drop_ignored, ignored_hits, lines_by_query, row_numbers
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Manifest
+from pipeline.retrievers.retriever import BEST_CHUNKS, open_ranking
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -75,9 +76,8 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
     lines, scores = sort_hits_by_id(*lines_by_query(queries, run, len(collection.queries)), run.documents)
     passages = np.where(lines >= 0, rows[lines], -1)
     config = result.manifest.config
-    ignored = {config.get("data", {}).get("ignored", "none")} - {"none"}
-    if config.get("evaluate", {}).get("ignore_identical_ids"):
-        ignored.add("identical_ids")
+    data, evaluate = config.get("data", {}), config.get("evaluate", {})
+    ignored = ignored_hits(data.get("ignored", "none"), evaluate.get("ignore_identical_ids", False))
     return drop_ignored(Ranking(passages, scores), collection, ignored)
 
 
@@ -118,7 +118,7 @@ def find_chunks(manifest: Manifest) -> FoundChunks | None:
     chunks, search = (next(_find(manifest, stage), None) for stage in ("chunks", "search"))
     if chunks is None or search is None:
         return None
-    return FoundChunks(open_chunks(chunks), search.array("passages.npy"), search.array("chunks.npy"))
+    return FoundChunks(open_chunks(chunks), open_ranking(search).passages, search.array(BEST_CHUNKS))
 
 
 def _find(manifest: Manifest, stage: str) -> Iterator[Artifact]:

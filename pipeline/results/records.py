@@ -11,20 +11,11 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from pipeline.core.json_record import (
-    Cost,
-    Hardware,
-    MissingTexts,
-    Name,
-    Record,
-    SearchedSlice,
-    Section,
-    ShortRankings,
-    StageRow,
-    Ties,
-    scoring_notes,
-)
+from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts
+from pipeline.core.section import Section
+from pipeline.core.stage_row import Cost, Hardware, StageRow
+from pipeline.metrics.ranking_notes import MissingTexts, SearchedSlice, ShortRankings, Ties, scoring_notes
 from pipeline.results.published import Cell
 from pipeline.retrievers.sections import SECTIONS
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pipeline.core.display import bounds, counted, figure
-from pipeline.core.json_record import StageRow
 from pipeline.core.records import Facts
+from pipeline.core.stage_row import StageRow
 from pipeline.core.table import ALIKE, Cell, Column, FilledColumn, Table, measure_table, table_of
 from pipeline.results.published import VERDICTS, Cell as Score, decimals
 from pipeline.results.records import Metrics

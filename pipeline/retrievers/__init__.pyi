@@ -10,9 +10,8 @@ from .retriever import (
 from .rows import find_rows as find_rows, table_of as table_of
 from .stage import (
     Context as Context,
+    EngineFactory as EngineFactory,
     Inputs as Inputs,
-    Keys as Keys,
-    OpensEngine as OpensEngine,
     Plan as Plan,
     Stage as Stage,
 )

@@ -11,7 +11,7 @@ from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import save_ranking
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, stage_of
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.search import bm25_index
 from pipeline.search.bm25_index import Tokenization
@@ -39,34 +39,29 @@ class Bm25(TextRetriever[Bm25Settings]):
             "passages": self._words("passages"),
             "queries": self._words("queries"),
             "index": self._postings(),
-            "search": self.search_stage(SCHEMAS["search"], ("index", "queries"), self._search),
+            "search": self.search_stage(SCHEMAS["search"], ("index", "queries"), self._search, {}),
         }
 
     def _words(self, role: Role) -> Stage:
         """Cuts the passages or the queries into words."""
-
-        def ingredients(keys: Keys) -> Facts:
-            texts = self.texts_key(role, keys)
-            settings = keyed_settings(self.settings, role)
-            return {"texts": texts, "model": self._tokenization.recipe(), **settings}
-
+        settings = {"model": self._tokenization.recipe(), **keyed_settings(self.settings, role)}
         make = partial(self._tokenize, role)
-        needs = (self.source_of(role),)
-        return Stage(role, SCHEMAS[role], needs, ingredients, make, bm25_index.open_tokenized)
+        return self.text_stage(role, SCHEMAS[role], settings, make, bm25_index.open_tokenized)
 
     def _tokenize(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         texts = self.texts_of(role, inputs)
         bar_of = context.progress(f"tokenize {role}", len(texts), "texts")
         with bar_of as bar, context.meter.working("bm25s.tokenization", "Stemmer"):
-            found = self._tokenization.tokenize(texts, bar)
-        bm25_index.save_tokenized(draft, found)
+            words = self._tokenization.tokenize(texts, bar)
+        bm25_index.save_tokenized(draft, words)
         context.meter.count(len(texts))
-        return {"rows": len(texts), "words": len(found.ids), "vocabulary": len(found.vocabulary)}
+        return {"rows": len(texts), "words": len(words.ids), "vocabulary": len(words.vocabulary)}
 
     def _postings(self) -> Stage:
         """Builds the postings of the passages' words."""
-        made, opened = self._index, bm25_index.open_postings
-        return stage_of("index", SCHEMAS["index"], ("passages",), self.settings, made, opened)
+        made_of, settings = {"passages": "passages"}, keyed_settings(self.settings, "index")
+        opened = bm25_index.open_postings
+        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, self._index, opened)
 
     def _index(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         model, passages = self.settings, inputs["passages"]

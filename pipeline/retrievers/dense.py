@@ -34,14 +34,14 @@ from pipeline.retrievers.retriever import (
     Assessment,
     against_exact,
     exact_search,
-    open_ranking,
 )
 from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.sections import IndexCost, VectorsCost
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
+EXACT_INDEX = "exact_index"  # the role of the index that the exact search would use, if not the vectors
 PARITY = "parity"  # the role of the comparison of a served model with one that runs here
 SCHEMAS = {PARITY: 1, "passages": 5, "queries": 5, "index": 2, "search": 4}
 
@@ -52,17 +52,17 @@ class Dense(EncodingRetriever):
     @override
     def stages(self) -> Plan:
         """With `exact` if an approximate index is compared with exact search."""
-        index, search = self.config.index, self.config.search
-        measured = self._measured
-        spread = self.config.engine.kind != "local" and not self.cuts
+        index = self.config.index
         plan: Plan = {
             "passages": self._vectors("passages", partial(vector_shards.open_embeddings, form=self._form)),
             "queries": self._vectors("queries", partial(vector_shards.read_all_rows, form=self._query_form)),
             "index": self._index(index),
-            "search": self._search(index, search, measured, spread=spread),
+            "search": self._search("index", index, self.config.search),
         }
-        if measured:
-            exact = self._search(IndexConfig(factory=FLAT, metric=index.metric), exact_search(search))
+        if self._measured:
+            flat = IndexConfig(factory=FLAT, metric=index.metric)
+            exact = self._search(EXACT_INDEX, flat, exact_search(self.config.search))
+            plan[EXACT_INDEX] = replace(self._index(flat), listed=False)
             plan[EXACT] = replace(exact, listed=False)
         if self._same_as:
             plan[PARITY] = self._parity(self._same_as)
@@ -70,17 +70,17 @@ class Dense(EncodingRetriever):
 
     @override
     def assessments(self) -> list[Assessment]:
-        found = [against_exact(self.ranking)] if self._measured else []
-        return [*found, Assessment((PARITY,), parity.assess)] if self._same_as else found
+        exact = [against_exact(self.ranking)] if self._measured else []
+        return [*exact, Assessment((PARITY,), parity.assess)] if self._same_as else exact
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         facts, config = artifacts[self.ranking].facts, self.config
-        found = {key: facts[key] for key in (VectorsCost.key,) if key in facts}
+        sections = {key: facts[key] for key in (VectorsCost.key,) if key in facts}
         if self._measured:
-            given = {**config.index.model_dump(mode="json"), "parameters": config.search.parameters}
-            found[IndexCost.key] = {**given, **facts.get(IndexCost.key, {})}
-        return {**super().report(artifacts, scores, stages), **found}
+            settings = {**config.index.model_dump(mode="json"), "parameters": config.search.parameters}
+            sections[IndexCost.key] = {**settings, **facts.get(IndexCost.key, {})}
+        return {**super().report(artifacts, scores, stages), **sections}
 
     @property
     def _same_as(self) -> EncoderSettings | None:
@@ -91,20 +91,19 @@ class Dense(EncodingRetriever):
     def _parity(self, settings: EncoderSettings) -> Stage:
         """Compares the served vectors of a sample with those of a model that runs here."""
         model: TextOpener = self.identities.resolve(settings)
-        form, metric = self._query_form, self.config.index.metric
-
-        def ingredients(keys: Keys) -> Facts:
-            roles: tuple[Role, ...] = ("passages", "queries")
-            compared: Facts = {
-                role: [keys[role], model.ingredients(role), keyed_settings(settings, role)] for role in roles
-            }
-            shapes = {"truncate_dim": form.dimensions, "normalize": form.normalize, "metric": metric}
-            return {"data": keys["data"], **compared, **shapes, "sample": parity.SAMPLE}
-
-        make = partial(parity.make, model, form)
+        form = self._query_form
         needs = ("data", "passages", "queries")
-        opened = attrgetter("facts")
-        return Stage(PARITY, SCHEMAS[PARITY], needs, ingredients, make, opened, listed=False)
+        roles: tuple[Role, ...] = ("passages", "queries")
+        compared: Facts = {
+            "model": {role: [model.ingredients(role), keyed_settings(settings, role)] for role in roles},
+            "truncate_dim": form.dimensions,
+            "normalize": form.normalize,
+            "metric": self.config.index.metric,
+            "sample": parity.SAMPLE,
+        }
+        made_of = {role: role for role in needs}
+        make, opened = partial(parity.make, model, form), attrgetter("facts")
+        return Stage(PARITY, SCHEMAS[PARITY], needs, made_of, compared, make, opened, listed=False)
 
     @property
     def _measured(self) -> bool:
@@ -119,9 +118,9 @@ class Dense(EncodingRetriever):
         from pipeline.search import faiss_index
 
         index, search = self.config.index, self.config.search
-        kept = self._form.dimensions
-        if kept and (given := self._given_dimension):
-            vector_forms.check_dimensions(kept, given)
+        dimensions = self._form.dimensions
+        if dimensions and self._model_dimension:
+            vector_forms.check_dimensions(dimensions, self._model_dimension)
         faiss_index.check_index(index.factory, index.metric, search.parameters, self._known_dimension)
 
     @override
@@ -143,14 +142,14 @@ class Dense(EncodingRetriever):
         faiss_index.check_size(index.factory, index.metric, dimension, passages, index.train_rows, shards)
 
     @property
-    def _given_dimension(self) -> int | None:
+    def _model_dimension(self) -> int | None:
         """The dimension of the vectors that the model gives, where its files say it."""
         return self.source.model.dimension if self.source.model else None
 
     @property
     def _known_dimension(self) -> int | None:
         """The dimension of the vectors that are indexed, where it is known."""
-        return self._form.dimensions or self._given_dimension
+        return self._form.dimensions or self._model_dimension
 
     @cached_property
     def _query_form(self) -> VectorForm:
@@ -169,22 +168,20 @@ class Dense(EncodingRetriever):
             vector_shards.check_vectors(vectors, ids, self._query_form.given_at_length_1)
             draft.save_array(vector_shards.shard_name(start, start + len(vectors)), vectors)
 
-        kept = RowFormat(save, opened, vector_shards.read_some_rows, vector_shards.join_rows)
-        return self.encode_stage(role, SCHEMAS[role], kept)
+        rows = RowFormat(save, opened, vector_shards.read_some_rows, vector_shards.join_rows)
+        return self.encode_stage(role, SCHEMAS[role], rows)
 
     def _index(self, index: IndexConfig) -> Stage:
         """Builds the index from the passages' vectors; finished shards of an interrupted run are kept."""
-
-        def ingredients(keys: Keys) -> Facts:
-            form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
-            return {"passages": keys["passages"], "form": form, **keyed_settings(index, "index")}
-
+        form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
+        settings = {"form": form, **keyed_settings(index, "index")}
         make: Callable[[Inputs, Draft, Context], Facts] = partial(self._build, index)
         opened: Callable[[Artifact], object] = StoredIndex
         if self.settings.is_quantized:
             make = partial(build_quantized, self.settings.vector_precision)
             opened = open_quantized
-        return Stage("index", SCHEMAS["index"], ("passages",), ingredients, make, opened)
+        made_of = {"passages": "passages"}
+        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, make, opened)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         import faiss
@@ -210,43 +207,38 @@ class Dense(EncodingRetriever):
                     with draft.file(names[done.part.start]) as path:
                         done.outputs.tofile(path)
             elif parts:  # written as it is, without a copy of its bytes in memory
-                made = faiss_index.build_index(
+                whole = faiss_index.build_index(
                     embeddings, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
                 )
                 with draft.file(names[0]) as path:
-                    faiss.write_index(made, str(path))
+                    faiss.write_index(whole, str(path))
                 meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
         meter.count(len(embeddings), worked=rows)
         return {"rows": len(embeddings), "dimension": embeddings.dimension}
 
-    def _search(
-        self, index: IndexConfig, search: SearchConfig, measured: bool = False, spread: bool = False
-    ) -> Stage:
-        """Searches the index; or the stored vectors, where memory is limited or workers share the search.
+    def _search(self, role: str, index: IndexConfig, search: SearchConfig) -> Stage:
+        """Searches the index of a role; or the stored vectors, where memory is limited or workers share it.
 
-        With `measured`, the index's speed is measured too. With `spread`, an engine of many workers does
-        exact search part by part.
+        The speed of an approximate index is measured too. An engine of many workers does exact search part
+        by part.
         """
-
-        def ingredients(keys: Keys) -> Facts:
-            made_of = {"index": self._index(index).recipe(keys).key, "queries": keys["queries"]}
-            kept = {**self.aggregation, **keyed_settings(search, "search")}
-            return {**made_of, **({"measured": True} if measured else {}), **kept}
+        measured = role == "index" and self._measured
+        distributed = role == "index" and self.config.engine.kind != "local" and not self.cuts
+        by_vectors = search.memory_mb is not None or (distributed and index.factory == FLAT)
+        searched = "passages" if by_vectors and not self.settings.is_quantized else "index"
+        search_index: Callable[[Inputs, Draft, Context], Facts]
+        if self.settings.is_quantized:
+            search_index = partial(search_quantized, search, self.documents)
+        elif index.shards > 1 or (distributed and by_vectors):
+            search_index = partial(search_parts, index, search, measured)
+        else:
+            search_index = partial(search_whole, index, search, measured, self.documents)
 
         def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
             dimension, precision = inputs["queries"].shape[1], self.settings.vector_precision
             bits = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}[precision]
             cost = {"dimension": dimension, "precision": precision, "bytes": -(-dimension * bits // 8)}
-            return {**search_them(inputs, draft, context), "vectors": cost}
+            return {**search_index(inputs, draft, context), "vectors": cost}
 
-        search_them: Callable[[Inputs, Draft, Context], Facts]
-        if self.settings.is_quantized:
-            search_them = partial(search_quantized, search, self.documents)
-            needs = (*self.searched, "index", "queries")
-            return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
-        by_vectors = search.memory_mb is not None or (spread and index.factory == FLAT)
-        needs = (*self.searched, "passages" if by_vectors else "index", "queries")
-        search_them = partial(search_whole, index, search, measured, self.documents)
-        if index.shards > 1 or (spread and by_vectors):
-            search_them = partial(search_parts, index, search, measured)
-        return Stage("search", SCHEMAS["search"], needs, ingredients, make, open_ranking)
+        settings: Facts = {"measured": True} if measured else {}
+        return self.search_stage(SCHEMAS["search"], (searched, "queries"), make, settings, role, search)

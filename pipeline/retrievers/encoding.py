@@ -31,14 +31,14 @@ from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import (
     TEXTS,
     RowFormat,
-    RowMaking,
     Rows,
+    ShardWriter,
     find_known_rows,
     hash_texts,
     rows_of_shard,
     table_of,
 )
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, OpensEngine, Stage, Work
+from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Stage, Work
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -108,22 +108,18 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     def token_counter(self) -> TokenCounter | None:
         return token_counter(self.source.model) if self.source.model else None
 
-    def encode_stage(self, role: Role, schema: int, kept: RowFormat[Rows]) -> Stage:
+    def encode_stage(self, role: Role, schema: int, form: RowFormat[Rows]) -> Stage:
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
-
-        def ingredients(keys: Keys) -> Facts:
-            own = keyed_settings(self.settings, role)
-            return {"texts": self.texts_key(role, keys), **self.source.ingredients(role), **own}
-
-        make = partial(self._encode, role, kept)
+        settings = self.source.ingredients(role) | keyed_settings(self.settings, role)
+        make = partial(self._encode, role, form)
         work = None
         if role == "passages" and self.source.model:
             work = Work("encode", "texts", partial(self._unknown_texts, role), of_passages=not self.cuts)
-        stage = Stage(role, schema, (self.source_of(role),), ingredients, make, kept.open, work=work)
+        stage = self.text_stage(role, schema, settings, make, form.open, work)
         if not self.source.served:
             return stage
-        ask = OpensEngine((self, "server"), lambda store: engines.ServerEngine(self.source.connect))
-        return replace(stage, open_engine=ask)
+        server = EngineFactory((self, "server"), lambda store: engines.ServerEngine(self.source.connect))
+        return replace(stage, open_engine=server)
 
     def _unknown_texts(
         self, role: Role, opened: Callable[[str], object], alike: Sequence[Artifact]
@@ -139,51 +135,51 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         return int(find_known_rows(alike, hashes, np.ones(len(texts), np.bool_)).new.sum())
 
     def _encode(
-        self, role: Role, kept: RowFormat[Rows], inputs: Inputs, draft: Draft, context: Context
+        self, role: Role, form: RowFormat[Rows], inputs: Inputs, draft: Draft, context: Context
     ) -> Facts:
-        texts, most = self.texts_of(role, inputs), self.settings.shard_rows
+        texts = self.texts_of(role, inputs)
         if self.source.stored:
-            self._take_given(role, texts, kept, draft, context)
+            self._copy_precomputed(role, texts, form, draft, context)
             return {"rows": len(texts)}
         hashes = hash_texts(texts.texts)
-        rows = rows_of_shard(len(texts), most)
-        own = RowMaking(texts, hashes, kept, draft, rows, partial(context.find_alike, "texts"))
-        usage = _make_rows(role, own, context)
+        shard_rows = rows_of_shard(len(texts), self.settings.shard_rows)
+        writer = ShardWriter(texts, hashes, form, draft, shard_rows, partial(context.find_alike, "texts"))
+        usage = _encode_new(role, writer, context)
         draft.save_array(TEXTS, table_of(hashes))
-        todo = int(own.new.sum())
-        context.meter.count(len(texts), worked=todo)
+        n_new = int(writer.new.sum())
+        context.meter.count(len(texts), worked=n_new)
         context.meter.note("encoding", usage.figures())
-        context.meter.note("found", int(own.wanted.sum()) - todo)
+        context.meter.note("found", int(writer.wanted.sum()) - n_new)
         return {"rows": len(texts)}
 
-    def _take_given(
-        self, role: Role, texts: Texts, kept: RowFormat[Rows], draft: Draft, context: Context
+    def _copy_precomputed(
+        self, role: Role, texts: Texts, form: RowFormat[Rows], draft: Draft, context: Context
     ) -> None:
         """Copy rows from files, a shard at a time."""
         missing = vector_shards.missing_ranges(len(texts), self.settings.shard_rows, draft.whole)
-        todo = sum(stop - start for start, stop in missing)
-        with context.progress(f"encode {role}", todo, "texts") as bar, context.meter.working():
+        n_missing = sum(stop - start for start, stop in missing)
+        with context.progress(f"encode {role}", n_missing, "texts") as bar, context.meter.working():
             for start, stop in missing:
                 ids = texts.ids.slice(start, stop - start)
                 rows = cast("Rows", self.source.take(role, range(start, stop), ids))
-                kept.save(draft, start, rows, ids.to_pylist())
+                form.save(draft, start, rows, ids.to_pylist())
                 bar.update(stop - start)
-        context.meter.count(len(texts), worked=todo)
-        context.meter.note("encoding", Usage(texts=todo).figures())
+        context.meter.count(len(texts), worked=n_missing)
+        context.meter.note("encoding", Usage(texts=n_missing).figures())
 
 
-def _make_rows(role: Role, own: RowMaking[Rows], context: Context) -> Usage:
-    """Write all missing rows of a role, and return what it cost to make those that are not known.
+def _encode_new(role: Role, writer: ShardWriter[Rows], context: Context) -> Usage:
+    """Write all missing shards of a role, and return what it cost to encode the texts without a known row.
 
     A part is checked and written by a thread, while the next one is computed. At most one waits for it, so
     that a run which is killed loses no more than the parts under way.
     """
-    new, parts, usage = own.new, [], Usage()
-    for start, stop in own.missing:
+    new, parts, usage = writer.new, [], Usage()
+    for start, stop in writer.missing:
         if new[start:stop].any():
-            parts.append(Part(start, stop, partial(own.read, start, stop)))
+            parts.append(Part(start, stop, partial(writer.read, start, stop)))
         else:
-            own.write(start, stop, None)
+            writer.write(start, stop, None)
     if not parts:
         return usage
     context.engine.load(len(parts))
@@ -194,7 +190,7 @@ def _make_rows(role: Role, own: RowMaking[Rows], context: Context) -> Usage:
             if writing:
                 writing.result()
             rows, cost = done.outputs
-            writing = thread.submit(own.write, done.part.start, done.part.stop, rows)
+            writing = thread.submit(writer.write, done.part.start, done.part.stop, rows)
             usage.add(cost)
         if writing:
             writing.result()

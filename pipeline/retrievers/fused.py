@@ -18,14 +18,14 @@ from pipeline.retrievers.retriever import (
     COLLECTION,
     Assessment,
     Composed,
-    Judge,
+    Evaluator,
     Retriever,
     check_cutoff,
     open_ranking,
     save_ranking,
 )
 from pipeline.retrievers.sections import FusionFacts, Parts
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.search import fusion
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
@@ -69,17 +69,13 @@ class Fused(Composed[FuseConfig]):
             prefix = f"{number}/"
             for role, stage in part.plan().items():
                 if stage.listed:  # what only serves to judge a part is made by a benchmark of the part
-                    plan[prefix + role] = stage.below(prefix, (COLLECTION,))
-
-        def ingredients(keys: Keys) -> Facts:
-            kept = keyed_settings(self.config.search, FUSE)
-            made_of: Facts = {"of": [keys[role] for role in self._rankings]}
-            if self._tuned_for:
-                made_of |= {"tune": str(self._tuned_for), "qrels": self.identity.qrels}
-            return {**made_of, **kept, **keyed_settings(self.settings, FUSE)}
-
-        needs = (COLLECTION, *self._rankings)
-        return {**plan, FUSE: Stage(FUSE, SCHEMAS[FUSE], needs, ingredients, self._fuse, open_ranking)}
+                    plan[prefix + role] = stage.with_prefix(prefix, shared=(COLLECTION,))
+        settings = keyed_settings(self.config.search, FUSE) | keyed_settings(self.settings, FUSE)
+        if self._tuned_for:
+            settings |= {"tune": str(self._tuned_for), "qrels": self.identity.qrels}
+        needs, made_of = (COLLECTION, *self._rankings), {role: role for role in self._rankings}
+        plan[FUSE] = Stage(FUSE, SCHEMAS[FUSE], needs, made_of, settings, self._fuse, open_ranking)
+        return plan
 
     @override
     def check_collection(self, collection: Collection) -> None:
@@ -101,12 +97,12 @@ class Fused(Composed[FuseConfig]):
         of = []
         for number, part in enumerate(scores[Parts.key], start=1):
             prefix = f"{number}/"
-            own = [
+            rows = [
                 {**row, "stage": row["stage"].removeprefix(prefix)}
                 for row in stages
                 if row["stage"].startswith(prefix)
             ]
-            of.append({**part, "stages": own})
+            of.append({**part, "stages": rows})
         return {Parts.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
 
     @override
@@ -143,11 +139,11 @@ class Fused(Composed[FuseConfig]):
         context.meter.count(len(collection.queries))
         return {**save_ranking(draft, collection, ranking), "fusion": facts}
 
-    def _assess(self, judge: Judge, rankings: Sequence[Ranking]) -> Facts:
+    def _assess(self, evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:
         """The name and the measures of each part."""
         return {
             "of": [
-                {"name": part.config.label, "metrics": judge.means(judge.score(ranking))}
+                {"name": part.config.label, "metrics": evaluator.means(evaluator.score(ranking))}
                 for part, ranking in zip(self.parts, rankings, strict=True)
             ]
         }

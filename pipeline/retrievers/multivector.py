@@ -48,14 +48,15 @@ class MultiVector(EncodingRetriever):
             vectors = vector_forms.to_halves(rows.columns[0], start) if halves else rows.columns[0]
             ragged_shards.save_rows(draft, start, Ragged(rows.ends, (vectors,)))
 
-        kept = RowFormat(
+        form = RowFormat(
             save, ragged_shards.open_rows, ragged_shards.read_some_rows, ragged_shards.join_and_order
         )
-        return self.encode_stage(role, SCHEMAS[role], kept)
+        return self.encode_stage(role, SCHEMAS[role], form)
 
     def _ranking(self) -> Stage:
         """Searches the stored vectors."""
-        return self.search_stage(SCHEMAS["search"], ("passages", "queries"), self._search, mean=self._mean)
+        searched, settings = ("passages", "queries"), {"mean": self._mean}
+        return self.search_stage(SCHEMAS["search"], searched, self._search, settings, index="passages")
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import maxsim

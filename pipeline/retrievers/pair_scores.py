@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -21,10 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Facts, Float32, Int64, from_numpy
+from pipeline.core.records import Collection, Facts, Float32, Int64, UInt64, from_numpy
 from pipeline.encoders.batching import Usage
 from pipeline.engines import Part, engine as jobs
 from pipeline.retrievers.dense_search import counted_parts
+from pipeline.retrievers.rows import hash_texts
 from pipeline.retrievers.stage import Context
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -32,14 +32,7 @@ from pipeline.storage.store import Store
 log = logging.getLogger(__name__)
 
 STAGE = "scores"
-UInt64 = npt.NDArray[np.uint64]
 _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # without a meaning; odd, so invertible
-
-
-def hash_texts(texts: Iterable[str]) -> UInt64:
-    """uint64 [texts, 2]: BLAKE2b of each text's UTF-8, 16 bytes long."""
-    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
-    return np.frombuffer(digests, "<u8").astype(np.uint64).reshape(-1, 2)
 
 
 def hash_pairs(queries: UInt64, passages: UInt64) -> UInt64:
@@ -189,7 +182,7 @@ def _hashes(column: pa.ChunkedArray, rows: Int64) -> UInt64:
     """uint64 [rows, 2]: the hash of the text in each row of a column, read a few at a time."""
     different, places = np.unique(rows, return_inverse=True)
     parts = [
-        hash_texts(_texts(column, different[start : start + CHUNK]))
+        hash_texts(column.take(from_numpy(different[start : start + CHUNK])))
         for start in range(0, len(different), CHUNK)
     ]
     return np.concatenate([np.empty((0, 2), np.uint64), *parts])[places]

@@ -13,7 +13,7 @@ from pipeline.core.records import Collection, Float32, Int64, Texts, VectorForm
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import TextOpener
 from pipeline.models.model import Role
-from pipeline.retrievers.retriever import Judge
+from pipeline.retrievers.retriever import Evaluator
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Draft
@@ -29,7 +29,7 @@ def make(opener: TextOpener, form: VectorForm, inputs: Inputs, draft: Draft, con
     collection: Collection = inputs["data"]
     rows: dict[Role, Int64] = {
         "passages": sampled_passages(collection),
-        "queries": spread(len(collection.queries), SAMPLE["queries"]),
+        "queries": evenly(len(collection.queries), SAMPLE["queries"]),
     }
     served: dict[Role, Float32] = {
         "passages": vector_shards.gather_rows(inputs["passages"], rows["passages"]),
@@ -37,7 +37,7 @@ def make(opener: TextOpener, form: VectorForm, inputs: Inputs, draft: Draft, con
     }
     all_texts: dict[Role, Texts] = {"passages": collection.passages, "queries": collection.queries}
     encoder = opener.open(context.store)
-    found = []
+    cosines_of = []
     for role, texts in all_texts.items():
         chosen = texts.texts.take(pa.array(rows[role])).to_pylist()
         with context.progress(f"encode {role} here", len(chosen), "texts") as bar:
@@ -50,8 +50,8 @@ def make(opener: TextOpener, form: VectorForm, inputs: Inputs, draft: Draft, con
                 f"{trained.shape[1]:,}",
                 fix="name the model that is served, or set model.truncate_dim",
             )
-        found.append(vector_forms.cosines(served[role], trained))
-    cosines = np.concatenate(found)
+        cosines_of.append(vector_forms.cosines(served[role], trained))
+    cosines = np.concatenate(cosines_of)
     draft.save_array("cosines.npy", cosines)
     lowest = float(cosines.min())
     if lowest < ALIKE:
@@ -68,21 +68,20 @@ def make(opener: TextOpener, form: VectorForm, inputs: Inputs, draft: Draft, con
     }
 
 
-def assess(judge: Judge, results: Sequence[Facts]) -> Facts:
+def assess(evaluator: Evaluator, results: Sequence[Facts]) -> Facts:
     """The section `parity` of `metrics.json`."""
     return {"parity": results[0]}
 
 
 def sampled_passages(collection: Collection) -> Int64:
-    """Ascending rows: passages that are relevant to a query, up to half of the sample, and others spread."""
+    """Ascending rows: passages that are relevant to a query, up to half of the sample, and others evenly."""
     relevant = collection.qrels.passages[collection.qrels.grades > 0]
     relevant = np.unique(relevant[relevant < len(collection.passages)])[: SAMPLE["passages"] // 2]
     others = np.setdiff1d(np.arange(len(collection.passages)), relevant)
-    left = min(SAMPLE["passages"] - len(relevant), len(others))
-    chosen = others[np.linspace(0, len(others) - 1, left).astype(np.int64)]
+    chosen = others[evenly(len(others), SAMPLE["passages"] - len(relevant))]
     return np.union1d(relevant, chosen).astype(np.int64)
 
 
-def spread(count: int, sample: int) -> Int64:
-    """Rows of at most `sample` of `count` things, spread evenly."""
+def evenly(count: int, sample: int) -> Int64:
+    """Rows of at most `sample` of `count` things, at even distances."""
     return np.unique(np.linspace(0, count - 1, min(count, sample)).astype(np.int64))

@@ -21,13 +21,13 @@ from pipeline.retrievers.retriever import (
     COLLECTION,
     Assessment,
     Composed,
-    Judge,
+    Evaluator,
     Retriever,
     open_ranking,
     save_ranking,
 )
 from pipeline.retrievers.sections import Reranking
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, Work
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, Work
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
@@ -68,13 +68,16 @@ class Reranked(Composed[ScorerSettings]):
 
     @override
     def stages(self) -> Plan:
-        def ingredients(keys: Keys) -> Facts:
-            made_of = {"first_stage": keys[self.first.ranking], "scorer": self.source.recipe()}
-            return {**made_of, **keyed_settings(self.settings, RERANK)}
-
-        needs = (COLLECTION, self.first.ranking)
-        work = Work("pairs", "first_stage", self._pairs)
-        stage = Stage(RERANK, SCHEMAS[RERANK], needs, ingredients, self._rerank, open_ranking, work=work)
+        stage = Stage(
+            RERANK,
+            SCHEMAS[RERANK],
+            needs=(COLLECTION, self.first.ranking),
+            made_of={"first_stage": self.first.ranking},
+            settings={"scorer": self.source.recipe(), **keyed_settings(self.settings, RERANK)},
+            make=self._rerank,
+            open=open_ranking,
+            work=Work("pairs", "first_stage", self._pairs),
+        )
         return {**self.first.plan(), RERANK: stage}
 
     def _pairs(self, opened: Callable[[str], object], alike: Sequence[Artifact]) -> int | None:
@@ -85,8 +88,8 @@ class Reranked(Composed[ScorerSettings]):
 
     @override
     def assessments(self) -> list[Assessment]:
-        own = Assessment((self.first.ranking, RERANK), partial(assess_reranking, self.settings.depth))
-        return [*self.first.assessments(), own]
+        assess = partial(assess_reranking, self.settings.depth)
+        return [*self.first.assessments(), Assessment((self.first.ranking, RERANK), assess)]
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -94,8 +97,8 @@ class Reranked(Composed[ScorerSettings]):
         rate, pairs = artifact.manifest["made"].get("items_per_second"), artifact.facts.get("pairs")
         seconds = pairs / artifact.facts["queries"] / rate if rate and pairs else None
         speed = {"pairs": pairs, "pairs_per_second": rate, "seconds_per_query": seconds}
-        own = {Reranking.key: {**scores[Reranking.key], **speed}}
-        return {**self.first.report(artifacts, scores, stages), **own}
+        sections = self.first.report(artifacts, scores, stages)
+        return {**sections, Reranking.key: {**scores[Reranking.key], **speed}}
 
     @override
     def check(self, search_is_cached: bool) -> None:
@@ -123,40 +126,40 @@ class Reranked(Composed[ScorerSettings]):
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]
         passages = first.passages[:, : self.settings.depth]
         query, column = np.nonzero(passages >= 0)
-        asked = Pairs(collection, query, passages[query, column])
-        kept = ScoreStore(context.store, self.source.recipe(), context.fresh)
+        to_score = Pairs(collection, query, passages[query, column])
+        store = ScoreStore(context.store, self.source.recipe(), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
-        scores[query, column] = score_pairs(asked, kept, context)
+        scores[query, column] = score_pairs(to_score, store, context)
         ranking = rerank(first, scores, descending_id_rank(collection.passages.ids))
         facts = save_ranking(draft, collection, ranking)
-        facts |= {"reranked": scores.shape[1], "pairs": len(asked), "backend": self.settings.backend}
-        return {**facts, "scored_in": kept.keys}
+        facts |= {"reranked": scores.shape[1], "pairs": len(to_score), "backend": self.settings.backend}
+        return {**facts, "scored_in": store.keys}
 
 
-def assess_reranking(depth: int, judge: Judge, rankings: Sequence[Ranking]) -> Facts:
+def assess_reranking(depth: int, evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:
     """The sections `first_stage` and `reranking` of `metrics.json`, of the ranking before and that after.
 
     Lesser depths need no further scores: the passages that they would leave out keep their order.
     """
     first, reranked = rankings
-    id_rank = descending_id_rank(judge.collection.passages.ids)
-    before, after = judge.score(first), judge.score(reranked)
-    ideal = judge.score(order_ideally(first, judge.collection.qrels, depth, id_rank))
+    id_rank = descending_id_rank(evaluator.collection.passages.ids)
+    before, after = evaluator.score(first), evaluator.score(reranked)
+    ideal = evaluator.score(order_ideally(first, evaluator.collection.qrels, depth, id_rank))
     scores = scores_in_first_order(first, reranked, depth)
     by_depth = []
     for less in DEPTHS:
         if less < depth:
             ranking = rerank(first, scores[:, :less], id_rank)
-            by_depth.append({"depth": less, "metrics": judge.means(judge.score(ranking))})
+            by_depth.append({"depth": less, "metrics": evaluator.means(evaluator.score(ranking))})
     return {
         "first_stage": {
-            "metrics": judge.means(before),
-            "change": paired.changes(judge.measures, before, after),
+            "metrics": evaluator.means(before),
+            "change": paired.changes(evaluator.measures, before, after),
         },
         "reranking": {
             "depth": depth,
-            "ceiling": judge.means(ideal),
-            "by_depth": [*by_depth, {"depth": depth, "metrics": judge.means(after)}],
+            "ceiling": evaluator.means(ideal),
+            "by_depth": [*by_depth, {"depth": depth, "metrics": evaluator.means(after)}],
         },
     }
 

@@ -24,14 +24,13 @@ from pipeline.engines import Engine, LocalEngine
 from pipeline.metrics.names import Measure
 from pipeline.models.files import find_model
 from pipeline.models.model import ResolvedModel
-from pipeline.retrievers.stage import Facts, OpensEngine, Plan
+from pipeline.retrievers.stage import EngineFactory, Facts, Plan
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
 COLLECTION = "data"  # the role of the collection, in every plan
-TAG = "benchmarco"  # the last column of run.trec
-BEST_CHUNKS = "chunks.npy"
-"""In the artifact of a ranking of documents: int64 [queries, k], the best chunk of each."""
+PASSAGES, SCORES, BEST_CHUNKS = "passages.npy", "scores.npy", "chunks.npy"
+"""In the artifact of a ranking: the arrays of `Ranking`; the last one only where chunks were searched."""
 EXACT = "exact"  # the role of the exact search that an approximate index is compared with
 EXACT_MEMORY_MB = 1024  # for that search
 
@@ -46,18 +45,18 @@ def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Fact
     """Write a ranking as arrays and as a TREC run: what every kind's search leaves."""
     from pipeline.formats.runs import write_run
 
-    draft.save_array("passages.npy", ranking.passages)
-    draft.save_array("scores.npy", ranking.scores)
+    draft.save_array(PASSAGES, ranking.passages)
+    draft.save_array(SCORES, ranking.scores)
     if ranking.chunks is not None:
         draft.save_array(BEST_CHUNKS, ranking.chunks)
     with draft.file(RANKING) as path, open(path, "wb") as file:
-        write_run(file, collection.queries.ids, collection.passages.ids, ranking, TAG)
+        write_run(file, collection.queries.ids, collection.passages.ids, ranking)
     return {"queries": len(ranking.passages), "depth": int(ranking.passages.shape[1])}
 
 
 def open_ranking(artifact: Artifact) -> Ranking:
     """The ranking that `save_ranking` wrote, memory-mapped."""
-    ranking = Ranking(artifact.array("passages.npy"), artifact.array("scores.npy"))
+    ranking = Ranking(artifact.array(PASSAGES), artifact.array(SCORES))
     shape = (artifact.facts["queries"], artifact.facts["depth"])
     kinds = ranking.passages.dtype == np.int64 and ranking.scores.dtype in (np.float32, np.float64)
     if not kinds or not ranking.passages.shape == ranking.scores.shape == shape:
@@ -76,7 +75,7 @@ def check_cutoff(measure: Measure, setting: str, top_k: int) -> None:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Evaluator:
     """Scores rankings of one collection.
 
     Attributes:
@@ -105,11 +104,11 @@ class Assessment:
 
     Attributes:
         rankings: The roles of the stages that make them, or what is compared besides.
-        assess: Gets the judge and the rankings; returns JSON by its key in `metrics.json`.
+        assess: Gets the evaluator and the rankings; returns JSON by its key in `metrics.json`.
     """
 
     rankings: tuple[str, ...]
-    assess: Callable[[Judge, Sequence[Any]], Facts]
+    assess: Callable[[Evaluator, Sequence[Any]], Facts]
 
 
 def exact_search(search: SearchConfig) -> SearchConfig:
@@ -120,14 +119,13 @@ def exact_search(search: SearchConfig) -> SearchConfig:
 def against_exact(ranking: str) -> Assessment:
     """What the ranking of a role loses to that of the role `EXACT`."""
 
-    def assess(judge: Judge, rankings: Sequence[Ranking]) -> Facts:
-        from pipeline.search import exact
+    def assess(evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:
+        from pipeline.search.exact import compare_with_exact
 
-        found, whole = rankings
-        scores = judge.score(found), judge.score(whole)
-        return {
-            "against_exact": exact.compare_with_exact(found.passages, whole.passages, judge.measures, *scores)
-        }
+        approximate, exact = rankings
+        scores = evaluator.score(approximate), evaluator.score(exact)
+        losses = compare_with_exact(approximate.passages, exact.passages, evaluator.measures, *scores)
+        return {"against_exact": losses}
 
     return Assessment((ranking, EXACT), assess)
 
@@ -179,9 +177,9 @@ class Retriever(ABC, Generic[Settings]):
 
     def plan(self) -> Plan:
         """`stages` with the engine of each."""
-        opens = OpensEngine(self.engine_key(), self.open_engine)
+        engine = EngineFactory(self.engine_key(), self.open_engine)
         return {
-            role: stage if stage.open_engine else replace(stage, open_engine=opens)
+            role: stage if stage.open_engine else replace(stage, open_engine=engine)
             for role, stage in self.stages().items()
         }
 
@@ -197,7 +195,7 @@ class Retriever(ABC, Generic[Settings]):
         return
 
     def confirm(self, store: Store, fresh: bool) -> None:
-        """Refuse stored rows and scores of models that answer otherwise now, which keys cannot say."""
+        """Check that served models still return what is cached; cache keys cannot detect a change."""
         return
 
     def check_collection(self, collection: Collection) -> None:
@@ -230,7 +228,7 @@ class Retriever(ABC, Generic[Settings]):
 
 
 class Composed(Retriever[Settings], ABC):
-    """A retriever that is made of others: what concerns their models and data is theirs to do."""
+    """A retriever that is made of others, and delegates checks and models to them."""
 
     @property
     @abstractmethod
@@ -239,23 +237,23 @@ class Composed(Retriever[Settings], ABC):
 
     @override
     def check(self, search_is_cached: bool) -> None:
-        for each in self.inner:
-            each.check(search_is_cached)
+        for part in self.inner:
+            part.check(search_is_cached)
 
     @override
     def confirm(self, store: Store, fresh: bool) -> None:
-        for each in self.inner:
-            each.confirm(store, fresh)
+        for part in self.inner:
+            part.confirm(store, fresh)
 
     @override
     def check_collection(self, collection: Collection) -> None:
-        for each in self.inner:
-            each.check_collection(collection)
+        for part in self.inner:
+            part.check_collection(collection)
 
     @override
     def models(self) -> list[ResolvedModel]:
-        return [model for each in self.inner for model in each.models()]
+        return [model for part in self.inner for model in part.models()]
 
     @override
     def token_counter(self) -> TokenCounter | None:
-        return next(filter(None, (each.token_counter() for each in self.inner)), None)
+        return next(filter(None, (part.token_counter() for part in self.inner)), None)

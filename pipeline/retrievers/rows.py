@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.records import Array, Int64, Texts
+from pipeline.core.records import Array, Int64, Texts, UInt64
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -27,7 +26,6 @@ HASH_BYTES = 16
 _BATCH = 65536  # texts that are Python strings at once
 SHARDS = 32  # of a collection at least: a run that is killed loses a shard
 
-UInt64 = npt.NDArray[np.uint64]
 Rows = TypeVar("Rows")
 """What a model gives for several texts: vectors float32 [texts, dimension], or `Ragged` rows."""
 
@@ -43,13 +41,14 @@ def rows_of_shard(texts: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class RowFormat(Generic[Rows]):
-    """How the rows that a model makes of texts, one for each text, are kept.
+    """How the rows that a model gives for texts, one for each text, are stored.
 
     Attributes:
-        save: Checks consecutive rows and writes them as one file; given the draft, the number of the first
-            row, the rows and the texts' ids. open: Opens all rows of a finished artifact. read: Some rows of
-            a finished artifact, by their numbers, int64 [n], in any order, as `save` takes them. join: The
-            rows of several such parts, one after the other, taken in an order, int64 [rows].
+        save: Checks consecutive rows and writes them as one file; it gets the draft, the number of the first
+            row, the rows and the texts' ids.
+        open: Opens all rows of a finished artifact.
+        read: Some rows of a finished artifact, by their numbers, int64 [n], in any order.
+        join: The rows of several such parts, one after the other, in an order, int64 [rows].
     """
 
     save: Callable[[Draft, int, Rows, list[str]], None]
@@ -58,64 +57,62 @@ class RowFormat(Generic[Rows]):
     join: Callable[[Sequence[Rows], Int64], Rows]
 
 
-class RowMaking(Generic[Rows]):
-    """The rows of some texts, of which some are known and the others are made.
+class ShardWriter(Generic[Rows]):
+    """Writes the rows of some texts in shards: known rows are copied, the others are encoded.
 
     `alike` gives the artifacts to look for known rows in, by the texts' hashes.
 
     Attributes:
         missing: Ranges of rows [start, stop) that the draft lacked at first.
         wanted: bool [texts], the rows in these ranges.
-        known: Where rows are that were made of the same texts before.
+        known: For each text, the artifact and row that already encode it.
+        new: bool [texts], the texts that have to be encoded.
     """
 
     def __init__(
         self,
         texts: Texts,
         hashes: UInt64,
-        kept: RowFormat[Rows],
+        form: RowFormat[Rows],
         draft: Draft,
         shard_rows: int,
         alike: Callable[[], Sequence[Artifact]],
     ) -> None:
-        self.texts, self.kept, self.draft = texts, kept, draft
+        self.texts, self.form, self.draft = texts, form, draft
         self.missing = vector_shards.missing_ranges(len(texts), shard_rows, draft.whole)
         self.wanted = np.zeros(len(texts), np.bool_)
         for start, stop in self.missing:
             self.wanted[start:stop] = True
         self.known = find_known_rows(alike() if self.missing else (), hashes, self.wanted)
+        self.new: Array = self.wanted & self.known.new
 
-    @property
-    def new(self) -> Array:
-        """Bool [texts]: the texts whose rows have to be made."""
-        new: Array = self.wanted & self.known.new
-        return new
-
-    def write(self, start: int, stop: int, made: Rows | None) -> None:
-        """Write rows [start, stop): those that are known, and `made`, those of the other texts in order."""
-        places = self.known.places(start, stop)
-        parts = [self.kept.read(artifact, found) for artifact, _, found in places]
-        positions = [where for _, where, _ in places]
-        if made is not None:
-            parts.append(made)
-            positions.append(np.flatnonzero(self.known.new[start:stop]))
-        rows = self.kept.join(parts, np.argsort(np.concatenate(positions))) if places else parts[0]
+    def write(self, start: int, stop: int, encoded: Rows | None) -> None:
+        """Write rows [start, stop): the known ones, and `encoded`, those of the other texts in order."""
+        source, parts, positions = self.known.source[start:stop], [], []
+        for number in np.unique(source[source >= 0]).tolist():
+            positions.append(np.flatnonzero(source == number))
+            rows = self.known.row[start:stop][positions[-1]]
+            parts.append(self.form.read(self.known.artifacts[number], rows))
+        if encoded is not None:
+            parts.append(encoded)
+            positions.append(np.flatnonzero(source < 0))
+        shard = self.form.join(parts, np.argsort(np.concatenate(positions))) if len(parts) > 1 else parts[0]
         ids: list[str] = self.texts.ids.slice(start, stop - start).to_pylist()
-        self.kept.save(self.draft, start, rows, ids)
+        self.form.save(self.draft, start, shard, ids)
 
     def read(self, start: int, stop: int) -> list[str]:
-        """The texts of [start, stop) whose rows have to be made."""
+        """The texts of [start, stop) that have to be encoded."""
         rows = start + np.flatnonzero(self.known.new[start:stop])
-        chosen: list[str] = self.texts.texts.take(pa.array(rows)).to_pylist()
-        return chosen
+        texts: list[str] = self.texts.texts.take(pa.array(rows)).to_pylist()
+        return texts
 
 
 @dataclass(frozen=True)
 class KnownRows:
-    """For each of n texts, where a row that was made of it is.
+    """For each of n texts, the cached artifact and row that already encode it.
 
     Attributes:
-        artifacts: Artifacts of such rows.
+        artifacts: The artifacts.
         source: int64 [n], the number of the artifact; -1 where the text is in none.
         row: int64 [n], the row in it.
     """
@@ -126,18 +123,9 @@ class KnownRows:
 
     @property
     def new(self) -> Array:
-        """Bool [n]: the texts that no row was made of."""
+        """Bool [n]: the texts that are in no artifact."""
         unknown: Array = self.source < 0
         return unknown
-
-    def places(self, start: int, stop: int) -> list[tuple[Artifact, Int64, Int64]]:
-        """The known ones of texts [start, stop): for each artifact their positions among these, and rows."""
-        source = self.source[start:stop]
-        found = []
-        for number in np.unique(source[source >= 0]).tolist():
-            positions = np.flatnonzero(source == number)
-            found.append((self.artifacts[number], positions, self.row[start:stop][positions]))
-        return found
 
 
 def find_known_rows(candidates: Iterable[Artifact], hashes: UInt64, wanted: Array) -> KnownRows:
@@ -154,9 +142,9 @@ def find_known_rows(candidates: Iterable[Artifact], hashes: UInt64, wanted: Arra
             break
         if TEXTS not in artifact.files or not artifact.is_intact(TEXTS):
             continue
-        found = find_rows(artifact.array(TEXTS), hashes[missing])
-        whole = _in_whole_files(artifact, found)
-        source[missing[whole]], row[missing[whole]] = len(used), found[whole]
+        rows = find_rows(artifact.array(TEXTS), hashes[missing])
+        whole = _in_whole_files(artifact, rows)
+        source[missing[whole]], row[missing[whole]] = len(used), rows[whole]
         used.append(artifact)
     return KnownRows(tuple(used), source, row)
 

@@ -13,8 +13,10 @@ from pydantic import Field, model_serializer
 from typing_extensions import override
 
 from pipeline.core.display import counted, figure
-from pipeline.core.json_record import Cost, Name, Record, Reported, Section, StageRow
+from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts
+from pipeline.core.section import Reported, Section
+from pipeline.core.stage_row import Cost, StageRow
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, with_interval
 
 SIZE = "bytes a passage"

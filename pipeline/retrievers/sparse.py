@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from typing_extensions import override
 
+from pipeline.config import keyed_settings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Ragged, Ranking
@@ -15,7 +16,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import save_ranking
 from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.sections import Sparsity
-from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, stage_of
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage import ragged_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.vector_shards import shard_name
@@ -38,8 +39,8 @@ class Sparse(EncodingRetriever):
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         facts = artifacts[self.ranking].facts
-        found = {key: facts[key] for key in (Sparsity.key,) if key in facts}
-        return {**super().report(artifacts, scores, stages), **found}
+        sections = {key: facts[key] for key in (Sparsity.key,) if key in facts}
+        return {**super().report(artifacts, scores, stages), **sections}
 
     def _weights(self, role: Role, opened: Callable[[Artifact], object]) -> Stage:
         """Encodes the passages or the queries, and keeps the weights of their words."""
@@ -48,19 +49,19 @@ class Sparse(EncodingRetriever):
             check_weights(rows, ids)
             ragged_shards.save_rows(draft, start, rows)
 
-        kept = RowFormat(save, opened, ragged_shards.read_some_rows, ragged_shards.join_and_order)
-        return self.encode_stage(role, SCHEMAS[role], kept)
+        form = RowFormat(save, opened, ragged_shards.read_some_rows, ragged_shards.join_and_order)
+        return self.encode_stage(role, SCHEMAS[role], form)
 
     def _postings(self) -> Stage:
         """Builds the inverted index, in segments; those that an interrupted run has finished are kept."""
+        made_of, settings = {"passages": "passages"}, keyed_settings(self.settings, "index")
         opened = ragged_shards.open_shards
-        return stage_of("index", SCHEMAS["index"], ("passages",), self.settings, _build, opened)
+        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, _build, opened)
 
     def _ranking(self) -> Stage:
         """Searches the index; or the stored rows, inverted part by part, where memory is limited."""
         searched = "index" if self.config.search.memory_mb is None else "passages"
-        made_of = ("index", "queries")
-        return self.search_stage(SCHEMAS["search"], made_of, self._search, (searched, "queries"))
+        return self.search_stage(SCHEMAS["search"], (searched, "queries"), self._search, {})
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.core.order import descending_id_rank

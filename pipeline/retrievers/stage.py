@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pipeline.config import keyed_settings
-from pipeline.config.settings import Section
 from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
 from pipeline.core.records import Facts as Facts
@@ -15,8 +13,6 @@ from pipeline.engines import Engine
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
-Keys = Mapping[str, str]
-"""The key of each stage of a plan, computed when it is looked up."""
 Inputs = Mapping[str, Any]
 """By name the results of the stages that a stage needs, opened by their own `Stage.open`."""
 
@@ -49,7 +45,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class OpensEngine:
+class EngineFactory:
     """Opens an engine; those that are equal open the same one.
 
     Attributes:
@@ -91,9 +87,10 @@ class Stage:
 
     Attributes:
         name: Names the folder that its artifacts are kept in.
-        schema: Raised when the code starts to write other bytes for the same ingredients.
-        needs: Names, in the plan, of the stages whose results `make` reads.
-        ingredients: JSON of all that shapes the result: settings, and keys of other stages.
+        schema: Raised when the code starts to write other bytes for the same recipe.
+        needs: Roles, in the plan, of the stages whose results `make` reads.
+        made_of: Roles of the stages whose keys are in its own key, by the name of the ingredient.
+        settings: JSON of everything else that shapes the result.
         make: Writes the result's files into the draft; returns facts about them.
         open: Opens a finished artifact for the stages that need it.
         exact_bytes: Whether the same key always gives the same files. If not (threads, a GPU or a batch size
@@ -106,74 +103,36 @@ class Stage:
     name: str
     schema: int
     needs: tuple[str, ...]
-    ingredients: Callable[[Keys], Facts]
+    made_of: Mapping[str, str]
+    settings: Facts
     make: Callable[[Inputs, Draft, Context], Facts]
     open: Callable[[Artifact], object]
     exact_bytes: bool = False
     listed: bool = True
     work: Work | None = None
-    open_engine: OpensEngine | None = None
+    open_engine: EngineFactory | None = None
 
-    def below(self, prefix: str, whole: Collection[str]) -> Stage:
-        """The same stage in a plan where the roles of its own plan begin with `prefix`, those of `whole` not.
+    def with_prefix(self, prefix: str, shared: Collection[str]) -> Stage:
+        """The same stage in a plan where the roles of its own plan begin with `prefix`, but the shared ones.
 
         Its recipe is the same, so its artifact is shared with benchmarks that run its own plan.
         """
-
-        def place(role: str) -> str:
-            return role if role in whole else prefix + role
+        roles = {role: role if role in shared else prefix + role for role in self.needs}
 
         def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
-            return self.make({role: inputs[place(role)] for role in self.needs}, draft, context)
+            return self.make({role: inputs[name] for role, name in roles.items()}, draft, context)
 
-        return replace(
-            self,
-            needs=tuple(map(place, self.needs)),
-            ingredients=lambda keys: self.ingredients(_Placed(keys, place)),
-            make=make,
-        )
+        made_of = {name: role if role in shared else prefix + role for name, role in self.made_of.items()}
+        return replace(self, needs=tuple(roles.values()), made_of=made_of, make=make)
 
-    def recipe(self, keys: Keys) -> Recipe:
-        """What shapes the stage's artifact, from the keys of the plan's other stages."""
-        return Recipe(self.name, {"schema": self.schema, **self.ingredients(keys)})
-
-
-def stage_of(
-    name: str,
-    schema: int,
-    made_of: tuple[str, ...],
-    section: Section,
-    make: Callable[[Inputs, Draft, Context], Facts],
-    opened: Callable[[Artifact], object],
-    *,
-    needs: tuple[str, ...] | None = None,
-    **more: object,
-) -> Stage:
-    """A stage whose key has the keys of `made_of`, what `more` says, and the settings that shape it.
-
-    Those are the settings of `section` that are marked with its name. It needs the results of `made_of`,
-    unless `needs` names others.
-    """
-
-    def ingredients(keys: Keys) -> Facts:
-        return {**{role: keys[role] for role in made_of}, **more, **keyed_settings(section, name)}
-
-    return Stage(name, schema, made_of if needs is None else needs, ingredients, make, opened)
-
-
-class _Placed(dict[str, str]):
-    """Keys by the roles of a part's own plan, each looked up when it is asked for."""
-
-    def __init__(self, keys: Keys, place: Callable[[str], str]) -> None:
-        super().__init__()
-        self._keys, self._place = keys, place
-
-    def __missing__(self, role: str) -> str:
-        return self._keys[self._place(role)]
+    def recipe(self, keys: Mapping[str, str]) -> Recipe:
+        """What shapes the stage's artifact; `keys` are those of the stages before it, by role."""
+        ingredients = {name: keys[role] for name, role in self.made_of.items()}
+        return Recipe(self.name, {"schema": self.schema, **ingredients, **self.settings})
 
 
 Plan = dict[str, Stage]
-"""A benchmark's stages by their role, in the order they are reported in.
+"""A benchmark's stages by their role, each after those that it needs or is made of.
 
 Stages of two roles may have one name, and so share artifacts: the search of an index, and the exact search
 that it is compared with; or the same stage of two retrievers that are joined."""

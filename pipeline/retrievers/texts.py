@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import TypeVar, override
 
-from pipeline.config import ModelSettings, keyed_settings
-from pipeline.core.records import Chunks, JsonObject, Texts
+from pipeline.config import ModelSettings, SearchConfig, keyed_settings
+from pipeline.core.records import Chunks, Texts
 from pipeline.data.collection_files import (
     CHUNK_BOUNDS,
     CHUNK_PLACES,
@@ -29,7 +29,7 @@ from pipeline.data.collection_files import (
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import COLLECTION, Retriever, open_ranking
 from pipeline.retrievers.sections import Chunking
-from pipeline.retrievers.stage import Context, Facts, Inputs, Keys, Plan, Stage, stage_of
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, Work
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
@@ -96,11 +96,23 @@ class TextRetriever(Retriever[Settings], ABC):
         """The stages that a search needs besides what it searches."""
         return (COLLECTION, CHUNKS) if self.cuts else (COLLECTION,)
 
-    def texts_key(self, role: Role, keys: Keys) -> JsonObject:
-        """What identifies the texts of a role in artifact keys."""
-        if self.source_of(role) == CHUNKS:
-            return {CHUNKS: keys[CHUNKS]}
-        return self.identity.passages if role == "passages" else self.identity.queries
+    def text_stage(
+        self,
+        role: Role,
+        schema: int,
+        settings: Facts,
+        make: Callable[[Inputs, Draft, Context], Facts],
+        opened: Callable[[Artifact], object],
+        work: Work | None = None,
+    ) -> Stage:
+        """A stage that reads the texts of a role, which are its ingredient `texts`."""
+        source, made_of = self.source_of(role), {}
+        if source == CHUNKS:
+            made_of = {"texts": CHUNKS}
+        else:
+            texts = self.identity.passages if role == "passages" else self.identity.queries
+            settings = {"texts": texts, **settings}
+        return Stage(role, schema, (source,), made_of, settings, make, opened, work=work)
 
     def texts_of(self, role: Role, inputs: Inputs) -> Texts:
         """The texts of a role."""
@@ -126,30 +138,45 @@ class TextRetriever(Retriever[Settings], ABC):
     def search_stage(
         self,
         schema: int,
-        made_of: tuple[str, ...],
+        searched: tuple[str, ...],
         make: Callable[[Inputs, Draft, Context], Facts],
-        needs: tuple[str, ...] | None = None,
-        **more: object,
+        settings: Facts,
+        index: str = "index",
+        config: SearchConfig | None = None,
     ) -> Stage:
-        """The stage `search`; arguments as of `stage_of`, and it needs the texts whose ids decide ties."""
-        read = (*self.searched, *(needs or made_of))
-        more |= self.aggregation
-        return stage_of("search", schema, made_of, self.config.search, make, open_ranking, needs=read, **more)
+        """The stage `search`.
+
+        Args:
+            schema: As of `Stage`.
+            searched: The roles of what `make` reads besides the texts, whose ids decide ties.
+            make: As of `Stage`.
+            settings: What shapes the ranking besides `config` and the aggregation of chunks.
+            index: The role of what is searched, whose key is an ingredient beside that of the queries.
+            config: How it is searched; None for the config's own section.
+        """
+        made_of = {"index": index, "queries": "queries"}
+        settings |= self.aggregation | keyed_settings(config or self.config.search, "search")
+        needs = (*self.searched, *searched)
+        return Stage("search", schema, needs, made_of, settings, make, open_ranking)
 
     def _chunk_stage(self) -> Stage:
         """Cuts the passages."""
         tokens = self.tokens()
         first_only = self.config.search.aggregate == "first"  # then no other chunks are made
 
-        def ingredients(keys: Keys) -> Facts:
-            made_of = {"passages": self.identity.passages, "tokens": tokens.identity}
-            return {**made_of, "first_only": first_only, **keyed_settings(self.config.data, CHUNKS)}
+        settings = {
+            "passages": self.identity.passages,
+            "tokens": tokens.identity,
+            "first_only": first_only,
+            **keyed_settings(self.config.data, CHUNKS),
+        }
 
         def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
             return self._cut(tokens, first_only, inputs[COLLECTION].passages, draft, context)
 
-        needs = (COLLECTION,)
-        return Stage(CHUNKS, SCHEMAS[CHUNKS], needs, ingredients, make, open_chunks, exact_bytes=True)
+        return Stage(
+            CHUNKS, SCHEMAS[CHUNKS], (COLLECTION,), {}, settings, make, open_chunks, exact_bytes=True
+        )
 
     def _cut(
         self, tokens: Tokens, first_only: bool, passages: Texts, draft: Draft, context: Context
@@ -169,16 +196,20 @@ class TextRetriever(Retriever[Settings], ABC):
                     column.slice(start, BATCH).to_pylist() for column in (passages.ids, passages.texts)
                 )
                 names, parts = [], []
-                for name, text, found in zip(ids, texts, spans(texts, settings.tokens), strict=True):
-                    chunks = cut(text, found, settings)[: 1 if first_only else None]
+                for name, text, tokens_of_text in zip(ids, texts, spans(texts, settings.tokens), strict=True):
+                    chunks = cut(text, tokens_of_text, settings)[: 1 if first_only else None]
                     names += [f"{name}#{number}" for number in range(len(chunks))]
                     parts += [text[begin:end] for begin, end in chunks]
                     places.extend(chain.from_iterable(chunks))
                     counts.append(len(chunks))
                 writer.write(pa.array(names, pa.string()), pa.array(parts, pa.string()))
                 bar.update(len(ids))
-        made = np.array(counts, np.int64)
+        per_passage = np.array(counts, np.int64)
         draft.save_array(CHUNK_PLACES, np.ascontiguousarray(np.array(places, np.int64).reshape(-1, 2).T))
-        draft.save_array(CHUNK_BOUNDS, np.concatenate([[0], np.cumsum(made)]))
+        draft.save_array(CHUNK_BOUNDS, np.concatenate([[0], np.cumsum(per_passage)]))
         context.meter.count(len(passages))
-        return {"passages": len(passages), "chunks": int(made.sum()), "cut": int((made > 1).sum())}
+        return {
+            "passages": len(passages),
+            "chunks": int(per_passage.sum()),
+            "cut": int((per_passage > 1).sum()),
+        }

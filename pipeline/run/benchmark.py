@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +20,13 @@ from pipeline.config import Config
 from pipeline.core import machine
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import StageRow
 from pipeline.core.records import Collection, Facts
+from pipeline.core.stage_row import StageRow
 from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.registry import make_retriever
 from pipeline.retrievers.retriever import COLLECTION, Identities, Retriever
-from pipeline.retrievers.stage import Context, OpensEngine, Plan, Stage
+from pipeline.retrievers.stage import Context, EngineFactory, Plan, Stage
 from pipeline.run import plan
 from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -54,25 +54,25 @@ class Session:
         self.identities = Identities()
         self.made: set[Path] = set()
         self._stores: dict[Path, Store] = {}
-        self._engine: tuple[OpensEngine, Engine] | None = None
+        self._engine: tuple[EngineFactory, Engine] | None = None
 
     def benchmark(self, config: Config, progress: Progress = silent) -> Benchmark:
         """The benchmark of a config; those of one cache share its store."""
         root = Path(config.cache)
         return Benchmark(config, self._stores.setdefault(root, Store(root)), self, progress)
 
-    def engine(self, opens: OpensEngine, store: Store) -> Engine:
-        """The engine that is opened so; another one is closed first."""
-        if self._engine is None or self._engine[0] != opens:
+    def engine(self, factory: EngineFactory, store: Store) -> Engine:
+        """The engine of a factory; another one is closed first."""
+        if self._engine is None or self._engine[0] != factory:
             self.close_engine()
-            self._engine = opens, opens(store)
+            self._engine = factory, factory(store)
         return self._engine[1]
 
     def close_engine(self) -> None:
         """Stop the workers of the engine, if one is open."""
-        opened, self._engine = self._engine, None
-        if opened:
-            opened[1].close()
+        if self._engine:
+            self._engine[1].close()
+        self._engine = None
 
     def __enter__(self) -> Self:
         return self
@@ -101,28 +101,10 @@ class StageOutcome:
 
     @property
     def row(self) -> StageRow:
-        """What a result says of the stage; what there is no figure of is left unset."""
-        made = self.artifact.manifest["made"] if self.artifact else {}
-        copied = (
-            "seconds", "working_seconds", "items", "items_per_second", "peak_rss_mb", "hardware", "threads",
-        )  # fmt: skip
-        figures = {name: made.get(name) for name in copied}
-        figures["bytes"] = self.artifact.bytes if self.artifact else None
-        figures["made_at"] = made.get("at")
-        measured = ("encoding", "found", "pairs", "preparing_seconds")
-        figures |= {name: made[name] for name in measured if name in made}
-        return StageRow(stage=self.stage, key=self.key, reused=self.reused, **figures)
-
-
-class _Keys(dict[str, str]):
-    """The key of each stage of a plan, computed when it is looked up."""
-
-    def __init__(self, recipe: Callable[[str], Recipe]) -> None:
-        super().__init__()
-        self._recipe = recipe
-
-    def __missing__(self, name: str) -> str:
-        return self._recipe(name).key
+        """What a result says of the stage."""
+        figures = self.artifact.manifest["made"] if self.artifact else {}
+        size = self.artifact.bytes if self.artifact else None
+        return StageRow.of_artifact(self.stage, self.key, self.reused, figures, size)
 
 
 @dataclass
@@ -130,7 +112,7 @@ class Benchmark:
     """The stages of one config.
 
     Args:
-        config: The settings as they were given; `settled` has the backends that are used.
+        config: The settings as they were given; `resolved_config` has the backends that are used.
         store: Where artifacts are kept.
         session: What it shares with other benchmarks.
         progress: Opens progress bars.
@@ -146,11 +128,10 @@ class Benchmark:
     seconds: float = field(default=0.0, init=False)
     _confirmed: bool = field(default=False, init=False)
     _opened: Facts = field(default_factory=dict, init=False)
-    _recipes: dict[str, Recipe] = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
 
     @cached_property
-    def settled(self) -> Config:
+    def resolved_config(self) -> Config:
         """The settings, with the backend that `auto` takes in place of `auto`."""
         return self.session.identities.settle(self.config)
 
@@ -160,19 +141,18 @@ class Benchmark:
         identities = self.session.identities
         identity = identities.collection(self.config.data)
         folder = self.store.folder(plan.collection_stage(self.config, identity).recipe({}))
-        return make_retriever(self.settled, identities, identity, folder.absolute() / CORPUS)
+        return make_retriever(self.resolved_config, identities, identity, folder.absolute() / CORPUS)
 
     @cached_property
     def stages(self) -> Plan:
         """The stages, in the order they are reported in."""
-        made = self.retriever
-        return plan.whole_plan(self.config, made.identity, made.plan(), made.ranking, made.assessments())
+        return plan.whole_plan(self.config, self.retriever)
 
     @property
     def models_used(self) -> list[Facts]:
         """What runs each model, whether that was left to `auto`, and what had to be guessed of it."""
         used = []
-        for section in self.settled.models:
+        for section in self.resolved_config.models:
             model = self.session.identities.resolve(section).model
             guessed = getattr(model, "guessed", "")
             used.append(
@@ -199,16 +179,20 @@ class Benchmark:
         """The stages that results list."""
         return [name for name, stage in self.stages.items() if stage.listed]
 
-    def recipe(self, name: str) -> Recipe:
-        """What shapes one stage's artifact."""
-        if name not in self._recipes:
-            self._recipes[name] = self.stages[name].recipe(_Keys(self.recipe))
-        return self._recipes[name]
+    @cached_property
+    def all_recipes(self) -> dict[str, Recipe]:
+        """What shapes the artifact of each stage: its settings, and the keys of stages before it."""
+        keys: dict[str, str] = {}
+        recipes = {}
+        for name, stage in self.stages.items():
+            recipes[name] = stage.recipe(keys)
+            keys[name] = recipes[name].key
+        return recipes
 
     @property
     def recipes(self) -> dict[str, Recipe]:
         """The recipe of each reported stage, in order."""
-        return {name: self.recipe(name) for name in self.reported}
+        return {name: self.all_recipes[name] for name in self.reported}
 
     def plan(self) -> list[Facts]:
         """Each reported stage's name, key and whether its artifact exists, in order."""
@@ -219,18 +203,18 @@ class Benchmark:
 
     def has(self, name: str) -> bool:
         """Whether a stage's artifact exists, and may be used."""
-        return not self._afresh(name) and self.store.find(self.recipe(name)) is not None
+        return not self._must_recompute(name) and self.store.find(self.all_recipes[name]) is not None
 
-    def _afresh(self, name: str) -> bool:
-        """Whether a stage is to be made although its artifact may exist."""
-        return self.session.fresh and self.store.folder(self.recipe(name)) not in self.session.made
+    def _must_recompute(self, name: str) -> bool:
+        """Whether a stage is made although its artifact may exist."""
+        return self.session.fresh and self.store.folder(self.all_recipes[name]) not in self.session.made
 
     @property
     def searched(self) -> bool:
         """Whether the ranking exists, and may be used."""
         name = self.retriever.ranking
         return name in self._outcomes or (
-            not self.session.fresh and self.store.find(self.recipe(name)) is not None
+            not self.session.fresh and self.store.find(self.all_recipes[name]) is not None
         )
 
     def missing(self) -> list[str]:
@@ -240,7 +224,7 @@ class Benchmark:
     def _missing(self, name: str) -> Iterator[str]:
         if name in self._outcomes:
             return
-        if self.session.fresh or self.store.find(self.recipe(name)) is None:
+        if self.session.fresh or self.store.find(self.all_recipes[name]) is None:
             for needed in self.stages[name].needs:
                 yield from self._missing(needed)
             yield name
@@ -257,7 +241,7 @@ class Benchmark:
             self.retriever.check_collection(self.collection)
 
     def confirm(self) -> None:
-        """Refuse, once, stored results of models that answer otherwise now."""
+        """Check, once, that served models still return what is cached."""
         if not self._confirmed:
             self.retriever.confirm(self.store, self.session.fresh)
         self._confirmed = True
@@ -270,22 +254,22 @@ class Benchmark:
                 log.warning("model %s: %s", model.name, model.guessed)
 
     @property
-    def engines_to_open(self) -> list[OpensEngine]:
+    def engines_to_open(self) -> list[EngineFactory]:
         """The engines of the stages that have to be made, in order."""
         stages = (self.stages[name] for name in self.missing())
         return list(dict.fromkeys(stage.open_engine for stage in stages if stage.open_engine))
 
     def connect(self) -> None:
         """Open the engine of the first stage to be made, so that a missing cluster is found before work."""
-        for opens in self.engines_to_open[:1]:
-            self.session.engine(opens, self.store)
+        for factory in self.engines_to_open[:1]:
+            self.session.engine(factory, self.store)
 
-    def make_with(self, opens: OpensEngine) -> None:
+    def make_with(self, factory: EngineFactory) -> None:
         """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
         started = time.perf_counter()
         self.confirm()
         for name in self.missing():
-            if self.stages[name].open_engine == opens:
+            if self.stages[name].open_engine == factory:
                 self.ensure(name)
         self.seconds += time.perf_counter() - started
 
@@ -300,48 +284,44 @@ class Benchmark:
                 self.ensure(name)
         finally:
             self._opened.clear()
-        return [self._outcome(name) for name in self.reported]
-
-    def _outcome(self, name: str) -> StageOutcome:
-        """What was done about a stage; the artifact of one that was not needed counts as used."""
-        if name in self._outcomes:
-            return self._outcomes[name]
-        recipe = self.recipe(name)
-        self.store.mark_used(recipe)
-        artifact = self.store.find(recipe)
-        return StageOutcome(name, recipe.key, artifact, artifact is not None)
+        for name, recipe in self.recipes.items():
+            if name not in self._outcomes:  # it was not needed: its artifact counts as used
+                self.store.mark_used(recipe)
+                artifact = self.store.find(recipe)
+                self._outcomes[name] = StageOutcome(name, recipe.key, artifact, artifact is not None)
+        return [self._outcomes[name] for name in self.reported]
 
     def ensure(self, name: str) -> Artifact:
         """The artifact of a stage, reused or made; the stages it needs come first."""
-        if name in self._outcomes:
-            return self._made(name)
-        recipe, stage, fresh = self.recipe(name), self.stages[name], self._afresh(name)
-        artifact = None if fresh else self.store.load(recipe)
-        reused = True
-        if artifact and (other := self._changed_since(artifact)):
-            log.warning("%s: made from another version of %s; recomputing it", name, other)
-            artifact, fresh = None, True
-        if artifact is None:
-            for needed in stage.needs:
-                self.ensure(needed)
-            with self.store.making(recipe, fresh) as draft:
-                reused = draft.artifact is not None  # another process has made it meanwhile
-                if not reused:
-                    context = self._context(stage, recipe)
-                    draft.facts = stage.make(
-                        {each: self.opened(each) for each in stage.needs}, draft, context
-                    )
-                    draft.made |= context.meter.figures() | self._origin(stage)
-            artifact = draft.artifact
-            self.session.made.add(self.store.folder(recipe))
-        self._outcomes[name] = StageOutcome(name, recipe.key, artifact, reused)
-        return self._made(name)
-
-    def _made(self, name: str) -> Artifact:
+        if name not in self._outcomes:
+            recipe, recompute = self.all_recipes[name], self._must_recompute(name)
+            artifact = None if recompute else self.store.load(recipe)
+            reused = True
+            if artifact and (other := self._changed_since(artifact)):
+                log.warning("%s: made from another version of %s; recomputing it", name, other)
+                artifact, recompute = None, True
+            if artifact is None:
+                artifact, reused = self._make(name, recompute)
+                self.session.made.add(self.store.folder(recipe))
+            self._outcomes[name] = StageOutcome(name, recipe.key, artifact, reused)
         artifact = self._outcomes[name].artifact
         if artifact is None:
             raise RuntimeError(f"stage {name} left no artifact")
         return artifact
+
+    def _make(self, name: str, recompute: bool) -> tuple[Artifact | None, bool]:
+        """Make the artifact of a stage; whether another process has made it meanwhile."""
+        stage, recipe = self.stages[name], self.all_recipes[name]
+        for needed in stage.needs:
+            self.ensure(needed)
+        with self.store.making(recipe, recompute) as draft:
+            reused = draft.artifact is not None
+            if not reused:
+                context = self._context(stage, recipe)
+                inputs = {needed: self.opened(needed) for needed in stage.needs}
+                draft.facts = stage.make(inputs, draft, context)
+                draft.made |= context.meter.figures() | self._origin(stage)
+        return draft.artifact, reused
 
     def _context(self, stage: Stage, recipe: Recipe) -> Context:
         """What a stage may use besides its inputs."""
@@ -361,7 +341,7 @@ class Benchmark:
         """What a stage's result was made from, and on which machine."""
         varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return {
-            "from": {needed: self.recipe(needed).key for needed in stage.needs},
+            "from": {needed: self.all_recipes[needed].key for needed in stage.needs},
             "from_files": {needed: _content(self.ensure(needed)) for needed in varying},
             "hardware": machine.hardware(),
             "threads": machine.threads(),
@@ -370,10 +350,10 @@ class Benchmark:
 
     def _changed_since(self, artifact: Artifact) -> str | None:
         """The stage, of those this run has used, whose files differ from those the artifact was made from."""
-        made = artifact.manifest["made"]
+        origin = artifact.manifest["made"]
         used = {outcome.key: outcome.artifact for outcome in self._outcomes.values()}
-        for name, files in made.get("from_files", {}).items():
-            now = used.get(made["from"][name])
+        for name, files in origin.get("from_files", {}).items():
+            now = used.get(origin["from"][name])
             if now and files != _content(now):
                 return str(name)
         return None

@@ -197,11 +197,11 @@ def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[T
         return Todo(), Todo()
 
     def opened(role: str) -> object:
-        artifact = benchmark.store.find(benchmark.recipe(role))
+        artifact = benchmark.store.find(benchmark.all_recipes[role])
         return benchmark.stages[role].open(artifact) if artifact else None
 
     for role, stage in benchmark.stages.items():
-        recipe, work = benchmark.recipe(role), stage.work
+        recipe, work = benchmark.all_recipes[role], stage.work
         if work is None or recipe.key in made or benchmark.has(role):
             continue
         made.add(recipe.key)
@@ -223,7 +223,7 @@ def _todo_unseen(benchmark: Benchmark, passages: int | None) -> tuple[Todo, Todo
     twin = Benchmark(sample, benchmark.store, benchmark.session)
     todo = {"encode": Todo(), "pairs": Todo()}
     try:
-        works = [(twin.recipe(role), stage.work) for role, stage in twin.stages.items() if stage.work]
+        works = [(twin.all_recipes[role], stage.work) for role, stage in twin.stages.items() if stage.work]
     except InputError:
         return Todo(passages), Todo(None)  # the model is not here either
     for recipe, work in works:

@@ -16,8 +16,8 @@ from pipeline.data.collection_files import open_collection
 from pipeline.data.loading import Identity
 from pipeline.data.pooling import describe_slice, nearest_ranking
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.retrievers.retriever import COLLECTION, Assessment, Judge, check_cutoff
-from pipeline.retrievers.stage import Context, Inputs, Keys, Plan, Stage
+from pipeline.retrievers.retriever import COLLECTION, Assessment, Evaluator, Retriever, check_cutoff
+from pipeline.retrievers.stage import Context, Inputs, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
 SCORES = "evaluate"  # the role of the scores, in every plan
@@ -26,20 +26,10 @@ REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged"
 SCHEMAS = {SCORES: 6}  # that of the data is in `pipeline.data.loading`
 
 
-def whole_plan(
-    config: Config, identity: Identity, own: Plan, ranking: str, assessments: Sequence[Assessment]
-) -> Plan:
-    """All stages of a benchmark: the collection first, a retriever's own, and the scores last.
-
-    Args:
-        config: The benchmark's settings.
-        identity: The hashes of the collection's parts.
-        own: The retriever's own stages.
-        ranking: The role among them of the ranking.
-        assessments: What else is measured.
-    """
-    scores = evaluate_stage(config, identity, ranking, assessments)
-    return {COLLECTION: collection_stage(config, identity), **own, SCORES: scores}
+def whole_plan(config: Config, retriever: Retriever) -> Plan:
+    """All stages of a benchmark: the collection first, the retriever's own, and the scores last."""
+    collection = collection_stage(config, retriever.identity)
+    return {COLLECTION: collection, **retriever.plan(), SCORES: evaluate_stage(config, retriever)}
 
 
 def collection_stage(config: Config, identity: Identity) -> Stage:
@@ -52,7 +42,7 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
         return facts
 
     parts = {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
-    return Stage(COLLECTION, 0, (), lambda keys: parts, make, open_collection, exact_bytes=True)
+    return Stage(COLLECTION, 0, (), {}, parts, make, open_collection, exact_bytes=True)
 
 
 def measures_of(config: Config) -> list[Measure]:
@@ -61,33 +51,30 @@ def measures_of(config: Config) -> list[Measure]:
     An expected measure with such a cutoff is left out: it cannot be compared.
     """
     measures = parse_measures(config.evaluate.measures)
-    published = parse_measures([each.measure for each in config.expected]) if config.expected else []
-    reached = [each for each in published if (each.cutoff or 1) <= config.search.top_k]
+    published = parse_measures([score.measure for score in config.expected]) if config.expected else []
+    reached = [measure for measure in published if (measure.cutoff or 1) <= config.search.top_k]
     measures = list(dict.fromkeys([*measures, *reached]))
     for measure in measures:
         check_cutoff(measure, "evaluate.measures", config.search.top_k)
     return measures
 
 
-def evaluate_stage(
-    config: Config, identity: Identity, ranking: str, assessments: Sequence[Assessment]
-) -> Stage:
-    """Scores the ranking, and makes the assessments; arguments as of `whole_plan`."""
-    measures = measures_of(config)
-    settings = keyed_settings(config.evaluate, SCORES) | keyed_settings(config.data, SCORES)
+def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
+    """Scores the ranking, and makes the retriever's assessments."""
+    measures, assessments = measures_of(config), retriever.assessments()
+    settings = {
+        "qrels": retriever.identity.qrels,
+        "measures": [str(measure) for measure in measures],
+        **keyed_settings(config.evaluate, SCORES),
+        **keyed_settings(config.data, SCORES),
+    }
+    if added := {measure.name: measure.added for measure in measures if measure.added}:
+        settings["added_measures"] = added
     assessed = (role for assessment in assessments for role in assessment.rankings)
-    rankings = tuple(dict.fromkeys((ranking, *assessed)))
-
-    def ingredients(keys: Keys) -> Facts:
-        names = [str(measure) for measure in measures]
-        made_of: Facts = {role: keys[role] for role in rankings}
-        if added := {each.name: each.added for each in measures if each.added}:
-            made_of["added_measures"] = added
-        return {**made_of, "qrels": identity.qrels, "measures": names, **settings}
-
-    make = partial(_evaluate, config, measures, ranking, assessments)
-    needs = (COLLECTION, *rankings)
-    return Stage(SCORES, SCHEMAS[SCORES], needs, ingredients, make, _open_scores)
+    made_of = {role: role for role in (retriever.ranking, *assessed)}
+    make = partial(_evaluate, config, measures, retriever.ranking, assessments)
+    needs = (COLLECTION, *made_of)
+    return Stage(SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, _open_scores)
 
 
 def _open_scores(artifact: Artifact) -> Facts:
@@ -96,11 +83,11 @@ def _open_scores(artifact: Artifact) -> Facts:
     return {**facts, **{part: facts[part] for part in REPORTED}}
 
 
-def _judge(config: Config, collection: Collection, measures: list[Measure]) -> Judge:
+def _evaluator(config: Config, collection: Collection, measures: list[Measure]) -> Evaluator:
     """Scores rankings of a collection as the config says."""
     from pipeline.metrics import evaluation, scoring
 
-    ignored = {config.data.ignored} | ({"identical_ids"} if config.evaluate.ignore_identical_ids else set())
+    ignored = evaluation.ignored_hits(config.data.ignored, config.evaluate.ignore_identical_ids)
     n_queries = len(collection.queries)
     judged = np.unique(collection.qrels.queries)  # all, unless judgments of missing passages are dropped
 
@@ -108,10 +95,10 @@ def _judge(config: Config, collection: Collection, measures: list[Measure]) -> J
         return evaluation.drop_ignored(ranking, collection, ignored)
 
     def score(ranking: Ranking) -> Float64:
-        kept = counted(ranking)
-        return scoring.compute_measures(kept, collection.qrels, n_queries, measures)[judged]
+        scored = counted(ranking)
+        return scoring.compute_measures(scored, collection.qrels, n_queries, measures)[judged]
 
-    return Judge(collection, measures, judged, counted, score)
+    return Evaluator(collection, measures, judged, counted, score)
 
 
 def _evaluate(
@@ -129,8 +116,8 @@ def _evaluate(
 
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
-    judge = _judge(config, collection, measures)
-    queries, judged, scored = collection.queries, judge.queries, judge.counted(inputs[ranking])
+    evaluator = _evaluator(config, collection, measures)
+    queries, judged, scored = collection.queries, evaluator.queries, evaluator.counted(inputs[ranking])
     qrels = collection.qrels
     of_all = scoring.compute_measures(scored, qrels, len(queries), measures)
     values = of_all[judged]
@@ -147,23 +134,23 @@ def _evaluate(
         "queries": len(judged),
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],
-        "metrics": judge.means(values),
+        "metrics": evaluator.means(values),
         "intervals": dict(zip(names, intervals, strict=True)),
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
     }
-    loaded: Facts = collection.facts
-    kept = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
-    if unjudged := loaded["dropped"]["queries_without_judgments"] + kept:
+    dropped: Facts = collection.facts["dropped"]  # type: ignore[assignment]
+    unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
+    if unjudged := dropped["queries_without_judgments"] + unscored:
         facts["unjudged_queries"] = unjudged
     if short := scoring.short_rankings(inputs[ranking], measures, len(collection.passages)):
         facts["short_rankings"] = short.model_dump()
     if ties := tie_ranges(scored, qrels, len(queries), measures, of_all, judged):
         facts["ties"] = ties.model_dump()
-    if found := describe_slice(collection):
-        facts["slice"] = {"passages": found["passages"], "of": found["of"]}
+    if searched := describe_slice(collection):
+        facts["slice"] = {"passages": searched["passages"], "of": searched["of"]}
         if collection.pool is not None:
             number, shared = nearest_ranking(collection, inputs[ranking])
-            facts["slice"] |= {"top": found["top"], "nearest": number, "shared": shared}
+            facts["slice"] |= {"top": searched["top"], "nearest": number, "shared": shared}
     for assessment in assessments:
-        facts |= assessment.assess(judge, [inputs[role] for role in assessment.rankings])
+        facts |= assessment.assess(evaluator, [inputs[role] for role in assessment.rankings])
     return facts

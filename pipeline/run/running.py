@@ -271,7 +271,7 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
     artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
     ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts[SCORES]
     scores = benchmark.opened(SCORES)
-    settings = benchmark.settled.model_dump(mode="json")
+    settings = benchmark.resolved_config.model_dump(mode="json")
     rows = [outcome.row.model_dump(mode="json", exclude_unset=True) for outcome in outcomes]
     metrics = {
         "name": benchmark.config.name,

@@ -33,6 +33,7 @@ from pipeline.core.records import Array, Chunks, Float32, Float64, Int64, Rankin
 from pipeline.search import scoring
 
 SPARE = 512  # room for candidates beyond 3k
+PAIR_BYTES = 80  # memory to score one pair and sort it
 BYTES = 12  # memory of a candidate
 
 ErrorBound = Callable[[slice], Float64]

@@ -41,7 +41,6 @@ MANY = 1 / 32  # share of pairs that the filter may let pass without need
 SETTLED = 128  # times k: rows after which thresholds are high enough to judge the filter
 STRIDE = 32  # rows for each that is read first
 _LEAST = 256  # rows of the shortest piece, and of a span of those that are read first
-_PAIR_BYTES = 80  # memory to score one pair and sort it
 
 
 class Sizes(NamedTuple):
@@ -61,7 +60,7 @@ class Sizes(NamedTuple):
         row_bytes, hit_bytes = 18 * dimension, 16 * ROOM  # a row as it is stored, in float32, and rounded
         threads = min(threads, max(memory // 2 // (_LEAST * row_bytes + hit_bytes), 1))
         piece = min(PIECE, max((memory // 2 // threads - hit_bytes) // row_bytes, _LEAST))
-        in_use = candidates.BYTES * candidates.room_per_query(k) + 2 * _PAIR_BYTES * k
+        in_use = candidates.BYTES * candidates.room_per_query(k) + 2 * candidates.PAIR_BYTES * k
         left = memory - threads * (piece * row_bytes + hit_bytes)
         return cls(piece, threads, min(max(left // (in_use + 48 * dimension), 1), max(n_queries, 1)))
 

@@ -26,8 +26,6 @@ from pipeline.metrics.names import parse_measure
 from pipeline.search.fusion import Fusion, Tuning, folds_of, join
 from pipeline.storage import whole_files
 
-TAG = "benchmarco"  # the last column of the run that is written
-
 
 @dataclass(frozen=True)
 class JoinedRuns:
@@ -81,7 +79,7 @@ def fuse_files(
         tuning = Tuning(measure, _judgments(joined, qrels), folds_of(joined.query_ids, folds))
     ranking, facts = join(joined.rankings, fusion, weights, tuning, joined.id_rank, depth, progress)
     with whole_files.replacing(output) as temporary, open(temporary, "wb") as file:
-        write_run(file, joined.query_ids, joined.document_ids, ranking, TAG)
+        write_run(file, joined.query_ids, joined.document_ids, ranking)
     return {
         "queries": len(joined.query_ids),
         "queries_not_in_all": joined.partial,

@@ -14,20 +14,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.config.benchmark import MethodName, NormalizationName
 from pipeline.core.display import Bar, Progress
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
-from pipeline.core.records import Facts, Float64, Int64, Qrels, Ranking
+from pipeline.core.records import BoolArray, Facts, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Bool = npt.NDArray[np.bool_]
 
 LEAST = 1e-9  # the smallest number that a normalization divides by, so that equal scores do not divide by 0
 STEP = 0.1  # of the weights that are tried
@@ -36,20 +34,20 @@ FEW = 4
 BLOCK_CELLS = 1 << 21  # cells of all rankings that are joined at once
 
 
-def _min_max(scores: Float64, found: Bool) -> Float64:
+def _min_max(scores: Float64, found: BoolArray) -> Float64:
     """Scores from 0 to 1: (s - min) / (max - min)."""
     low, high = _lowest(scores, found), _highest(scores, found)
     normalized: Float64 = (scores - low) / np.maximum(high - low, LEAST)
     return normalized
 
 
-def _max(scores: Float64, found: Bool) -> Float64:
+def _max(scores: Float64, found: BoolArray) -> Float64:
     """S / max."""
     normalized: Float64 = scores / np.maximum(_highest(scores, found), LEAST)
     return normalized
 
 
-def _sum(scores: Float64, found: Bool) -> Float64:
+def _sum(scores: Float64, found: BoolArray) -> Float64:
     """(s - min) / the sum of all (s - min)."""
     low, count = _lowest(scores, found), found.sum(axis=1, keepdims=True)
     total = np.where(found, scores, 0).sum(axis=1, keepdims=True)
@@ -57,7 +55,7 @@ def _sum(scores: Float64, found: Bool) -> Float64:
     return normalized
 
 
-def _z_score(scores: Float64, found: Bool) -> Float64:
+def _z_score(scores: Float64, found: BoolArray) -> Float64:
     """(s - mean) / standard deviation, over the hits of the query; a missing passage counts as the mean."""
     count = np.maximum(found.sum(axis=1, keepdims=True), 1)
     mean = np.where(found, scores, 0).sum(axis=1, keepdims=True) / count
@@ -67,24 +65,24 @@ def _z_score(scores: Float64, found: Bool) -> Float64:
     return normalized
 
 
-def _rank(scores: Float64, found: Bool) -> Float64:
+def _rank(scores: Float64, found: BoolArray) -> Float64:
     """1 - (rank - 1) / hits: 1 for the first hit, 1 / hits for the last."""
     count = np.maximum(found.sum(axis=1, keepdims=True), 1)
     normalized: Float64 = 1 - np.arange(scores.shape[1]) / count
     return normalized
 
 
-def _lowest(scores: Float64, found: Bool) -> Float64:
+def _lowest(scores: Float64, found: BoolArray) -> Float64:
     lowest: Float64 = np.where(found, scores, np.inf).min(axis=1, keepdims=True, initial=np.inf)
     return np.where(np.isfinite(lowest), lowest, 0)
 
 
-def _highest(scores: Float64, found: Bool) -> Float64:
+def _highest(scores: Float64, found: BoolArray) -> Float64:
     highest: Float64 = np.where(found, scores, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
     return np.where(np.isfinite(highest), highest, 0)
 
 
-NORMALIZATIONS: dict[str, Callable[[Float64, Bool], Float64]] = {
+NORMALIZATIONS: dict[str, Callable[[Float64, BoolArray], Float64]] = {
     "none": lambda scores, found: scores,
     "min_max": _min_max,
     "max": _max,

@@ -28,7 +28,6 @@ CHUNK = 1 << 18  # numbers of the token vectors that a core scores at a time
 QUERY_TOKENS = 8192  # tokens of queries scored at once: they fit the processor's cache
 BLOCK_TOKENS = 1 << 17  # tokens of the longest block of passages
 TILE = 1 << 22  # scores made at once
-_PAIR_BYTES = 80  # memory to score one pair and sort it
 _ROUNDOFF = 2.0**-24  # of float32
 
 
@@ -87,7 +86,7 @@ def _block_and_group_sizes(
     row_bytes = 4 * dimension * tokens
     block = int(min(block, max(memory / 4 // row_bytes, 16)))
     query_tokens = len(queries.vectors) / n_queries
-    in_use = candidates.BYTES * candidates.room_per_query(k) + 2 * _PAIR_BYTES * k
+    in_use = candidates.BYTES * candidates.room_per_query(k) + 2 * candidates.PAIR_BYTES * k
     query_bytes = in_use + 20 * dimension * query_tokens + 16 * block
     left = memory - block * row_bytes - machine.cores() * 24 * CHUNK
     return block, int(min(max(left // query_bytes, 1), n_queries))

@@ -23,7 +23,6 @@ from pipeline.storage import vector_shards
 QUERIES = 512  # queries of a tile: those multiplied at once
 TILE = 1 << 21  # products made at once
 BLOCK = 16384  # rows of the longest block
-_PAIR_BYTES = 80  # memory to score one pair and sort it
 
 
 def block_and_group_sizes(dimension: int, k: int, n_queries: int, memory_mb: int | None) -> tuple[int, int]:
@@ -36,7 +35,9 @@ def block_and_group_sizes(dimension: int, k: int, n_queries: int, memory_mb: int
     memory = memory_mb * 1_000_000
     row_bytes = 18 * dimension + 16 * tile  # one block being read, one in use, one being released; products
     block = min(block, max(memory // 2 // row_bytes, 256))
-    query_bytes = candidates.BYTES * candidates.room_per_query(k) + 2 * _PAIR_BYTES * k + 16 * dimension
+    query_bytes = (
+        candidates.BYTES * candidates.room_per_query(k) + 2 * candidates.PAIR_BYTES * k + 16 * dimension
+    )
     return block, min(max((memory - block * row_bytes) // query_bytes, 1), n_queries)
 
 

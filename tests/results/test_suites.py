@@ -13,7 +13,7 @@ from workplaces import benchmarco, document, read_json
 from pipeline import InputError, compare, load_config, run_benchmark, run_benchmarks
 from pipeline.config import Config
 from pipeline.results import Result, read_result
-from pipeline.retrievers import OpensEngine
+from pipeline.retrievers import EngineFactory
 from pipeline.run import Benchmark
 from pipeline.storage import Store
 
@@ -185,13 +185,13 @@ def test_models_are_loaded_once_and_a_corpus_that_is_used_twice_is_encoded_once(
     place: Path, bge_folder: Path, reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    whole = OpensEngine.__call__
+    whole = EngineFactory.__call__
 
-    def noted(self: OpensEngine, store: Store) -> Any:
+    def noted(self: EngineFactory, store: Store) -> Any:
         opened.append(str(self.key))
         return whole(self, store)
 
-    monkeypatch.setattr(OpensEngine, "__call__", noted)
+    monkeypatch.setattr(EngineFactory, "__call__", noted)
     shutil.copytree(place / "small", place / "twin")
     queries = (place / "twin/queries.jsonl").read_text(encoding="utf-8").replace('"text": "', '"text": "and ')
     (place / "twin/queries.jsonl").write_text(queries, encoding="utf-8")

@@ -14,7 +14,7 @@ from pipeline.core import Bar, Ranking
 from pipeline.encoders import PairOpener, TextOpener, TokenBatch, Usage
 from pipeline.formats import Batch as Records, Judgments, make_judgments
 from pipeline.metrics import Definition
-from pipeline.retrievers import Context, Inputs, Keys, Plan, Retriever, Stage, open_ranking, save_ranking
+from pipeline.retrievers import Context, Inputs, Plan, Retriever, Stage, open_ranking, save_ranking
 from pipeline.storage import Draft
 
 PASSAGES = {"p1": "red apples grow on trees", "p2": "the sea is salty", "p3": "trains leave from the station"}
@@ -96,11 +96,9 @@ class Shortest:
 # A kind of retriever: its settings and its stages, here a single one.
 class CommonWords(Retriever):
     def stages(self) -> Plan:
-        def ingredients(keys: Keys) -> dict[str, Any]:
-            settings = {"repeat": self.config.model.repeat, "top_k": self.config.search.top_k}
-            return {"passages": self.identity.passages, "queries": self.identity.queries, **settings}
-
-        return {"search": Stage("search", 1, ("data",), ingredients, self.search, open_ranking)}
+        texts = {"passages": self.identity.passages, "queries": self.identity.queries}
+        settings = {**texts, "repeat": self.config.model.repeat, "top_k": self.config.search.top_k}
+        return {"search": Stage("search", 1, ("data",), {}, settings, self.search, open_ranking)}
 
     def search(self, inputs: Inputs, draft: Draft, context: Context) -> dict[str, Any]:
         collection = inputs["data"]

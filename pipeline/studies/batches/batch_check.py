@@ -23,7 +23,7 @@ from pipeline.metrics.names import parse_measure
 from pipeline.metrics.scoring import compute_measures
 from pipeline.models.model import Role
 from pipeline.retrievers.dense import Dense
-from pipeline.retrievers.parity import sampled_passages, spread
+from pipeline.retrievers.parity import evenly, sampled_passages
 from pipeline.run.benchmark import Session
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_forms
@@ -98,8 +98,8 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
         form = source.form(retriever.settings)
         passages = sampled_passages(collection)
         judged = np.unique(collection.qrels.queries)
-        queries = judged[spread(len(judged), SAMPLE_QUERIES)]
-        chosen = spread(len(passages), TEXTS)
+        queries = judged[evenly(len(judged), SAMPLE_QUERIES)]
+        chosen = evenly(len(passages), TEXTS)
         texts = collection.passages.texts.take(pa.array(passages)).to_pylist()
         asked = collection.queries.texts.take(pa.array(queries)).to_pylist()
         with contextlib.ExitStack() as stack:
@@ -109,7 +109,7 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
 
             def encode(given: list[str], role: Role) -> Float32:
                 whole = encoder.encode(given, role, Usage(), bar)
-                return _formed(whole, form, benchmark.settled.index.metric)
+                return _formed(whole, form, benchmark.resolved_config.index.metric)
 
             few = [texts[row] for row in chosen]
             total = len(texts) + len(asked) + 3 * len(few)
@@ -118,7 +118,7 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
             others = [encode(few, "passages"), encode(few[::-1], "passages")[::-1]]
             of_passages, of_queries = encode(texts, "passages"), encode(asked, "queries")
         others.append(of_passages[chosen])
-        metric = benchmark.settled.index.metric
+        metric = benchmark.resolved_config.index.metric
         scores = _scores(of_queries, alone, metric)
         score = max(float(np.abs(_scores(of_queries, each, metric) - scores).max()) for each in others)
         return BatchCheck(

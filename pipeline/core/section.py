@@ -1,0 +1,74 @@
+"""Sections of `metrics.json`: what only some kinds of retrievers report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol, TypeVar
+
+from pipeline.core.json_record import Record
+from pipeline.core.stage_row import Cost, StageRow
+from pipeline.core.table import Table
+
+S = TypeVar("S", bound="Section")
+
+
+class Reported(Protocol):
+    """A result, as its sections see it: the content of `metrics.json`."""
+
+    @property
+    def passages(self) -> int:
+        """How many were searched."""
+        ...
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean of each measure."""
+        ...
+
+    def stage(self, name: str) -> StageRow:
+        """The row of a stage; one without figures where there is none."""
+        ...
+
+    def section(self, kind: type[S]) -> S | None:
+        """What a kind of retriever reports; None where it does not."""
+        ...
+
+
+class Section(Record):
+    """What a kind of retriever reports besides the measures: the value of one key of `metrics.json`.
+
+    `pipeline.retrievers.sections` lists all of them.
+    """
+
+    key: ClassVar[str]
+    heading: ClassVar[str] = ""
+    """Of the part of a page that holds its tables."""
+    in_comparisons: ClassVar[bool] = False
+    """Whether the terminal shows its tables with a comparison, and not only a page."""
+
+    @classmethod
+    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+        """Tables of the results that have it, in place of which there may be others without it.
+
+        Args:
+            results: All that are shown together, by name.
+            measure: What they are compared by.
+        """
+        return []
+
+    def notes(self) -> list[str]:
+        """What a reader of the measures should know, a sentence each."""
+        return []
+
+    def stage_notes(self, stages: Mapping[str, StageRow], passages: int) -> list[str]:
+        """What a reader of the table of stages should know; `stages` by name, and how many passages."""
+        return []
+
+    def corrected(self, cost: Cost, passages: int) -> Cost:
+        """The cost of a result of so many passages, with what the figures of its stages leave out."""
+        return cost
+
+    @property
+    def stages_of_parts(self) -> tuple[StageRow, ...]:
+        """The stages of retrievers that the result was made of, each named `PART/STAGE`."""
+        return ()

@@ -1,0 +1,158 @@
+"""The rows of a result's stages: what was done about each, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Self
+
+from pipeline.core.json_record import Name, Record
+
+
+class SecondsAlone(Record):
+    """Seconds from a request of one text to its answer: of so many `texts` the median and two percentiles."""
+
+    median: float
+    p95: float
+    p99: float
+    texts: int
+
+
+class EncodingUsage(Record):
+    """What encoding texts, or scoring pairs, took; `padded` counts tokens with their padding.
+
+    The tokenizer works beside the model, in `tokenize_seconds`.
+
+    Attributes:
+        requests: Of a served model: requests that were sent, those sent again included.
+        retries: Requests that were sent again.
+        concurrency: Requests that could be under way at once.
+        price: Of the tokens; None if no price was given, or the server did not count tokens.
+        seconds_alone: Of queries that were asked for alone.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    padded: int = 0
+    tokenize_seconds: float = 0.0
+    padding_share: float = 0.0
+    requests: int | None = None
+    retries: int | None = None
+    concurrency: int | None = None
+    price: float | None = None
+    seconds_alone: SecondsAlone | None = None
+
+
+class Hardware(Record):
+    """The machine that a benchmark ran on; see `pipeline.core.machine.hardware`."""
+
+    cpu: str = ""
+    cores: int | None = None
+    gpus: tuple[str, ...] = ()
+    memory_gb: float | None = None
+    system: str = ""
+
+    def found(self) -> dict[str, object]:
+        """What is known, by name: nothing about GPUs where there is none."""
+        return {name: value for name, value in self.model_dump().items() if value}
+
+    @property
+    def processors(self) -> tuple[str, int | None, tuple[str, ...]]:
+        """What speed depends on: not the version of the system, nor the memory that it leaves."""
+        return self.cpu, self.cores, self.gpus
+
+
+class PairCounts(Record):
+    """The pairs of a reranked ranking: `found` in the cache, from earlier runs, and `scored` by this one.
+
+    A pair of texts that the ranking holds twice is scored once, and found once.
+    """
+
+    found: int
+    scored: int
+
+
+ONLY_WHERE_MEASURED = ("preparing_seconds", "encoding", "found", "pairs")
+"""Figures that a row leaves out where there is none; the others are null there."""
+
+
+class StageRow(Record):
+    """One stage of a run; its figures are those of the run that computed the artifact.
+
+    Attributes:
+        key: Key of the artifact.
+        reused: Whether the artifact was in the cache.
+        preparing_seconds: What packing, converting and compiling took, once; `seconds` leaves it out.
+        seconds: Time of the whole stage, without that; None where it was not needed and has no artifact.
+        items: How many passages, queries or vectors the artifact holds.
+        working_seconds: Of these, the seconds of the work itself: without loading a model or an index, and
+            without writing files. The whole time for a stage that does not tell them apart.
+        items_per_second: Items that were worked on, over `working_seconds`: all but those that an interrupted
+            run had finished, or that were copied; None where nothing was left to do.
+        peak_rss_mb: Most memory in use, in 10^6 bytes.
+        bytes: Size of the artifact.
+        made_at: When the artifact was begun, as UTC in ISO 8601.
+        hardware: The machine that the artifact was made on.
+        threads: How many threads libraries could use there.
+        found: How many of its rows were copied, as their texts had been encoded before.
+        encoding: What encoding texts, or scoring pairs, cost.
+        pairs: Of a reranker, how many pairs were scored before and how many now.
+    """
+
+    stage: Name
+    key: str = ""
+    reused: bool = False
+    seconds: float | None = None
+    preparing_seconds: float | None = None
+    items: int | None = None
+    working_seconds: float | None = None
+    items_per_second: float | None = None
+    peak_rss_mb: float | None = None
+    bytes: int | None = None
+    made_at: str | None = None
+    hardware: Hardware | None = None
+    threads: int | None = None
+    encoding: EncodingUsage | None = None
+    found: int | None = None
+    pairs: PairCounts | None = None
+
+    @classmethod
+    def of_artifact(
+        cls, stage: str, key: str, reused: bool, figures: Mapping[str, Any], size: int | None
+    ) -> Self:
+        """The row of an artifact of `size` bytes.
+
+        `figures` is the part `made` of its manifest, with what `pipeline.core.machine.Meter` measured; it is
+        empty where there is no artifact.
+        """
+        values = {
+            name: figures.get(name)
+            for name in cls.model_fields
+            if name in figures or name not in ONLY_WHERE_MEASURED
+        }
+        known = {"stage": stage, "key": key, "reused": reused, "bytes": size, "made_at": figures.get("at")}
+        return cls(**{**values, **known})
+
+    @property
+    def outcome(self) -> Literal["computed", "reused", "not needed"]:
+        """What the run did with the artifact; one that is not needed is not in the cache either."""
+        if self.reused:
+            return "reused"
+        return "not needed" if self.seconds is None else "computed"
+
+
+class Cost(NamedTuple):
+    """What a result cost; None where it is not known.
+
+    Attributes:
+        passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
+            finished the encoding found all of it done by interrupted ones.
+        queries_per_second: Encoded and then searched, likewise.
+        index_bytes: Size of the index on disk.
+        seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
+            run was interrupted and resumed.
+    """
+
+    passages_per_second: float | None
+    queries_per_second: float | None
+    index_bytes: int | None
+    seconds: float | None

@@ -1,0 +1,137 @@
+"""What a reader of measures should know of the rankings and judgments: records, and the sentences on them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pipeline.core.display import counted
+from pipeline.core.json_record import Record
+
+
+class ShortRankings(Record):
+    """How many queries have fewer hits than the deepest cutoff of the measures, and the fewest of one."""
+
+    queries: int
+    fewest: int
+    cutoff: int
+
+
+class TieRange(Record):
+    """The mean of a measure over all queries, in the worst, the average and the best order of ties."""
+
+    lowest: float
+    expected: float
+    highest: float
+
+
+class Ties(Record):
+    """Ties of a ranking: how many queries have tied documents, and the range of each measure's mean."""
+
+    queries: int
+    measures: dict[str, TieRange]
+
+    @property
+    def moved(self) -> dict[str, tuple[float, float, float]]:
+        """The lowest, expected and highest mean of the measures in which four digits show a difference."""
+        return {
+            name: (each.lowest, each.expected, each.highest)
+            for name, each in self.measures.items()
+            if each.highest - each.lowest >= 0.00005
+        }
+
+
+class MissingTexts(Record):
+    """Judged passages and queries that the collection lacks.
+
+    Attributes:
+        handling: The setting `data.missing_passages`.
+        passages: How many judged passages the corpus lacks.
+        judgments: How many judgments are of these.
+        relevant: How many of those have at least grade 1.
+        queries: How many judged queries have no text; they are not run.
+    """
+
+    handling: Literal["count", "drop"]
+    passages: int
+    judgments: int
+    relevant: int
+    queries: int
+
+
+class SearchedSlice(Record):
+    """The slice of a corpus that was searched; what `pipeline.data.pooling` says of it.
+
+    Attributes:
+        passages: Its size.
+        of: That of the corpus.
+        top: Where rankings chose the slice: how many passages of a query each of them chose.
+        nearest: The one that the result's own ranking is nearest to, by name.
+        shared: The share of that one's passages which are as high in the own one, mean over queries.
+    """
+
+    passages: int
+    of: int
+    top: int | None = None
+    nearest: str = ""
+    shared: float = 0.0
+
+    @property
+    def in_pool(self) -> bool:
+        """Whether the result's ranking is one of those that chose the slice, but for rounding."""
+        return self.shared >= IN_POOL
+
+    @property
+    def note(self) -> str:
+        """What it does to measures, as a sentence without its full stop."""
+        said = f"slice: {self.passages:,} of {self.of:,} passages"
+        if self.top is None:
+            return f"{said}, judged or drawn at random: scores are too high"
+        if self.in_pool:
+            return (
+                f"{said}, chosen by this ranking too ({self.nearest}): measures to rank {self.top:,} are "
+                "those of all passages, deeper ones are too high"
+            )
+        return (
+            f"{said}, not chosen by this ranking (the nearest one that was used, {self.nearest}, has "
+            f"{self.shared:.0%} of its top {self.top:,}): passages it would rank high are missing, so its "
+            "scores are usually too high"
+        )
+
+
+IN_POOL = 0.99
+
+
+def scoring_notes(
+    short: ShortRankings | None,
+    ties: Ties | None,
+    missing: MissingTexts | None = None,
+    unjudged_queries: int = 0,
+    searched: SearchedSlice | None = None,
+) -> list[str]:
+    """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
+    notes = [searched.note] if searched else []
+    if ties and ties.moved:
+        queries = counted(ties.queries, "query has", "queries have")
+        notes.append(
+            f"{queries} documents with equal scores; any order: lowest to highest mean over their orders; "
+            "expected: average over these"
+        )
+    if short:
+        queries = counted(short.queries, "query", "queries")
+        fewest = f"{short.fewest:,} at the fewest"
+        notes.append(f"fewer than {short.cutoff:,} passages were found for {queries} ({fewest})")
+    if missing and missing.judgments:
+        judged = f"{counted(missing.judgments, 'judgment')} of {counted(missing.passages, 'passage')}"
+        how = "left out" if missing.handling == "drop" else "counted as not retrieved"
+        notes.append(
+            f"{judged} that the corpus lacks {'is' if missing.judgments == 1 else 'are'} {how}, "
+            f"{missing.relevant:,} of them relevant (data.missing_passages: {missing.handling})"
+        )
+    if missing and missing.queries:
+        queries = counted(missing.queries, "judged query", "judged queries")
+        verb = "is" if missing.queries == 1 else "are"
+        notes.append(f"{queries} without a text {verb} left out; trec_eval -c gives them a 0")
+    if unjudged_queries:
+        queries = counted(unjudged_queries, "query", "queries")
+        notes.append(f"{queries} without judgments {'is' if unjudged_queries == 1 else 'are'} not scored")
+    return notes
