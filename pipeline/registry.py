@@ -10,9 +10,9 @@ from pipeline.config.model import RowSettings
 from pipeline.data.loading import Identity
 from pipeline.retrievers.bm25 import Bm25
 from pipeline.retrievers.dense import Dense
-from pipeline.retrievers.fused import Fused
+from pipeline.retrievers.fused import FusionRetriever
 from pipeline.retrievers.multivector import MultiVector
-from pipeline.retrievers.reranked import Reranked
+from pipeline.retrievers.reranked import RerankingRetriever
 from pipeline.retrievers.retriever import Identities, MakeRetriever, Retriever
 from pipeline.retrievers.sparse import Sparse
 
@@ -27,9 +27,9 @@ KINDS: dict[str, Kind] = {"bm25": Bm25}
 def kind_of(config: Config) -> Kind:
     """The class of the retriever of a config."""
     if config.rerank:
-        return Reranked
+        return RerankingRetriever
     if config.fuse:
-        return Fused
+        return FusionRetriever
     assert config.model is not None
     if isinstance(config.model, RowSettings):
         return OUTPUTS[config.model.output]

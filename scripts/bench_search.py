@@ -119,7 +119,7 @@ def compare_sparse(arguments: argparse.Namespace) -> None:
         return csr_array((rows.columns[1], rows.columns[0], starts), shape=(len(rows), WORDS))
 
     by_word, asked = matrix(passages).T.tocsr(), matrix(queries)
-    segments = list(inverted_index.Inverted((passages,)))
+    segments = list(inverted_index.InvertedSegments((passages,)))
     rank = random.permutation(len(passages))
     inverted_index.compile_all()
 

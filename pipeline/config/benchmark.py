@@ -313,10 +313,10 @@ def of_each_collection(configs: Iterable[Config]) -> list[Config]:
     ]
 
 
-Part = TypeVar("Part", bound=Section)
+AnySection = TypeVar("AnySection", bound=Section)
 
 
-def complete_instructions(section: Part, collection: SuiteCollection | None, where: str) -> Part:
+def complete_instructions(section: AnySection, collection: SuiteCollection | None, where: str) -> AnySection:
     """A section, with the task of a collection for every `{task}` in instructions; also in sections inside.
 
     Raises:

@@ -34,13 +34,13 @@ FEATURES = (
 """Features of processors, by Linux's names, that decide how fast the backends multiply."""
 
 
-class _Prepared:
+class _PreparationTime:
     """How long models were packed or converted, and kernels compiled, in this process."""
 
     seconds = 0.0
 
 
-_prepared = _Prepared()
+_prepared = _PreparationTime()
 
 
 @contextlib.contextmanager

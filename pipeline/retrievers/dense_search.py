@@ -46,8 +46,8 @@ class StoredIndex:
     @property
     def cost(self) -> Facts:
         """Seconds that it took to build, and bytes on disk."""
-        made = self.artifact.manifest["made"]
-        return {"build_seconds": made["seconds"], "disk_bytes": self.artifact.bytes}
+        origin = self.artifact.manifest["made"]
+        return {"build_seconds": origin["seconds"], "disk_bytes": self.artifact.bytes}
 
 
 def file_name(shard: int, shards: int) -> str:

@@ -30,8 +30,8 @@ from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import (
     TEXTS,
+    AnyRows,
     RowFormat,
-    Rows,
     ShardWriter,
     find_known_rows,
     hash_texts,
@@ -108,7 +108,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     def token_counter(self) -> TokenCounter | None:
         return token_counter(self.source.model) if self.source.model else None
 
-    def encode_stage(self, role: Role, schema: int, form: RowFormat[Rows]) -> Stage:
+    def encode_stage(self, role: Role, schema: int, form: RowFormat[AnyRows]) -> Stage:
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
         settings = self.source.ingredients(role) | keyed_settings(self.settings, role)
         make = partial(self._encode, role, form)
@@ -135,7 +135,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         return int(find_known_rows(alike, hashes, np.ones(len(texts), np.bool_)).new.sum())
 
     def _encode(
-        self, role: Role, form: RowFormat[Rows], inputs: Inputs, draft: Draft, context: Context
+        self, role: Role, form: RowFormat[AnyRows], inputs: Inputs, draft: Draft, context: Context
     ) -> Facts:
         texts = self.texts_of(role, inputs)
         if self.source.stored:
@@ -153,7 +153,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         return {"rows": len(texts)}
 
     def _copy_precomputed(
-        self, role: Role, texts: Texts, form: RowFormat[Rows], draft: Draft, context: Context
+        self, role: Role, texts: Texts, form: RowFormat[AnyRows], draft: Draft, context: Context
     ) -> None:
         """Copy rows from files, a shard at a time."""
         missing = vector_shards.missing_ranges(len(texts), self.settings.shard_rows, draft.whole)
@@ -161,14 +161,14 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         with context.progress(f"encode {role}", n_missing, "texts") as bar, context.meter.working():
             for start, stop in missing:
                 ids = texts.ids.slice(start, stop - start)
-                rows = cast("Rows", self.source.take(role, range(start, stop), ids))
+                rows = cast("AnyRows", self.source.take(role, range(start, stop), ids))
                 form.save(draft, start, rows, ids.to_pylist())
                 bar.update(stop - start)
         context.meter.count(len(texts), worked=n_missing)
         context.meter.note("encoding", Usage(texts=n_missing).figures())
 
 
-def _encode_new(role: Role, writer: ShardWriter[Rows], context: Context) -> Usage:
+def _encode_new(role: Role, writer: ShardWriter[AnyRows], context: Context) -> Usage:
     """Write all missing shards of a role, and return what it cost to encode the texts without a known row.
 
     A part is checked and written by a thread, while the next one is computed. At most one waits for it, so

@@ -17,14 +17,14 @@ from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import (
     COLLECTION,
     Assessment,
-    Composed,
+    CompositeRetriever,
     Evaluator,
     Retriever,
     check_cutoff,
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.sections import FusionFacts, Parts
+from pipeline.retrievers.sections import FusedRankings, FusionFacts
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.search import fusion
 from pipeline.storage.artifacts import Artifact, Draft
@@ -34,7 +34,7 @@ FUSE = "fuse"
 SCHEMAS = {FUSE: 1}
 
 
-class Fused(Composed[FuseConfig]):
+class FusionRetriever(CompositeRetriever[FuseConfig]):
     """Joins the rankings of its `parts`."""
 
     @property
@@ -95,7 +95,7 @@ class Fused(Composed[FuseConfig]):
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         of = []
-        for number, part in enumerate(scores[Parts.key], start=1):
+        for number, part in enumerate(scores[FusedRankings.key], start=1):
             prefix = f"{number}/"
             rows = [
                 {**row, "stage": row["stage"].removeprefix(prefix)}
@@ -103,7 +103,7 @@ class Fused(Composed[FuseConfig]):
                 if row["stage"].startswith(prefix)
             ]
             of.append({**part, "stages": rows})
-        return {Parts.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
+        return {FusedRankings.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
 
     @override
     def open_engine(self, store: Store) -> Engine:

@@ -40,7 +40,7 @@ def hash_pairs(queries: UInt64, passages: UInt64) -> UInt64:
     return queries * _ODD + passages
 
 
-class _Part(NamedTuple):
+class _ScoreTable(NamedTuple):
     """A stored artifact, mapped into memory."""
 
     first: UInt64  # [pairs], sorted: the first number of each pair's hash
@@ -66,9 +66,9 @@ class ScoreStore:
             if artifact.damaged():
                 log.warning("%s is damaged: its pairs are scored again", artifact.folder)
                 continue
-            rows, found = _look_up(_open(artifact), pairs[missing])
+            rows, known = _look_up(_open(artifact), pairs[missing])
             if rows.size:
-                scores[missing[rows]] = found
+                scores[missing[rows]] = known
                 self.keys.append(artifact.manifest["key"])
         return scores
 
@@ -92,11 +92,11 @@ class ScoreStore:
         return Recipe(STAGE, {"scorer": self._scorer, "pairs": pairs})
 
 
-def _open(artifact: Artifact) -> _Part:
-    return _Part(*(artifact.array(f"{name}.npy") for name in _Part._fields))
+def _open(artifact: Artifact) -> _ScoreTable:
+    return _ScoreTable(*(artifact.array(f"{name}.npy") for name in _ScoreTable._fields))
 
 
-def _look_up(part: _Part, pairs: UInt64) -> tuple[npt.NDArray[np.intp], Float32]:
+def _look_up(part: _ScoreTable, pairs: UInt64) -> tuple[npt.NDArray[np.intp], Float32]:
     """The rows of those pairs that a part has, and their scores.
 
     Two pairs of a part with the same first number, of which there may be one in 2^64, are both scored again.
@@ -113,7 +113,7 @@ CHUNK = 4096  # texts read at once to be hashed
 
 
 @dataclass(frozen=True)
-class Pairs:
+class QueryPassagePairs:
     """Pairs of a query and a passage, by their rows in a collection, int64 [pairs] each."""
 
     collection: Collection
@@ -134,13 +134,13 @@ class Pairs:
         return hash_pairs(queries, _hashes(self.collection.passages.texts, self.passages))
 
 
-def score_pairs(pairs: Pairs, kept: ScoreStore, context: Context) -> Float32:
+def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -> Float32:
     """The score of each pair, float32 [pairs]; new ones are added to the store part by part.
 
     The stage's meter notes how many were found and how many scored; pairs of equal texts are scored once.
     """
     hashes = pairs.hashes()
-    scores = kept.find(hashes)
+    scores = store.find(hashes)
     missing = np.flatnonzero(np.isnan(scores))
     _, first, same = np.unique(hashes[missing], axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)  # as they come in the ranking: parts then hold few queries
@@ -148,19 +148,19 @@ def score_pairs(pairs: Pairs, kept: ScoreStore, context: Context) -> Float32:
     spans = [(start, min(start + SHARD_PAIRS, len(todo))) for start in range(0, len(todo), SHARD_PAIRS)]
     parts = [Part(*span, partial(pairs.texts, todo[slice(*span)])) for span in spans]
     usage = Usage()
-    found = np.empty(len(todo), np.float32)
+    new_scores = np.empty(len(todo), np.float32)
     if parts:
         context.engine.load(len(parts))
     with context.progress("rerank", len(todo), "pairs") as bar, context.meter.working():
         for done in counted_parts(context.engine, context.meter, jobs.score, parts, bar) if parts else ():
             span = slice(done.part.start, done.part.stop)
-            found[span], cost = done.outputs
-            _check(found[span])
-            kept.add(hashes[todo[span]], found[span])
+            new_scores[span], cost = done.outputs
+            _check(new_scores[span])
+            store.add(hashes[todo[span]], new_scores[span])
             usage.add(cost)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    scores[missing] = found[place[same.reshape(-1)]]
+    scores[missing] = new_scores[place[same.reshape(-1)]]
     context.meter.count(len(pairs), worked=len(todo))
     context.meter.note("pairs", {"found": len(pairs) - len(todo), "scored": len(todo)})
     if parts:

@@ -16,11 +16,11 @@ from pipeline.core.records import Collection, Float32, Int64, Qrels, Ranking
 from pipeline.encoders.base import ScoreSource
 from pipeline.engines import Engine
 from pipeline.metrics import paired
-from pipeline.retrievers.pair_scores import Pairs, ScoreStore, score_pairs
+from pipeline.retrievers.pair_scores import QueryPassagePairs, ScoreStore, score_pairs
 from pipeline.retrievers.retriever import (
     COLLECTION,
     Assessment,
-    Composed,
+    CompositeRetriever,
     Evaluator,
     Retriever,
     open_ranking,
@@ -37,7 +37,7 @@ DEPTHS = (10, 20, 50, 100, 200, 500, 1000)
 """Depths below that of the config at which measures are computed too."""
 
 
-class Reranked(Composed[ScorerSettings]):
+class RerankingRetriever(CompositeRetriever[ScorerSettings]):
     """Scores the best hits of its `first` stage again."""
 
     @property
@@ -126,7 +126,7 @@ class Reranked(Composed[ScorerSettings]):
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]
         passages = first.passages[:, : self.settings.depth]
         query, column = np.nonzero(passages >= 0)
-        to_score = Pairs(collection, query, passages[query, column])
+        to_score = QueryPassagePairs(collection, query, passages[query, column])
         store = ScoreStore(context.store, self.source.recipe(), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
         scores[query, column] = score_pairs(to_score, store, context)

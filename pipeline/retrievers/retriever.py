@@ -227,7 +227,7 @@ class Retriever(ABC, Generic[Settings]):
         return None
 
 
-class Composed(Retriever[Settings], ABC):
+class CompositeRetriever(Retriever[Settings], ABC):
     """A retriever that is made of others, and delegates checks and models to them."""
 
     @property

@@ -26,7 +26,7 @@ HASH_BYTES = 16
 _BATCH = 65536  # texts that are Python strings at once
 SHARDS = 32  # of a collection at least: a run that is killed loses a shard
 
-Rows = TypeVar("Rows")
+AnyRows = TypeVar("AnyRows")
 """What a model gives for several texts: vectors float32 [texts, dimension], or `Ragged` rows."""
 
 
@@ -40,7 +40,7 @@ def rows_of_shard(texts: int, most: int) -> int:
 
 
 @dataclass(frozen=True)
-class RowFormat(Generic[Rows]):
+class RowFormat(Generic[AnyRows]):
     """How the rows that a model gives for texts, one for each text, are stored.
 
     Attributes:
@@ -51,13 +51,13 @@ class RowFormat(Generic[Rows]):
         join: The rows of several such parts, one after the other, in an order, int64 [rows].
     """
 
-    save: Callable[[Draft, int, Rows, list[str]], None]
+    save: Callable[[Draft, int, AnyRows, list[str]], None]
     open: Callable[[Artifact], object]
-    read: Callable[[Artifact, Int64], Rows]
-    join: Callable[[Sequence[Rows], Int64], Rows]
+    read: Callable[[Artifact, Int64], AnyRows]
+    join: Callable[[Sequence[AnyRows], Int64], AnyRows]
 
 
-class ShardWriter(Generic[Rows]):
+class ShardWriter(Generic[AnyRows]):
     """Writes the rows of some texts in shards: known rows are copied, the others are encoded.
 
     `alike` gives the artifacts to look for known rows in, by the texts' hashes.
@@ -73,7 +73,7 @@ class ShardWriter(Generic[Rows]):
         self,
         texts: Texts,
         hashes: UInt64,
-        form: RowFormat[Rows],
+        form: RowFormat[AnyRows],
         draft: Draft,
         shard_rows: int,
         alike: Callable[[], Sequence[Artifact]],
@@ -86,7 +86,7 @@ class ShardWriter(Generic[Rows]):
         self.known = find_known_rows(alike() if self.missing else (), hashes, self.wanted)
         self.new: Array = self.wanted & self.known.new
 
-    def write(self, start: int, stop: int, encoded: Rows | None) -> None:
+    def write(self, start: int, stop: int, encoded: AnyRows | None) -> None:
         """Write rows [start, stop): the known ones, and `encoded`, those of the other texts in order."""
         source, parts, positions = self.known.source[start:stop], [], []
         for number in np.unique(source[source >= 0]).tolist():
@@ -183,14 +183,14 @@ def find_rows(table: Array, hashes: UInt64) -> Int64:
     upper, lower, rows = table
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     wanted = hashes[order]
-    found = np.full(len(hashes), -1, np.int64)
+    first_rows = np.full(len(hashes), -1, np.int64)
     place = np.searchsorted(upper, wanted[:, 0])
     left = np.arange(len(hashes))
     while len(left):  # again only for a text whose hash has the same upper half as that of another
         left = left[place[left] < len(upper)]
         left = left[upper[place[left]] == wanted[left, 0]]
         same = lower[place[left]] == wanted[left, 1]
-        found[order[left[same]]] = rows[place[left[same]]].astype(np.int64)
+        first_rows[order[left[same]]] = rows[place[left[same]]].astype(np.int64)
         left = left[~same]
         place[left] += 1
-    return found
+    return first_rows

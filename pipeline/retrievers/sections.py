@@ -362,7 +362,7 @@ class Reranking(Section):
             (Column("first stage", "right"), map(first.metrics.get, measures)),
             (Column("reranked", "right"), map(record.metrics.get, measures)),
             (Column("difference", "right"), map(_change, changes)),
-            (Column("p, Holm", "right", form="p"), [each.p_holm if each else None for each in changes]),
+            (Column("p, Holm", "right", form="p"), [change.p_holm if change else None for change in changes]),
             (Column("ceiling", "right"), map(self.ceiling.get, measures)),
         ]
         notes = [
@@ -378,7 +378,7 @@ class Reranking(Section):
         columns: list[FilledColumn] = [
             (Column("depth", "right", form=","), [0, *(at.depth for at in self.by_depth)]),
             *(
-                (Column(measure, "right"), [each.get(measure) for each in means])
+                (Column(measure, "right"), [mean.get(measure) for mean in means])
                 for measure in record.metrics
             ),
         ]
@@ -396,7 +396,7 @@ class Fold(Record):
     weights: tuple[float, ...]
 
 
-class TunedWeights(Record):
+class CrossValidation(Record):
     """Weights tuned for a measure by cross-validation over queries."""
 
     measure: str
@@ -411,7 +411,7 @@ class FusionFacts(Section):
     method: str
     normalize: str | None = None
     weights: tuple[float, ...] | None = None
-    tuned: TunedWeights | None = None
+    tuned: CrossValidation | None = None
 
     def sentences(self) -> list[str]:
         """The method and the weights of a fusion, a sentence each."""
@@ -432,7 +432,7 @@ def _listed(weights: Sequence[float]) -> str:
     return ", ".join(f"{weight:g}" for weight in weights)
 
 
-class PartOfFusion(Record):
+class FusedRanking(Record):
     """One of the retrievers that were joined: its name, the mean of each measure, and its stages."""
 
     name: Name
@@ -440,30 +440,33 @@ class PartOfFusion(Record):
     stages: tuple[StageRow, ...] = ()
 
 
-class Parts(Section):
+class FusedRankings(Section):
     """The retrievers that were joined; in JSON a list."""
 
     key = "of"
     heading = "Made of other rankings"
 
-    parts: tuple[PartOfFusion, ...]
+    parts: tuple[FusedRanking, ...]
 
     @classmethod
     def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
         """Of each result a part of the fusion a row, with every measure, and the joined ranking last."""
         tables = []
         for name, record in results.items():
-            if (own := record.section(cls)) is None:
+            if (fused := record.section(cls)) is None:
                 continue
             reranked, fusion = record.section(FirstStage), record.section(FusionFacts)
-            labels = [f"{n}: {part.name}" for n, part in enumerate(own.parts, start=1)]
-            means = [*(part.metrics for part in own.parts), reranked.metrics if reranked else record.metrics]
+            labels = [f"{n}: {part.name}" for n, part in enumerate(fused.parts, start=1)]
+            means = [
+                *(part.metrics for part in fused.parts),
+                reranked.metrics if reranked else record.metrics,
+            ]
             columns: list[FilledColumn] = [
                 (Column("ranking"), [*labels, "joined"]),
-                *((Column(each, "right"), [mean.get(each) for mean in means]) for each in record.metrics),
+                *((Column(title, "right"), [mean.get(title) for mean in means]) for title in record.metrics),
             ]
-            title = f"{name}: the rankings that were joined"
-            tables.append(table_of(title, columns, fusion.sentences() if fusion else []))
+            heading = f"{name}: the rankings that were joined"
+            tables.append(table_of(heading, columns, fusion.sentences() if fusion else []))
         return tables
 
     @model_serializer
@@ -488,8 +491,8 @@ class Parts(Section):
 SECTIONS: dict[str, type[Section]] = {
     kind.key: kind
     for kind in (
-        VectorsCost, Chunking, IndexCost, AgainstExact, Parity, Sparsity, FirstStage, Reranking, Parts,
-        FusionFacts,
+        VectorsCost, Chunking, IndexCost, AgainstExact, Parity, Sparsity, FirstStage, Reranking,
+        FusedRankings, FusionFacts,
     )
 }  # fmt: skip
 """By key, in the order in which their tables are shown."""

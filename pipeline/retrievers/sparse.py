@@ -69,7 +69,9 @@ class Sparse(EncodingRetriever):
         from pipeline.search.candidates import rank_by_search
 
         collection, queries, search = inputs["data"], inputs["queries"], self.config.search
-        segments = inputs["index"] if "index" in inputs else inverted_index.Inverted(inputs["passages"])
+        segments = (
+            inputs["index"] if "index" in inputs else inverted_index.InvertedSegments(inputs["passages"])
+        )
         memory = inverted_index.QUERY_BYTES if search.memory_mb is None else search.memory_mb << 18
         inverted_index.compile_all()
         ids, documents = collection.passages.ids, self.documents(inputs)

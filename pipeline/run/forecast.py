@@ -135,8 +135,8 @@ def _forecast(
 ) -> Forecast:
     """The forecast of one; `fetched` and `made` hold what those before it do, and are added to."""
     config, name = benchmark.config, benchmark.config.name
-    kept = config.data.passages_kept
-    passages = stated if kept is None or stated is None else min(kept, stated)
+    limit = config.data.passages_kept
+    passages = stated if limit is None or stated is None else min(limit, stated)
     models: list[Facts] = []
     settings: list[Facts] = []
     try:
@@ -236,10 +236,10 @@ def _todo_unseen(benchmark: Benchmark, passages: int | None) -> tuple[Todo, Todo
 
 def _rate(benchmark: Benchmark, recipe: Recipe, alike: Sequence[Artifact]) -> float | None:
     """Items per second of the largest artifact made here, of the recipe's own and those alike."""
-    here, found = machine.hardware(), []
+    here, rates = machine.hardware(), []
     itself = benchmark.store.find(recipe)
     for artifact in (*([itself] if itself else []), *alike):
-        made = artifact.manifest["made"]
-        if made.get("hardware") == here and made.get("items_per_second"):
-            found.append((made["items"] - made.get("found", 0), made["items_per_second"]))
-    return max(found)[1] if found else None
+        origin = artifact.manifest["made"]
+        if origin.get("hardware") == here and origin.get("items_per_second"):
+            rates.append((origin["items"] - origin.get("found", 0), origin["items_per_second"]))
+    return max(rates)[1] if rates else None

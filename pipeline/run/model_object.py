@@ -70,18 +70,18 @@ def run_model(
                 with progress(f"encode {role}", len(texts[role]), "texts") as bar:
                     _write_vectors(path, texts[role], encode[role], normalize, bar)
         paths = {role: str(path) for role, path in files.items()}
-        given = BACKENDS.make(backend="precomputed", name=type(model).__name__, **_kept(config), **paths)
+        settings = BACKENDS.make(backend="precomputed", name=type(model).__name__, **_kept(config), **paths)
         with Store(temporary / "indexes") as store:
             _bring(reading, store)
-            return finish(Benchmark(_changed(config, model=given), store, session, progress), folder)
+            return finish(Benchmark(_changed(config, model=settings), store, session, progress), folder)
 
 
 def _methods(model: Foreign) -> tuple[Callable[..., Foreign], Callable[..., Foreign]]:
     """The methods of the object that encode queries and passages."""
     for names in METHODS:
-        found = [getattr(model, name, None) for name in names]
-        if all(map(callable, found)):
-            return found[0], found[1]  # type: ignore[return-value]
+        methods = [getattr(model, name, None) for name in names]
+        if all(map(callable, methods)):
+            return methods[0], methods[1]  # type: ignore[return-value]
     raise InputError(
         f"an object of type {type(model).__name__} has no method that encodes texts",
         allowed="; ".join(" and ".join(dict.fromkeys(names)) for names in METHODS),
@@ -91,16 +91,16 @@ def _methods(model: Foreign) -> tuple[Callable[..., Foreign], Callable[..., Fore
 
 def _check(config: Config) -> None:
     """Refuse configs that ask for what an object does not give."""
-    asked = config.model
+    model = config.model
     if config.suite:
         found, allowed = "a suite", "a config of one collection"
-    elif asked is None:
+    elif model is None:
         found, allowed = "fuse", "a config with one dense retriever"
-    elif isinstance(asked, RowSettings) and asked.output != "dense":
-        found, allowed = f"model.output: {asked.output}", "dense vectors"
+    elif isinstance(model, RowSettings) and model.output != "dense":
+        found, allowed = f"model.output: {model.output}", "dense vectors"
     elif config.data.chunks:
         found, allowed = "data.chunks", "a collection whose passages are the chunks"
-    elif set_here := [name for name in INSTRUCTIONS if getattr(asked, name, None)]:
+    elif set_here := [name for name in INSTRUCTIONS if getattr(model, name, None)]:
         found, allowed = f"model.{set_here[0]}", "an object that adds its instructions itself"
     else:
         return

@@ -329,20 +329,20 @@ def _keep_other(folder: Path, recipes: Facts) -> None:
     Its files get a second name there before the new ones take their places, so none is ever absent.
     """
     try:
-        found = read_record(folder, MANIFEST, Manifest).recipes
+        recipes_before = read_record(folder, MANIFEST, Manifest).recipes
     except (InputError, OSError):
         return
-    if found.get(SCORES, {}).get("key") == recipes[SCORES]["key"]:
+    if recipes_before.get(SCORES, {}).get("key") == recipes[SCORES]["key"]:
         return
-    kept = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
-    kept.mkdir()
+    other = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
+    other.mkdir()
     for name in FILES:  # the manifest last: with it, the folder is complete
         if (folder / name).is_file():
             try:
-                os.link(folder / name, kept / name)
+                os.link(folder / name, other / name)
             except OSError:  # a file system without links
-                shutil.copy2(folder / name, kept / name)
-    log.warning("the result in %s had other settings or data; it is kept as %s", folder, kept)
+                shutil.copy2(folder / name, other / name)
+    log.warning("the result in %s had other settings or data; it is kept as %s", folder, other)
 
 
 def check_folder(folder: Path) -> None:

@@ -82,8 +82,8 @@ class Tokenization:
         stemmer = Stemmer.Stemmer(self.stemmer) if self.stemmer else None
         tokenizer = Tokenizer(stopwords=self.stop_words, stemmer=stemmer)
         ids, ends = array("i"), array("q")
-        each = (text for chunk in texts.texts.chunks for text in chunk.to_pylist())
-        for numbers in tokenizer.streaming_tokenize(each, allow_empty=False):
+        every_text = (text for chunk in texts.texts.chunks for text in chunk.to_pylist())
+        for numbers in tokenizer.streaming_tokenize(every_text, allow_empty=False):
             ids.extend(numbers)
             ends.append(len(ids))
             bar.update()

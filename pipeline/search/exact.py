@@ -156,12 +156,12 @@ def compare_with_exact(
         return {"overlap": overlaps, "change": {}}
     differences = values - exact_values
     highest = np.array([measure.highest for measure in measures])
-    made = estimate([differences], low=-highest, high=highest)
+    estimates = estimate([differences], low=-highest, high=highest)
     means, changes = exact_values.mean(axis=0).tolist(), differences.mean(axis=0).tolist()
     names = ("exact", "difference", "ci_low", "ci_high")
     rows = (
         dict(zip(names, (mean, change, *ends), strict=True))
-        for mean, change, ends in zip(means, changes, made.ends, strict=True)
+        for mean, change, ends in zip(means, changes, estimates.ends, strict=True)
     )
     return {
         "overlap": overlaps,

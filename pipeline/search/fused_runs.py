@@ -70,8 +70,8 @@ def fuse_files(
     except ValueError as error:
         raise InputError(str(error)) from None
     if (tune is None) != (qrels is None):
-        found = "tune without qrels" if tune else "qrels without tune"
-        raise InputError(found, allowed="both or neither", fix="add the other")
+        missing = "tune without qrels" if tune else "qrels without tune"
+        raise InputError(missing, allowed="both or neither", fix="add the other")
     measure = parse_measure(tune) if tune else None
     joined = join_runs([read_run(path) for path in paths])
     tuning = None
@@ -90,7 +90,7 @@ def fuse_files(
 
 def _check_choice(name: str, value: str | None, allowed: Sequence[str | None]) -> None:
     if value not in allowed:
-        listed = ", ".join(each for each in allowed if each)
+        listed = ", ".join(choice for choice in allowed if choice)
         raise InputError(f"{name} '{value}'", allowed=listed, fix="choose one of them")
 
 

@@ -124,10 +124,10 @@ class Fusion:
 
     def values(self, ranking: Ranking) -> Float64:
         """float64 [queries, k]: the value of each hit, 0 for pads."""
-        found = ranking.passages >= 0
+        is_hit = ranking.passages >= 0
         if self.method == "rrf":
-            return np.where(found, 1 / (self.k + np.arange(1, found.shape[1] + 1)), 0)
-        scores = np.where(found, ranking.scores, 0).astype(np.float64)
+            return np.where(is_hit, 1 / (self.k + np.arange(1, is_hit.shape[1] + 1)), 0)
+        scores = np.where(is_hit, ranking.scores, 0).astype(np.float64)
         if not np.isfinite(scores).all():
             raise InputError("a score is infinite", allowed="finite scores", fix="fuse by ranks, with rrf")
         if self.normalization == "max" and scores.min(initial=0) < 0:
@@ -137,7 +137,7 @@ class Fusion:
                 fix="choose min_max or rank",
             )
         normalize = NORMALIZATIONS[self.normalization or "none"]
-        return np.where(found, normalize(scores, found), 0)
+        return np.where(is_hit, normalize(scores, is_hit), 0)
 
 
 @dataclass(frozen=True)
@@ -227,8 +227,8 @@ def fuse(
     """
     blocks = []
     for union in unions(rankings, fusion):
-        own = weights[union.queries] if weights.ndim == 2 else weights
-        blocks.append(union.ranking(fusion, own, id_rank, top_k))
+        block_weights = weights[union.queries] if weights.ndim == 2 else weights
+        blocks.append(union.ranking(fusion, block_weights, id_rank, top_k))
     width = max((block.passages.shape[1] for block in blocks), default=0)
     passages = np.full((len(rankings[0].passages), width), -1, np.int64)
     scores = np.full(passages.shape, -np.inf)
@@ -251,7 +251,7 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class TunedWeights:
+class FoldWeights:
     """Weights that were chosen for each fold: float64 [folds, rankings]."""
 
     tuning: Tuning
@@ -306,7 +306,7 @@ def tune(
     id_rank: Int64,
     top_k: int | None,
     bar: Bar,
-) -> TunedWeights:
+) -> FoldWeights:
     """Choose weights for each fold, by cross-validation over queries.
 
     For each fold, the weights are those with the best mean of a measure over the queries of all other folds,
@@ -321,8 +321,8 @@ def tune(
     for union in unions(rankings, fusion):
         start, stop = union.queries.start, union.queries.stop
         first, last = np.searchsorted(qrels.queries, (start, stop))
-        own = slice(first, last)
-        judged = Qrels(qrels.queries[own] - start, qrels.passages[own], qrels.grades[own])
+        judgments = slice(first, last)
+        judged = Qrels(qrels.queries[judgments] - start, qrels.passages[judgments], qrels.grades[judgments])
         for number, point in enumerate(points):
             ranking = union.ranking(fusion, point, id_rank, top_k)
             values[start:stop, number] = compute_measures(ranking, judged, stop - start, [tuning.measure])[
@@ -333,7 +333,7 @@ def tune(
     for fold in range(int(folds.max()) + 1):
         means = values[folds != fold].mean(axis=0)
         chosen.append(int(np.argmax(means >= means.max() - 1e-12)))
-    return TunedWeights(tuning, points[chosen])
+    return FoldWeights(tuning, points[chosen])
 
 
 def join(

@@ -38,7 +38,7 @@ int32, counted from the first one, in ascending order, and its weights, float32.
 
 
 @dataclass(frozen=True)
-class Inverted:
+class InvertedSegments:
     """The segments of stored rows, each inverted when it is its turn."""
 
     shards: tuple[Ragged, ...]

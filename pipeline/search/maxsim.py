@@ -96,7 +96,7 @@ class MaxSimScan:
     """One reading of all passages for one group of queries: `collect`, then `best_hits` of its `candidates`.
 
     Args:
-        passages, vectors, bounds, mean: As of `PairScorer`; there are at least k passages.
+        passages, vectors, bounds, mean: As of `MaxSimScorer`; there are at least k passages.
         k: Hits kept for each query.
         ids: Arrow strings, the ids of the passages.
         documents: Where the vectors are those of chunks: the passages that hits and `ids` are of.
@@ -114,7 +114,7 @@ class MaxSimScan:
     ) -> None:
         self.passages, self.starts = passages, passages.bounds
         self.n_queries, self.k = len(bounds) - 1, k
-        score_pairs = PairScorer(passages, vectors, bounds, mean)
+        score_pairs = MaxSimScorer(passages, vectors, bounds, mean)
         vectors, divisors = operand(vectors), score_pairs.divisors
         self.parts = []
         for a, b in runs(bounds, QUERY_TOKENS):
@@ -197,7 +197,7 @@ def error_bound(vectors: Float32, queries: kernels.PackedQueries) -> Float64:
     return errors / queries.divisors
 
 
-class PairScorer:
+class MaxSimScorer:
     """Scores pairs of passages and of some queries; see `candidates.ExactScore`.
 
     Args:

@@ -15,7 +15,7 @@ from pipeline.core import Table
 from pipeline.engines import LocalEngine
 from pipeline.report.page import render_page
 from pipeline.results import read_result, section_tables
-from pipeline.retrievers import Bm25, Reranked
+from pipeline.retrievers import Bm25, RerankingRetriever
 
 
 def keys(made: SimpleNamespace) -> dict[str, str]:
@@ -191,7 +191,7 @@ def test_one_engine_is_open_at_a_time(
         monkeypatch.setattr(engine, "close", lambda: (events.append("close"), close()))
         return engine
 
-    for kind in (Bm25, Reranked):
+    for kind in (Bm25, RerankingRetriever):
         opens = kind.open_engine
         monkeypatch.setattr(kind, "open_engine", lambda *given, opens=opens: noted(opens, *given))
     again = run_benchmark(fused_reranked.config, fresh=True)
