@@ -1,5 +1,7 @@
 """The `http` backend against servers on this machine that serve all-MiniLM-L6-v2, one of them a package's."""
 
+import base64
+import codecs
 import logging
 import os
 import signal
@@ -11,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -64,8 +67,9 @@ def test_a_served_model_gives_the_vectors_and_measures_of_the_local_one_and_tell
     assert ours == pytest.approx(theirs, abs=1e-12)
     for role in expected:
         np.testing.assert_array_equal(vectors[role], expected[role])
-    assert set(embedding_server.answered.values()) == {1}
-    assert len(embedding_server.answered) == 230 + 8  # those that later runs ask for again
+    counts = [*embedding_server.answered.values()]
+    assert len(counts) == 230 + 8  # those that are asked for again, at the start and after each shard
+    assert sorted(counts) == [1] * 230 + [3] * 8
     stages = {stage["stage"]: stage for stage in result.document["stages"]}
     asked = stages["passages"]["encoding"]
     assert (asked["requests"], asked["retries"], asked["concurrency"]) == (-(-128 // 16) + -(-72 // 16), 0, 3)
@@ -250,9 +254,9 @@ REFUSED = {
     "a number that is too large": (with_vector([1e300] * 384), "NaN or infinity"),
     "no direction": (with_vector([0.0] * 384), "length 0"),
     "another dimension": (with_vector([1.0] * 8), "vectors of 8 and 384 dimensions"),
-    "numbers as texts": (with_vector(["0.5"] * 384), "no vector: ['0.5'"),
-    "truth values": (with_vector([True] * 384), "no vector: [True"),
-    "a number of 400 digits": (with_vector([10**400] * 384), "no vector: [1000"),
+    "numbers as texts": (with_vector(["0.5"] * 384), "no vector"),
+    "truth values": (with_vector([True] * 384), "no vector"),
+    "a number of 400 digits": (with_vector([10**400] * 384), "no vector"),
     "JSON that is nested too deep": (refused(200, b"[" * 200_000 + b"]" * 200_000), "what cannot be read"),
     "no end": (refused(200, b" " * 600_000), "an answer of more than 500,000 bytes"),
     "a redirect": (
@@ -261,8 +265,12 @@ REFUSED = {
     ),
     "no words": (refused(404, ""), "answers 404; there is no model"),
     "a terminal's control characters": (refused(400, {"error": "\x1b[2Jgone"}), r"400: \x1b[2Jgone"),
-    "a web page": (refused(200, "<html>Welcome</html>"), "no JSON of vectors: '<html>Welcome"),
-    "other JSON": (refused(200, {"hello": 1}), "JSON without a list 'data': {'hello': 1}"),
+    "a web page": (refused(200, "<html>Welcome</html>"), "no JSON of vectors. Check"),
+    "other JSON": (refused(200, {"hello": 1}), "JSON without a list 'data'. Check"),
+    "an error with status 200": (refused(200, {"error": {"message": "no model"}}), "list 'data': no model"),
+    "details": (refused(422, {"detail": [{"msg": "bad field"}, {"loc": 1}]}), "422: bad field"),
+    "an error that is no text": (refused(400, {"error": {"message": {"a": 1}}}), "answers 400. Change"),
+    "a long error": (refused(400, {"message": "x" * 10_000}), f"400: {'x' * 200}.... Change"),
     "no credit": (refused(429, {"error": {"code": "insufficient_quota"}}), "insufficient_quota"),
     "a text that is too long": (
         refused(413, {"error": "inputs must have less than 512 tokens"}),
@@ -296,7 +304,7 @@ def test_dimensions_that_the_server_ignores_are_refused(ask: Ask, known: dict[st
 def test_a_server_that_stays_away_ends_the_run(
     ask: Ask, embedding_server: Any, known: dict[str, Any]
 ) -> None:
-    embedding_server.faults = [refused(500, "oops")] * TRIES
+    embedding_server.faults = [refused(500, {"error": "oops"})] * TRIES
     with pytest.raises(InputError, match=f"answers 500: oops; {TRIES} attempts failed"):
         ask(list(known)[:1])
     embedding_server.faults = [dropped] * TRIES
@@ -352,6 +360,55 @@ def test_every_run_asks_for_a_few_texts_again(
         run("model.revision=b", "data.corpus=345", "model.changed=ignore")
 
 
+@pytest.mark.parametrize("after", [1, 60, 150, 205, 225])
+def test_a_model_that_changes_during_a_run_is_noticed_and_nothing_of_the_shard_is_stored(
+    after: int, run: Run, embedding_server: Any, tmp_path: Path
+) -> None:
+    honest, changed = embedding_server.embed, np.linspace(0, 0.02, 384)
+    run("data.corpus=20", "data.queries=2")  # asks for the probes
+    embedding_server.clear()
+
+    def embed(texts: list[str]) -> Any:
+        return honest(texts) + (changed if sum(embedding_server.answered.values()) > after else 0)
+
+    embedding_server.embed = embed
+    with pytest.raises(InputError, match="no longer gives what it gave"):
+        run("model.shard_rows=50")
+    for path in (tmp_path / "indexes").glob("passages/*/rows-*.npy"):
+        rows = np.load(path)
+        assert len(rows) in (20, 50)
+
+
+def test_a_model_that_changes_during_a_run_is_only_warned_of_where_the_config_says_so(
+    run: Run, embedding_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    honest = embedding_server.embed
+    embedding_server.embed = lambda texts: (
+        honest(texts) + (np.linspace(0, 0.02, 384) if sum(embedding_server.answered.values()) > 60 else 0)
+    )
+    with caplog.at_level(logging.WARNING):
+        run("model.shard_rows=50", "model.changed=warn")
+    assert "continuing with both" in caplog.text
+
+
+def without_index(order: Callable[[list[Any]], list[Any]]) -> Fault:
+    """Answers in another order, with vectors that are not numbered."""
+    return changed(lambda rows: [{"embedding": row["embedding"]} for row in order(rows)])
+
+
+def test_vectors_without_numbers_are_taken_in_the_order_of_the_texts_alone(
+    ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    texts = list(known)[:8]
+    embedding_server.faults = [without_index(list), without_index(list)]
+    np.testing.assert_allclose(ask(texts, batch_size=8), [known[text] for text in texts], atol=1e-5)
+    assert [len(request["body"]["input"]) for request in embedding_server.requests] == [8, 1]
+    for order in (lambda rows: rows[::-1], lambda rows: rows[1:] + rows[:1]):
+        embedding_server.faults = [without_index(order)]
+        with pytest.raises(InputError, match="vectors without `index`, in another order"):
+            ask(texts, batch_size=8)
+
+
 def test_a_served_model_s_instructions_and_long_texts(ask: Ask, embedding_server: Any) -> None:
     embedding_server.embed = lambda texts: np.ones((len(texts), 4))
     ask(["one", "", "a long text"], query_instruction="find: ", max_characters=6, concurrency=1)
@@ -396,7 +453,7 @@ def test_a_key_in_the_environment_is_in_no_file_and_no_output(
         for key, code in ((f"{KEY}-wrong", 2), (KEY, 0), (KEY, 0)):
             monkeypatch.setenv("LOOPBACK_KEY", key)
             said.append(benchmarco(*command, code=code).output)
-    assert "401: Incorrect API key provided: Bearer [key]" in said[0]
+    assert "answers 401: (not shown: a part of the key may be in it)" in said[0]
     sent = [request["headers"]["authorization"] for request in embedding_server.requests]
     assert sorted(set(sent)) == [f"Bearer {KEY}", f"Bearer {KEY}-wrong"]
     said.append(benchmarco("report", "results/served", "--html", "page.html").output)
@@ -406,18 +463,61 @@ def test_a_key_in_the_environment_is_in_no_file_and_no_output(
     assert KEY not in "".join([*said, caplog.text])
 
 
+SECRET = "sk-Proj_7fQ2xLm9Zr4TbV8kWd3Ny6Hc1Gs5Ja0"
+ECHOES: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "a part": lambda key: f"your key {key[10:19]} is wrong",
+    "backwards": lambda key: key[::-1],
+    "in capitals": str.upper,
+    "spaced": " ".join,
+    "dashed": "-".join,
+    "in lines": "\n".join,
+    "with letters between": "q".join,
+    "percent-encoded": lambda key: "".join(f"%{ord(letter):02X}" for letter in key),
+    "percent-encoded where it must be": quote,
+    "twice percent-encoded": lambda key: quote("".join(f"%{ord(letter):02x}" for letter in key)),
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "base64 of the header": lambda key: base64.b64encode(f"Bearer {key}".encode()).decode(),
+    "base64 of JSON": lambda key: base64.b64encode(f'{{"k": "{key}"}}'.encode()).decode(),
+    "base64 backwards": lambda key: base64.b64encode(key.encode()).decode()[::-1],
+    "base64 for addresses": lambda key: base64.urlsafe_b64encode(key.encode()).decode(),
+    "base32": lambda key: base64.b32encode(key.encode()).decode(),
+    "base32 of the header": lambda key: base64.b32encode(f"Bearer {key}".encode()).decode(),
+    "hexadecimal": lambda key: key.encode().hex(" "),
+    "numbers": lambda key: " ".join(str(ord(letter)) for letter in key),
+    "HTML": lambda key: "".join(f"&#{ord(letter)};" for letter in key),
+    "HTML in hexadecimal": lambda key: "".join(f"&#x{ord(letter):x};" for letter in key),
+    "JSON escapes": lambda key: "".join(f"\\u{ord(letter):04x}" for letter in key),
+    "Python escapes": lambda key: "".join(f"\\x{ord(letter):02x}" for letter in key),
+    "rot13": lambda key: codecs.encode(key, "rot13"),
+}
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.parametrize("status", [400, 500, 200, 302])
 def test_no_part_of_a_key_is_shown_that_a_server_sends_back(
-    ask: Ask, embedding_server: Any, monkeypatch: pytest.MonkeyPatch
+    status: int, echo: str, ask: Ask, embedding_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = "".join(f"{number:02}ab" for number in range(20))
-    monkeypatch.setenv("LOOPBACK_KEY", key)
-    embedding_server.faults = [
-        lambda handler: handler.send(200, {"p": "p" * 60, "sent": handler.headers["authorization"]}) or True
-    ]
+    monkeypatch.setenv("LOOPBACK_KEY", SECRET)
+    sent = ECHOES[echo](SECRET)
+    place = {"Location": sent.replace("\n", "")} if status == 302 else {}
+    embedding_server.faults = [refused(status, {"error": {"message": f"wrong: {sent}"}}, **place)] * TRIES
     with pytest.raises(InputError) as refusal:
         ask(["text"], api_key_env="LOOPBACK_KEY")
-    assert "[key]" in str(refusal.value)
-    assert not any(key[start : start + 8] in str(refusal.value) for start in range(len(key) - 8))
+    assert "(not shown: a part of the key may be in it)" in str(refusal.value)
+    assert sent[:20] not in str(refusal.value)
+
+
+def test_an_error_that_has_nothing_of_the_key_is_shown(
+    ask: Ask, embedding_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOPBACK_KEY", SECRET)
+    said = (
+        "This model's maximum context is 8192 tokens, request 0f8fad5b-d9cb-469f-a165-7086772895 had 104857"
+    )
+    embedding_server.faults = [refused(409, {"error": {"message": said}})] * TRIES
+    with pytest.raises(InputError, match=said):
+        ask(["text"], api_key_env="LOOPBACK_KEY")
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import contextlib
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +30,7 @@ from pipeline.core.records import Float32, JsonObject
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.http.client import Client, key_of
-from pipeline.encoders.http.requests import BatchedRequests, scores_of, vectors_of
+from pipeline.encoders.http.requests import BatchedRequests, is_numbered, scores_of, vectors_of
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
@@ -73,6 +73,8 @@ class Server(ModelSource, ABC):
     tolerance: ClassVar[str]
     """Which answers count as the same, for messages."""
     settings: HttpSettings | HttpRerankSettings
+    confirmed: list[Float32] = field(default_factory=list, compare=False, repr=False)
+    """The first answers to `PROBES`, once `confirm` has compared them."""
 
     def address(self) -> JsonObject:
         """The server and the model there, as the part of a key that all servers have."""
@@ -89,12 +91,34 @@ class Server(ModelSource, ABC):
         """What shapes the answers to `PROBES`, in artifact keys."""
 
     @abstractmethod
-    def answers(self, bar: Bar) -> Float32:
+    def answers(self) -> Float32:
         """The server's answers to `PROBES` now."""
 
     @abstractmethod
     def difference(self, now: Float32, first: Float32) -> str | None:
         """How answers now differ from the first ones, in words; None if they are the same."""
+
+    def refuse_change(self, now: Float32, first: Float32) -> None:
+        """Refuse answers to `PROBES` that differ from the first ones; warn, where the config says so.
+
+        Raises:
+            InputError: They differ, and `changed` is `stop`.
+        """
+        config, section = self.settings, self.section
+        differs = self.difference(now, first)
+        if differs is None:
+            return
+        change = (
+            f"{config.url} no longer gives what it gave: {differs} for {len(PROBES)} texts asked for again"
+        )
+        if config.changed == "warn":
+            log.warning("%s; continuing with both (%s.changed: warn)", change, section)
+            return
+        raise InputError(
+            change,
+            allowed=self.tolerance,
+            fix=f"change {section}.revision to request all again, or continue with {section}.changed: warn",
+        )
 
     @override
     def check(self) -> None:
@@ -116,8 +140,7 @@ class Server(ModelSource, ABC):
             return
         probes = Recipe(PROBE, {"section": section, "model": self.probe_recipe()})
         try:
-            with silent("", None, "") as bar:
-                now = self.answers(bar)
+            now = self.answers()
         except InputError as error:
             if store.find(probes) is None:
                 raise
@@ -131,20 +154,17 @@ class Server(ModelSource, ABC):
             return {"probes": len(PROBES)}
 
         first = store.make(probes, write, fresh)
-        differs = self.difference(now, np.array(first.array("answers.npy")))
-        if differs is None:
-            return
-        change = (
-            f"{config.url} no longer gives what it gave: {differs} for {len(PROBES)} texts asked for again"
-        )
-        if config.changed == "warn":
-            log.warning("%s; continuing with both (%s.changed: warn)", change, section)
-            return
-        raise InputError(
-            change,
-            allowed=self.tolerance,
-            fix=f"change {section}.revision to request all again, or continue with {section}.changed: warn",
-        )
+        self.confirmed[:] = [np.array(first.array("answers.npy"))]
+        self.refuse_change(now, self.confirmed[0])
+
+    def confirm_shard(self, probe: Callable[[], Float32]) -> None:
+        """Compare the server's answers once more, after the requests for a shard: it is stored only then.
+
+        Raises:
+            InputError: The model changed during the run, and `changed` is `stop`.
+        """
+        if self.confirmed and self.settings.changed != "ignore":
+            self.refuse_change(probe(), self.confirmed[0])
 
 
 @dataclass(frozen=True)
@@ -178,9 +198,9 @@ class EmbeddingServer(Server, EmbeddingSource):
         return self.recipe("passages")
 
     @override
-    def answers(self, bar: Bar) -> Float32:
+    def answers(self) -> Float32:
         with contextlib.closing(self.connect()) as encoder:
-            return encoder.encode([passage for _, passage in PROBES], "passages", Usage(), bar)
+            return encoder.probe()
 
     @override
     def difference(self, now: Float32, first: Float32) -> str | None:
@@ -212,6 +232,16 @@ class EmbeddingClient:
             InputError: The server cannot be reached, refuses, or answers with anything else than a vector of
                 finite numbers for each text.
         """
+        vectors = self._encode(texts, role, usage, bar)
+        self.model.confirm_shard(self.probe)
+        return vectors
+
+    def probe(self) -> Float32:
+        """The vectors of the passages of `PROBES` now."""
+        with silent("", None, "") as bar:
+            return self._encode([passage for _, passage in PROBES], "passages", Usage(), bar)
+
+    def _encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
         before = self.model.instruction(role)
         sent = [before + text[: self.config.max_characters] or " " for text in texts]  # OpenAI refuses ""
         requests = _VectorRequests(self, sent, usage, bar)
@@ -256,6 +286,17 @@ class _VectorRequests(BatchedRequests):
             self.vectors = np.empty((len(self.texts), encoder.dimension), np.float32)
         self.vectors[rows] = vectors
 
+    @override
+    async def confirm_order(self, rows: Sequence[int], answer: object) -> None:
+        """Ask for one text alone where vectors have no `index`: they may be in another order."""
+        if len(rows) == 1 or (isinstance(answer, Mapping) and is_numbered(answer["data"])):
+            return
+        client, first = self.client, [rows[0]]
+        alone, _ = await client.post(self.path, self.body(first), self.sizes[rows[0]], self.use)
+        vectors = vectors_of(alone, 1, self.encoder.dimension, client.bad_answer)
+        if cosines(vectors, self.vectors[first]).min() < SAME:
+            raise client.bad_answer("vectors without `index`, in another order than the texts")
+
 
 @dataclass(frozen=True)
 class RerankServer(Server, ScoreSource):
@@ -271,16 +312,16 @@ class RerankServer(Server, ScoreSource):
 
     @override
     def connect(self) -> RerankClient:
-        return RerankClient(self.settings)
+        return RerankClient(self)
 
     @override
     def probe_recipe(self) -> JsonObject:
         return {"served": SCHEMA, **self.address(), "form": self.settings.form}
 
     @override
-    def answers(self, bar: Bar) -> Float32:
+    def answers(self) -> Float32:
         with contextlib.closing(self.connect()) as scorer:
-            return scorer.score(PROBES, Usage(), bar)
+            return scorer.probe()
 
     @override
     def difference(self, now: Float32, first: Float32) -> str | None:
@@ -295,9 +336,9 @@ class RerankClient:
     Several threads may use it at once.
     """
 
-    def __init__(self, config: HttpRerankSettings) -> None:
-        self.config = config
-        self.client = Client(config, "rerank")
+    def __init__(self, model: RerankServer) -> None:
+        self.model, self.config = model, model.settings
+        self.client = Client(model.settings, model.section)
 
     def close(self) -> None:
         """Cancel what is under way."""
@@ -305,6 +346,16 @@ class RerankClient:
 
     def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
         """The score of each pair, whose texts are cut to `max_characters`."""
+        scores = self._score(pairs, usage, bar)
+        self.model.confirm_shard(self.probe)
+        return scores
+
+    def probe(self) -> Float32:
+        """The scores of `PROBES` now."""
+        with silent("", None, "") as bar:
+            return self._score(PROBES, Usage(), bar)
+
+    def _score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
         most = self.config.max_characters
         requests = _ScoreRequests(
             self, [(query[:most], passage[:most]) for query, passage in pairs], usage, bar
@@ -341,4 +392,5 @@ class _ScoreRequests(BatchedRequests):
 
     @override
     def store_answer(self, rows: Sequence[int], answer: object) -> None:
-        self.scores[rows] = scores_of(answer, len(rows), self.client.bad_answer)
+        passages = [self.pairs[row][1] for row in rows]
+        self.scores[rows] = scores_of(answer, passages, self.client.bad_answer)

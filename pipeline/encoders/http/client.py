@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import sys
@@ -25,16 +26,18 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.records import JsonObject
 from pipeline.encoders.batching import ServerUse
+from pipeline.encoders.http.keys import holds_key
 
 if TYPE_CHECKING:
     import openai
     from openai._types import RequestOptions
 
 TRIES = 8  # times that a request is sent before the run gives up
-SHOWN = 300  # characters of a server's own message
+SHOWN = 200  # characters of a server's own message
 ANSWER_BYTES = 1 << 28  # of an answer, at most: 2,048 vectors of 4,096 numbers as text are 190 MB
-KEY_PART = 8  # characters in a row that a message may not share with the key
 BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
+
+HIDDEN = "(not shown: a part of the key may be in it)"
 
 DECODED = ("content-encoding", "content-length", "transfer-encoding")
 """Headers of the bytes that were sent, and not of those that are left after decoding."""
@@ -297,7 +300,7 @@ class Client:
 
     def _refusal(self, error: openai.APIStatusError) -> Exception | None:
         """The error for a request that would be refused again; None if a retry may help."""
-        status, message = error.status_code, self.clean(_message(error))
+        status, answer = error.status_code, error.response.text
         at = self._answers(error)
         if 300 <= status < 400:
             place = self.clean(error.response.headers.get("location") or "another address")
@@ -306,8 +309,8 @@ class Client:
                 allowed="a server that answers itself: texts and key are sent to no other address",
                 fix=f"set {self.section}.url to that address if you trust it",
             )
-        if status == 413 or (status in (400, 422) and _is_about_size(message)):
-            return TooLargeError(message)
+        if status == 413 or (status in (400, 422) and _is_about_size(answer)):
+            return TooLargeError(self.clean(_error_text(error.response)) or f"status {status}")
         if status in (401, 403):
             key = "the key is wrong" if self._key else "it wants a key"
             fix = f"set {self.section}.api_key_env to the name of the environment variable that holds it"
@@ -317,7 +320,7 @@ class Client:
                 f"{at}; there is no model '{self._name}', or nothing is served at this address",
                 fix=f"check {self._named_by} and {self.section}.url, which often ends in /v1",
             )
-        if status == 429 and "insufficient_quota" in message:
+        if status == 429 and "insufficient_quota" in answer:
             return InputError(at, fix="check the credit or use another key, and run again: it resumes")
         if status not in (408, 409, 429) and status < 500:
             return InputError(at, fix="change the config as the server says")
@@ -325,7 +328,7 @@ class Client:
 
     def _answers(self, error: openai.APIStatusError) -> str:
         """What a server answers, as a clause."""
-        message = self.clean(_message(error))
+        message = self.clean(_error_text(error.response))
         return (
             f"{self.section}.url: {self.url} answers {error.status_code}{f': {message}' if message else ''}"
         )
@@ -341,41 +344,50 @@ class Client:
             fix=f"run again, the run resumes; if answers take long, raise {self.section}.timeout",
         )
 
-    def bad_answer(self, what: str) -> InputError:
-        """The error for an answer that is not what was asked for."""
+    def bad_answer(self, what: str, answer: object = None) -> InputError:
+        """The error for an answer that is not what was asked for, with what it says of an error itself."""
+        said = self.clean(error_text(answer))
         return InputError(
-            f"{self.section}.url: {self.url} answers with {self.clean(what)}",
+            f"{self.section}.url: {self.url} answers with {self.clean(what)}{f': {said}' if said else ''}",
             fix=f"check {self.section}.url and {self._named_by}, or the server's log",
         )
 
     def clean(self, text: str) -> str:
-        """A server's text for a message: one line, not long, and without the key or a part of it."""
-        shown = " ".join(without_parts(text, self._key or "").split())
-        return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+        """A server's text for a message: one line, not long, and nothing of it if the key may be in it."""
+        shown = " ".join(text[: 4 * SHOWN].split())
+        shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+        return HIDDEN if self._key and holds_key(shown, self._key) else shown
 
 
-def without_parts(text: str, key: str) -> str:
-    """A text with `[key]` in place of all that it has in common with a key, from `KEY_PART` characters on."""
-    least = min(KEY_PART, len(key))
-    shown, at = "", 0
-    while key and at < len(text):
-        length = 0
-        while at + length < len(text) and text[at : at + length + 1] in key:
-            length += 1
-        shown += "[key]" if length >= least else text[at]
-        at += length if length >= least else 1
-    return shown or text
+def error_text(body: object) -> str:
+    """What a server says about an error, where it is text in a usual place; "" otherwise.
+
+    Those are OpenAI's `error.message` and `code`, `error` of TEI and Ollama, `message` of Cohere, and
+    `detail` of FastAPI with its list of `msg`.
+    """
+    if not isinstance(body, Mapping):
+        return ""
+    inner = next((body[name] for name in ("error", "message", "detail") if name in body), None)
+    if isinstance(inner, Mapping):
+        return error_text({"message": inner.get("message")}) + _code(inner)
+    if isinstance(inner, list):
+        parts = (part.get("msg") for part in inner if isinstance(part, Mapping))
+        inner = "; ".join(part for part in parts if isinstance(part, str))
+    return inner + _code(body) if isinstance(inner, str) else ""
 
 
-def _message(error: openai.APIStatusError) -> str:
-    """What a server says about an error: its own message if it is in the usual place, else the whole body."""
-    body = error.body
-    for name in ("error", "message", "detail"):
-        if isinstance(body, Mapping) and name in body:
-            body = body[name]
-    kind = error.body.get("code") if isinstance(error.body, Mapping) else None
-    text = str(body if body is not None else error.response.text)
-    return f"{text} ({kind})" if isinstance(kind, str) and kind not in text else text
+def _code(body: Mapping[str, object]) -> str:
+    code = body.get("code")
+    return f" ({code})" if isinstance(code, str) else ""
+
+
+def _error_text(response: Any) -> str:
+    """What an answer says about an error; of one that is plain text and no JSON, all of it."""
+    try:
+        return error_text(json.loads(response.text))
+    except (ValueError, RecursionError):
+        plain = response.headers.get("content-type", "").startswith("text/plain")
+        return str(response.text) if plain else ""
 
 
 def _is_about_size(message: str) -> bool:

@@ -6,20 +6,26 @@ import base64
 import binascii
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Bar, counted
-from pipeline.core.errors import InputError, short_repr
+from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float32, JsonObject
 from pipeline.encoders.batching import ServerUse, Usage
 from pipeline.encoders.http.client import Client, TooLargeError
 
-Refuse = Callable[[str], Exception]
-"""Makes the error for an answer, from what it is, such as `Client.bad_answer`."""
+
+class Refuse(Protocol):
+    """Makes the error for an answer, from what it is, such as `Client.bad_answer`."""
+
+    def __call__(self, what: str, answer: object = None, /) -> Exception:
+        """The error; of the answer, only what it says of an error is shown."""
+        ...
 
 
 class BatchedRequests(ABC):
@@ -42,6 +48,10 @@ class BatchedRequests(ABC):
     @abstractmethod
     def store_answer(self, rows: Sequence[int], answer: object) -> None:
         """Check the answer to a request for some texts, and store its vectors or scores."""
+
+    async def confirm_order(self, rows: Sequence[int], answer: object) -> None:
+        """Check that what was stored is in the order of the request, where the answer has no numbers."""
+        return
 
     def groups(self, rows: Iterable[int]) -> Iterator[list[int]]:
         """Rows that may be in one request, in the order in which they are cut: the longest texts first."""
@@ -87,6 +97,7 @@ class BatchedRequests(ABC):
             await self._send(rows[half:])
             return
         self.store_answer(rows, answer)
+        await self.confirm_order(rows, answer)
         self.bar.update(len(rows))
         if timed:
             self.use.seconds.append(seconds)
@@ -119,17 +130,19 @@ def vectors_of(answer: object, texts: int, dimension: int | None, refuse: Refuse
     return joined
 
 
-def scores_of(answer: object, passages: int, refuse: Refuse) -> Float32:
+def scores_of(answer: object, passages: Sequence[str], refuse: Refuse) -> Float32:
     """The scores of an answer to a request for those of some passages, float32 [passages]; see `vectors_of`.
 
     They are in `results` as `relevance_score` (Cohere, Jina, vLLM, Infinity), or a bare list of `score`s
-    (TEI).
+    (TEI). They often come sorted: without an `index`, each must repeat its passage.
     """
     items = answer if isinstance(answer, list) else _items(answer, "results", refuse)
-    rows = _in_order(items, passages, "scores", "passages", refuse)
+    rows = _in_order(items, len(passages), "scores", "passages", refuse)
+    if len(rows) > 1 and not is_numbered(items):
+        rows = _by_passage(rows, passages, refuse)
     values = [row.get("relevance_score", row.get("score")) for row in rows]
     if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
-        raise refuse(f"a score that is no number: {short_repr(rows[0])}")
+        raise refuse("a score that is no number")
     try:
         scores = np.array(values, np.float32)
     except OverflowError:  # a whole number
@@ -151,9 +164,9 @@ def tokens_of(answer: object) -> int | None:
 def _items(answer: object, name: str, refuse: Refuse) -> list[object]:
     """The list in an answer."""
     if not isinstance(answer, Mapping):
-        raise refuse(f"what is no JSON of {'vectors' if name == 'data' else 'scores'}: {short_repr(answer)}")
+        raise refuse(f"what is no JSON of {'vectors' if name == 'data' else 'scores'}", answer)
     if not isinstance(answer.get(name), list):
-        raise refuse(f"JSON without a list '{name}': {short_repr(dict(answer))}")
+        raise refuse(f"JSON without a list '{name}'", answer)
     return list(answer[name])
 
 
@@ -172,6 +185,23 @@ def _in_order(items: list[object], count: int, what: str, inputs: str, refuse: R
     return sorted(rows, key=lambda row: row["index"])
 
 
+def is_numbered(items: Sequence[object]) -> bool:
+    """Whether the items of an answer have an `index`."""
+    return any(isinstance(item, Mapping) and item.get("index") is not None for item in items)
+
+
+def _by_passage(rows: list[Facts], passages: Sequence[str], refuse: Refuse) -> list[Facts]:
+    """The items of an answer without numbers, by the passages that they repeat."""
+    by_text: dict[object, list[Facts]] = {}
+    for row in rows:
+        document = row.get("document", row.get("text"))
+        text = document.get("text") if isinstance(document, Mapping) else document
+        by_text.setdefault(text if isinstance(text, str) else None, []).append(row)
+    if Counter({text: len(same) for text, same in by_text.items()}) != Counter(passages):
+        raise refuse("scores without `index`, which do not repeat their passages either")
+    return [by_text[passage].pop() for passage in passages]
+
+
 def _vector(value: object, refuse: Refuse) -> Float32:
     """A vector, float32 [dimension], from a list of numbers or base64 of little-endian float32."""
     vector: Float32
@@ -186,5 +216,5 @@ def _vector(value: object, refuse: Refuse) -> Float32:
     except (binascii.Error, ValueError, TypeError, OverflowError):
         vector = np.empty(0, np.float32)
     if vector.ndim != 1 or not len(vector):
-        raise refuse(f"what is no vector: {short_repr(value)}")
+        raise refuse("what is no vector")
     return vector

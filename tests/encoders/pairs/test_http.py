@@ -77,7 +77,7 @@ def both(score: Any) -> dict[str, Any]:
         (both("1"), "a score that is no number"),
         (both(10**400), "NaN or infinite"),
         ({"data": []}, "JSON without a list 'results'"),
-        ("<html>", "no JSON of scores: '<html>'"),
+        ("<html>", "no JSON of scores"),
     ],
 )
 def test_answers_without_a_score_for_each_passage_are_refused(
@@ -87,6 +87,47 @@ def test_answers_without_a_score_for_each_passage_are_refused(
     with pytest.raises(InputError) as refusal:
         score(scored[0][:2])
     assert said in str(refusal.value)
+
+
+def sorted_best_first(*keys: str, passage: Callable[[str], Any] = str, numbered: bool = False) -> Any:
+    """An answer in the order of the scores, with each passage under some keys, and with numbers or not."""
+
+    def answer(handler: Any) -> bool:
+        passages = handler.body["documents"]
+        rows = [{key: passage(text) for key in keys} for text in passages]
+        for number, (row, text) in enumerate(zip(rows, passages, strict=True)):
+            row |= {
+                "relevance_score": float(text.removeprefix("p")),
+                **({"index": number} if numbered else {}),
+            }
+        handler.send(200, {"results": sorted(rows, key=lambda row: -row["relevance_score"])})
+        return True
+
+    return answer
+
+
+def test_scores_without_numbers_are_those_of_the_passages_that_they_repeat_or_refused(
+    score: Score, embedding_server: Any
+) -> None:
+    pairs = [("q", f"p{number}") for number in (3, 1, 4, 1, 5)]
+    for fault in (
+        sorted_best_first(numbered=True),
+        sorted_best_first("document"),
+        sorted_best_first("document", passage=lambda text: {"text": text}),
+        sorted_best_first("text"),
+    ):
+        embedding_server.faults = [fault]
+        assert score(pairs).tolist() == [3, 1, 4, 1, 5]
+    for fault in (
+        sorted_best_first(),
+        sorted_best_first("document", passage=lambda text: text[:1]),
+        sorted_best_first("document", passage=lambda text: [text]),
+    ):
+        embedding_server.faults = [fault]
+        with pytest.raises(InputError, match="scores without `index`, which do not repeat their passages"):
+            score(pairs)
+    embedding_server.faults = [sorted_best_first()]
+    assert score(pairs[:1]).tolist() == [3]  # one needs no number
 
 
 CONFIG = """
@@ -110,7 +151,8 @@ def test_a_ranking_is_reranked_and_every_run_asks_for_a_few_scores_again(
 
     result = run()
     pairs = result.document["reranking"]["pairs"]
-    assert sum(embedding_server.answered.values()) == pairs + 8 > 100
+    # probes: at the start, and after the shard
+    assert sum(embedding_server.answered.values()) == pairs + 8 * 2 > 100
     assert result.record.stage("rerank").encoding.requests == 30
     run()
     assert sum(embedding_server.answered.values()) == 8
@@ -122,5 +164,5 @@ def test_a_ranking_is_reranked_and_every_run_asks_for_a_few_scores_again(
         with pytest.raises(InputError, match="no longer gives what it gave: scores differ by up to 0"):
             run(setting)
     run("rerank.revision=b")
-    assert sum(embedding_server.answered.values()) == pairs + 8
+    assert sum(embedding_server.answered.values()) == pairs + 8 * 2
     embedding_server.embed = honest
