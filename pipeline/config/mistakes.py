@@ -291,10 +291,10 @@ def _refuse_bombs(root: yaml.Node | None, where: str) -> None:
         )
 
 
-def parse_yaml(text: str, where: str) -> Any:
-    """The value of YAML text; `where` is for messages."""
+def parse_yaml(text: str, where: str, as_written: bool = False) -> Any:
+    """The value of YAML text; `where` is for messages. `as_written` leaves all scalars texts."""
     try:
-        loader = _Loader(text)
+        loader = yaml.BaseLoader(text) if as_written else _Loader(text)
         node = loader.get_single_node()
         _refuse_bombs(node, where)
         return loader.construct_document(node) if node else None

@@ -84,16 +84,23 @@ class ExpectedScore(Section):
     """A published score, which a run compares with its own."""
 
     measure: str = setting(..., "as in docs/measures.md", shapes="")
-    value: float = setting(..., "the published mean, as a fraction", shapes="", strict=False)
+    value: float = setting(
+        ..., "the published mean, as a fraction", shapes="", strict=False, allow_inf_nan=False
+    )
     source: str = setting("", "where it was published", shapes="")
     tolerance: float = setting(
         0.001,
         "difference that still counts as reproduced, plus half a unit of the last digit",
         shapes="",
         ge=0,
+        allow_inf_nan=False,
     )
     digits: int | None = setting(
-        None, "published decimal places; null is as many as `value` has", shapes="", ge=0, le=17
+        None,
+        "published decimal places; null: as many as the source's most exact value",
+        shapes="",
+        ge=0,
+        le=17,
     )
 
 

@@ -13,7 +13,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
@@ -22,6 +22,7 @@ import yaml
 from pydantic import Field
 
 from pipeline.config import Config
+from pipeline.config.mistakes import parse_yaml
 from pipeline.config.stages import ExpectedScore
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Record
@@ -32,6 +33,7 @@ from pipeline.metrics.paired import SAME
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "not run"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 TOLERANCE = 0.001
+MTEB_PLACES = 5  # MTEB rounds to these, and JSON drops the zeros at their end
 COLUMNS = ("model", "collection", "measure", "value")
 FORMS = (
     "a result file of MTEB (.json), a README with model-index (.md), a file of expected scores of Pyserini "
@@ -103,7 +105,23 @@ def score(measure: str, text: str, source: str, percent: bool = False) -> Expect
     number = Decimal(text)
     places = max(-int(number.as_tuple().exponent), 0) + (2 if percent else 0)
     value = float(number / 100 if percent else number)
+    highest = parse_measure(measure).highest
+    if not 0 <= value <= highest:
+        raise ValueError(f"{measure} is {text}, and its range is 0 to {highest:g}: give fractions")
     return ExpectedScore(measure=measure, value=value, source=source, digits=min(places, 17))
+
+
+def with_places(published: Sequence[Published], least: int = 0) -> list[Published]:
+    """Scores with as many decimal places as the most exact one has, and at least as many as `least`.
+
+    Numbers of JSON and YAML lose the zeros at their end: 1 may have been published as 1.00000.
+    """
+    most = max((each.score.digits or 0 for each in published), default=0)
+    digits = least if least else most
+    return [
+        replace(each, score=each.score.model_copy(update={"digits": max(each.score.digits or 0, digits)}))
+        for each in published
+    ]
 
 
 def decimals(value: float) -> int:
@@ -115,9 +133,7 @@ def judge(
     expected: ExpectedScore, got: float | None, reason: str = "", model: str = "", collection: str = ""
 ) -> Cell:
     """The verdict on a measured mean; None with a reason is not comparable, without one not run."""
-    digits = expected.digits
-    if digits is None:
-        digits = decimals(expected.value)
+    digits = decimals(expected.value) if expected.digits is None else expected.digits
     tolerance = expected.tolerance + 0.5 * 10.0**-digits
     verdict: Verdict = "not comparable" if reason else "not run"
     difference = None
@@ -144,7 +160,13 @@ def cells_of(config: Config, means: Mapping[str, float], absent: str = "") -> li
     `absent` says why a measure without a mean cannot be compared, with {} for its name.
     """
     cells, name = [], collection_name(config)
+    places: dict[str, int] = {}  # the most exact value of each source
     for each in config.expected:
+        if each.digits is None:
+            places[each.source] = max(places.get(each.source, 0), min(decimals(each.value), 17))
+    for each in config.expected:
+        if each.digits is None:
+            each = each.model_copy(update={"digits": places[each.source]})
         measure = parse_measure(each.measure)
         got, reason = means.get(str(measure)), not_comparable(config, measure, "")
         reason = reason or (absent.format(measure) if got is None else "")
@@ -189,6 +211,8 @@ def read_published(path: Path) -> list[Published]:
         raise InputError(f"{path}: no such file", allowed=FORMS)
     try:
         found = list(reader(path, path.read_text(encoding="utf-8")))
+        if reader is not _csv:  # which has them as they were written
+            found = with_places(found, MTEB_PLACES if reader is _mteb else 0)
     except (
         ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError, yaml.YAMLError,
     ) as error:  # fmt: skip
@@ -272,7 +296,7 @@ def _old_subsets(split: object) -> list[Facts]:
 def _model_index(path: Path, text: str) -> Iterator[Published]:
     """The metadata at the head of a model card; values above 1 make all of a result percentages."""
     parts = re.split(r"^---\s*$", text, maxsplit=2, flags=re.MULTILINE)
-    head = yaml.load(parts[1], Loader=yaml.BaseLoader) if len(parts) == 3 else {}
+    head = parse_yaml(parts[1], str(path), as_written=True) if len(parts) == 3 else {}
     for index in head.get("model-index", ()):
         for result in index["results"]:
             data = result["dataset"]
@@ -286,7 +310,7 @@ def _model_index(path: Path, text: str) -> Iterator[Published]:
 
 
 def _yaml(path: Path, text: str) -> Iterator[Published]:
-    content = yaml.load(text, Loader=yaml.BaseLoader)  # numbers as they are written
+    content = parse_yaml(text, str(path), as_written=True)
     return _pyserini(path, content) if "conditions" in content else _anserini(path, content)
 
 
@@ -349,12 +373,12 @@ def _csv(path: Path, text: str) -> Iterator[Published]:
             f"{path}: no column {', '.join(absent)}", allowed=f"the columns {', '.join(COLUMNS)}"
         )
     for row in rows:
-        made = score(str(parse_measure(row["measure"])), row["value"], row.get("source") or path.name)
-        given = {"tolerance": float(row["tolerance"])} if row.get("tolerance") else {}
-        given |= {"digits": int(row["digits"])} if row.get("digits") else {}
-        yield Published(
-            row["model"], row["collection"], row.get("split") or "", made.model_copy(update=given)
-        )
+        published = score(str(parse_measure(row["measure"])), row["value"], row.get("source") or path.name)
+        values = published.model_dump()
+        values |= {"tolerance": float(row["tolerance"])} if row.get("tolerance") else {}
+        values |= {"digits": int(row["digits"])} if row.get("digits") else {}
+        checked = ExpectedScore.model_validate(values)
+        yield Published(row["model"], row["collection"], row.get("split") or "", checked)
 
 
 def plain(name: str) -> str:
