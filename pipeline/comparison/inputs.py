@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from hashlib import sha256
 from itertools import count
 from os import PathLike
@@ -27,7 +28,7 @@ ResultLike = PathLike[str] | str | Result
 """A result folder or a run file, or a result that was read."""
 
 
-def read_all(
+def read_results(
     inputs: Sequence[ResultLike],
     baseline: PathLike[str] | str | None = None,
     qrels: PathLike[str] | str | None = None,
@@ -35,7 +36,8 @@ def read_all(
 ) -> tuple[list[Result], int | None]:
     """Read what is to be compared, each under a name of its own, and find the position of the baseline.
 
-    Results of one name get the ends of their paths by which they differ; one that is given twice, a number.
+    Collections and queries are in the order of the first result. Results of one name get the ends of their
+    paths by which they differ; one that is given twice, a number.
 
     Args:
         inputs: Result folders and run files; one or more.
@@ -44,7 +46,8 @@ def read_all(
         measure: A measure to score run files by, besides those of the first result or the default.
 
     Raises:
-        InputError: Something is not a finished result, or run files and judgments do not go together.
+        InputError: Something is not a finished result, run files and judgments do not go together, or values
+            per query cannot be paired: other collections, queries or judgments, or a collection that failed.
     """
     if not inputs:
         raise InputError("no result to compare", allowed="result folders", fix="name at least one")
@@ -71,7 +74,7 @@ def read_all(
         if not positions and len(named) == 1 and not folder.exists():
             positions = named
         if not positions:
-            return read_all([baseline, *inputs], None, qrels, measure)[0], 0
+            return read_results([baseline, *inputs], None, qrels, measure)[0], 0
         position = positions[0]
     # what is not UTF-8 in a path is replaced, for a page could not hold it
     folders_of = [os.fsencode(result.folder.resolve()).decode(errors="replace") for result in results]
@@ -87,6 +90,8 @@ def read_all(
     for result in results:
         times[result.name] += 1
         result.name += f"#{times[result.name]}" if times[result.name] > 1 else ""
+    for result in results:
+        _align(result, results[0])
     return results, position
 
 
@@ -148,56 +153,60 @@ def _score_runs(
     return results
 
 
-def check(results: Sequence[Result]) -> None:
-    """Refuse results whose values per query cannot be paired.
+def _align(result: Result, first: Result) -> None:
+    """Put the collections and queries of a result in the order of the first one's.
 
     Raises:
         InputError: A collection of one failed, they are of other collections, or were scored on other queries
             or by other judgments.
     """
-    first = results[0]
-    names = {collection.name for collection in first.collections}
-    for result in results:
-        if (result.suite is None) != (first.suite is None):
-            of_suite, of_one = (result, first) if result.suite else (first, result)
+    if (result.suite is None) != (first.suite is None):
+        of_suite, of_one = (result, first) if result.suite else (first, result)
+        raise InputError(
+            f"{of_suite.name} is of a suite, and {of_one.name} is not",
+            allowed="results of one suite, or results of one collection",
+            fix="name the folder of a collection inside the suite",
+        )
+    if result.suite and result.suite.failed:
+        raise InputError(
+            f"{result.name} has no macro mean: {', '.join(result.suite.failed)} failed",
+            allowed="suites of which every collection is finished",
+            fix="run its config again, which does only what is missing; or compare single collections",
+        )
+    by_name = {collection.name: collection for collection in result.collections}
+    unshared = sorted({collection.name for collection in first.collections} ^ by_name.keys())
+    if first.suite and (unshared or first.groups != result.groups):
+        what = f"'{unshared[0]}' is only in one" if unshared else "their groups differ"
+        raise InputError(
+            f"{first.name} and {result.name} are of different collections: {what}",
+            allowed="results of one suite",
+            fix="run both with the same data",
+        )
+    if first.suite:
+        result.collections = [by_name[collection.name] for collection in first.collections]
+    for number, (ours, theirs) in enumerate(zip(first.collections, result.collections, strict=True)):
+        inside = f"/{ours.name}" if first.suite else ""
+        a, b = f"{first.name}{inside}", f"{result.name}{inside}"
+        unpaired = sorted(set(ours.query_ids) ^ set(theirs.query_ids))
+        if unpaired:
+            where = a if unpaired[0] in set(ours.query_ids) else b
             raise InputError(
-                f"{of_suite.name} is of a suite, and {of_one.name} is not",
-                allowed="results of one suite, or results of one collection",
-                fix="name the folder of a collection inside the suite",
+                f"{a} and {b} were scored on different queries: {len(ours.query_ids):,} and "
+                f"{len(theirs.query_ids):,}, '{unpaired[0]}' only in {where}",
+                allowed="results scored on the same queries",
+                fix="run both on the same data, with the same data.queries",
             )
-        if result.suite and result.suite.failed:
+        # how judgments of passages that the corpus lacks are handled counts as well
+        if any(ours.sources.get(key) != theirs.sources.get(key) for key in ("qrels", "missing_passages")):
             raise InputError(
-                f"{result.name} has no macro mean: {', '.join(result.suite.failed)} failed",
-                allowed="suites of which every collection is finished",
-                fix="run its config again, which does only what is missing; or compare single collections",
+                f"{a} and {b} were scored by different judgments, as their manifests say",
+                allowed="results scored by the same judgments",
+                fix="run both on the same data, with the same data.missing_passages",
             )
-        unshared = sorted(names ^ {collection.name for collection in result.collections})
-        if first.suite and (unshared or first.groups != result.groups):
-            what = f"'{unshared[0]}' is only in one" if unshared else "their groups differ"
-            raise InputError(
-                f"{first.name} and {result.name} are of different collections: {what}",
-                allowed="results of one suite",
-                fix="run both with the same data",
-            )
-        for ours, theirs in zip(first.collections, result.matching(first), strict=True):
-            inside = f"/{ours.name}" if first.suite else ""
-            a, b = f"{first.name}{inside}", f"{result.name}{inside}"
-            unpaired = sorted(set(ours.query_ids) ^ set(theirs.query_ids))
-            if unpaired:
-                where = a if unpaired[0] in set(ours.query_ids) else b
-                raise InputError(
-                    f"{a} and {b} were scored on different queries: {len(ours.query_ids):,} and "
-                    f"{len(theirs.query_ids):,}, '{unpaired[0]}' only in {where}",
-                    allowed="results scored on the same queries",
-                    fix="run both on the same data, with the same data.queries",
-                )
-            # how judgments of passages that the corpus lacks are handled counts as well
-            if any(ours.sources.get(key) != theirs.sources.get(key) for key in ("qrels", "missing_passages")):
-                raise InputError(
-                    f"{a} and {b} were scored by different judgments, as their manifests say",
-                    allowed="results scored by the same judgments",
-                    fix="run both on the same data, with the same data.missing_passages",
-                )
+        if theirs.query_ids != ours.query_ids:
+            row_of = {query: row for row, query in enumerate(theirs.query_ids)}
+            values = theirs.values[[row_of[query] for query in ours.query_ids]]
+            result.collections[number] = replace(theirs, query_ids=ours.query_ids, values=values)
 
 
 def shared_values(
@@ -238,17 +247,8 @@ def shared_values(
             or "; ".join(f"{each.name} has {', '.join(each.measures)}" for each in results),
             fix="add it to evaluate.measures and run again; nothing else is computed again",
         )
-    aligned = [result.values(measures, order=first) for result in results]
+    aligned = [result.values(measures) for result in results]
     return measures, [np.stack(values, axis=1) for values in zip(*aligned, strict=True)], shared
-
-
-def most_lost(result: Result, measures: Sequence[str], values: Sequence[Float64]) -> Float64:
-    """float64 [measures]: how much a query can lose, of values as of `shared_values`.
-
-    That is the highest value of a measure; where it has none, the highest that was seen.
-    """
-    highest, seen = result.highest(measures), np.max([each.max(axis=(0, 1)) for each in values], axis=0)
-    return np.where(np.isfinite(highest), highest, seen)
 
 
 def draw_order(query_ids: Sequence[str], seed: int) -> Int64:

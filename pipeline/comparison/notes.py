@@ -18,7 +18,7 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
     """
     first, names = results[0], [result.name for result in results]
     collections_of: dict[str, list[str]] = {}  # by note
-    for parts in zip(*(result.matching(first) for result in results), strict=True):
+    for parts in zip(*(result.collections for result in results), strict=True):
         for note in _on_collection(names, parts):
             collections_of.setdefault(note, []).append(parts[0].name)
     notes = [main_measures_note(first.main_measures)] if measure == MAIN else []
@@ -33,7 +33,7 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
     machines = [
         {
             (number, row.stage): (machine.cpu, machine.cores, machine.gpus, row.threads)
-            for number, collection in enumerate(result.matching(first))
+            for number, collection in enumerate(result.collections)
             for row in collection.record.stages
             for machine in (row.hardware or collection.manifest.hardware,)
             if row.seconds is not None

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.comparison.inputs import ResultLike, check, read_all
+from pipeline.comparison.inputs import ResultLike, read_results
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Qrels, from_numpy
 from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE
@@ -133,9 +133,8 @@ def add_grades(folders: Sequence[ResultLike], grades: Grades, output: Path) -> i
 
 def open_results(folders: Sequence[ResultLike]) -> tuple[dict[str, CollectionResult], Collection]:
     """Results of one collection, by name, and the collection."""
-    suites, _ = read_all(folders)
-    results = {suite.name: suite.only_collection() for suite in suites}
-    check(suites)
+    loaded, _ = read_results(folders)
+    results = {result.name: result.only_collection() for result in loaded}
     keys = {name: result.manifest.recipes.get("data", {}).get("key") for name, result in results.items()}
     first, *others = keys
     if other := next((name for name in others if keys[name] != keys[first]), None):

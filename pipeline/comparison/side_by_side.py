@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.comparison import tables
 from pipeline.comparison.churn import Churn, compare_rankings
-from pipeline.comparison.inputs import ResultLike, check, read_all, shared_values
+from pipeline.comparison.inputs import ResultLike, read_results, shared_values
 from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
@@ -86,7 +86,7 @@ class Comparison(Displayed):
 
     def __post_init__(self) -> None:
         self.of_suites = self.loaded[0].suite is not None
-        self.sources = [each.matching(self.loaded[0])[0] for each in self.loaded]
+        self.sources = [result.collections[0] for result in self.loaded]
         names = [entry.name for entry in self.results]
         self.records = {name: each.record for name, each in zip(names, self.sources, strict=True)}
         self.query_ids, self.values = self.sources[0].query_ids, self.strata[0]
@@ -235,8 +235,7 @@ def compare(
         InputError: A folder has no complete result, the results were scored on different queries or by
             different judgments, the measure is not in all of them, or some are suites and some are not.
     """
-    loaded, position = read_all(folders, baseline, qrels, measure)
-    check(loaded)
+    loaded, position = read_results(folders, baseline, qrels, measure)
     (chosen, *_), values, shared = shared_values(loaded, [measure] if measure else [])
     first, names = loaded[0], [result.name for result in loaded]
     strata = [each[:, :, 0] for each in values]

@@ -271,30 +271,28 @@ def verdict(
     if not pairs:
         what = f"{'The ' * bool(best.by_collection)}{mean} of {best.name}"
         return mean_sentence(what, best.mean, best.ci_low, best.ci_high, queries)
-    if len(pairs) == 1:
-        return _of_pair(measure, pairs[0], queries)
+    against = [(pair.b if pair.a == best.name else pair.a, pair) for pair in pairs]
     if baseline:
-        against = [(pair.a, pair) for pair in pairs]
         opening = f"Against {baseline} in {measure}"
+        against = [(pair.a, pair) for pair in pairs]
         kinds = {
             "better:": [name for name, pair in against if pair.shown and pair.difference > 0],
             "worse:": [name for name, pair in against if pair.shown and pair.difference < 0],
         }
     else:
-        against = [
-            (pair.b if pair.a == best.name else pair.a, pair)
-            for pair in pairs
-            if best.name in (pair.a, pair.b)
-        ]
         opening = f"{best.name} has the highest {mean}, {figure(best.mean)}"
+        against = [(name, pair) for name, pair in against if best.name in (pair.a, pair.b)]
         kinds = {"significantly better than": [name for name, pair in against if pair.shown]}
     kinds["no significant difference from"] = [name for name, pair in against if not pair.shown]
     parts = [f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names]
-    undecided = [pair for _, pair in against if not pair.shown]
-    return f"{opening}; {'; '.join(parts)}{_too_few(undecided, queries)}"
+    sentence = f"{opening}; {'; '.join(parts)}" if len(pairs) > 1 else _of_pair(measure, pairs[0])
+    needed = max((pair.queries_needed or 0 for _, pair in against if not pair.shown), default=0)
+    if needed > queries:
+        sentence += f"; about {needed:,} queries would decide (80% power, if the difference stays the same)"
+    return sentence
 
 
-def _of_pair(measure: str, pair: Pair, queries: int) -> str:
+def _of_pair(measure: str, pair: Pair) -> str:
     """A pair: the difference with its interval and the corrected p."""
     first, second = (pair.a, pair.b) if pair.difference >= 0 else (pair.b, pair.a)
     low, high = pair.ci_low, pair.ci_high
@@ -305,17 +303,7 @@ def _of_pair(measure: str, pair: Pair, queries: int) -> str:
     by = f"{figure(abs(pair.difference))}{bounds(low, high)}"
     if pair.shown:
         return f"{first} is better than {second} in {measure} by {by} ({p})"
-    sentence = f"No significant difference between {first} and {second} in {measure}: {by} ({p})"
-    return sentence + _too_few([pair], queries)
-
-
-def _too_few(undecided: Sequence[Pair], queries: int) -> str:
-    """With how many queries the t-tests of these pairs would show what was found, where that is known."""
-    needed = [pair.queries_needed for pair in undecided if pair.queries_needed]
-    most = max(needed, default=0)
-    if most <= queries:
-        return ""
-    return f"; about {most:,} queries would decide (80% power, if the difference stays the same)"
+    return f"No significant difference between {first} and {second} in {measure}: {by} ({p})"
 
 
 def enumerated(names: Sequence[str]) -> str:

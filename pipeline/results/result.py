@@ -135,26 +135,16 @@ class Result(Displayed):
         """The stages whose artifacts were in the cache; of a suite as `COLLECTION/STAGE`."""
         return [row.stage for row in self.record.all_stages if row.reused]
 
-    def values(self, measures: Sequence[str], order: Result | None = None) -> list[Float64]:
-        """The values of measures that every collection has.
-
-        Args:
-            measures: Their names.
-            order: A result of the same collections and queries, in whose order both are given.
-
-        Returns:
-            For each collection float64 [queries, measures].
-        """
-        order = order or self
-        values = []
-        for each, first in zip(self.matching(order), order.collections, strict=True):
-            names = [self.main_measures[each.name] if name == MAIN else name for name in measures]
-            columns = each.values[:, [each.measures.index(name) for name in names]]
-            if each.query_ids != first.query_ids:
-                rows = {query: row for row, query in enumerate(each.query_ids)}
-                columns = columns[[rows[query] for query in first.query_ids]]
-            values.append(columns)
-        return values
+    def values(self, measures: Sequence[str]) -> list[Float64]:
+        """For each collection float64 [queries, measures], of measures that every one has."""
+        named = [
+            [self.main_measures[each.name] if name == MAIN else name for name in measures]
+            for each in self.collections
+        ]
+        return [
+            each.values[:, [each.measures.index(name) for name in names]]
+            for each, names in zip(self.collections, named, strict=True)
+        ]
 
     def highest(self, measures: Sequence[str]) -> Float64:
         """float64 [measures]: the highest value that a query can have; infinite where there is none."""
@@ -172,19 +162,6 @@ class Result(Displayed):
         """Strata of independent queries, and their weights, from values in the order of the collections."""
         return by_query(strata, self.weights, [each.query_ids for each in self.collections])
 
-    def matching(self, other: Result) -> list[CollectionResult]:
-        """Its collections in the order of another result's, of the same suite or of one collection too."""
-        if self.suite is None:
-            return self.collections
-        by_name = {each.name: each for each in self.collections}
-        return [by_name[each.name] for each in other.collections]
-
-    def same_collections(self, other: Result) -> bool:
-        """Whether both are of suites with the same collections, or both of one collection."""
-        if self.suite is None or other.suite is None:
-            return self.suite is other.suite
-        return {each.name for each in self.collections} == {each.name for each in other.collections}
-
     def only_collection(self) -> CollectionResult:
         """The result of the only collection.
 
@@ -200,10 +177,10 @@ class Result(Displayed):
         return self.collections[0]
 
     def same_as(self, other: Result) -> bool:
-        """Whether another one of the same queries has the same settings, data and values."""
+        """Whether another result of the same queries has the same settings, data and values."""
         return all(
             ours.key and ours.key == theirs.key and np.array_equal(ours.values, theirs.values)
-            for ours, theirs in zip(self.collections, other.matching(self), strict=True)
+            for ours, theirs in zip(self.collections, other.collections, strict=True)
         )
 
     @property

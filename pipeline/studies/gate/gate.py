@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.inputs import ResultLike, check, most_lost, read_all, shared_values
+from pipeline.comparison.inputs import ResultLike, read_results, shared_values
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
@@ -21,6 +21,7 @@ from pipeline.core.table import Column, Displayed, FilledColumn, Table, no_inter
 from pipeline.metrics.paired import holm, paired_differences, queries_to_decide
 from pipeline.metrics.resampling import noninferiority
 from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata, estimate
+from pipeline.results.result import Result
 from pipeline.results.tables import NO_MACRO_INTERVAL, slice_notes
 from pipeline.studies.gate.betting import Bets
 
@@ -201,12 +202,11 @@ def gate_result(
     ):
         if not low <= value <= high or not isfinite(value):
             raise InputError(f"{name} {value}", allowed=allowed)
-    suites, _ = read_all([baseline, result])
-    check(suites)
+    suites, _ = read_results([baseline, result])
     first = suites[0]
     chosen, values, _ = shared_values(suites, measures)
     differences = [paired_differences(each[:, 1], each[:, 0]) for each in values]
-    sample = Sample(*first.pool_shared_queries(differences), most_lost(first, chosen, values), margin, alpha)
+    sample = Sample(*first.pool_shared_queries(differences), _most_lost(first, chosen, values), margin, alpha)
     same = first.same_as(suites[1])
     if guarantee:
         if unbounded := [name for name in chosen if not isfinite(first.highest([name])[0])]:
@@ -255,6 +255,15 @@ def gate_result(
         same,
         tuple(slice_notes([each.record for suite in suites for each in suite.collections])),
     )
+
+
+def _most_lost(result: Result, measures: Sequence[str], values: Sequence[Float64]) -> Float64:
+    """float64 [measures]: how much a query can lose, of values as of `shared_values`.
+
+    That is the highest value of a measure; where it has none, the highest that was seen.
+    """
+    highest, seen = result.highest(measures), np.max([each.max(axis=(0, 1)) for each in values], axis=0)
+    return np.where(np.isfinite(highest), highest, seen)
 
 
 class Sample(NamedTuple):

@@ -118,14 +118,17 @@ def reproduce(
     original = read_result(folder)
     if against:
         again = read_result(against)
-        if not original.same_collections(again):
+        of_again = {collection.name: collection for collection in again.collections}
+        names = [collection.name for collection in original.collections]
+        if original.suite is None and again.suite is None:
+            of_again = dict(zip(names, again.collections, strict=True))  # a result has the name of its run
+        if of_again.keys() != set(names):
             raise InputError(
                 f"{folder} and {against} are not of the same collections",
                 allowed="results of one collection, or of one suite of which the same collections were run",
                 fix="name another folder",
             )
-        pairs = zip(original.collections, again.matching(original), strict=True)
-        return [compare_with_original(*pair) for pair in pairs]
+        return [compare_with_original(each, of_again[each.name]) for each in original.collections]
     with temporary_folder() as place, Session() as session:
         parent = place if output is None else Path(output)
         if original.suite:  # its collections' results are written below its name
