@@ -7,12 +7,13 @@ import ctypes
 import importlib
 import os
 import platform
+import re
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.core.installation import DISTRIBUTION, installed_version, required_packages
 
@@ -66,7 +67,8 @@ class Meter:
         self._working = 0.0
         self._items = self._worked_on = 0
         self._notes: JsonObject = {}
-        self._stopped: tuple[float, float] | None = None
+        self._stopped: tuple[float, float, JsonObject] | None = None
+        _reset_gpu_peaks()
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
 
@@ -95,7 +97,7 @@ class Meter:
 
     def stop(self) -> None:
         """End the measurement, before work that is not the stage's own, such as timing an index."""
-        self._stopped = time.perf_counter(), _status_mb("VmHWM")
+        self._stopped = time.perf_counter(), _status_mb("VmHWM"), _gpu_use()
 
     def figures(self) -> JsonObject:
         """Seconds of the stage and of its work, items, items per second of work, peak memory, notes.
@@ -105,7 +107,7 @@ class Meter:
         if self._stopped is None:
             self.stop()
         assert self._stopped is not None
-        ended, peak = self._stopped
+        ended, peak, gpu = self._stopped
         preparing = _prepared.seconds - self._prepared
         seconds = ended - self._started - preparing
         busy = self._working or seconds
@@ -116,6 +118,7 @@ class Meter:
             "working_seconds": round(busy, 6),
             "items_per_second": round(self._worked_on / busy, 2) if self._worked_on else None,
             "peak_rss_mb": round(peak, 1),
+            **({"gpu": gpu} if gpu else {}),
             **self._notes,
         }
 
@@ -149,6 +152,67 @@ def _gpu_name(driver: ctypes.CDLL, number: int) -> str:
     return "a GPU without a name" if failed else name.value.decode(errors="replace")
 
 
+_TOTAL, _CAPABILITY = "cuDeviceTotalMem_v2", (75, 76)  # a function and attributes of the CUDA driver
+
+
+@cache
+def cuda() -> JsonObject:
+    """What the CUDA driver says: the highest CUDA version that it runs, its own, and each card's memory.
+
+    Empty where it lists no card.
+    """
+    if not gpus():
+        return {}
+    driver = ctypes.CDLL("libcuda.so.1")
+    version = ctypes.c_int(0)
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    cards: list[JsonObject] = []
+    for number, name in enumerate(gpus()):
+        device, memory, parts = ctypes.c_int(0), ctypes.c_size_t(0), [ctypes.c_int(0), ctypes.c_int(0)]
+        driver.cuDeviceGet(ctypes.byref(device), number)
+        getattr(driver, _TOTAL)(ctypes.byref(memory), device)
+        for part, attribute in zip(parts, _CAPABILITY, strict=True):
+            driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
+        capability = ".".join(str(part.value) for part in parts)
+        cards.append({"name": name, "memory_gb": round(memory.value / 1e9, 1), "capability": capability})
+    cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    return {"driver": _driver_version(), "cuda": cuda_version, "cards": cards}
+
+
+def _driver_version() -> str:
+    """The version of NVIDIA's kernel module; "" if the system does not say."""
+    with contextlib.suppress(OSError), open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+        found = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read())
+        return found.group() if found else ""
+    return ""
+
+
+def _torch_on_gpu() -> Any:
+    """The module torch, if this process has imported it and uses a GPU by it."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_initialized() else None
+
+
+def _reset_gpu_peaks() -> None:
+    if torch := _torch_on_gpu():
+        for number in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(number)
+
+
+def _gpu_use() -> JsonObject:
+    """How torch uses GPUs in this process; empty if it does not.
+
+    That is the most memory that it held on one, in 10^6 bytes, the CUDA version that it is built for, and
+    the arithmetic of products in fp32, `ieee` or `tf32`.
+    """
+    torch = _torch_on_gpu()
+    if torch is None:
+        return {}
+    peak = max(torch.cuda.max_memory_allocated(number) for number in range(torch.cuda.device_count()))
+    products = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return {"peak_mb": round(peak / 1e6, 1), "cuda": torch.version.cuda, "fp32_products": products}
+
+
 def cores() -> int:
     """Number of processor cores this process may use; all of them, if the system does not say."""
     if hasattr(os, "sched_getaffinity"):
@@ -169,12 +233,13 @@ def threads() -> int:
 
 @cache
 def hardware() -> JsonObject:
-    """The processor's name, cores (see `cores`), memory in GB, names of the GPUs, operating system."""
+    """The processor's name, cores (see `cores`), memory in GB, GPUs and their driver, operating system."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     return {
         "cpu": _cpu_name(),
         "cores": cores(),
         "gpus": list(gpus()),
+        **({"cuda": cuda()} if gpus() else {}),
         "memory_gb": round(memory, 1),
         "system": platform.platform(),
     }

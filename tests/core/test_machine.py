@@ -1,12 +1,14 @@
 """What a machine says of itself: its GPUs, asked of a driver that is not there or says no."""
 
 import ctypes
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pipeline.core import gpus as find_gpus
+from pipeline.core import gpus as find_gpus, machine
 
 
 class Driver:
@@ -20,14 +22,20 @@ class Driver:
         self.cuInit = lambda flags: failure
         self.cuDeviceGetCount = lambda count: answer(count, len(names))
         self.cuDeviceGet = answer
+        self.cuDriverGetVersion = lambda version: answer(version, 13020)
+        self.cuDeviceTotalMem_v2 = lambda memory, device: answer(memory, 80 * 10**9)
+        self.cuDeviceGetAttribute = lambda value, attribute, device: answer(value, {75: 9, 76: 0}[attribute])
         self.cuDeviceGetName = lambda name, size, device: answer(name, names[device.value][: size - 1])
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    find_gpus.cache_clear()
+    cached = (find_gpus, machine.cuda, machine.hardware)
+    for function in cached:
+        function.cache_clear()
     yield
-    find_gpus.cache_clear()
+    for function in cached:
+        function.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -50,3 +58,24 @@ def test_gpus_are_named(
 
     monkeypatch.setattr(ctypes, "CDLL", load)
     assert find_gpus() == gpus
+
+
+def test_cards_and_their_driver_are_in_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(b"NVIDIA H100"))
+    card = {"name": "NVIDIA H100", "memory_gb": 80.0, "capability": "9.0"}
+    assert machine.hardware()["cuda"] == {"driver": "", "cuda": "13.2", "cards": [card]}
+
+
+def test_a_stage_s_figures_say_how_torch_used_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "gpu" not in machine.Meter().figures()
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True,
+        device_count=lambda: 2,
+        max_memory_allocated=lambda number: (1 + number) * 10**9,
+        reset_peak_memory_stats=lambda number: None,
+    )
+    version = SimpleNamespace(cuda="13.0")
+    torch = SimpleNamespace(cuda=cuda, version=version, get_float32_matmul_precision=lambda: "highest")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    used = machine.Meter().figures()["gpu"]
+    assert used == {"peak_mb": 2000.0, "cuda": "13.0", "fp32_products": "ieee"}
