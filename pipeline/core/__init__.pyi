@@ -1,6 +1,12 @@
 from .display import Bar as Bar, cut as cut, figure as figure, silent as silent
 from .installation import install_command as install_command
-from .machine import gpus as gpus, resident_mb as resident_mb
+from .machine import (
+    Meter as Meter,
+    cuda_driver as cuda_driver,
+    gpus as gpus,
+    hardware as hardware,
+    resident_mb as resident_mb,
+)
 from .order import (
     descending_id_rank as descending_id_rank,
     sort_hits as sort_hits,

@@ -156,7 +156,7 @@ _TOTAL, _CAPABILITY = "cuDeviceTotalMem_v2", (75, 76)  # a function and attribut
 
 
 @cache
-def cuda() -> JsonObject:
+def cuda_driver() -> JsonObject:
     """What the CUDA driver says: the highest CUDA version that it runs, its own, and each card's memory.
 
     Empty where it lists no card.
@@ -239,7 +239,7 @@ def hardware() -> JsonObject:
         "cpu": _cpu_name(),
         "cores": cores(),
         "gpus": list(gpus()),
-        **({"cuda": cuda()} if gpus() else {}),
+        **({"cuda": cuda_driver()} if gpus() else {}),
         "memory_gb": round(memory, 1),
         "system": platform.platform(),
     }

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
-LIMITS = {"fp32": 0.99999, "int16": 0.99999, "bf16": 0.995, "int8": 0.9}
+LIMITS = {"fp32": 0.99999, "int16": 0.99999, "fp16": 0.999, "bf16": 0.995, "int8": 0.9}
 """The lowest cosine, by precision, between a text's vector and that of fp32; int8 is lossy on purpose."""
 LONGEST = 1024  # tokens of the longest text that a conversion is checked on
 SHRINK = 0.75  # the length of each text, over that of the one before
@@ -104,7 +104,15 @@ def disagreement(
         pair = sorted({row, len(lengths) - 1 - row})
         width = int(lengths[pair[0]])
         found[pair] = encode(expected.ids[pair, :width], expected.mask[pair, :width])
-    found, vectors = _scaled(found), _scaled(expected.vectors)
+    return farthest(found, expected.vectors, lengths, precision)
+
+
+def farthest(found: Float32, expected: Float32, lengths: Array, precision: str) -> str | None:
+    """The vector that is farthest from the expected one, if it is beyond the limit of a precision.
+
+    Vectors are float32 [texts, dimension], and `lengths` [texts] are the tokens of their texts.
+    """
+    found, vectors = _scaled(found), _scaled(expected)
     mean, limit = vectors.mean(axis=0), LIMITS[precision]
     whole, apart = cosines(found, vectors), cosines(found - mean, vectors - mean)
     apart[np.linalg.norm(vectors - mean, axis=1) < ROUNDING] = 1  # nothing sets it apart
@@ -117,7 +125,7 @@ def disagreement(
         if known[worst] < allowed:
             return (
                 f"a text of {lengths[worst]} tokens has a cosine of {known[worst]:.6f} between {what} and "
-                f"that of torch, and the limit is {allowed:g}"
+                f"that of torch in fp32, and the limit is {allowed:g}"
             )
     return None
 
@@ -172,7 +180,7 @@ class Watch:
                 continue
             with self._libraries.limit(limits=1, user_api="blas"):  # waiting threads take more than they give
                 expected = self.reference.vector(ids)
-            found = _vector(rows, row, len(expected))
+            found = row_as_vector(rows, row, len(expected))
             if not expected.any() and not found.any():  # a text without words
                 continue
             (cosine,) = cosines(found[None], expected[None])
@@ -198,7 +206,7 @@ class Watch:
         return sorted(rows[: max(few, 1)].tolist())
 
 
-def _vector(rows: Rows, row: int, dimension: int) -> Array:
+def row_as_vector(rows: Rows, row: int, dimension: int) -> Array:
     """A row as a vector [dimension]: itself, its weights at the places of their words, or all its vectors."""
     if not isinstance(rows, Ragged):
         found: Array = rows[row]

@@ -57,14 +57,36 @@ class TokenBatch:
         second = None if self.second is None else self.second[which]
         return TokenBatch(self.rows[which], self.ids[which], self.mask[which], second)
 
+    def in_one_row(self) -> tuple[Int64, Int64, Int32, Int64]:
+        """The texts without padding, one behind the other; one without tokens keeps its first padding.
+
+        Returns:
+            Token ids and their positions in their texts, int64 [1, tokens]; int32 [b + 1], where each text
+            begins and the last one ends; int64 [tokens], the place of each token in `ids`, flattened.
+        """
+        mask = self.mask.astype(bool)
+        mask[:, 0] = True
+        places = np.flatnonzero(mask)
+        ends = np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int32)
+        return self.ids.flat[places][None], (places % self.ids.shape[1])[None], ends, places
+
 
 class BatchShape(Protocol):
     """How texts are cut into batches for a backend."""
 
     pad_id: int  # id of the padding token
-    token_budget: int  # largest number of tokens of a batch, padding included
+    token_budget: int  # largest number of tokens of a batch, padding included; see also `WidthDependent`
     width_multiple: int  # widths are rounded up to a multiple of it, but not above the longest allowed text
     computes_padding: bool  # whether padding costs as much as other tokens
+
+
+@runtime_checkable
+class WidthDependent(Protocol):
+    """A backend that takes batches of fewer tokens than `token_budget` at some widths."""
+
+    def budget_at(self, width: int) -> int:
+        """The largest number of tokens of a batch whose longest text has `width`."""
+        ...
 
 
 class Backend(BatchShape, Protocol):
@@ -305,7 +327,9 @@ def _width(shape: BatchShape, longest: int, max_length: int) -> int:
 
 def _height(shape: BatchShape, longest: int, max_length: int, batch_size: int | None) -> int:
     """The largest number of texts of a batch whose longest text has so many tokens."""
-    within_budget = max(shape.token_budget // _width(shape, longest, max_length), 1)
+    width = _width(shape, longest, max_length)
+    budget = shape.budget_at(width) if isinstance(shape, WidthDependent) else shape.token_budget
+    within_budget = max(budget // width, 1)
     return min(within_budget, batch_size or within_budget)
 
 

@@ -121,11 +121,17 @@ class ResolvedModel(ResolvedBase):
         own = {"pooling": self.pooling} if self.output == "dense" else {"output": self.output}
         return {
             "identity": self.identity,
-            "precision": self.precision,
+            **precision_key(self.precision),
             "prompt": list(self.prompts[role]),
             "max_length": self.max_lengths[role],
             **own,
         }
+
+
+def precision_key(precision: str) -> JsonObject:
+    """The precision in keys; in fp16 and bf16, buffers such as the frequencies of positions are in fp32."""
+    half = precision in ("fp16", "bf16")
+    return {"precision": precision, **({"buffers": "fp32"} if half else {})}
 
 
 def untrusted_code(name: str, example: str = "") -> InputError:

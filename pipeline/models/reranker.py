@@ -9,7 +9,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.models.card import CONFIG_TYPES, max_positions
 from pipeline.models.files import SIZE, find_model
-from pipeline.models.model import ResolvedBase
+from pipeline.models.model import ResolvedBase, precision_key
 from pipeline.models.resolution import FindModel, choose_device, computed_in, padding_id, refuse_adapter
 from pipeline.models.text_settings import SCORE, read_text_settings
 
@@ -35,7 +35,7 @@ class ResolvedReranker(ResolvedBase):
         """The model's part of the key of its scores."""
         return {
             "identity": self.files.identity,
-            "precision": self.precision,
+            **precision_key(self.precision),
             "max_length": self.max_length,
             "query_max_length": self.query_max_length,
         }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core import gpus as find_gpus, machine
+from pipeline.core import Meter, cuda_driver, gpus as find_gpus, hardware
 
 
 class Driver:
@@ -30,7 +30,7 @@ class Driver:
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    cached = (find_gpus, machine.cuda, machine.hardware)
+    cached = (find_gpus, cuda_driver, hardware)
     for function in cached:
         function.cache_clear()
     yield
@@ -63,11 +63,11 @@ def test_gpus_are_named(
 def test_cards_and_their_driver_are_in_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(b"NVIDIA H100"))
     card = {"name": "NVIDIA H100", "memory_gb": 80.0, "capability": "9.0"}
-    assert machine.hardware()["cuda"] == {"driver": "", "cuda": "13.2", "cards": [card]}
+    assert hardware()["cuda"] == {"driver": "", "cuda": "13.2", "cards": [card]}
 
 
 def test_a_stage_s_figures_say_how_torch_used_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "gpu" not in machine.Meter().figures()
+    assert "gpu" not in Meter().figures()
     cuda = SimpleNamespace(
         is_initialized=lambda: True,
         device_count=lambda: 2,
@@ -77,5 +77,5 @@ def test_a_stage_s_figures_say_how_torch_used_the_gpu(monkeypatch: pytest.Monkey
     version = SimpleNamespace(cuda="13.0")
     torch = SimpleNamespace(cuda=cuda, version=version, get_float32_matmul_precision=lambda: "highest")
     monkeypatch.setitem(sys.modules, "torch", torch)
-    used = machine.Meter().figures()["gpu"]
+    used = Meter().figures()["gpu"]
     assert used == {"peak_mb": 2000.0, "cuda": "13.0", "fp32_products": "ieee"}

@@ -18,6 +18,7 @@ from pipeline.encoders.pairs.scorer import (
     token_types,
 )
 from pipeline.encoders.torch.backend import TorchRunner
+from pipeline.encoders.torch.devices import fitting
 from pipeline.encoders.torch.loading import (
     limit_last_layer_to_first_token,
     loading,
@@ -67,6 +68,7 @@ class Classifier(TorchPairs):
     def compute(self, batch: TokenBatch) -> torch.Tensor:
         import torch
 
+        self.masks.padded = not batch.mask.all()
         with torch.inference_mode():
             logits: torch.Tensor = self.network(**self.tensors(batch), return_dict=True).logits.float()
             return logits.reshape(len(batch.rows))
@@ -91,7 +93,8 @@ class CrossEncoderOpener(PairOpener):
 
     @override
     def load_scorer(self, prepared: Path | None) -> PairScorer:
-        return PairScorer(_CrossEncoder(self.model), self.settings.batch_size)
+        with fitting(self.model, "rerank"):
+            return PairScorer(_CrossEncoder(self.model), self.settings.batch_size)
 
 
 class _CrossEncoder(Classifier):

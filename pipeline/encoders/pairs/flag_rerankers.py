@@ -26,6 +26,7 @@ from pipeline.encoders.pairs.scorer import (
     encoder_tokenizer,
     only_second,
 )
+from pipeline.encoders.torch.devices import fitting
 from pipeline.encoders.torch.loading import loading
 from pipeline.models.reranker import ResolvedReranker
 from pipeline.models.tokenizer import fast_tokenizer
@@ -64,6 +65,10 @@ class FlagRerankOpener(PairOpener):
 
     @override
     def load_scorer(self, prepared: Path | None) -> PairScorer:
+        with fitting(self.model, "rerank"):
+            return self._load()
+
+    def _load(self) -> PairScorer:
         settings, model = self.settings, self.model
         kind = flag_class(model)
         flag = _load(model, kind)
@@ -114,6 +119,8 @@ def _load(model: ResolvedReranker, kind: str) -> AbsReranker:
 class _Decoder(TorchPairs):
     """A decoder that FlagEmbedding has loaded, scored by the logit of "Yes" after the question."""
 
+    padded_right = False
+
     def __init__(self, settings: FlagAutoRerankSettings, model: ResolvedReranker, flag: AbsReranker) -> None:
         super().__init__(model)
         self.network = self.place(flag.model)
@@ -135,6 +142,7 @@ class _Decoder(TorchPairs):
     def compute(self, batch: TokenBatch) -> torch.Tensor:
         import torch
 
+        self.masks.padded = not batch.mask.all()
         ids, mask = _padded_left(batch)
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
         inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}

@@ -1,9 +1,8 @@
 """The base classes of backends that run PyTorch, for texts or for pairs of texts.
 
 On a GPU, copies are asynchronous and go through pinned memory, and a batch's vectors are fetched after the
-next batches have been sent, so that the GPU does not wait for the CPU. (Transformers itself waits for the GPU
-once a batch, to see whether its mask has padding.) A batch that does not fit into the device's memory is cut
-in two, and the token budget is halved; any other error is raised.
+next batches have been sent. A batch that does not fit into the device's memory is cut in two, and later ones
+of its width are as small; any other error is raised.
 """
 
 from __future__ import annotations
@@ -12,14 +11,16 @@ import collections
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int64, Ragged
+from pipeline.core.records import Float32, Int32, Int64, Ragged
 from pipeline.encoders.batching import Rows, TokenBatch, refuse_unknown_tokens
+from pipeline.encoders.torch.devices import free_memory, is_out_of_memory, open_device
+from pipeline.encoders.torch.masks import MaskReduction
 from pipeline.models.model import ResolvedBase, ResolvedModel
 
 if TYPE_CHECKING:
@@ -41,31 +42,36 @@ class TorchRunner(ABC, Generic[Computed]):
     """Computes batches on a device; a subclass says what is computed of a batch."""
 
     section: ClassVar[str] = "model"  # of the config, for messages
+    padded_right: ClassVar[bool] = True  # the side of padding in what the network is given
     length_setting: ClassVar[str] = "model.passage_max_length"
 
     def __init__(self, model: ResolvedBase) -> None:
         import torch
 
-        self.device = torch.device(model.device)
+        self.device = open_device(model.device, model.precision, self.section)
         on_gpu = self.device.type == "cuda"
-        if on_gpu and not torch.cuda.is_available():
-            raise InputError(
-                f"{self.section}.device: {model.device}, but this PyTorch ({torch.__version__}) "
-                "finds no GPU; auto chooses one if the driver lists it",
-                allowed="cpu, or a PyTorch built for CUDA",
-                fix=f"set {self.section}.device to cpu",
-            )
         self.dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[model.precision]
         self.name, self.pad_id = model.name, model.pad_id
         self.embedded: int | None = None  # tokens that the network has embeddings of
         self.token_budget = GPU_TOKENS if on_gpu else CPU_TOKENS
+        self.failed: dict[int, int] = {}  # widths of batches that did not fit: half of their tokens
+        self.masks = MaskReduction(self.padded_right)
         self.width_multiple = GPU_WIDTHS if on_gpu else 1
         self.computes_padding = True
 
     def place(self, network: Network) -> Network:
-        """A loaded network, on the device and in the precision."""
+        """A loaded network, on the device, its parameters in the precision, and its masks reduced.
+
+        Buffers stay as they are. The frequencies of rotary positions, in bf16, would turn the 5,000th token
+        by 2 radians too far or too little; libraries that load a model in bf16 keep these in fp32, too.
+        """
         self.embedded = tokens_embedded(network)
-        return network.to(device=self.device, dtype=self.dtype).eval()
+        network.to(self.device)
+        for parameter in network.parameters():
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(self.dtype)
+        self.masks.attach(network)
+        return network.eval()
 
     @abstractmethod
     def compute(self, batch: TokenBatch) -> torch.Tensor:
@@ -92,30 +98,44 @@ class TorchRunner(ABC, Generic[Computed]):
     def _fetch(self, sent: _Sent) -> tuple[Int64, Computed]:
         return sent.rows, self.finish(len(sent.rows), sent.fetch())
 
+    def budget_at(self, width: int) -> int:
+        """The largest number of tokens of a batch of a width.
+
+        Where batches did not fit, it is half of their tokens, for their width and for wider ones. In narrower
+        ones a token may take less memory, as its row of attention is shorter: at half the width, twice as
+        many are tried.
+        """
+        halves = [
+            tokens << max(failed_width // width, 1).bit_length() - 1
+            for failed_width, tokens in self.failed.items()
+        ]
+        return max(min([self.token_budget, *halves]), 1)
+
     def _send(self, batch: TokenBatch) -> list[_Sent]:
         """Start a batch on the device; in parts if its memory is too small."""
-        import torch
-
-        try:
-            return [_Sent(batch.rows, self.compute(batch))]
-        except torch.OutOfMemoryError:
-            if len(batch.rows) == 1:
-                raise InputError(
-                    f"one text of {batch.ids.shape[1]} tokens does not fit into the memory of {self.device}",
-                    fix=f"lower {self.length_setting}, or choose a smaller {self.section}.precision",
-                ) from None
-        # outside the handler, because the exception holds references to the failed batch's tensors
-        self.token_budget = max(min(self.token_budget, batch.ids.size) // 2, 1)
-        log.warning(
-            "out of memory on %s with %d tokens a batch: going on with %d",
-            self.device, batch.ids.size, self.token_budget,
-        )  # fmt: skip
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        texts, width = batch.ids.shape
+        if texts == 1 or batch.ids.size <= self.budget_at(width):  # else it was cut before another one failed
+            try:
+                return [_Sent(batch.rows, self.compute(batch))]
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                if texts == 1:
+                    raise InputError(
+                        f"one text of {width} tokens does not fit into the memory of {self.device}",
+                        fix=f"lower {self.length_setting}, or choose a smaller {self.section}.precision",
+                    ) from None
+            # outside the handler, because the exception holds references to the failed batch's tensors
+            self.failed[width] = batch.ids.size // 2
+            log.warning(
+                "out of memory on %s with %d tokens a batch: going on with %d",
+                self.device, batch.ids.size, self.budget_at(width),
+            )  # fmt: skip
+            free_memory(self.device)
         half = (len(batch.rows) + 1) // 2
         return [*self._send(batch.part(slice(half))), *self._send(batch.part(slice(half, None)))]
 
-    def on_device(self, array: Int64) -> torch.Tensor:
+    def on_device(self, array: Int64 | Int32) -> torch.Tensor:
         """A copy of an array on the device, which a GPU may still be making."""
         import torch
 
@@ -123,6 +143,14 @@ class TorchRunner(ABC, Generic[Computed]):
         if self.device.type != "cuda":
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
+
+
+class Texts(NamedTuple):
+    """A batch, and what is on the device of it."""
+
+    batch: TokenBatch
+    ids: torch.Tensor  # int64 [b, tokens]
+    mask: torch.Tensor  # int64 [b, tokens], 1 at a token and 0 at padding
 
 
 class TorchBackend(TorchRunner[Rows]):
@@ -139,15 +167,16 @@ class TorchBackend(TorchRunner[Rows]):
         self.model = model
 
     @abstractmethod
-    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The vectors [b, dimension] or packed rows of a batch, int64 [b, tokens] with its mask."""
+    def rows(self, texts: Texts) -> torch.Tensor:
+        """The vectors [b, dimension] or packed rows of a batch."""
 
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
         import torch
 
+        self.masks.padded = not batch.mask.all()
         with torch.inference_mode():
-            return self.rows(self.on_device(batch.ids), self.on_device(batch.mask)).float()
+            return self.rows(Texts(batch, self.on_device(batch.ids), self.on_device(batch.mask))).float()
 
     @override
     def finish(self, count: int, computed: Float32) -> Rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ from typing_extensions import override
 from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.opener import TextOpener
-from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, unpacked_tokens
+from pipeline.encoders.torch import varlen
+from pipeline.encoders.torch.backend import Texts, TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import (
     largest_weights,
     limit_last_layer_to_first_token,
@@ -21,12 +21,14 @@ from pipeline.encoders.torch.loading import (
     refuse_missing_heads,
     unused_tokens,
 )
+from pipeline.encoders.torch.opening import Load, open_backend
 from pipeline.models.model import ResolvedModel
 from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
     from FlagEmbedding.abc.inference import AbsEmbedder
+    from transformers import PreTrainedModel
 
 M3 = "encoder-only-m3"  # FlagEmbedding's name of its class
 
@@ -36,13 +38,41 @@ class FlagOpener(TextOpener):
 
     @override
     def load_backend(self, prepared: Path | None) -> Backend:
-        loads: dict[str, Callable[[ResolvedModel], Backend]] = {
+        loads: dict[str, Load] = {
             "dense": FlagBackend, "sparse": M3Weights, "multivector": M3TokenVectors
         }  # fmt: skip
-        return loads[self.model.output](self.model)
+        return open_backend(loads[self.model.output], self.model)
 
 
-class FlagBackend(TorchBackend):
+class _Network(TorchBackend):
+    """A network of transformers that FlagEmbedding has loaded.
+
+    Attributes:
+        unpadded: Whether batches are computed without padding.
+    """
+
+    network: PreTrainedModel
+    unpadded = False
+
+    def hidden(self, texts: Texts) -> torch.Tensor:
+        """The last hidden states [b, tokens, width], or [b, 1, width] of first tokens alone."""
+        if self.unpadded:
+            return varlen.hidden_states(self.network, texts.batch, self)
+        states: torch.Tensor
+        states = self.network(input_ids=texts.ids, attention_mask=texts.mask, return_dict=True)[0]
+        return states
+
+    def unpad(self) -> None:
+        """Compute batches without padding from now on."""
+        varlen.unpad(self.network)
+        self.unpadded, self.width_multiple, self.computes_padding = True, 1, False
+
+    def _unpad_where_supported(self) -> None:
+        if varlen.is_supported(self) and varlen.runs_without_padding(self.network):
+            self.unpad()
+
+
+class FlagBackend(_Network):
     """A FlagEmbedding model that takes token ids.
 
     FlagEmbedding's classes choose the architecture, load the weights and pool. Its encode loop is not used:
@@ -59,23 +89,24 @@ class FlagBackend(TorchBackend):
         self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
         if model.pooling == "cls":
             limit_last_layer_to_first_token(self.network)
+        self._unpad_where_supported()
         self.tokenizer = fast_tokenizer(model.name, self.flag.tokenizer)
         self.dimension = int(self.network.config.hidden_size)
 
     @override
-    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def rows(self, texts: Texts) -> torch.Tensor:
         import torch
 
         vectors: torch.Tensor
-        hidden = self.network(input_ids=ids, attention_mask=mask, return_dict=True).last_hidden_state
+        hidden = self.hidden(texts)
         if self.model.pooling == "last_token":  # `pooling` of FlagEmbedding's decoder classes is a function
-            vectors = hidden[torch.arange(len(hidden), device=self.device), mask.sum(1) - 1]
+            vectors = hidden[torch.arange(len(hidden), device=self.device), texts.mask.sum(1) - 1]
         else:
-            vectors = self.flag.pooling(hidden, mask)
+            vectors = self.flag.pooling(hidden, texts.mask)
         return vectors
 
 
-class _M3(TorchBackend):
+class _M3(_Network):
     """BGE-M3's network, and the head `linear` of one output."""
 
     def __init__(self, model: ResolvedModel) -> None:
@@ -84,27 +115,22 @@ class _M3(TorchBackend):
         flag = _load(model, M3)
         module = self.place(flag.model)
         self.network = module.model
+        self._unpad_where_supported()
         self.tokenizer = fast_tokenizer(model.name, flag.tokenizer)
         self.unused = unused_tokens(flag.tokenizer)
         self.linear = module.sparse_linear if model.output == "sparse" else module.colbert_linear
-
-    def hidden(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The network's last hidden states [b, tokens, width]."""
-        states: torch.Tensor
-        states = self.network(input_ids=ids, attention_mask=mask, return_dict=True).last_hidden_state
-        return states
 
 
 class M3Weights(_M3):
     """A weight for each token; of equal tokens the largest counts."""
 
     @override
-    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def rows(self, texts: Texts) -> torch.Tensor:
         """The tokens, as the bits of int32, and their weights, float32 [b, 2, tokens]."""
         import torch
 
-        weights = torch.relu(self.linear(self.hidden(ids, mask))).squeeze(-1).float() * mask
-        return torch.stack([ids.to(torch.int32).view(torch.float32), weights], dim=1)
+        weights = torch.relu(self.linear(self.hidden(texts))).squeeze(-1).float() * texts.mask
+        return torch.stack([texts.ids.to(torch.int32).view(torch.float32), weights], dim=1)
 
     @override
     def finish(self, count: int, computed: Float32) -> Ragged:
@@ -119,9 +145,9 @@ class M3TokenVectors(_M3):
     """A vector for each token but the first, CLS."""
 
     @override
-    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        vectors = self.linear(self.hidden(ids, mask)[:, 1:])
-        return packed_tokens(vectors, mask[:, 1:], self.model.normalize)
+    def rows(self, texts: Texts) -> torch.Tensor:
+        vectors = self.linear(self.hidden(texts)[:, 1:])
+        return packed_tokens(vectors, texts.mask[:, 1:], self.model.normalize)
 
     @override
     def finish(self, count: int, computed: Float32) -> Ragged:

@@ -18,6 +18,7 @@ import numpy as np
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, Ragged
+from pipeline.encoders.torch.varlen import attend_texts
 from pipeline.models.files import damaged
 from pipeline.models.model import ResolvedModel, untrusted_code
 
@@ -145,6 +146,8 @@ compared because a model's own Python files may define classes of the same name,
 def limit_last_layer_to_first_token(body: PreTrainedModel) -> None:
     """Make a model compute its last hidden state for the first token only, float [b, 1, width].
 
+    Of texts in one row, as `varlen` gives them, it is [1, b, width].
+
     `body` is a torch model as transformers loads it. It stays as it is if `is_standard_bert` is false.
     """
     import torch
@@ -159,22 +162,25 @@ def limit_last_layer_to_first_token(body: PreTrainedModel) -> None:
             self.layer = layer
 
         def forward(
-            self, hidden: Tensor, attention_mask: Tensor | None = None, *rest: object, **named: object
+            self, hidden: Tensor, attention_mask: Tensor | None = None, *rest: object, **named: Any
         ) -> Tensor:
-            attention, first = self.layer.attention, hidden[:, :1]
+            ends = named.get("cu_seq_lens_q")  # of texts in one row, without padding
+            first = hidden[:, :1] if ends is None else hidden[:, ends[:-1]]
+            attention = self.layer.attention
             linear = attention.self
 
             def heads(states: Tensor) -> Tensor:  # [b, heads, tokens, width of a head]
                 parts: Tensor = states.unflatten(-1, (linear.num_attention_heads, -1))  # type: ignore[no-untyped-call]
                 return parts.transpose(1, 2)
 
-            mixed = torch.nn.functional.scaled_dot_product_attention(
-                heads(linear.query(first)),
-                heads(linear.key(hidden)),
-                heads(linear.value(hidden)),
-                None if attention_mask is None else attention_mask[..., :1, :],
-            )
-            attended = attention.output(mixed.transpose(1, 2).flatten(2), first)
+            states = heads(linear.query(first)), heads(linear.key(hidden)), heads(linear.value(hidden))
+            if ends is None:
+                mask = None if attention_mask is None else attention_mask[..., :1, :]
+                mixed = torch.nn.functional.scaled_dot_product_attention(*states, mask).transpose(1, 2)
+            else:
+                starts = torch.arange(len(ends), dtype=ends.dtype, device=ends.device)
+                mixed = attend_texts(*states, (starts, ends), (1, named["max_length_q"]))
+            attended = attention.output(mixed.flatten(2), first)
             state: Tensor = self.layer.feed_forward_chunk(attended)
             return state
 

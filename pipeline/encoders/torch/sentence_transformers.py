@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,8 +13,15 @@ from typing_extensions import override
 from pipeline.core.records import Float32, Ragged
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.opener import TextOpener
-from pipeline.encoders.torch.backend import TorchBackend, packed_tokens, tokens_embedded, unpacked_tokens
+from pipeline.encoders.torch.backend import (
+    Texts,
+    TorchBackend,
+    packed_tokens,
+    tokens_embedded,
+    unpacked_tokens,
+)
 from pipeline.encoders.torch.loading import loading
+from pipeline.encoders.torch.opening import Load, open_backend
 from pipeline.models.card import read_late_interaction
 from pipeline.models.files import damaged
 from pipeline.models.model import ResolvedModel, Role
@@ -35,12 +42,12 @@ class SentenceTransformersOpener(TextOpener):
 
     @override
     def load_backend(self, prepared: Path | None) -> Backend:
-        loads: dict[str, Callable[[ResolvedModel], Backend]] = {
+        loads: dict[str, Load] = {
             "dense": SentenceTransformersBackend,
             "sparse": SparseEncoderBackend,
             "multivector": MultiVectorEncoderBackend,
         }
-        return loads[self.model.output](self.model)
+        return open_backend(loads[self.model.output], self.model)
 
 
 class SentenceTransformersBackend(TorchBackend):
@@ -62,12 +69,12 @@ class SentenceTransformersBackend(TorchBackend):
         self.dimension = int(self.network.get_embedding_dimension())
 
     @override
-    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def rows(self, texts: Texts) -> torch.Tensor:
         if self.is_static:
-            lengths = mask.sum(1)
-            features = {"input_ids": ids[mask.bool()], "offsets": lengths.cumsum(0) - lengths}
+            lengths = texts.mask.sum(1)
+            features = {"input_ids": texts.ids[texts.mask.bool()], "offsets": lengths.cumsum(0) - lengths}
         else:
-            features = {"input_ids": ids, "attention_mask": mask}
+            features = {"input_ids": texts.ids, "attention_mask": texts.mask}
         vectors: torch.Tensor = self.network(features)["sentence_embedding"]
         return vectors
 
@@ -97,14 +104,16 @@ def _prepare_for_vectors(network: SentenceTransformer, pooling: str) -> None:
         del network[-1]
 
 
-LOGITS = 1 << 21  # numbers that the head of a SPLADE computes at a time: 8 MB
+LOGITS = {"cpu": 1 << 21, "cuda": 1 << 28}
+"""Numbers that the head of a SPLADE computes at a time: on a CPU 8 MB of fp32, which its cache may hold; on a
+GPU 1 GB, so that a batch takes few large products."""
 
 
 class SpladeHead:
     """A masked language model whose last layer gives, for each word, its largest logit over a text's tokens.
 
     That layer makes a number for each token and each word, of which a text keeps one for each word. Here it
-    is computed for some words at a time, and only the largest are kept, so a batch needs `LOGITS` numbers.
+    is computed for some words at a time, and only the largest are kept, so a batch needs few numbers.
     """
 
     def __init__(self, network: PreTrainedModel) -> None:
@@ -129,7 +138,7 @@ class SpladeHead:
         hidden = torch.where(mask[..., None].bool(), hidden, hidden[:, :1])  # padding repeats the first token
         weight, bias = self.last.weight, self.last.bias
         made = hidden.new_empty((len(ids), len(weight)))
-        step = max(LOGITS // (hidden.shape[0] * hidden.shape[1]), 64)
+        step = max(LOGITS[hidden.device.type] // (hidden.shape[0] * hidden.shape[1]), 64)
         for start in range(0, len(weight), step):
             part = slice(start, start + step)
             logits = torch.nn.functional.linear(hidden, weight[part], None if bias is None else bias[part])
@@ -169,16 +178,16 @@ class SparseEncoderBackend(TorchBackend):
             self.tokenizer.post_processor = None  # words are looked up, special tokens are not
 
     @override
-    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def rows(self, texts: Texts) -> torch.Tensor:
         """For each text its number of words, then the words of all texts, then their weights.
 
         All are float32; the bits of the first two are int32.
         """
         import torch
 
-        weights = self._weights(ids, mask).float()
+        weights = self._weights(texts.ids, texts.mask).float()
         rows, words = weights.nonzero(as_tuple=True)
-        counts = torch.bincount(rows, minlength=len(ids))
+        counts = torch.bincount(rows, minlength=len(texts.ids))
         numbers = torch.cat([counts, words]).to(torch.int32).view(torch.float32)
         return torch.cat([numbers, weights[rows, words]])
 
@@ -248,10 +257,11 @@ class MultiVectorEncoderBackend(TorchBackend):
         return chosen
 
     @override
-    def rows(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        features = {"input_ids": ids, "attention_mask": mask}
+    def rows(self, texts: Texts) -> torch.Tensor:
+        features = {"input_ids": texts.ids, "attention_mask": texts.mask}
         if self.role == "queries" and self.expansion is not None:
-            features = self._expanded(ids, mask)
+            self.masks.padded = True
+            features = self._expanded(texts.ids, texts.mask)
         features = self.network(features, task=TASKS[self.role])
         return packed_tokens(features["token_embeddings"], features["attention_mask"], self.model.normalize)
 

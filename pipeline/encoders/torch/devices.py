@@ -1,0 +1,132 @@
+"""Devices of torch: which one can be used, in which arithmetic, and which errors say it is full."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pipeline.core.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.models.model import ResolvedBase
+
+log = logging.getLogger(__name__)
+
+HALF_CAPABILITY = (8, 0)  # of the first cards that compute bf16, and that flash attention runs on
+OUT_OF_MEMORY = (
+    "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "can't allocate memory",
+)  # fmt: skip
+"""In errors of CUDA, its libraries, and torch's allocator on a CPU, which are no `OutOfMemoryError`."""
+
+
+def open_device(name: str, precision: str, section: str) -> torch.device:
+    """The device `name`, after a check that it can be used; fp32 is computed in fp32 on it, never in TF32.
+
+    `section` is that of the config which names the device, for messages.
+
+    Raises:
+        InputError: Torch cannot use the device, or it does not compute in the precision.
+    """
+    import torch
+
+    # the environment may have set another: vendors' containers force TF32, which keys do not tell from fp32
+    torch.set_float32_matmul_precision("highest")
+    device = torch.device(name)
+    if device.type != "cuda":
+        return device
+    reason = _obstacle(device)
+    if reason:
+        raise InputError(
+            f"{section}.device: {name}, which PyTorch {torch.__version__} cannot use: {reason}",
+            allowed="cpu, or a GPU that PyTorch can use",
+            fix=f"set {section}.device to cpu, or install a PyTorch built for this GPU and its driver",
+        )
+    card, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+    if precision == "bf16" and capability < HALF_CAPABILITY:
+        raise InputError(
+            f"{section}.precision: bf16, which {card} does not compute: its compute capability is "
+            f"{capability[0]}.{capability[1]}",
+            allowed="bf16 on cards of compute capability 8.0 or above",
+            fix=f"set {section}.precision to fp16 or fp32",
+        )
+    if precision == "fp32":
+        _hint_half(section)
+    return device
+
+
+def _obstacle(device: torch.device) -> str:
+    """Why torch cannot use a GPU; empty if it can."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            # the reason is in its error, where `is_available` only says no
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            count = torch.cuda.device_count()
+            if (device.index or 0) >= count:
+                return f"it sees {count} GPU{'s' if count > 1 else ''}, of which the last is cuda:{count - 1}"
+            torch.ones(1, device=device).add_(1).item()
+        except (AssertionError, RuntimeError) as error:  # the first where it is built without CUDA
+            reasons = [str(warning.message) for warning in caught] + [str(error)]
+            return next(iter(reasons[-1].splitlines()), "it does not say why").rstrip(". ")
+    return ""
+
+
+@functools.cache  # so that it is said once
+def _hint_half(section: str) -> None:
+    log.info("on a GPU, %s.precision: fp16 or bf16 is usually several times faster than fp32", section)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of torch says that the memory of a device is full."""
+    import torch
+
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+
+
+def free_memory(device: torch.device) -> None:
+    """Give memory that no tensor uses back to a GPU."""
+    import torch
+
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def fitting(model: ResolvedBase, section: str) -> Iterator[None]:
+    """A context to load a model in, after a check of its device, which may be too small for it.
+
+    Raises:
+        InputError: The device cannot be used, or the model does not fit into its memory.
+    """
+    open_device(model.device, model.precision, section)
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(
+            f"model '{model.name}' does not fit into the memory of {model.device}{_size(model.device)}",
+            fix=f"choose a smaller {section}.precision, a smaller model, or set {section}.device to cpu",
+        ) from None
+
+
+def _size(device: str) -> str:
+    """The free and the whole memory of a GPU, as a clause."""
+    import torch
+
+    with contextlib.suppress(RuntimeError, AssertionError, ValueError):
+        free, whole = torch.cuda.mem_get_info(torch.device(device))
+        return f", which has {whole / 1e9:.1f} GB, {free / 1e9:.1f} GB of them free"
+    return ""
