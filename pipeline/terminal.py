@@ -8,20 +8,22 @@ import io
 import json
 import logging
 import os
+import re
 import select
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TextIO
 
 import typer
 
-from pipeline.core.errors import InputError, memory_ran_out
+from pipeline.core.errors import InputError, memory_ran_out, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -74,6 +76,42 @@ def open_closed_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
 
 
+class EscapedStream:
+    """A text stream that terminals cannot be controlled through: names and messages may be a stranger's.
+
+    What progress bars write to move the cursor passes: a carriage return in front, or only moves up.
+    """
+
+    _MOVES = re.compile("(\n|\x1b\\[A)*")
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text with its control characters escaped."""
+        start = 1 if text[:1] == "\r" and self.stream.isatty() else 0
+        moves = self._MOVES.fullmatch(text)
+        return self.stream.write(text if moves else text[:start] + visible(text[start:]))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each line."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def escape_what_is_printed() -> None:
+    """Let all that this process prints pass through `EscapedStream`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # characters that the locale lacks
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, EscapedStream):
+            setattr(sys, name, EscapedStream(stream))
+
+
 def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[..., None]:
     """Wrap a command, so that what it raises becomes one message on stderr and an exit code.
 
@@ -82,10 +120,10 @@ def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[...
 
     @functools.wraps(command)
     def run(*args: object, **kwargs: object) -> None:
+        if not isinstance(command, typer.Typer):  # whose help has colours
+            escape_what_is_printed()
         logging.basicConfig(format="benchmarco: %(message)s", stream=sys.stderr)
         logging.getLogger("pipeline").setLevel(logging.INFO)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # characters that the locale lacks
         try:
             try:
                 command(*args, **kwargs)
@@ -209,6 +247,17 @@ def end_with(code: int) -> None:
         raise typer.Exit(code)
 
 
+def escaped(table: Table) -> Table:
+    """The table with control characters escaped."""
+    return replace(
+        table,
+        title=visible(table.title),
+        columns=[replace(column, name=visible(column.name)) for column in table.columns],
+        rows=[[visible(cell) for cell in row] for row in table.rows],
+        notes=[visible(note) for note in table.notes],
+    )
+
+
 def show(*parts: Table | Text) -> None:
     """Print tables on stdout, no wider than the terminal, each with its notes below it.
 
@@ -220,10 +269,14 @@ def show(*parts: Table | Text) -> None:
     from pipeline.report.renderings import terminal_parts
 
     width = None if sys.stdout.isatty() else 140  # None: that of the terminal
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    out: Any = sys.stdout
+    colored = out.stream if isinstance(out, EscapedStream) else out  # what is printed is escaped here
+    console = Console(file=colored, highlight=False, markup=False, emoji=False, width=width)
     for part in parts:
-        pieces = [part] if isinstance(part, Text) else terminal_parts(part, console.width)
-        console.print(*pieces, sep="\n")
+        if isinstance(part, Text):
+            console.print(Text(visible(part.plain), part.style))
+        else:
+            console.print(*terminal_parts(escaped(part), console.width), sep="\n")
 
 
 def show_verdict(sentence: str, decided: bool = True) -> None:

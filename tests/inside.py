@@ -94,6 +94,11 @@ def convert_by(patch: pytest.MonkeyPatch, subprocess: object) -> None:
     patch.setattr("pipeline.encoders.conversion.subprocess", subprocess)
 
 
+def escape_what_is_printed() -> None:
+    """Let what this process prints pass as that of a command does."""
+    importlib.import_module("pipeline.terminal").escape_what_is_printed()
+
+
 def import_all() -> None:
     """Import what commands import late."""
     for module in ("encoders.conversion", "encoders.openvino", "retrievers.dense", "search.exact"):

@@ -41,7 +41,18 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], " ".join(text.splitlines()))
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+def visible(text: str) -> str:
+    """A text of several lines, its control characters escaped as in JSON; new lines and tabs are kept."""
+    return _CONTROL.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found.group()
+    return character if character in "\n\t" else f"\\u{ord(character):04x}"
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters of terminals, and those that change the direction of text after them."""
 
 
 def short_repr(value: object) -> str:
