@@ -16,7 +16,7 @@ from pipeline.api import run_benchmarks
 from pipeline.config import Config
 from pipeline.core import Ranking
 from pipeline.report.page import render_page
-from pipeline.results import Used, read_result, result_table, stage_table
+from pipeline.results import SettingRecord, read_result, result_table, stage_table
 from pipeline.retrievers import open_ranking, save_ranking
 from pipeline.run import Benchmark
 from pipeline.storage import Store
@@ -160,7 +160,7 @@ def test_what_a_model_uses_is_logged_written_and_shown(
     assert "(family), tokens of a query 512 (default)" in caplog.text
     assert "guessed" not in caplog.text
     (model,) = read_result(result).only_collection().manifest.models
-    assert model.settings["pooling"] == Used(value="cls", source="model")
+    assert model.settings["pooling"] == SettingRecord(value="cls", source="model")
     page = render_page(compare([result]))
     assert "<dt>pooling</dt><dd>cls (model)</dd>" in page
     assert "<dt>passage instruction</dt><dd>none (family)</dd>" in page

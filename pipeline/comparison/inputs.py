@@ -19,7 +19,7 @@ from pipeline.core.records import Float64, Int64, JsonObject
 from pipeline.core.result_files import RANKING
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import CollectionResult
-from pipeline.results.records import Manifest, Metrics, Unjudged
+from pipeline.results.records import JudgedShare, Manifest, Metrics
 from pipeline.results.result import MAIN, Result, canonical_measure, read_result
 
 PairIndices = Sequence[tuple[int, int]]
@@ -144,7 +144,7 @@ def _score_runs(
             queries=len(scored.query_ids),
             passages=beside.record.passages if beside else 1,  # not known, and the same for all runs
             metrics=scored.mean_by_measure,
-            unjudged={name: Unjudged(judged=share) for name, share in scored.judged.items()},
+            unjudged={name: JudgedShare(judged=share) for name, share in scored.judged.items()},
             stages=(),
         )
         columns = list(scored.mean_by_measure)

@@ -23,7 +23,7 @@ from pipeline.comparison.tables import Entry
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.stage_row import Cost
-from pipeline.core.table import Column, Displayed, Table, no_interval
+from pipeline.core.table import Column, Table, Tabular, no_interval
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME, standings
 from pipeline.metrics.statistics import Ends, Strata, estimate
@@ -45,7 +45,7 @@ OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds"
 
 
 @dataclass(repr=False)
-class Comparison(Displayed):
+class Comparison(Tabular):
     """Results side by side, by one measure.
 
     Attributes:

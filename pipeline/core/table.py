@@ -134,7 +134,7 @@ def transposed(table: Table) -> Table:
     return replace(table, columns=columns, rows=rows)
 
 
-class Displayed:
+class Tabular:
     """Base of what shows itself as tables: a line in a prompt, text when printed, HTML in a notebook."""
 
     def tables(self) -> list[Table]:

@@ -24,7 +24,7 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking, Scores
-from pipeline.core.table import Column, Displayed, Table, measure_table, table_of
+from pipeline.core.table import Column, Table, Tabular, measure_table, table_of
 from pipeline.formats.given import QrelsLike, judgments_of, run_of
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run
@@ -64,7 +64,7 @@ class JoinedRun:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Displayed):
+class Evaluation(Tabular):
     """A run's scores.
 
     Attributes:

@@ -1,7 +1,6 @@
 from .exchange import model_index as model_index, task_of as task_of, write_mteb as write_mteb
 from .folder import CollectionResult as CollectionResult
-from .published import read_published as read_published
-from .records import Manifest as Manifest, Metrics as Metrics, Used as Used
+from .records import Manifest as Manifest, Metrics as Metrics, SettingRecord as SettingRecord
 from .result import Result as Result, SuiteRecord as SuiteRecord, read_result as read_result
 from .tables import (
     result_table as result_table,

@@ -61,7 +61,7 @@ def find_query_vectors(manifest: Manifest) -> Float32 | None:
 def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
     """The ranking of a result as it was scored, in rows of the collection."""
     path = result.folder / RANKING
-    if not path.stat().st_size:  # nothing was found for any query
+    if not path.stat().st_size:  # nothing was retrieved for any query
         none = np.zeros((len(collection.queries), 0))
         return Ranking(none.astype(np.int64), none)
     run = read_run(path)
@@ -82,7 +82,7 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
 
 
 @dataclass(frozen=True)
-class FoundChunks:
+class BestChunks:
     """The best chunk of each document of a ranking.
 
     Attributes:
@@ -108,7 +108,7 @@ class FoundChunks:
         return start, stop, self.chunks.texts.texts[chunk].as_py()
 
 
-def find_chunks(manifest: Manifest) -> FoundChunks | None:
+def find_chunks(manifest: Manifest) -> BestChunks | None:
     """The chunks that a result's documents were found by; of a reranked result, those of its first stage.
 
     None where passages are whole, where several rankings are joined, or if they are not in the cache.
@@ -118,7 +118,7 @@ def find_chunks(manifest: Manifest) -> FoundChunks | None:
     chunks, search = (next(_find(manifest, stage), None) for stage in ("chunks", "search"))
     if chunks is None or search is None:
         return None
-    return FoundChunks(open_chunks(chunks), open_ranking(search).passages, search.array(BEST_CHUNKS))
+    return BestChunks(open_chunks(chunks), open_ranking(search).passages, search.array(BEST_CHUNKS))
 
 
 def _find(manifest: Manifest, stage: str) -> Iterator[Artifact]:

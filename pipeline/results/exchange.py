@@ -160,14 +160,14 @@ def write_mteb(results: Sequence[CollectionResult], folder: Path) -> list[Path]:
     name, revision = model_of(results)
     tasks: defaultdict[str, list[TaskScores]] = defaultdict(list)
     for result in results:
-        made = task_scores(result)
-        if any(made.entry == other.entry for other in tasks[made.entry[0]]):
+        scores = task_scores(result)
+        if any(scores.entry == other.entry for other in tasks[scores.entry[0]]):
             raise InputError(
-                f"{result.folder} and another result are both of {'/'.join(made.entry)}",
+                f"{result.folder} and another result are both of {'/'.join(scores.entry)}",
                 allowed="one result of each collection",
                 fix="name one of them",
             )
-        tasks[made.entry[0]].append(made)
+        tasks[scores.entry[0]].append(scores)
     inside = whole_files.file_inside(folder, "results", name, revision)
     documents = {
         whole_files.file_inside(inside, f"{task}.json"): (task, parts) for task, parts in tasks.items()
@@ -212,11 +212,11 @@ def model_index(results: Sequence[CollectionResult]) -> JsonObject:
     return {"model-index": [{"name": name, "results": [_entry(task_scores(result)) for result in results]}]}
 
 
-def _entry(made: TaskScores) -> JsonObject:
+def _entry(scores: TaskScores) -> JsonObject:
     """One result of a model card."""
-    task, split, subset = made.entry
-    dataset = {"type": made.path, "name": f"{task} ({split})", "config": subset, "split": split}
-    if made.revision != UNKNOWN_REVISION:
-        dataset["revision"] = made.revision
-    metrics = [{"type": name, "value": value} for name, value in made.scores.items()]
+    task, split, subset = scores.entry
+    dataset = {"type": scores.path, "name": f"{task} ({split})", "config": subset, "split": split}
+    if scores.revision != UNKNOWN_REVISION:
+        dataset["revision"] = scores.revision
+    metrics = [{"type": name, "value": value} for name, value in scores.scores.items()]
     return {"task": {"type": "Retrieval"}, "dataset": dataset, "metrics": metrics}

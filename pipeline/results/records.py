@@ -16,13 +16,13 @@ from pipeline.core.records import Facts
 from pipeline.core.section import Section
 from pipeline.core.stage_row import Cost, Hardware, StageRow
 from pipeline.metrics.ranking_notes import MissingTexts, SearchedSlice, ShortRankings, Ties, scoring_notes
-from pipeline.results.published import Cell
+from pipeline.results.published import ScoreCheck
 from pipeline.retrievers.sections import SECTIONS
 
 S = TypeVar("S", bound=Section)
 
 
-class Unjudged(Record):
+class JudgedShare(Record):
     """The share of the top k that is judged, mean over queries."""
 
     judged: float
@@ -74,12 +74,12 @@ class Metrics(Record):
     unjudged_queries: int = 0
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})
-    unjudged: dict[str, Unjudged] = Field({})
+    unjudged: dict[str, JudgedShare] = Field({})
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
     ties: Ties | None = None
     slice: SearchedSlice | None = None
-    expected: tuple[Cell, ...] = ()
+    expected: tuple[ScoreCheck, ...] = ()
 
     @model_validator(mode="after")
     def _read_sections(self) -> Self:
@@ -97,8 +97,8 @@ class Metrics(Record):
 
     def section(self, kind: type[S]) -> S | None:
         """What a kind of retriever reports; None where it does not."""
-        found = (self.model_extra or {}).get(kind.key)
-        return found if isinstance(found, kind) else None
+        section = (self.model_extra or {}).get(kind.key)
+        return section if isinstance(section, kind) else None
 
     @property
     def sections(self) -> list[Section]:
@@ -141,7 +141,7 @@ class Metrics(Record):
         return next((row for row in self.stages if row.stage == name), StageRow(stage=name))
 
 
-class Used(Record):
+class SettingRecord(Record):
     """The value that a run used for a setting of a model, and where it came from."""
 
     value: str | int
@@ -152,7 +152,7 @@ class ModelUse(Record):
     """A model, and its settings by name; see `pipeline.models.model.Model.decided`."""
 
     name: str
-    settings: dict[str, Used]
+    settings: dict[str, SettingRecord]
 
 
 class Manifest(Record):

@@ -24,7 +24,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts, Float64
 from pipeline.core.result_files import METRICS, SUITE
-from pipeline.core.table import Displayed, Table
+from pipeline.core.table import Table, Tabular
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.statistics import Strata, by_query, estimate
 from pipeline.results.folder import ROUNDING, CollectionResult, read_collection_result, read_record
@@ -68,7 +68,7 @@ class SuiteRecord(Record):
 
 
 @dataclass(repr=False, eq=False)
-class Result(Displayed):
+class Result(Tabular):
     """A finished benchmark, of one collection or of a suite.
 
     Attributes:

@@ -9,7 +9,7 @@ from pipeline.core.display import bounds, counted, figure
 from pipeline.core.records import Facts
 from pipeline.core.stage_row import StageRow
 from pipeline.core.table import ALIKE, Cell, Column, FilledColumn, Table, measure_table, table_of
-from pipeline.results.published import VERDICTS, Cell as Score, decimals
+from pipeline.results.published import VERDICTS, ScoreCheck, decimals
 from pipeline.results.records import Metrics
 from pipeline.retrievers.sections import SECTIONS
 
@@ -36,22 +36,23 @@ def result_table(record: Metrics, values: Mapping[str, list[float]] | None = Non
     judged = {name: each.judged for name, each in record.unjudged.items()}
     moved = record.ties.moved if record.ties else {}
     published = {
-        cell.measure: (cell.expected, cell.verdict) for cell in record.expected if cell.got is not None
+        check.measure: (check.expected, check.verdict) for check in record.expected if check.got is not None
     }
     table = measure_table(
         title, record.queries, record.metrics, record.intervals, judged, moved, published, values
     )
-    left = [
-        f"{cell.measure}, published as {cell.expected:g}: {cell.verdict}, {cell.reason}."
-        for cell in record.expected
-        if cell.got is None
+    not_measured = [
+        f"{check.measure}, published as {check.expected:g}: {check.verdict}, {check.reason}."
+        for check in record.expected
+        if check.got is None
     ]
-    own = [note for section in record.sections for note in section.notes()]
-    notes = [*table.notes, *left, *own, *(f"{note}." for note in record.notes), *_taken([record])]
+    of_sections = [note for section in record.sections for note in section.notes()]
+    of_scores = [f"{note}." for note in record.notes]
+    notes = [*table.notes, *not_measured, *of_sections, *of_scores, *_model_notes([record])]
     return replace(table, notes=notes)
 
 
-def published_table(scores: Sequence[Score], name: str = "", notes: Sequence[str] = ()) -> Table:
+def published_table(scores: Sequence[ScoreCheck], name: str = "", notes: Sequence[str] = ()) -> Table:
     """A published score a row, with the measured one and the verdict; `name` begins the title."""
     verdicts = [score.verdict for score in scores]
     counts = [f"{verdicts.count(each):,} {each}" for each in VERDICTS if each in verdicts]
@@ -61,9 +62,9 @@ def published_table(scores: Sequence[Score], name: str = "", notes: Sequence[str
         for part in ("model", "collection", "measure")
     ]
     columns += [
-        (_whole("expected"), [score_figure(score.expected, score) for score in scores]),
-        (_whole("got"), [score_figure(score.got, score) for score in scores]),
-        (_whole("difference", "+.4f"), [score.difference for score in scores]),
+        (_number("expected"), [score_figure(score.expected, score) for score in scores]),
+        (_number("got"), [score_figure(score.got, score) for score in scores]),
+        (_number("difference", "+.4f"), [score.difference for score in scores]),
         (Column("verdict"), verdicts),
         (Column("source"), [score.source for score in scores]),
         (Column("reason"), [score.reason for score in scores]),
@@ -71,7 +72,7 @@ def published_table(scores: Sequence[Score], name: str = "", notes: Sequence[str
     return table_of(f"{name}, {title}" if name else title, columns, notes)
 
 
-def score_figure(value: float | None, score: Score) -> Cell:
+def score_figure(value: float | None, score: ScoreCheck) -> Cell:
     """A mean with the decimal places of the published one, four at least and seven at most."""
     half = score.tolerance - int(score.tolerance * 1000) / 1000  # of a unit of the last place, from 3 places
     unknown = max(4, min(7, decimals(score.expected)))
@@ -79,12 +80,12 @@ def score_figure(value: float | None, score: Score) -> Cell:
     return Cell(figure(value, f".{places}f"), value)
 
 
-def _taken(records: Sequence[Metrics]) -> list[str]:
-    """What ran each model whose backend was left to `auto`, and what was guessed of models, as notes."""
+def _model_notes(records: Sequence[Metrics]) -> list[str]:
+    """What ran each model whose backend was left to `auto`, and which of its settings are only defaults."""
     models = [model for record in records for model in record.models]
-    taken = (model.note for model in models if model.auto)
-    guessed = (f"{model.name}: {model.guessed}." for model in models if model.guessed)
-    return list(dict.fromkeys([*taken, *guessed]))
+    backends = (model.note for model in models if model.auto)
+    defaults = (f"{model.name}: {model.guessed}." for model in models if model.guessed)
+    return list(dict.fromkeys([*backends, *defaults]))
 
 
 def stage_table(record: Metrics) -> Table:
@@ -100,8 +101,10 @@ def stage_table(record: Metrics) -> Table:
         (Column("key", from_width=WIDE), [row.key[:12] for row in rows]),
     ]
     stages = {row.stage: row for row in record.stages}
-    own = [note for section in record.sections for note in section.stage_notes(stages, record.passages)]
-    found = [
+    of_sections = [
+        note for section in record.sections for note in section.stage_notes(stages, record.passages)
+    ]
+    copied = [
         f"{row.stage}: {row.found:,} of {row.items or 0:,} texts had been encoded before"
         for row in record.stages
         if row.found
@@ -113,7 +116,7 @@ def stage_table(record: Metrics) -> Table:
         for row in rows
         if row.preparing_seconds
     ]
-    notes = [*rate, *once, *_encoding(record.stage("passages")), *own, *found, *_earlier(record)]
+    notes = [*rate, *once, *_encoding(record.stage("passages")), *of_sections, *copied, *_earlier(record)]
     return table_of("stages", columns, notes, keep_empty=True)
 
 
@@ -150,13 +153,13 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     seconds = [sum(row.seconds or 0 for row in rows) for rows in stages]
     columns: list[FilledColumn] = [
         (Column("result"), [record.name for record in records]),
-        *((_whole(name), [record.metrics.get(name) for record in records]) for name in measures),
-        (_whole("seconds", ",.1f"), seconds),
-        (_whole("computed"), computed),
+        *((_number(name), [record.metrics.get(name) for record in records]) for name in measures),
+        (_number("seconds", ",.1f"), seconds),
+        (_number("computed"), computed),
     ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
     notes = [REUSED] if any(row.reused for rows in stages for row in rows) else []
-    return table_of(title, columns, [*notes, *slice_notes(records), *_taken(records)], keep_empty=True)
+    return table_of(title, columns, [*notes, *slice_notes(records), *_model_notes(records)], keep_empty=True)
 
 
 REUSED = "seconds: all stages, reused ones with their original time."
@@ -164,29 +167,29 @@ REUSED = "seconds: all stages, reused ones with their original time."
 
 def slice_notes(records: Sequence[Metrics]) -> list[str]:
     """What slices of a corpus do to the measures of results, each with the names of those it holds for."""
-    found: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}  # by note
     for record in records:
         if record.slice:
-            found.setdefault(record.slice.note, []).append(record.name)
-    return [f"{', '.join(names)}: {note}." for note, names in found.items()]
+            names_of.setdefault(record.slice.note, []).append(record.name)
+    return [f"{', '.join(names)}: {note}." for note, names in names_of.items()]
 
 
-def _whole(name: str, form: str = ".4f") -> Column:
-    """A column of figures, none of which is broken."""
+def _number(name: str, form: str = ".4f") -> Column:
+    """A column of figures, which are not wrapped."""
     return Column(name, "right", "never", form=form)
 
 
 def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
     """A result a row: the seconds of each stage, in the plan's order, and of all, and the most memory."""
     rows = [record.all_stages for record in records]
-    stages = dict.fromkeys(row.stage for of_one in rows for row in of_one)
-    seconds = [{row.stage: row.seconds for row in of_one} for of_one in rows]
-    totals = [sum(row.seconds or 0 for row in of_one) for of_one in rows]
-    peaks = [max((row.peak_rss_mb or 0 for row in of_one), default=0) or None for of_one in rows]
+    stages = dict.fromkeys(row.stage for stages_of in rows for row in stages_of)
+    seconds = [{row.stage: row.seconds for row in stages_of} for stages_of in rows]
+    totals = [sum(row.seconds or 0 for row in stages_of) for stages_of in rows]
+    peaks = [max((row.peak_rss_mb or 0 for row in stages_of), default=0) or None for stages_of in rows]
     columns: list[FilledColumn] = [
         (Column("result"), names),
-        *((_whole(stage, ",.2f"), [each.get(stage) for each in seconds]) for stage in stages),
-        (_whole("total", ",.1f"), totals),
+        *((_number(stage, ",.2f"), [each.get(stage) for each in seconds]) for stage in stages),
+        (_number("total", ",.1f"), totals),
         (PEAK, peaks),
     ]
     return table_of("seconds of each stage", columns, [TIMES], keep_empty=True)
@@ -286,9 +289,9 @@ def section_tables(results: Mapping[str, Metrics], measure: str) -> dict[str, li
     tables: dict[str, list[Table]] = {}
     held = {key for record in results.values() for key in record.model_extra or {}}
     for kind in (SECTIONS[key] for key in SECTIONS if key in held):
-        found = (table for table in kind.tables(results, measure) if table.rows)  # none without a measure
-        tables.setdefault(kind.heading, []).extend(found)
-    asked = [requests_table(name, record) for name, record in results.items()]
-    if served := [table for table in asked if table]:
+        filled = (table for table in kind.tables(results, measure) if table.rows)  # none without a measure
+        tables.setdefault(kind.heading, []).extend(filled)
+    requests = [requests_table(name, record) for name, record in results.items()]
+    if served := [table for table in requests if table]:
         tables["Served models"] = [*served, *tables.get("Served models", [])]
-    return {heading: each for heading, each in tables.items() if each}
+    return {heading: shown for heading, shown in tables.items() if shown}

@@ -22,7 +22,7 @@ from pipeline.core.records import Facts
 from pipeline.core.result_files import MANIFEST, METRICS, PER_QUERY, RANKING
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import FILES, read_record
-from pipeline.results.published import cells_of
+from pipeline.results.published import check_expected
 from pipeline.results.records import Manifest
 from pipeline.results.result import Result, check_kind, read_result, write_suite
 from pipeline.retrievers.retriever import COLLECTION
@@ -283,8 +283,8 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
     if pool := benchmark.config.data.pool:  # an artifact has the ranking's number: its name is the config's
         metrics["slice"] = {**metrics["slice"], "nearest": pool.names[metrics["slice"]["nearest"]]}
     metrics |= benchmark.retriever.report(artifacts, scores, rows)
-    if cells := cells_of(benchmark.config, metrics["metrics"]):
-        metrics["expected"] = [cell.model_dump(mode="json", exclude={"not_tried"}) for cell in cells]
+    if checks := check_expected(benchmark.config, metrics["metrics"]):
+        metrics["expected"] = [check.model_dump(mode="json", exclude={"not_tried"}) for check in checks]
     recipes = benchmark.recipes.items()
     manifest = {
         "config": settings,

@@ -186,20 +186,20 @@ def _excerpts(
     source: CollectionResult, collection: Collection, examined: ResultDetails
 ) -> dict[tuple[str, str], Excerpt]:
     """By query and passage the chunk that a passage was found by."""
-    found = find_chunks(source.manifest)
+    chunks = find_chunks(source.manifest)
     wanted = [
         (query, hit.passage)
         for query, details in examined.queries.items()
         for hit in (*details.top, *details.missed)
     ]
-    if found is None or not wanted:
+    if chunks is None or not wanted:
         return {}
     query_ids, passage_ids = (pa.array(ids, pa.string()) for ids in zip(*wanted, strict=True))
     queries = row_numbers(query_ids, collection.queries.ids)
     documents = row_numbers(passage_ids, collection.passages.ids)
     excerpts = {}
     for pair, query, document in zip(wanted, queries.tolist(), documents.tolist(), strict=True):
-        if chunk := found.of(query, document):
+        if chunk := chunks.of(query, document):
             start, stop, text = chunk
             excerpts[pair] = start, stop, cut(text, PASSAGE_LENGTH)
     return excerpts

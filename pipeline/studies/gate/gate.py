@@ -17,7 +17,7 @@ from pipeline.comparison.inputs import ResultLike, read_results, shared_values
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
-from pipeline.core.table import Column, Displayed, FilledColumn, Table, no_interval, table_of
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, no_interval, table_of
 from pipeline.metrics.paired import holm, paired_differences, queries_to_decide
 from pipeline.metrics.resampling import noninferiority
 from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata, estimate
@@ -59,7 +59,7 @@ class GatedMeasure:
 
 
 @dataclass(frozen=True, repr=False)
-class Gate(Displayed):
+class Gate(Tabular):
     """Verdicts on the measures of a result, and on the whole.
 
     Attributes:

@@ -36,7 +36,7 @@ from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Progress, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels
-from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.studies.judge.bets_in_order import BetsInOrder
@@ -151,7 +151,7 @@ class PairDecision:
 
 
 @dataclass(frozen=True, repr=False)
-class Judged(Displayed):
+class Judged(Tabular):
     """The decisions between results.
 
     Attributes:

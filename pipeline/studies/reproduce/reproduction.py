@@ -16,7 +16,7 @@ from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.core.result_files import MANIFEST, RANKING
-from pipeline.core.table import Column, Displayed, Table, table_of
+from pipeline.core.table import Column, Table, Tabular, table_of
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import compared_settings, flatten
 from pipeline.results.result import read_result
@@ -45,7 +45,7 @@ class Difference:
 
 
 @dataclass(frozen=True, repr=False)
-class Reproduction(Displayed):
+class Reproduction(Tabular):
     """A result and the result of running it again.
 
     Attributes:

@@ -28,7 +28,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
 from pipeline.formats.judgments import Judgments
 from pipeline.metrics.evaluation import join_run_and_qrels
-from pipeline.results.published import Cell, Tried
+from pipeline.results.published import ScoreChange, ScoreCheck
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.storage.whole_files import temporary_folder
@@ -63,8 +63,8 @@ Means = Mapping[str, float]
 
 
 def explain(
-    cells: Sequence[Cell], evidence: Evidence, config: Config | None, minutes: float, progress: Progress
-) -> list[Cell]:
+    cells: Sequence[ScoreCheck], evidence: Evidence, config: Config | None, minutes: float, progress: Progress
+) -> list[ScoreCheck]:
     """Cells of one model and collection, with what was tried for those that are not reproduced.
 
     The nearest comes first: by the mean distance from all scores that were compared. Where a measure has
@@ -74,7 +74,7 @@ def explain(
     deadline = time.monotonic() + 60 * minutes
     compared = [cell for cell in cells if cell.got is not None and not cell.reason]
     sets = [scores for scores in _sets(compared) if any(each.verdict == "not reproduced" for each in scores)]
-    explained: dict[int, Cell] = {}
+    explained: dict[int, ScoreCheck] = {}
     for number, scores in enumerate(sets):
         until = time.monotonic() + (deadline - time.monotonic()) / (len(sets) - number)
         found, order, late = _tried(scores, evidence, config, until, progress)
@@ -85,21 +85,25 @@ def explain(
     return [explained.get(id(cell), cell) for cell in cells]
 
 
-def _sets(cells: Sequence[Cell]) -> list[list[Cell]]:
+def _sets(cells: Sequence[ScoreCheck]) -> list[list[ScoreCheck]]:
     """The scores that one change must explain together: all, or of each source if a measure has several."""
     several = len({cell.measure for cell in cells}) < len(cells)
-    sets: dict[str, list[Cell]] = {}
+    sets: dict[str, list[ScoreCheck]] = {}
     for cell in cells:
         sets.setdefault(cell.source if several else "", []).append(cell)
     return [*sets.values()]
 
 
-def _outcome(change: str, got: float, cell: Cell) -> Tried:
-    return Tried(change=change, got=got, difference=got - cell.expected)
+def _outcome(change: str, got: float, cell: ScoreCheck) -> ScoreChange:
+    return ScoreChange(change=change, got=got, difference=got - cell.expected)
 
 
 def _tried(
-    scores: Sequence[Cell], evidence: Evidence, config: Config | None, deadline: float, progress: Progress
+    scores: Sequence[ScoreCheck],
+    evidence: Evidence,
+    config: Config | None,
+    deadline: float,
+    progress: Progress,
 ) -> tuple[dict[str, Means], list[str], list[str]]:
     """What changes make of the measures of scores, their names, the nearest first, and those left out."""
     names = [*dict.fromkeys(cell.measure for cell in scores)]
@@ -120,7 +124,7 @@ def _tried(
     return measured | {renamed[name]: means for name, means in estimated.items()}, order, late
 
 
-def _explains(found: Mapping[str, Means], scores: Sequence[Cell]) -> bool:
+def _explains(found: Mapping[str, Means], scores: Sequence[ScoreCheck]) -> bool:
     """Whether a change reproduces all scores."""
     return any(
         all(abs(means[cell.measure] - cell.expected) <= cell.tolerance for cell in scores)
@@ -128,12 +132,12 @@ def _explains(found: Mapping[str, Means], scores: Sequence[Cell]) -> bool:
     )
 
 
-def _nearest(found: Mapping[str, Means], scores: Sequence[Cell]) -> list[str]:
+def _nearest(found: Mapping[str, Means], scores: Sequence[ScoreCheck]) -> list[str]:
     """Changes by the mean distance of their means from the scores."""
     return sorted(found, key=lambda each: _distance(found[each], scores))
 
 
-def _distance(means: Means, scores: Sequence[Cell]) -> float:
+def _distance(means: Means, scores: Sequence[ScoreCheck]) -> float:
     """The mean distance of means from the scores."""
     return sum(abs(means[cell.measure] - cell.expected) for cell in scores) / len(scores)
 
@@ -233,7 +237,7 @@ class _Trials:
 
     config: Config
     evidence: Evidence
-    scores: Sequence[Cell]
+    scores: Sequence[ScoreCheck]
     base: Means
     deadline: float
     bar: Bar

@@ -25,11 +25,11 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, JsonObject
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
-from pipeline.core.table import Column, Displayed, FilledColumn, Table, table_of
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
 from pipeline.metrics.names import parse_measure
 from pipeline.results.exchange import META
-from pipeline.results.published import MtebFile, known_measure
 from pipeline.results.result import read_result
+from pipeline.studies.verify.published_files import MtebFile, known_measure
 
 EQUAL_AT_1 = (("mrr", "precision"), ("success", "precision"), ("map", "recall"))
 AT_MOST = (
@@ -109,7 +109,7 @@ class Contradiction:
 
 
 @dataclass(frozen=True, repr=False)
-class Lint(Displayed):
+class Lint(Tabular):
     """What was found.
 
     Attributes:

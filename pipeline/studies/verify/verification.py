@@ -20,7 +20,7 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
-from pipeline.core.table import Column, Displayed, FilledColumn, Table, html_page, table_of
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, html_page, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
@@ -28,16 +28,13 @@ from pipeline.metrics.names import parse_measure
 from pipeline.results.exchange import task_of
 from pipeline.results.folder import CollectionResult
 from pipeline.results.published import (
-    Cell,
-    Published,
-    Tried,
+    ScoreChange,
+    ScoreCheck,
     Verdict,
-    cells_of,
-    chosen,
+    check_expected,
+    check_score,
     collection_name,
-    judge,
     not_comparable,
-    read_published,
 )
 from pipeline.results.result import read_result
 from pipeline.results.tables import published_table, score_figure
@@ -45,6 +42,7 @@ from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.causes import explain
 from pipeline.studies.verify.evidence import Evidence, evidence_of
+from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
 
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000
@@ -56,14 +54,14 @@ ABSENT = "the result has no {}: add it to evaluate.measures and run again"
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(Displayed):
+class Verification(Tabular):
     """The verdicts on published scores.
 
     Attributes:
         command: The command line that prints this; empty if it was asked for in Python.
     """
 
-    cells: list[Cell]
+    cells: list[ScoreCheck]
     command: str = ""
 
     @property
@@ -93,7 +91,7 @@ class Verification(Displayed):
 
     def _why(self) -> list[Table]:
         """For the scores that were explained together, the changes that were tried."""
-        together: dict[tuple[str, ...], list[Cell]] = {}
+        together: dict[tuple[str, ...], list[ScoreCheck]] = {}
         for cell in self.cells:
             if cell.why:
                 place = (cell.model, cell.collection, *(each.change for each in cell.why))
@@ -110,7 +108,7 @@ def _today() -> dict[str, str]:
     return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "version": metadata.version("benchmarco")}
 
 
-def _tried_table(cells: Sequence[Cell], named: bool) -> Table:
+def _tried_table(cells: Sequence[ScoreCheck], named: bool) -> Table:
     """The changes that were tried for scores of one model and collection, by what they make of the worst.
 
     Notes name the scores that another change explains, or none. `named` says to name the collection too.
@@ -134,18 +132,18 @@ def _tried_table(cells: Sequence[Cell], named: bool) -> Table:
     return table_of(place + _explained(worst, first), columns, notes)
 
 
-def _explaining(cell: Cell) -> Tried | None:
+def _explaining(cell: ScoreCheck) -> ScoreChange | None:
     """The change that explains a score: that nearest to all scores, or else the nearest to this one."""
     first, *others = cell.why or ()
     ordered = [first, *sorted(others, key=lambda each: abs(each.difference))]
     return next((each for each in ordered if abs(each.difference) <= cell.tolerance), None)
 
 
-def _change(tried: Tried | None) -> str:
+def _change(tried: ScoreChange | None) -> str:
     return tried.change if tried else ""
 
 
-def _explained(cell: Cell, tried: Tried | None) -> str:
+def _explained(cell: ScoreCheck, tried: ScoreChange | None) -> str:
     if tried is None:
         return f"{cell.measure}: nothing that was tried explains it"
     found = f"difference {abs(tried.difference):.4f} instead of {abs(cell.difference or 0):.4f}"
@@ -153,8 +151,8 @@ def _explained(cell: Cell, tried: Tried | None) -> str:
 
 
 def expected_of(
-    config: Config, published: Sequence[Published], in_suite: bool = False
-) -> tuple[Config, list[Cell]]:
+    config: Config, published: Sequence[PublishedScore], in_suite: bool = False
+) -> tuple[Config, list[ScoreCheck]]:
     """A config of one collection with what is published of it, and the scores that cannot be compared.
 
     Of a collection in a suite, only scores under its name are taken, and there may be none.
@@ -165,10 +163,10 @@ def expected_of(
     models = [config.label, config.made_by, config.name]
     split = str(getattr(config.data, "split", ""))
     cells, scores = [], [*config.expected]
-    for each in chosen(published, models, names, split, in_suite):
+    for each in select_scores(published, models, names, split, in_suite):
         reason = not_comparable(config, parse_measure(each.measure), each.split)
         if reason:
-            cells.append(judge(each.score, None, reason, config.label, collection_name(config)))
+            cells.append(check_score(each.score, None, reason, config.label, collection_name(config)))
         elif each.score not in scores:  # a result of `verify` has those that it was compared with
             scores.append(each.score)
     if published and not cells and not scores and not in_suite:
@@ -182,8 +180,8 @@ def expected_of(
 
 
 def cells_of_results(
-    folder: Path, published: Sequence[Published]
-) -> list[tuple[CollectionResult, list[Cell]]]:
+    folder: Path, published: Sequence[PublishedScore]
+) -> list[tuple[CollectionResult, list[ScoreCheck]]]:
     """The verdicts on the scores of a result folder: for each collection its result and cells."""
     found = []
     whole = read_result(folder)
@@ -192,13 +190,13 @@ def cells_of_results(
         if whole.suite:
             config = config.model_copy(update={"name": result.name})
         config, others = expected_of(config, published, in_suite=whole.suite is not None)
-        found.append((result, cells_of(config, result.record.metrics, ABSENT) + others))
+        found.append((result, check_expected(config, result.record.metrics, ABSENT) + others))
     some([cell for _, cells in found for cell in cells], str(folder))
     return found
 
 
 def verify_run(
-    run: Path, qrels: Path, published: Sequence[Published], ignore_identical_ids: bool = False
+    run: Path, qrels: Path, published: Sequence[PublishedScore], ignore_identical_ids: bool = False
 ) -> Verification:
     """Compare the scores of a TREC run.
 
@@ -208,7 +206,7 @@ def verify_run(
     for attribute in ("model", "collection"):
         names = sorted({getattr(each, attribute) for each in published})
         if len(names) > 1:
-            published = chosen(published, [run.name.partition(".")[0], run.parent.name], [qrels.stem])
+            published = select_scores(published, [run.name.partition(".")[0], run.parent.name], [qrels.stem])
             if len({getattr(each, attribute) for each in published}) == 1:
                 continue
             raise InputError(
@@ -224,7 +222,9 @@ def verify_run(
         deeper = (measure.cutoff or TREC_DEPTH) > depth
         reason = f"the run holds at most {depth:,} hits of a query" if deeper else ""
         got = scored.mean_by_measure[str(measure)]
-        cells.append(judge(each.score, got, reason, each.model or run.name, each.collection or qrels.stem))
+        cells.append(
+            check_score(each.score, got, reason, each.model or run.name, each.collection or qrels.stem)
+        )
     return Verification([*some(cells, str(run))])
 
 
@@ -250,7 +250,7 @@ def some(found: Sequence[Found], where: str) -> Sequence[Found]:
 class Measured:
     """The verdicts on the scores of one collection; config and result folder where it was run."""
 
-    cells: list[Cell]
+    cells: list[ScoreCheck]
     config: Config | None = None
     folder: Path | None = None
 
@@ -270,7 +270,7 @@ def verify(
 
     Args:
         targets: Config files, which are run, and result folders.
-        expected: Files of published scores, see `pipeline.results.published`; configs may have their own.
+        expected: Files of published scores, see `read_published`; configs may have their own.
         run: A TREC run instead of targets, with `qrels`.
         qrels: Its judgments.
         why: Try what usually explains a score that is not reproduced.
@@ -322,7 +322,7 @@ def verify(
 
 
 def run_configs(
-    configs: Sequence[Config], published: Sequence[Published], progress: Progress
+    configs: Sequence[Config], published: Sequence[PublishedScore], progress: Progress
 ) -> list[Measured]:
     """Run each collection of configs that has published scores, and compare."""
     given = [
@@ -336,7 +336,7 @@ def run_configs(
         wanted = [_alone(config) for config, _ in given if config.expected]
         for outcome in run_each(prepare(wanted, None, progress, session), progress, session):
             if outcome.result:
-                cells = cells_of(outcome.config, outcome.result.metrics)
+                cells = check_expected(outcome.config, outcome.result.metrics)
                 measured.append(Measured(cells, outcome.config, outcome.result.folder))
             else:
                 measured.append(Measured(_not_run(outcome.config, outcome.error)))
@@ -348,9 +348,9 @@ def _alone(config: Config) -> Config:
     return config.model_copy(update={"name": config.name.rpartition("/")[2]})
 
 
-def _not_run(config: Config, error: Exception | None) -> list[Cell]:
+def _not_run(config: Config, error: Exception | None) -> list[ScoreCheck]:
     """What was not measured, with what stopped it."""
-    cells = [judge(each, None, "", config.label) for each in config.expected]
+    cells = [check_score(each, None, "", config.label) for each in config.expected]
     return [cell.model_copy(update={"reason": str(error)}) for cell in cells]
 
 

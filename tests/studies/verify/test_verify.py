@@ -17,7 +17,7 @@ from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, compare, run_benchmark, verify, write_collection
 from pipeline.report.page import render_page
-from pipeline.results import read_published
+from pipeline.studies.verify import read_published
 
 HEADER = "model,collection,measure,value\n"
 ANSERINI = """\
