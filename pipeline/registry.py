@@ -24,18 +24,16 @@ KINDS: dict[str, Kind] = {"bm25": Bm25}
 """The kind of retriever for each backend that gives no rows."""
 
 
-def kind_of(config: Config) -> Kind:
-    """The class of the retriever of a config."""
-    if config.rerank:
-        return RerankingRetriever
-    if config.fuse:
-        return FusionRetriever
-    assert config.model is not None
-    if isinstance(config.model, RowSettings):
-        return OUTPUTS[config.model.output]
-    return KINDS.get(config.model.backend) or BACKENDS.opener(config.model.backend)
-
-
 def make_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
     """The retriever of a config; arguments as of `Retriever`."""
-    return kind_of(config)(config, identities, identity, corpus, make_retriever)
+    model = config.model
+    kind: Kind
+    if config.rerank:
+        kind = RerankingRetriever
+    elif config.fuse or model is None:
+        kind = FusionRetriever
+    elif isinstance(model, RowSettings):
+        kind = OUTPUTS[model.output]
+    else:
+        kind = KINDS.get(model.backend) or BACKENDS.opener(model.backend)
+    return kind(config, identities, identity, corpus, make_retriever)

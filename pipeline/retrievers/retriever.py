@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, cast
 
@@ -81,16 +81,32 @@ class Evaluator:
     Attributes:
         collection: The passages, queries and judgments.
         measures: Those of the config.
-        queries: int64 [judged queries], the rows of the queries that are scored.
-        counted: A ranking without the passages that `data.ignored` names.
-        score: The measures of a ranking, float64 [judged queries, measures].
+        ignored: The hits that are not scored, see `pipeline.metrics.evaluation.ignored_hits`.
     """
 
     collection: Collection
     measures: Sequence[Measure]
-    queries: Int64
-    counted: Callable[[Ranking], Ranking]
-    score: Callable[[Ranking], Float64]
+    ignored: set[str]
+
+    @cached_property
+    def queries(self) -> Int64:
+        """int64 [judged queries]: the rows of the queries that are scored."""
+        return np.unique(
+            self.collection.qrels.queries
+        )  # not all, if judgments of missing passages are dropped
+
+    def counted(self, ranking: Ranking) -> Ranking:
+        """A ranking without the hits that are not scored."""
+        from pipeline.metrics.evaluation import drop_ignored
+
+        return drop_ignored(ranking, self.collection, self.ignored)
+
+    def score(self, ranking: Ranking) -> Float64:
+        """The measures of a ranking, float64 [judged queries, measures]."""
+        from pipeline.metrics.scoring import compute_measures
+
+        counted, n_queries = self.counted(ranking), len(self.collection.queries)
+        return compute_measures(counted, self.collection.qrels, n_queries, self.measures)[self.queries]
 
     def means(self, values: Float64) -> dict[str, float]:
         """The mean of each measure over the queries."""

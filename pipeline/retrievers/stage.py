@@ -17,33 +17,6 @@ Inputs = Mapping[str, Any]
 """By name the results of the stages that a stage needs, opened by their own `Stage.open`."""
 
 
-@dataclass
-class Context:
-    """What a stage may use besides its inputs.
-
-    Attributes:
-        progress: Opens progress bars.
-        meter: Measures the stage.
-        open_engine: See `engine`.
-        find_alike: Finds finished artifacts whose recipes differ from that of this stage in the named
-            ingredient alone, the most recently used first; none if all is to be made afresh.
-        store: The cache, for what is kept beside the stages' results and outlives them.
-        fresh: Whether all is to be made afresh.
-    """
-
-    progress: Progress
-    meter: Meter
-    open_engine: Callable[[], Engine]
-    find_alike: Callable[[str], Sequence[Artifact]]
-    store: Store
-    fresh: bool = False
-
-    @property
-    def engine(self) -> Engine:
-        """The engine that runs parts of the work; opened when a stage of the run first uses it."""
-        return self.open_engine()
-
-
 @dataclass(frozen=True)
 class EngineFactory:
     """Opens an engine; those that are equal open the same one.
@@ -60,6 +33,40 @@ class EngineFactory:
     def __call__(self, store: Store) -> Engine:
         """Open the engine."""
         return self.open(store)
+
+
+@dataclass
+class Context:
+    """What a stage may use besides its inputs.
+
+    Attributes:
+        recipe: What shapes the stage's artifact.
+        progress: Opens progress bars.
+        meter: Measures the stage.
+        store: The cache, for what is kept beside the stages' results and outlives them.
+        open_engine: Opens the engine of a factory, or gives it where it is open.
+        factory: The stage's own; None where nothing is divided.
+        fresh: Whether nothing stored is used.
+    """
+
+    recipe: Recipe
+    progress: Progress
+    meter: Meter
+    store: Store
+    open_engine: Callable[[EngineFactory, Store], Engine]
+    factory: EngineFactory | None = None
+    fresh: bool = False
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that runs parts of the work; opened when a stage of the run first uses it."""
+        if self.factory is None:
+            raise RuntimeError(f"stage {self.recipe.stage} has no engine")
+        return self.open_engine(self.factory, self.store)
+
+    def find_alike(self, besides: str) -> list[Artifact]:
+        """Finished artifacts whose recipes differ in the named ingredient alone, the last used first."""
+        return [] if self.fresh else self.store.find_alike(self.recipe, besides)
 
 
 @dataclass(frozen=True)

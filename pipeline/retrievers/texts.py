@@ -91,11 +91,6 @@ class TextRetriever(Retriever[Settings], ABC):
         """The stage whose texts are read: the chunks of passages that are cut, else the collection."""
         return CHUNKS if self.cuts and role == "passages" else COLLECTION
 
-    @property
-    def searched(self) -> tuple[str, ...]:
-        """The stages that a search needs besides what it searches."""
-        return (COLLECTION, CHUNKS) if self.cuts else (COLLECTION,)
-
     def text_stage(
         self,
         role: Role,
@@ -121,11 +116,6 @@ class TextRetriever(Retriever[Settings], ABC):
             return chunks.texts
         texts: Texts = inputs[COLLECTION].passages if role == "passages" else inputs[COLLECTION].queries
         return texts
-
-    @property
-    def aggregation(self) -> Facts:
-        """How documents are scored, in artifact keys; nothing where passages are whole."""
-        return {"aggregate": self.config.search.aggregate} if self.cuts else {}
 
     def documents(self, inputs: Inputs) -> Documents | None:
         """The documents that a search ranks by their chunks; None where passages are whole."""
@@ -155,8 +145,11 @@ class TextRetriever(Retriever[Settings], ABC):
             config: How it is searched; None for the config's own section.
         """
         made_of = {"index": index, "queries": "queries"}
-        settings |= self.aggregation | keyed_settings(config or self.config.search, "search")
-        needs = (*self.searched, *searched)
+        settings |= keyed_settings(config or self.config.search, "search")
+        needs = (COLLECTION, *searched)
+        if self.cuts:
+            settings["aggregate"] = self.config.search.aggregate
+            needs = (COLLECTION, CHUNKS, *searched)
         return Stage("search", schema, needs, made_of, settings, make, open_ranking)
 
     def _chunk_stage(self) -> Stage:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -146,7 +145,12 @@ class Benchmark:
     @cached_property
     def stages(self) -> Plan:
         """The stages, in the order they are reported in."""
-        return plan.whole_plan(self.config, self.retriever)
+        retriever = self.retriever
+        return {
+            COLLECTION: plan.collection_stage(self.config, retriever.identity),
+            **retriever.plan(),
+            plan.SCORES: plan.evaluate_stage(self.config, retriever),
+        }
 
     @property
     def models_used(self) -> list[Facts]:
@@ -219,15 +223,14 @@ class Benchmark:
 
     def missing(self) -> list[str]:
         """The stages that have to be made for the ranking, each after those that it needs."""
-        return list(dict.fromkeys(self._missing(self.retriever.ranking)))
-
-    def _missing(self, name: str) -> Iterator[str]:
-        if name in self._outcomes:
-            return
-        if self.session.fresh or self.store.find(self.all_recipes[name]) is None:
-            for needed in self.stages[name].needs:
-                yield from self._missing(needed)
-            yield name
+        needed, missing = {self.retriever.ranking}, []
+        for name, stage in reversed(self.stages.items()):
+            if name not in needed or name in self._outcomes:
+                continue
+            if self.session.fresh or self.store.find(self.all_recipes[name]) is None:
+                missing.append(name)
+                needed |= set(stage.needs)
+        return missing[::-1]
 
     def check(self) -> None:
         """Refuse wrong settings, data and models, as far as they can be seen before anything is computed."""
@@ -246,23 +249,11 @@ class Benchmark:
             self.retriever.confirm(self.store, self.session.fresh)
         self._confirmed = True
 
-    def report_models(self) -> None:
-        """Log the settings of each model and where they come from, and warn of those that are guesses."""
-        for model in self.retriever.models():
-            log.info("%s", model.describe())
-            if model.guessed:
-                log.warning("model %s: %s", model.name, model.guessed)
-
     @property
     def engines_to_open(self) -> list[EngineFactory]:
         """The engines of the stages that have to be made, in order."""
         stages = (self.stages[name] for name in self.missing())
         return list(dict.fromkeys(stage.open_engine for stage in stages if stage.open_engine))
-
-    def connect(self) -> None:
-        """Open the engine of the first stage to be made, so that a missing cluster is found before work."""
-        for factory in self.engines_to_open[:1]:
-            self.session.engine(factory, self.store)
 
     def make_with(self, factory: EngineFactory) -> None:
         """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
@@ -284,12 +275,13 @@ class Benchmark:
                 self.ensure(name)
         finally:
             self._opened.clear()
+        outcomes = dict(self._outcomes)
         for name, recipe in self.recipes.items():
-            if name not in self._outcomes:  # it was not needed: its artifact counts as used
+            if name not in outcomes:  # it was not needed: its artifact counts as used
                 self.store.mark_used(recipe)
                 artifact = self.store.find(recipe)
-                self._outcomes[name] = StageOutcome(name, recipe.key, artifact, artifact is not None)
-        return [self._outcomes[name] for name in self.reported]
+                outcomes[name] = StageOutcome(name, recipe.key, artifact, artifact is not None)
+        return [outcomes[name] for name in self.reported]
 
     def ensure(self, name: str) -> Artifact:
         """The artifact of a stage, reused or made; the stages it needs come first."""
@@ -317,25 +309,14 @@ class Benchmark:
         with self.store.making(recipe, recompute) as draft:
             reused = draft.artifact is not None
             if not reused:
-                context = self._context(stage, recipe)
+                session, meter = self.session, machine.Meter()
+                context = Context(
+                    recipe, self.progress, meter, self.store, session.engine, stage.open_engine, session.fresh
+                )
                 inputs = {needed: self.opened(needed) for needed in stage.needs}
                 draft.facts = stage.make(inputs, draft, context)
-                draft.made |= context.meter.figures() | self._origin(stage)
+                draft.made |= meter.figures() | self._origin(stage)
         return draft.artifact, reused
-
-    def _context(self, stage: Stage, recipe: Recipe) -> Context:
-        """What a stage may use besides its inputs."""
-        session = self.session
-
-        def engine() -> Engine:
-            if stage.open_engine is None:
-                raise RuntimeError(f"stage {stage.name} has no engine")
-            return session.engine(stage.open_engine, self.store)
-
-        def find_alike(besides: str) -> list[Artifact]:
-            return [] if session.fresh else self.store.find_alike(recipe, besides)
-
-        return Context(self.progress, machine.Meter(), engine, find_alike, self.store, session.fresh)
 
     def _origin(self, stage: Stage) -> Facts:
         """What a stage's result was made from, and on which machine."""

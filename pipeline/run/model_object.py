@@ -156,18 +156,18 @@ def _write_vectors(
     stored.flush()
 
 
-def _as_vectors(made: Foreign, count: int) -> Float32:
+def _as_vectors(returned: Foreign, count: int) -> Float32:
     """What a method returned, as float32 [count, dimension]."""
-    if isinstance(made, dict):  # of BGE-M3
-        made = made.get("dense_vecs")
-    rows = [made] if hasattr(made, "detach") else made
+    if isinstance(returned, dict):  # of BGE-M3
+        returned = returned.get("dense_vecs")
+    rows = [returned] if hasattr(returned, "detach") else returned
     if isinstance(rows, list | tuple) and rows and all(hasattr(row, "detach") for row in rows):  # tensors
         arrays = [row.detach().float().cpu().numpy() for row in rows]
-        made = arrays[0] if rows is not made else np.stack(arrays)
+        returned = arrays[0] if rows is not returned else np.stack(arrays)
     try:
-        vectors = np.asarray(made, np.float32)
+        vectors = np.asarray(returned, np.float32)
     except (TypeError, ValueError):
-        raise _no_vectors(short_repr(type(made).__name__)) from None
+        raise _no_vectors(short_repr(type(returned).__name__)) from None
     if vectors.ndim != 2 or len(vectors) != count:
         raise _no_vectors(f"an array of shape {list(vectors.shape)} for {count} texts")
     if not np.isfinite(vectors).all():
@@ -175,9 +175,9 @@ def _as_vectors(made: Foreign, count: int) -> Float32:
     return vectors
 
 
-def _no_vectors(found: str) -> InputError:
+def _no_vectors(returned: str) -> InputError:
     return InputError(
-        f"the model object returned {found}",
+        f"the model object returned {returned}",
         allowed="an array or tensor [texts, dimension] of finite numbers",
         fix="change the method",
     )

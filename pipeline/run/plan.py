@@ -6,10 +6,8 @@ import io
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
 from pipeline.config import Config, keyed_settings
-from pipeline.core.records import Collection, Facts, Float64, Ranking
+from pipeline.core.records import Collection, Facts
 from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
 from pipeline.data.collection_files import open_collection
@@ -17,19 +15,13 @@ from pipeline.data.loading import Identity
 from pipeline.data.pooling import describe_slice, nearest_ranking
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Assessment, Evaluator, Retriever, check_cutoff
-from pipeline.retrievers.stage import Context, Inputs, Plan, Stage
+from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
 """Parts of the scores that are in every result."""
 SCHEMAS = {SCORES: 6}  # that of the data is in `pipeline.data.loading`
-
-
-def whole_plan(config: Config, retriever: Retriever) -> Plan:
-    """All stages of a benchmark: the collection first, the retriever's own, and the scores last."""
-    collection = collection_stage(config, retriever.identity)
-    return {COLLECTION: collection, **retriever.plan(), SCORES: evaluate_stage(config, retriever)}
 
 
 def collection_stage(config: Config, identity: Identity) -> Stage:
@@ -83,24 +75,6 @@ def _open_scores(artifact: Artifact) -> Facts:
     return {**facts, **{part: facts[part] for part in REPORTED}}
 
 
-def _evaluator(config: Config, collection: Collection, measures: list[Measure]) -> Evaluator:
-    """Scores rankings of a collection as the config says."""
-    from pipeline.metrics import evaluation, scoring
-
-    ignored = evaluation.ignored_hits(config.data.ignored, config.evaluate.ignore_identical_ids)
-    n_queries = len(collection.queries)
-    judged = np.unique(collection.qrels.queries)  # all, unless judgments of missing passages are dropped
-
-    def counted(ranking: Ranking) -> Ranking:
-        return evaluation.drop_ignored(ranking, collection, ignored)
-
-    def score(ranking: Ranking) -> Float64:
-        scored = counted(ranking)
-        return scoring.compute_measures(scored, collection.qrels, n_queries, measures)[judged]
-
-    return Evaluator(collection, measures, judged, counted, score)
-
-
 def _evaluate(
     config: Config,
     measures: list[Measure],
@@ -116,7 +90,8 @@ def _evaluate(
 
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
-    evaluator = _evaluator(config, collection, measures)
+    ignored = evaluation.ignored_hits(config.data.ignored, config.evaluate.ignore_identical_ids)
+    evaluator = Evaluator(collection, measures, ignored)
     queries, judged, scored = collection.queries, evaluator.queries, evaluator.counted(inputs[ranking])
     qrels = collection.qrels
     of_all = scoring.compute_measures(scored, qrels, len(queries), measures)

@@ -235,10 +235,14 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
     started = time.perf_counter()
     retriever = benchmark.retriever
     benchmark.check()
-    benchmark.report_models()
+    for model in retriever.models():
+        log.info("%s", model.describe())
+        if model.guessed:
+            log.warning("model %s: %s", model.name, model.guessed)
     benchmark.confirm()
     if not benchmark.searched:
-        benchmark.connect()
+        for factory in benchmark.engines_to_open[:1]:  # a missing cluster is found before work
+            benchmark.session.engine(factory, benchmark.store)
         benchmark.ensure(COLLECTION)
         retriever.check_collection(benchmark.collection)
     _log_work(benchmark)

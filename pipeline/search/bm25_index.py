@@ -156,8 +156,8 @@ def search(
         best_chunks = None
         if documents is not None:
             scores, best_chunks = documents.aggregate_all(scores)
-        hits, found = _best(scores, ranking.passages.shape[1], id_rank)
-        ranking.passages[row, : len(hits)], ranking.scores[row, : len(hits)] = hits, found
+        hits, best_scores = _best(scores, ranking.passages.shape[1], id_rank)
+        ranking.passages[row, : len(hits)], ranking.scores[row, : len(hits)] = hits, best_scores
         if ranking.chunks is not None and best_chunks is not None:
             ranking.chunks[row, : len(hits)] = best_chunks[hits]
         bar.update()

@@ -152,17 +152,17 @@ class Candidates:
         query, rows = query[by_query].astype(np.int64), row[by_query] + start
         values = products.ravel()[hits[by_query]]
         counts = self.count[queries]
-        found = np.bincount(query, minlength=n_queries)
-        ends = np.cumsum(found)
+        n_new = np.bincount(query, minlength=n_queries)
+        ends = np.cumsum(n_new)
         # queries with room for all of theirs take them at once, the others one by one below
-        full = counts + found > self.rows.shape[1]
+        full = counts + n_new > self.rows.shape[1]
         fits = ~full[query]
-        column = (counts - (ends - found))[query] + np.arange(len(hits))
+        column = (counts - (ends - n_new))[query] + np.arange(len(hits))
         self.rows[query[fits] + first, column[fits]] = rows[fits]
         self.products[query[fits] + first, column[fits]] = values[fits]
-        counts += np.where(full, 0, found)
+        counts += np.where(full, 0, n_new)
         for number in np.flatnonzero(full):
-            span = slice(ends[number] - found[number], ends[number])
+            span = slice(ends[number] - n_new[number], ends[number])
             self._drop_below_threshold(first + int(number), rows[span], values[span])
 
     def _thresholds(self, queries: slice) -> Float32:
@@ -281,15 +281,15 @@ class DocumentCandidates:
     def best_hits(self) -> Ranking:
         """As `Candidates.best_hits`, with the best chunk of each document."""
         # `_score` has kept the best chunk of each pair of query and document: look up those of the hits
-        found = self._candidates.best_hits()  # its last call of `_score` is of all that it returns
+        hits = self._candidates.best_hits()  # its last call of `_score` is of all that it returns
         query, document, best = self._scored
         keys = query * len(self.documents) + document
         order = np.argsort(keys)
-        wanted = np.arange(len(found.passages))[:, None] * len(self.documents) + found.passages
+        wanted = np.arange(len(hits.passages))[:, None] * len(self.documents) + hits.passages
         place = np.searchsorted(keys[order], wanted.ravel()).reshape(wanted.shape)
         place = np.minimum(place, len(keys) - 1)
-        chunks = np.where(found.passages < 0, -1, best[order][place])
-        return Ranking(found.passages, found.scores, chunks)
+        chunks = np.where(hits.passages < 0, -1, best[order][place])
+        return Ranking(hits.passages, hits.scores, chunks)
 
 
 def rank_by_search(
@@ -323,8 +323,8 @@ def rank_by_search(
             left = []
             for start in range(0, len(waiting), size):
                 group = waiting[start : start + size]
-                found = find(group, fetched, shown)
-                for query, chunks, scores in zip(group, found.passages, found.scores, strict=True):
+                hits = find(group, fetched, shown)
+                for query, chunks, scores in zip(group, hits.passages, hits.scores, strict=True):
                     if not _rank(ranking, query, chunks, scores, documents, ids, fetched == total):
                         left.append(query)
             waiting, shown = np.array(left, np.int64), unseen
@@ -344,16 +344,18 @@ def _rank(
     """Set the ranking of one query from its best chunks, and say whether other chunks cannot change it."""
     k, hits = ranking.passages.shape[1], int((chunks >= 0).sum())
     document = np.searchsorted(documents.bounds, chunks[:hits], side="right") - 1
-    found, first, inverse = np.unique(document, return_index=True, return_inverse=True)  # best chunks: first
+    distinct, first, inverse = np.unique(
+        document, return_index=True, return_inverse=True
+    )  # best chunks: first
     values: Float64 | Float32 = scores[first]
     if documents.mean:
-        sums = np.bincount(inverse, weights=scores[:hits], minlength=len(found))
-        values = (sums / np.diff(documents.bounds)[found]).astype(np.float32)
-    ordered, best = sort_hits_by_id(found[None], values[None], ids)
+        sums = np.bincount(inverse, weights=scores[:hits], minlength=len(distinct))
+        values = (sums / np.diff(documents.bounds)[distinct]).astype(np.float32)
+    ordered, best = sort_hits_by_id(distinct[None], values[None], ids)
     ordered, best = ordered[0, :k], best[0, :k]
     assert ranking.chunks is not None
     ranking.passages[query, : len(ordered)], ranking.scores[query, : len(ordered)] = ordered, best
-    ranking.chunks[query, : len(ordered)] = chunks[first[np.searchsorted(found, ordered)]]
+    ranking.chunks[query, : len(ordered)] = chunks[first[np.searchsorted(distinct, ordered)]]
     # Chunks that were not given score no more than the last one that was. If that is below the k-th document,
     # no other chunk can change the ranking.
     return is_all or hits < len(chunks) or bool(len(ordered) == k and scores[hits - 1] < best[-1])
@@ -365,11 +367,11 @@ def empty_ranking(n_queries: int, k: int, documents: Documents | None) -> Rankin
     return Ranking(passages, scores, None if documents is None else passages.copy())
 
 
-def set_rows(ranking: Ranking, queries: slice | Int64, found: Ranking) -> None:
+def set_rows(ranking: Ranking, queries: slice | Int64, rows: Ranking) -> None:
     """Set the rows of some queries."""
-    ranking.passages[queries], ranking.scores[queries] = found.passages, found.scores
-    if ranking.chunks is not None and found.chunks is not None:
-        ranking.chunks[queries] = found.chunks
+    ranking.passages[queries], ranking.scores[queries] = rows.passages, rows.scores
+    if ranking.chunks is not None and rows.chunks is not None:
+        ranking.chunks[queries] = rows.chunks
 
 
 def candidates_of(

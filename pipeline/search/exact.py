@@ -55,9 +55,9 @@ def exact_search(
     queries = np.ascontiguousarray(for_metric(queries, metric))
     k = min(top_k, len(embeddings if documents is None else documents))
     if documents is None and _filter_pays(queries, len(embeddings)):
-        found = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
-        if found is not None:
-            return found
+        filtered = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
+        if filtered is not None:
+            return filtered
     block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
     ranking = empty_ranking(len(queries), k, documents)
     for start in range(0, len(queries), group):
@@ -85,10 +85,10 @@ def _filtered_search(
     for start in range(0, len(queries), sizes.group):
         part = slice(start, start + sizes.group)
         scan = filtered_scan.FilteredScan(embeddings, queries[part], k, ids, metric)
-        found = scan.search(sizes.piece, sizes.threads, bar)
-        if found is None:
+        hits = scan.search(sizes.piece, sizes.threads, bar)
+        if hits is None:
             return None
-        set_rows(ranking, part, found)
+        set_rows(ranking, part, hits)
     return ranking
 
 
@@ -122,17 +122,17 @@ def merge(best: Ranking | None, found: Ranking, first_row: int, top_k: int, ids:
     return scoring.rank_candidates(passages, scores, top_k, ids)
 
 
-def overlap(found: Int64, exact: Int64, cutoff: int) -> float:
+def overlap(approximate: Int64, exact: Int64, cutoff: int) -> float:
     """The share of the exact top `cutoff` hits that are among the top `cutoff` found; mean over queries.
 
     Both rankings are int64 [queries, k], rows of passages, -1 for padding.
     """
-    found, exact = found[:, :cutoff], exact[:, :cutoff]
+    approximate, exact = approximate[:, :cutoff], exact[:, :cutoff]
     # query * width + passage: one number for each pair of a query and a passage
-    width = int(max(found.max(initial=0), exact.max(initial=0))) + 1
+    width = int(max(approximate.max(initial=0), exact.max(initial=0))) + 1
     offset = np.arange(len(exact))[:, None] * width
-    exact_pairs, found_pairs = (offset + exact)[exact >= 0], (offset + found)[found >= 0]
-    shared = np.intersect1d(exact_pairs, found_pairs, assume_unique=True) // width
+    exact_pairs, approximate_pairs = (offset + exact)[exact >= 0], (offset + approximate)[approximate >= 0]
+    shared = np.intersect1d(exact_pairs, approximate_pairs, assume_unique=True) // width
     n_exact = np.maximum((exact >= 0).sum(axis=1), 1)
     return float((np.bincount(shared, minlength=len(exact)) / n_exact).mean())
 

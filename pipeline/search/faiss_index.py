@@ -132,9 +132,9 @@ def check_size(
     sample = min(train_rows or available, available)
     if sample < needed:
         where = f"a shard has {available:,}" if shards > 1 else f"the collection has {available:,}"
-        given = f"index.train_rows is {train_rows:,}" if sample < available else where
+        available_text = f"index.train_rows is {train_rows:,}" if sample < available else where
         raise InputError(
-            f"index.factory: '{factory}' is trained on {needed:,} vectors or more, and {given}",
+            f"index.factory: '{factory}' is trained on {needed:,} vectors or more, and {available_text}",
             allowed="an index of fewer lists or codes, or one that is not trained, such as HNSW32 or Flat",
             fix="change index.factory" + (" or index.shards" if shards > 1 else ""),
         )

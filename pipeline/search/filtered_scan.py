@@ -164,10 +164,10 @@ class FilteredScan:
         if missed.size:
             scan = FilteredScan(self.embeddings, self.queries[missed], self.k, self.ids, self.metric)
             with silent("", None, "") as unseen:
-                found = scan.search(piece, threads, unseen, guess=False)
-            if found is None:
+                missed_hits = scan.search(piece, threads, unseen, guess=False)
+            if missed_hits is None:
                 return None
-            set_rows(ranking, missed, found)
+            set_rows(ranking, missed, missed_hits)
         return ranking
 
     def _collect(self, piece: int, threads: int, bar: Bar, guess: bool) -> bool:
@@ -211,7 +211,7 @@ class FilteredScan:
         rows = dense.fixed(for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric))
         integers = dense.round_rows(rows, self.metric == "l2", self.packed, memory)
         state = np.zeros(3, np.int64)
-        found = 0
+        n_candidates = 0
         while state[0] < len(rows):
             # Thresholds may be old when they are used: other threads can only raise them meanwhile, so
             # nothing is lost. The lock makes `longest`, on which the error bound depends, and them agree.
@@ -221,7 +221,7 @@ class FilteredScan:
                     self.candidates.set_thresholds()
                 least, lowest = self.candidates.thresholds, self.candidates.lowest
             count = dense.find(rows, integers, start, self.queries, self.packed, least, lowest, state, hits)
-            found += count
+            n_candidates += count
             with self.lock:
                 self.candidates.add(hits, count)
         vector_shards.release_memory(self.embeddings, start, stop)
@@ -232,7 +232,7 @@ class FilteredScan:
             bar.update(counted * self.done // total - counted * before // total)
         # The filter lets about three times as many pairs pass as reach the threshold. At first these are most
         # pairs, and after N times k rows about 1/N, so the filter is not judged before.
-        without_need = int(state[2]) - found
+        without_need = int(state[2]) - n_candidates
         if settled and without_need > MANY * len(rows) * len(self.queries):
             self.is_useful = False
 

@@ -118,8 +118,10 @@ class MaxSimScan:
         vectors, divisors = operand(vectors), score_pairs.divisors
         self.parts = []
         for a, b in runs(bounds, QUERY_TOKENS):
-            own = vectors[bounds[a] : bounds[b]]
-            self.parts.append((a, b, kernels.pack_queries(own, bounds[a : b + 1] - bounds[a], divisors[a:b])))
+            part = vectors[bounds[a] : bounds[b]]
+            self.parts.append(
+                (a, b, kernels.pack_queries(part, bounds[a : b + 1] - bounds[a], divisors[a:b]))
+            )
         self.error_at_length_1 = np.concatenate(
             [error_bound(vectors[bounds[a] : bounds[b]], queries) for a, b, queries in self.parts]
         )
@@ -258,11 +260,11 @@ def chunks_of(passages: TokenEmbeddings, bounds: Int64) -> list[tuple[int, int]]
 
 def runs(bounds: Int64, most: int) -> list[tuple[int, int]]:
     """Texts in runs [start, stop) of at most `most` tokens or of one text; `bounds` int64 [texts + 1]."""
-    found = []
+    spans = []
     start = 0
     while start < len(bounds) - 1:
         stop = int(np.searchsorted(bounds, bounds[start] + most, side="right")) - 1
         stop = min(max(stop, start + 1), len(bounds) - 1)
-        found.append((start, stop))
+        spans.append((start, stop))
         start = stop
-    return found
+    return spans

@@ -62,21 +62,21 @@ class QuantizedVectors:
         first = top_k * (rescore or 1)
         if self.ranges is None:
             bits = vector_forms.quantize_binary(queries)
-            found = binary_search(self.shards, bits, first, ids, bar, memory_mb)
+            ranking = binary_search(self.shards, bits, first, ids, bar, memory_mb)
         else:
             whole = vector_forms.quantize_int8(queries, self.ranges).astype(np.float32)
             # at most 2^14 in each dimension: float64 holds all sums exactly, so scores are the integers
-            found = exact.exact_search(
+            ranking = exact.exact_search(
                 Embeddings(self.shards), whole, first, ids, "inner_product", bar, memory_mb=memory_mb
             )
         if rescore is None:
-            return found
-        scores = self._rescored(queries, found)
-        return scoring.rank_candidates(found.passages, scores, min(top_k, len(self)), ids)
+            return ranking
+        scores = self._rescored(queries, ranking)
+        return scoring.rank_candidates(ranking.passages, scores, min(top_k, len(self)), ids)
 
-    def _rescored(self, queries: Float32, found: Ranking) -> Float32:
+    def _rescored(self, queries: Float32, ranking: Ranking) -> Float32:
         """float32 [queries, hits]: float64 products of queries and what their hits' numbers stand for."""
-        query = np.repeat(np.arange(len(queries)), found.passages.shape[1])
+        query = np.repeat(np.arange(len(queries)), ranking.passages.shape[1])
         wide, stored = queries.astype(np.float64), Embeddings(self.shards)
 
         def score(rows: Int64, query: Int64) -> Float32:
@@ -84,8 +84,8 @@ class QuantizedVectors:
             scores: Float32 = np.einsum("ij,ij->i", wide[query], values).astype(np.float32)
             return scores
 
-        scores = scoring.score_as_stored(found.passages.ravel(), query, score, machine.threads())
-        return scores.reshape(found.passages.shape)
+        scores = scoring.score_as_stored(ranking.passages.ravel(), query, score, machine.threads())
+        return scores.reshape(ranking.passages.shape)
 
     def _values(self, stored: Array) -> Float64:
         """float64 [n, dimension]: what the numbers of some rows stand for."""
@@ -135,11 +135,11 @@ def binary_search(
         within = distances <= kth[:, None]
         within[undecided] = False
         query, column = np.nonzero(within)
-        found = [(query, rows[query, column], distances[query, column])]
-        found += _within(shards, group, undecided, kth)
-        of_query, of_rows, apart = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        hits = [(query, rows[query, column], distances[query, column])]
+        hits += _within(shards, group, undecided, kth)
+        of_query, of_rows, hit_distances = (np.concatenate(parts) for parts in zip(*hits, strict=True))
         order = np.argsort(of_query, kind="stable")
-        scores = 0 - apart[order].astype(np.float32)
+        scores = 0 - hit_distances[order].astype(np.float32)
         best = scoring.rank_pairs(of_rows[order], scores, of_query[order], len(group), k, ids)
         part = slice(start, start + size)
         ranking.passages[part], ranking.scores[part] = best.passages, best.scores
@@ -155,9 +155,9 @@ def _nearest_bits(shards: tuple[Array, ...], queries: Array, k: int) -> tuple[In
     rows = np.empty((len(queries), 0), np.int64)
     distances = np.empty((len(queries), 0), np.int32)
     for first, index in _blocks(shards):
-        own, places = index.search(queries, min(k, index.ntotal))
+        block_distances, places = index.search(queries, min(k, index.ntotal))
         rows = np.concatenate([rows, places + first], axis=1)
-        distances = np.concatenate([distances, own], axis=1)
+        distances = np.concatenate([distances, block_distances], axis=1)
         order = np.argsort(distances, axis=1, kind="stable")[:, :k]
         rows = np.take_along_axis(rows, order, axis=1)
         distances = np.take_along_axis(distances, order, axis=1)
