@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from pipeline.core.json_record import Record
 from pipeline.core.stage_row import Cost, StageRow
@@ -45,6 +45,12 @@ class Section(Record):
     """Of the part of a page that holds its tables."""
     in_comparisons: ClassVar[bool] = False
     """Whether the terminal shows its tables with a comparison, and not only a page."""
+
+    @classmethod
+    def of_each(cls, results: Mapping[str, Reported]) -> dict[str, Self]:
+        """The section of each result that has it, by the result's name."""
+        sections = {name: record.section(cls) for name, record in results.items()}
+        return {name: section for name, section in sections.items() if section is not None}
 
     @classmethod
     def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:

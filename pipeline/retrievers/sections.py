@@ -42,20 +42,17 @@ class VectorsCost(Section):
     @classmethod
     def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
         """A result a row: its form, speed and quality; none where all forms have one size."""
-        held = {name: (record, form) for name, record in results.items() if (form := record.section(cls))}
-        records, forms = [record for record, _ in held.values()], [form for _, form in held.values()]
-        if len({form.bytes for form in forms}) < 2:
+        forms = cls.of_each(results)
+        if len({form.bytes for form in forms.values()}) < 2:
             return []
         columns: list[FilledColumn] = [
-            (Column("result"), list(held)),
-            (Column("form"), [f"{form.dimension} x {form.precision}" for form in forms]),
-            (Column(SIZE, "right", form=","), [form.bytes for form in forms]),
-            *_speed_and_quality(records, measure),
+            (Column("result"), forms),
+            (Column("form"), [f"{form.dimension} x {form.precision}" for form in forms.values()]),
+            (Column(SIZE, "right", form=","), [form.bytes for form in forms.values()]),
+            *_speed_and_quality([results[name] for name in forms], measure),
         ]
-        notes = [
-            "Bytes are those of one vector in this form; queries per second are those of the search alone."
-        ]
-        return [table_of("forms of vectors", columns, notes, [(SIZE, measure)])]
+        note = "Bytes are those of one vector in this form; queries per second are those of the search alone."
+        return [table_of("forms of vectors", columns, [note], [(SIZE, measure)])]
 
 
 class Chunking(Section):
@@ -184,6 +181,11 @@ class IndexCost(Section):
     latency_ms: Latency
 
     @property
+    def label(self) -> str:
+        """The factory string and the parameters of the search."""
+        return " ".join([self.factory, *(f"{name}={value}" for name, value in self.parameters.items())])
+
+    @property
     def disk_mb(self) -> float:
         """Size on disk, in 10^6 bytes."""
         return self.disk_bytes / 1e6
@@ -191,17 +193,13 @@ class IndexCost(Section):
     @classmethod
     def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
         """What each index loses against exact search, and what it costs, a result a row."""
-        held = {
-            name: (index, exact)
-            for name, record in results.items()
-            if (index := record.section(cls)) and (exact := record.section(AgainstExact))
-        }
-        indexes, exacts = [index for index, _ in held.values()], [exact for _, exact in held.values()]
-        labels = [
-            " ".join([index.factory, *(f"{name}={value}" for name, value in index.parameters.items())])
-            for index in indexes
+        losses = AgainstExact.of_each(results)
+        indexes = {name: index for name, index in cls.of_each(results).items() if name in losses}
+        exacts = [losses[name] for name in indexes]
+        columns: list[FilledColumn] = [
+            (Column("result"), indexes),
+            (Column("index"), [index.label for index in indexes.values()]),
         ]
-        columns: list[FilledColumn] = [(Column("result"), list(held)), (Column("index"), labels)]
         cutoffs = sorted({cutoff for exact in exacts for cutoff in exact.overlap}, key=int)
         columns += [
             (Column(f"overlap@{k}", "right"), [exact.overlap.get(k) for exact in exacts]) for k in cutoffs
@@ -210,7 +208,7 @@ class IndexCost(Section):
             changes = [_change(exact.change.get(name)) for exact in exacts]
             columns.append((Column(f"change of {name}", "right"), changes))
         columns += [
-            (Column(title, "right", form=form), map(attrgetter(name), indexes))
+            (Column(title, "right", form=form), map(attrgetter(name), indexes.values()))
             for title, name, form in _COSTS
         ]
         notes = [
@@ -220,7 +218,7 @@ class IndexCost(Section):
         ]
         lost = [f"overlap@{k}" for k in cutoffs[:1]]
         plots = [(SPEED, name) for name in (*lost, f"change of {measure}")]
-        return [table_of("against exact search", columns, notes, plots)] if held else []
+        return [table_of("against exact search", columns, notes, plots)] if indexes else []
 
 
 def _change(change: Change | PairedChange | None) -> Cell:
@@ -338,12 +336,11 @@ class Reranking(Section):
     @classmethod
     def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
         """Of each result the measures before and after reranking, and by depth."""
-        tables = []
-        for name, record in results.items():
-            first, reranking = record.section(FirstStage), record.section(cls)
-            if first and reranking:
-                tables += [reranking._before_and_after(name, record, first)]
-                tables += [reranking._by_depth(name, record, first)]
+        tables, first_stages = [], FirstStage.of_each(results)
+        for name, reranking in cls.of_each(results).items():
+            if name in first_stages:
+                tables.append(reranking._before_and_after(name, results[name], first_stages[name]))
+                tables.append(reranking._by_depth(name, results[name], first_stages[name]))
         return tables
 
     @override
@@ -452,9 +449,8 @@ class FusedRankings(Section):
     def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
         """Of each result a part of the fusion a row, with every measure, and the joined ranking last."""
         tables = []
-        for name, record in results.items():
-            if (fused := record.section(cls)) is None:
-                continue
+        for name, fused in cls.of_each(results).items():
+            record = results[name]
             reranked, fusion = record.section(FirstStage), record.section(FusionFacts)
             labels = [f"{n}: {part.name}" for n, part in enumerate(fused.parts, start=1)]
             means = [
