@@ -150,6 +150,22 @@ def test_the_compiled_engine_has_two_doors_and_backends_do_not_know_each_other(
     assert [(module, other) for module in modules for other in modules & graph[module]] == []
 
 
+def test_no_study_imports_another_and_the_spine_imports_the_table_alone(graph: dict[str, set[str]]) -> None:
+    def study(module: str) -> str:
+        """The folder of a module below `pipeline.studies`; "" of others."""
+        names = module.split(".")
+        return names[2] if names[1:2] == ["studies"] and is_package(".".join(names[:3])) and names[2:] else ""
+
+    inside = {(module, other) for module in graph for other in graph[module] if study(other)}
+    apart = {(module, other) for module, other in inside if study(module) != study(other)}
+    # the table, the names that Python offers, and the callback for trainers, which gates each checkpoint
+    above = {"pipeline", "pipeline.studies.table", "pipeline.integrations"}
+    assert {module for module, _ in apart} == above
+    outside = {other for module, others in graph.items() if part(module) != "studies" for other in others}
+    shared = {"pipeline.studies.study", "pipeline.studies.table"}
+    assert {other for other in outside if part(other) == "studies" and not study(other)} == shared
+
+
 @pytest.mark.parametrize("face", FACES, ids=lambda face: face.parent.name)
 def test_a_face_lists_names_of_its_own_package_and_modules_do_not_import_through_it(
     face: Path, graph: dict[str, set[str]]

@@ -16,9 +16,9 @@ import typer
 from pipeline.cli import line
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
-from pipeline.core.result_files import MANIFEST
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
+from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     Configs,
     Json,
@@ -37,7 +37,6 @@ from pipeline.terminal import (
 if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.results.result import Result
-    from pipeline.studies.judge.judged import Asked
 
 log = logging.getLogger(__name__)
 WIDE = 12  # columns of a table that a terminal shows as it is
@@ -200,31 +199,18 @@ def plan(
     unseen = [each for each in forecasts if not each.stages]
     if unseen and not any(config.suite for config in loaded):  # a suite lists what its collections lack
         raise InputError(f"{unseen[0].name}: {unseen[0].unknown.removesuffix('.')}")
-    asked = _asked_of_judge(loaded)
+    planned = {name: study.plan(loaded) for name, study in all_studies().items() if study.plan}
+    plans = {name: each for name, each in planned.items() if each}
     if as_json:
-        judge = {} if asked is None else {"judge": asked.json()}
-        print_each([each.document() | judge for each in forecasts])
+        known = {name: each.document for name, each in plans.items() if each.document is not None}
+        print_each([each.document() | known for each in forecasts])
     elif any(config.suite for config in loaded):
         show(forecast_table(forecasts))
     else:
         show(*(plan_table(each) for each in forecasts))
-    if not as_json and any(config.judge for config in loaded):
-        print(f"judge: {asked or 'its pairs and their price are known once two results can be compared'}")
-
-
-def _asked_of_judge(configs: Sequence[Config]) -> Asked | None:
-    """What the judge of configs is asked about their results; None where no two can be compared."""
-    folders = [Path(each.output) / each.name for each in configs if each.judge and not each.suite]
-    results = [folder for folder in folders if (folder / MANIFEST).is_file()]  # written last: it is complete
-    if len(results) < 2:
-        return None
-    from pipeline.studies.judge import judged
-
-    try:
-        return judged.prepare(next(each for each in configs if each.judge), results)
-    except InputError as error:
-        log.warning("judge: %s", error)
-        return None
+    if not as_json:
+        for name, each in plans.items():
+            print(f"{name}: {each.sentence}")
 
 
 def data(

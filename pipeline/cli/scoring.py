@@ -1,20 +1,23 @@
-"""The commands on scores: `evaluate`, `compare`, `report`, `gate` and `verify`."""
+"""The commands on scores: `evaluate`, `compare` and `report`."""
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
+from functools import partial, wraps
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output
+from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     Json,
     Verbose,
@@ -25,6 +28,7 @@ from pipeline.terminal import (
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
+    from pipeline.studies.study import Part
 
 
 class Format(StrEnum):
@@ -40,33 +44,50 @@ Baseline = Annotated[
     Path | None,
     typer.Option(metavar="RESULT_DIR", help="Compare the others with this result only, not every pair."),
 ]
-Groups = Annotated[
-    bool | None,
-    typer.Option(
-        "--groups/--no-groups",
-        help="Also compare within groups of queries. The default for a page of up to 2,000 queries.",
-        show_default=False,
-    ),
-]
+Options: TypeAlias = Mapping[str, bool | None]
+"""Which studies their options ask for, by name; None where neither form of the option is given."""
 MANY_MEASURES = (
     "{} measures: p is corrected for the pairs of one measure, and not for the number of measures. The more "
     "are looked at, the likelier one shows a difference by chance: decide on one beforehand."
 )
-QUERIES_GROUPED = 2_000
-"""Most queries that a page shows in groups unless it is told to."""
 
 
-def _grouped(compared: Comparison, wanted: bool | None) -> Comparison:
-    """The comparison with groups of queries, where they are wanted, or can be had soon for a page."""
-    if wanted:
-        return compared.with_groups()
-    few = not compared.of_suites and len(compared.query_ids) <= QUERIES_GROUPED
-    if wanted is None and few:
-        try:
-            return compared.with_groups()
-        except InputError:  # without the collection; the page says so
-            return compared
-    return compared
+def with_study_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of studies, which it takes as `options`: by study, None if not given."""
+    options = {name: study for name, study in all_studies().items() if study.option}
+
+    @wraps(command)
+    def run(**arguments: object) -> None:
+        asked = {name: arguments.pop(name) for name in options}
+        command(**arguments, options=asked)
+
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    del parameters["options"]
+    for name, study in options.items():
+        flags = f"{study.option}/--no-{study.option.removeprefix('--')}"
+        option = typer.Option(flags, help=study.option_help, show_default=False)
+        parameters[name] = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, option]
+        )
+    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    vars(run)["__signature__"] = inspect.Signature(list(parameters.values()))
+    return run
+
+
+def _parts(comparison: Comparison, options: Options, on_page: bool) -> dict[str, Part | None]:
+    """What studies say of a comparison, by their names.
+
+    Those without an option always do: None where they have nothing to say.
+    """
+    parts: dict[str, Part | None] = {}
+    for name, study in all_studies().items():
+        asked = options.get(name)
+        if study.part is None or asked is False or (study.option and not asked and not on_page):
+            continue
+        part = study.part(comparison, bool(asked))
+        if part is not None or not (study.option or comparison.of_suites):
+            parts[name] = part
+    return parts
 
 
 def evaluate(
@@ -155,9 +176,10 @@ def compare(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
     baseline: Baseline = None,
-    groups: Groups = None,
     verbose: Verbose = False,
     as_json: Json = False,
+    *,
+    options: Options,
 ) -> None:
     """Compare results: confidence intervals, paired tests, cost.
 
@@ -167,31 +189,40 @@ def compare(
 
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
-    if groups and form is Format.csv:
+    if form is Format.csv and any(options.values()):
+        option = next(study.option for name, study in all_studies().items() if options.get(name))
         raise InputError(
-            "--groups with --format csv",
-            allowed="--groups with a table, markdown, latex or --json",
+            f"{option} with --format csv",
+            allowed=f"{option} with a table, markdown, latex or --json",
             fix="take another format",
         )
     chosen: Sequence[str | None] = measures or [None]
     if html:
         check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
         _check_page(folders, measures)
-    made = [side_by_side.compare(folders, measure, baseline, qrels) for measure in chosen]
-    compared = [_grouped(each, groups) for each in made] if groups or html else made
+    compared = [side_by_side.compare(folders, measure, baseline, qrels) for measure in chosen]
+    short = form is Format.table and not verbose
+    whole = html or as_json or not short
+    parts = [_parts(each, options, bool(html)) if whole or any(options.values()) else {} for each in compared]
     if html:
         from pipeline.report.page.render import write_page
 
-        write_page(compared[0], html)
+        write_page(compared[0], html, [part.page() for part in parts[0].values() if part])
     if as_json:
-        print_each([each.json() for each in compared])
+        documents = zip(compared, parts, strict=True)
+        print_each(
+            [
+                each.json() | {name: part and part.json() for name, part in said.items()}
+                for each, said in documents
+            ]
+        )
         return
-    short = form is Format.table and not verbose
     tables = []
-    for each in compared:
+    for each, said in zip(compared, parts, strict=True):
         tables += each.short_tables() if short else each.tables()
-        if short and groups and each.groups:
-            tables += each.groups.tables()
+        for name, part in said.items():
+            if part and (options.get(name) or not short):
+                tables += part.tables()
     if len(compared) > 1:
         tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(compared))])
     if form is Format.table:
@@ -204,9 +235,13 @@ def compare(
         from pipeline.report import renderings
 
         write = {Format.markdown: renderings.markdown, Format.latex: renderings.latex}.get(form)
-        figures = [each.figures() for each in compared]
-        whole = replace(figures[0], rows=[row for each in figures for row in each.rows])
-        print(write(tables) if write else renderings.csv_text(whole), end="")
+        columns = [
+            dict(chain.from_iterable(part.figures().items() for part in said.values() if part))
+            for said in parts
+        ]
+        figures = [each.figures(added) for each, added in zip(compared, columns, strict=True)]
+        csv = replace(figures[0], rows=[row for each in figures for row in each.rows])
+        print(write(tables) if write else renderings.csv_text(csv), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
 
@@ -238,12 +273,15 @@ def report(
         Path | None,
         typer.Option(metavar="RESULT_DIR", help="Also show this result, and test the difference."),
     ] = None,
-    groups: Groups = None,
+    *,
+    options: Options,
 ) -> None:
     """Write one result as a self-contained HTML page."""
     from pipeline.comparison.side_by_side import compare
     from pipeline.report.page.render import write_page
 
     check_output(html, "--html", [folder, *([baseline] if baseline else [])])
-    write_page(_grouped(compare([folder], measure, baseline), groups), html)
+    comparison = compare([folder], measure, baseline)
+    parts = _parts(comparison, options, on_page=True).values()
+    write_page(comparison, html, [part.page() for part in parts if part])
     print(f"page written to {html}", file=sys.stderr)

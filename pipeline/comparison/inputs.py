@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from hashlib import sha256
 from itertools import count
 from os import PathLike
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64, Int64, JsonObject
+from pipeline.core.records import Float64, JsonObject
 from pipeline.core.result_files import RANKING
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import CollectionResult
@@ -249,9 +248,3 @@ def shared_values(
         )
     aligned = [result.values(measures) for result in results]
     return measures, [np.stack(values, axis=1) for values in zip(*aligned, strict=True)], shared
-
-
-def draw_order(query_ids: Sequence[str], seed: int) -> Int64:
-    """int64 [queries]: all rows in the order in which they are drawn."""
-    digests = [sha256(f"{seed} {query}".encode()).digest() for query in query_ids]
-    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)

@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.comparison import tables
-from pipeline.comparison.churn import Churn, compare_rankings
 from pipeline.comparison.inputs import ResultLike, read_results, shared_values
 from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import Entry
-from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.stage_row import Cost
 from pipeline.core.table import Column, Table, Tabular, no_interval
-from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME, standings
 from pipeline.metrics.statistics import Ends, Strata, estimate
 from pipeline.results.folder import CollectionResult
@@ -35,8 +32,6 @@ from pipeline.retrievers.sections import SECTIONS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from pipeline.comparison.groups import GroupComparison
 
 OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters")
 OF_ONE = ("passages_per_second", "queries_per_second", "index_bytes", "seconds", "rank_low", "rank_high")
@@ -58,9 +53,6 @@ class Comparison(Tabular):
         strata: For each collection float64 [queries, results], in the first result's order.
         loaded: The results as read, in the order given; not part of the JSON form.
         baseline: The name of the result that the others are tested against; None where all pairs are tested.
-        groups: The same in groups of queries; None where that was not asked for.
-        churn: Of two results of one collection what changes from one to the other, whose collection is in the
-            cache; else None.
         of_suites: Whether the results are of suites, and not of one collection.
         sources: The results of the first collection, which is the only one unless they are of suites.
         records: The content of their `metrics.json`, by the names of the results.
@@ -76,8 +68,6 @@ class Comparison(Tabular):
     strata: Strata
     loaded: list[Result]
     baseline: str | None = None
-    groups: GroupComparison | None = None
-    churn: Churn | None = None
     of_suites: bool = field(init=False)
     sources: list[CollectionResult] = field(init=False)
     records: dict[str, Metrics] = field(init=False)
@@ -110,12 +100,10 @@ class Comparison(Tabular):
         return [*shown[:-1], replace(shown[-1], notes=notes)]
 
     def tables(self) -> list[Table]:
-        """The leaderboard, the pairs of several results, what kinds report of them, and groups of queries."""
+        """The leaderboard, the pairs of several results, and what kinds report of them."""
         shown = [tables.leaderboard(self.measure, self.results, self.loaded[0].groups)]
         if self.pairs:
             shown.append(tables.pair_table(self.measure, self.pairs))
-        if self.churn:
-            shown.append(self.churn.table())
         if self.pairs and self.of_suites:
             shown.append(tables.each_collection(self.measure, self.pairs))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
@@ -124,15 +112,15 @@ class Comparison(Tabular):
         for key, kind in SECTIONS.items():
             if kind.in_comparisons and key in held:
                 shown += kind.tables(self.records, self.measure)
-        return [*shown, *(self.groups.tables() if self.groups else [])]
+        return shown
 
-    def figures(self) -> Table:
+    def figures(self, added: JsonObject | None = None) -> Table:
         """Every figure in full precision, for CSV: a row per result and per pair, and for each collection.
 
         The column `against` holds the second result of a pair; `collection` is empty in rows of macro means;
-        `value` is a mean, or the difference of a pair.
+        `value` is a mean, or the difference of a pair. `added` are further columns of the last pair's row.
         """
-        keys, named = self._figures()
+        keys, named = self._figures(added or {})
         cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
         columns = [Column("measure"), *map(Column, keys)]
         return Table("", columns, [[self.measure, *row] for row in cells])
@@ -141,10 +129,10 @@ class Comparison(Tabular):
         """What `figures` has, as a pandas DataFrame."""
         import pandas as pd
 
-        keys, named = self._figures()
+        keys, named = self._figures({})
         return pd.DataFrame([{"measure": self.measure, **row} for row in named], columns=["measure", *keys])
 
-    def _figures(self) -> tuple[list[str], list[JsonObject]]:
+    def _figures(self, added: JsonObject) -> tuple[list[str], list[JsonObject]]:
         rows: list[JsonObject] = []
         for entry, document in zip(self.results, self._entries(), strict=True):
             document.pop("by_collection", None)
@@ -156,8 +144,7 @@ class Comparison(Tabular):
         for pair in map(asdict, self.pairs):
             collections = pair.pop("collections")
             rows += [pair, *({"a": pair["a"], "b": pair["b"], **each} for each in collections)]
-        if self.churn:  # of two results, whose pair is the last row
-            rows[-1] |= {f"churn_{name}": value for name, value in self.churn.json().items()}
+        rows[-1] |= added
         # a result's mean and a pair's difference share a column
         renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
         named = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]
@@ -177,7 +164,7 @@ class Comparison(Tabular):
             "collections": [each.name for each in self.loaded[0].collections],
             "groups": self.loaded[0].groups,
         }
-        document: JsonObject = {
+        return {
             "measure": self.measure,
             "verdict": self.verdict,
             **(suite if self.of_suites else {}),
@@ -187,32 +174,6 @@ class Comparison(Tabular):
             "measures": self.measures,
             "baseline": self.baseline,
         }
-        if not self.of_suites:
-            document["churn"] = self.churn.json() if self.churn else None
-        if self.groups:
-            document["groups"] = self.groups.json()
-        return document
-
-    def with_groups(self) -> Comparison:
-        """The same comparison with `groups`.
-
-        Raises:
-            InputError: The results are of suites, or the cache holds the collection of none of them.
-        """
-        from pipeline.comparison.groups import compare_groups  # heavy, and not needed without groups
-
-        if self.of_suites:
-            raise InputError(
-                "--groups with a suite",
-                allowed="results of one collection, whose queries are grouped",
-                fix="name the folder of a collection inside the suite",
-            )
-        names = [entry.name for entry in self.results]
-        indices = [(names.index(pair.a), names.index(pair.b)) for pair in self.pairs]
-        measure = parse_measure(self.measure)
-        rel = int(measure.settings.get("rel", 1))
-        groups = compare_groups(self.sources, names, indices, self.measure, self.values, rel, measure.highest)
-        return replace(self, groups=groups)
 
 
 def compare(
@@ -269,22 +230,6 @@ def compare(
         strata=strata,
         loaded=loaded,
         baseline=None if position is None else names[position],
-        churn=_churn(loaded, results, chosen, position or 0),
-    )
-
-
-def _churn(suites: Sequence[Result], entries: Sequence[Entry], measure: str, first: int) -> Churn | None:
-    """What changes from the baseline, or the first, of two results to the other."""
-    if len(suites) != 2 or any(suite.suite or suite.folder.is_file() for suite in suites):
-        return None
-    before, after = first, 1 - first
-    return compare_rankings(
-        suites[before].only_collection(),
-        suites[after].only_collection(),
-        (entries[before].name, entries[after].name),
-        measure,
-        entries[after].passages_per_second,
-        [entries[before].index_bytes, entries[after].index_bytes],
     )
 
 

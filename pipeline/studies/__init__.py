@@ -1,1 +1,5 @@
 """Studies: questions asked of finished results. A folder each; none imports another."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

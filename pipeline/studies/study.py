@@ -5,8 +5,16 @@ The spine imports no study. The command line asks `pipeline.studies.table` which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from pipeline.comparison.side_by_side import Comparison
+    from pipeline.config import Config
+    from pipeline.core.records import JsonObject
+    from pipeline.core.table import Table
+    from pipeline.report.page.parts import PagePart
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,29 @@ class Command:
     resumes: bool = False
 
 
+class Part(Protocol):
+    """What a study says of compared results."""
+
+    def json(self) -> JsonObject:
+        """Its part of the JSON document, under the study's name."""
+
+    def tables(self) -> list[Table]:
+        """Its tables, after those of the comparison."""
+
+    def figures(self) -> JsonObject:
+        """Further columns of the last pair's row, for CSV."""
+
+    def page(self) -> PagePart:
+        """Its section of the page."""
+
+
+class Plan(NamedTuple):
+    """What a study would do: its part of the JSON document, None if it is not known yet, and a sentence."""
+
+    document: JsonObject | None
+    sentence: str
+
+
 @dataclass(frozen=True)
 class Study:
     """What the command line knows of a study. Its module imports nothing heavy before a function is called.
@@ -31,7 +62,17 @@ class Study:
     Attributes:
         question: What it answers.
         commands: By name.
+        part: What it adds to compared results, and whether its option asks for it; None where it has nothing
+            to say of them.
+        option: The option of `compare` and `report` that asks for the part; a page has it without that. If
+            empty, all forms of a comparison but the short tables have the part.
+        option_help: The help of that option.
+        plan: What it would do with the results of configs, for `plan`; None if nothing.
     """
 
     question: str
     commands: Mapping[str, Command] = field(default_factory=dict)
+    part: Callable[[Comparison, bool], Part | None] | None = None
+    option: str = ""
+    option_help: str = ""
+    plan: Callable[[Sequence[Config]], Plan | None] | None = None

@@ -11,7 +11,9 @@ from pipeline.studies.study import Study
 
 STUDIES = {
     "batches": "pipeline.studies.batches.command",
+    "churn": "pipeline.studies.churn.command",
     "gate": "pipeline.studies.gate.command",
+    "groups": "pipeline.studies.groups.command",
     "judge": "pipeline.studies.judge.command",
     "questions": "pipeline.studies.questions.command",
     "reproduce": "pipeline.studies.reproduce.command",

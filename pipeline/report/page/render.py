@@ -13,7 +13,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from pipeline.core import display, machine
 from pipeline.core.records import Facts, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.report.page import plots
+from pipeline.report.page.parts import PagePart
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
 from pipeline.results.records import compared_settings
 from pipeline.results.tables import published_table, section_tables, time_table
@@ -36,17 +37,20 @@ MOST_PLOTS = 12
 """Pairs of suites with a plot; the tables have all."""
 
 
-def write_page(comparison: Comparison, file: Path) -> None:
-    """Write the report of one result or several, of one collection or of a suite; `file` is replaced."""
-    whole_files.write_whole(file, render_page(comparison).encode())
+def write_page(comparison: Comparison, file: Path, parts: Sequence[PagePart] = ()) -> None:
+    """Write the report of one result or several, of one collection or of a suite; `file` is replaced.
+
+    `parts` are further sections of the page of one collection.
+    """
+    whole_files.write_whole(file, render_page(comparison, parts).encode())
 
 
-def render_page(comparison: Comparison) -> str:
+def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
     """The report as HTML."""
     if comparison.of_suites:
         return _render("suite.html.j2", ["sort.js"], _suite_context(comparison))
     data = read_query_data(comparison)
-    before = [*_published_parts(comparison), *_churn_parts(comparison), *_group_parts(comparison)]
+    before = [*_published_parts(comparison), *parts]
     after = _section_parts(comparison)
     return _render(
         "page.html.j2",
@@ -86,24 +90,7 @@ def _render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A section of the page that is made of tables and their plots.
-
-    Attributes:
-        target: Its id.
-        heading: Its heading.
-        tables: Each with the numbers of the results that each of its rows is about.
-        plots: Of the tables.
-    """
-
-    target: str
-    heading: str
-    tables: list[tuple[Table, list[list[int]]]]
-    plots: list[plots.Plot] = field(default_factory=list)
-
-
-def _published_parts(comparison: Comparison) -> list[_Part]:
+def _published_parts(comparison: Comparison) -> list[PagePart]:
     """The verdicts on published scores, a table for each result that gives some."""
     tables: list[tuple[Table, list[list[int]]]] = []
     for number, suite in enumerate(comparison.loaded):
@@ -111,17 +98,10 @@ def _published_parts(comparison: Comparison) -> list[_Part]:
         if scores:
             table = published_table(scores, comparison.results[number].name)
             tables.append((table, [[number] for _ in scores]))
-    return [_Part("published", "Published scores", tables)] if tables else []
+    return [PagePart("published", "Published scores", tables)] if tables else []
 
 
-def _churn_parts(comparison: Comparison) -> list[_Part]:
-    """What changes from one of two results to the other."""
-    if comparison.churn is None:
-        return []
-    return [_Part("churn", "If you switch", [(comparison.churn.table(), [[0, 1]])])]
-
-
-def _section_parts(comparison: Comparison) -> list[_Part]:
+def _section_parts(comparison: Comparison) -> list[PagePart]:
     """What only some kinds of retrievers report, a part for each heading."""
     numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
 
@@ -134,12 +114,12 @@ def _section_parts(comparison: Comparison) -> list[_Part]:
     for heading, tables in section_tables(comparison.records, comparison.measure).items():
         target = re.sub(r"\W+", "-", heading.lower())
         drawn = [plot for table in tables for plot in plots.table_plots(comparison, table)]
-        parts.append(_Part(target, heading, [(table, marks(table)) for table in tables], drawn))
+        parts.append(PagePart(target, heading, [(table, marks(table)) for table in tables], drawn))
     return parts
 
 
 def _frame(
-    comparison: Comparison, data: QueryData, before: Sequence[_Part], after: Sequence[_Part]
+    comparison: Comparison, data: QueryData, before: Sequence[PagePart], after: Sequence[PagePart]
 ) -> JsonObject:
     """The head of the page and the headings of its sections."""
     names = [entry.name for entry in comparison.results]
@@ -208,20 +188,6 @@ def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
 
 
 JUDGED = Column("judged@10", "right", hint="share of the top 10 that has a grade")
-
-
-def _group_parts(comparison: Comparison) -> list[_Part]:
-    """The tables of groups of queries, if there are any."""
-    if comparison.groups is None:
-        return []
-    numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
-    means, *differences = comparison.groups.tables()
-    tables: list[tuple[Table, list[list[int]]]] = [(means, [[] for _ in means.rows])]
-    for table in differences:  # a pair a row, or a row that says that there is none
-        marks = [[numbers[pair.a], numbers[pair.b]] for _, pair in comparison.groups.found]
-        tables.append((table, marks or [[] for _ in table.rows]))
-    heading = "Where they differ" if len(numbers) > 1 else "Where it is weak"
-    return [_Part("groups", heading, tables)]
 
 
 def _cost_section(comparison: Comparison) -> JsonObject:

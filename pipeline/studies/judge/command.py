@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.core.result_files import MANIFEST
 from pipeline.storage.whole_files import check_output
-from pipeline.studies.study import Command, Study
+from pipeline.studies.study import Command, Plan, Study
 from pipeline.terminal import Json, Sets, load, print_each, print_json, progress, show
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+
+log = logging.getLogger(__name__)
 
 
 def pool(
@@ -68,7 +76,7 @@ def pool(
             allowed="the measure's cutoff, as in precision@10",
             fix="leave --depth out",
         )
-    from pipeline.comparison.pool import check_pool_file
+    from pipeline.studies.judge.pool import check_pool_file
 
     output = output or Path("pool.tsv")
     check_output(output, "--output", folders)
@@ -81,7 +89,7 @@ def pool(
 
 def _add_grades(folders: list[Path], added: Path, output: Path | None, as_json: bool) -> None:
     """Write all judgments, with the grades of a file, to `output`."""
-    from pipeline.comparison import pool as pools
+    from pipeline.studies.judge import pool as pools
 
     if output is None:
         raise InputError("--add without --output", allowed="--output FILE, for all judgments", fix="name one")
@@ -102,8 +110,8 @@ def _list_to_decide(
     folders: list[Path], measure: str, queries: int | None, seed: int | None, output: Path, as_json: bool
 ) -> None:
     """Write the pairs of drawn queries that can change a difference."""
-    from pipeline.comparison import decide as decisions
-    from pipeline.comparison.pool import write_pool
+    from pipeline.studies.judge import sample as decisions
+    from pipeline.studies.judge.pool import write_pool
 
     drawn = decisions.pool_to_decide(
         folders,
@@ -127,7 +135,7 @@ def _list_to_decide(
 
 def _list_unjudged(folders: list[Path], depth: int, output: Path, as_json: bool) -> None:
     """Write the unjudged passages among the first ranks."""
-    from pipeline.comparison import pool as pools
+    from pipeline.studies.judge import pool as pools
 
     pooled = pools.pool(folders, depth)
     pools.write_pool(pooled.rows, output)
@@ -193,10 +201,31 @@ def judge(
         print(f"page written to {html}", file=sys.stderr)
 
 
+def planned(configs: Sequence[Config]) -> Plan | None:
+    """What the judge of configs would be asked about their results; None without a judge."""
+    judges = [config for config in configs if config.judge]
+    if not judges:
+        return None
+    unknown = Plan(None, "its pairs and their price are known once two results can be compared")
+    folders = [Path(config.output) / config.name for config in judges if not config.suite]
+    results = [folder for folder in folders if (folder / MANIFEST).is_file()]  # written last: it is complete
+    if len(results) < 2:
+        return unknown
+    from pipeline.studies.judge import judged
+
+    try:
+        request = judged.prepare(judges[0], results)
+    except InputError as error:
+        log.warning("judge: %s", error)
+        return unknown
+    return Plan(request.json(), str(request))
+
+
 STUDY = Study(
     "Which result is better, by a few labels of people and many of a language model?",
     {
         "pool": Command(pool, "results/A results/B --output pool.tsv --depth 10"),
         "judge": Command(judge, "mine.yaml results/A results/B --labels pool.tsv", resumes=True),
     },
+    plan=planned,
 )

@@ -19,18 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.decide import (
-    JudgmentPairs,
-    Labels,
-    LoadedResults,
-    decidable,
-    deciding_pairs,
-    note_of,
-    open_rankings,
-    read_labels,
-)
 from pipeline.comparison.inputs import ResultLike
-from pipeline.comparison.pool import pair_keys, rows_of_pairs
+from pipeline.comparison.pools import JudgmentPairs, LoadedResults, deciding_pairs, pair_keys
 from pipeline.config import Config
 from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Progress, counted
@@ -41,6 +31,7 @@ from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.studies.judge.bets_in_order import BetsInOrder
 from pipeline.studies.judge.grading import GradeLog, ask, tokens_of_pairs
+from pipeline.studies.judge.pool import rows_of_pairs
 from pipeline.studies.judge.prediction_powered import (
     Agreement,
     Sharpened,
@@ -49,6 +40,7 @@ from pipeline.studies.judge.prediction_powered import (
     sharpen,
     t_reach,
 )
+from pipeline.studies.judge.sample import Labels, decidable, note_of, open_rankings, read_labels
 
 UNBOUNDED = ("cg", "dcg")  # measures that may exceed 1
 FAMILIES = {

@@ -11,7 +11,7 @@ from workplaces import benchmarco, document, read_json
 
 from pipeline import InputError, compare, run_benchmark
 from pipeline.comparison import Comparison
-from pipeline.report.page import render_page
+from pipeline.studies.groups import groups_of
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
         beir = {"source": "beir", "path": str(folder / data)}
         return run_benchmark(config(folder, name, data=beir)).folder
 
-    found = compare([run("whole", "data")]).with_groups().groups
+    found = groups_of(compare([run("whole", "data")]))
     small = [group for group in found.groups if group.by == "cluster" and len(group.query_ids) <= 25]
     chosen = max(small, key=lambda group: group.means[0].mean)
     (folder / "chosen.json").write_text(json.dumps([chosen.name, chosen.query_ids]), encoding="utf-8")
@@ -46,37 +46,38 @@ def place(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def compared(place: Path) -> Comparison:
-    return compare([place / "results/whole", place / "results/worse"], "ndcg@10").with_groups()
+    return compare([place / "results/whole", place / "results/worse"], "ndcg@10")
 
 
 def test_a_cluster_that_was_made_worse_is_found(place: Path, compared: Comparison) -> None:
     name, ids = read_json(place / "chosen.json")
-    ((group, difference),) = [each for each in compared.groups.found if each[0].by == "cluster"]
+    ((group, difference),) = [each for each in groups_of(compared).found if each[0].by == "cluster"]
     assert (group.name, sorted(group.query_ids)) == (name, sorted(ids))
     assert difference.difference > 0.4
     assert difference.rest == 0
     assert difference.p_holm < 0.05
     assert difference.p_rest_maxt < 0.05
-    page = render_page(compared)
+    results = (place / "results/whole", place / "results/worse")
+    shown = benchmarco("compare", *results, "--groups", "--html", place / "page.html").stdout
+    page = (place / "page.html").read_text(encoding="utf-8")
     assert "Where they differ" in page
     assert page.count(name) >= 2
-    shown = benchmarco("compare", place / "results/whole", place / "results/worse", "--groups").stdout
     assert "where ndcg@10 differs" in shown
     assert name in shown
 
 
 def test_every_grouping_holds_every_query_once(compared: Comparison) -> None:
-    by = {group.by for group in compared.groups.groups}
+    by = {group.by for group in groups_of(compared).groups}
     assert by == {"cluster", "length", "overlap"}
     for each in by:
-        groups = [group for group in compared.groups.groups if group.by == each]
+        groups = [group for group in groups_of(compared).groups if group.by == each]
         assert sorted(query for group in groups for query in group.query_ids) == sorted(compared.query_ids)
         assert len({group.name for group in groups}) == len(groups) <= 8
         for group in groups:
             rows = [compared.query_ids.index(query) for query in group.query_ids]
             means = [mean.mean for mean in group.means]
             assert means == pytest.approx(compared.values[rows].mean(axis=0))
-    written = json.loads(json.dumps(compared.json()))["groups"]["groups"][0]
+    written = json.loads(json.dumps(groups_of(compared).json()))["groups"][0]
     assert {"by", "name", "query_ids", "means", "differences"} == set(written)
 
 
@@ -91,7 +92,7 @@ def test_commands_show_groups_when_asked_and_where_the_collection_is_there(
     manifest["config"]["cache"] = str(tmp_path / "nowhere")
     (moved / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(InputError, match="is not in its cache"):
-        compare([moved]).with_groups()
+        groups_of(compare([moved]))
     benchmarco("compare", moved, "--groups", code=2)
     page = tmp_path / "page.html"
     for folder, more, shown in ((whole, [], True), (whole, ["--no-groups"], False), (moved, [], False)):
@@ -100,5 +101,5 @@ def test_commands_show_groups_when_asked_and_where_the_collection_is_there(
 
 
 def test_clusters_are_of_the_vectors_of_the_queries_where_there_are_any(finished: Path) -> None:
-    found = compare([finished / "results/t"]).with_groups().groups
+    found = groups_of(compare([finished / "results/t"]))
     assert "k-means over the vectors of the queries" in found.notes[0]

@@ -21,8 +21,7 @@ from comparison.made import config, read_table, write_table
 from workplaces import benchmarco, document, on_one_line, read_json
 
 from pipeline import run_benchmark
-from pipeline.comparison import open_rankings, read_labels
-from pipeline.studies.judge import agreement, read_grade, sharpen
+from pipeline.studies.judge import agreement, open_rankings, read_grade, read_labels, sharpen
 
 
 @pytest.fixture

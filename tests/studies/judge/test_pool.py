@@ -1,19 +1,17 @@
-"""What two results change, which passages people judge to decide it, and the scores with their grades."""
+"""Which passages people judge to decide between results, and the scores with their grades."""
 
 import json
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 from comparison.made import read_table, tops, write_qrels, write_table
 from workplaces import benchmarco, document, on_one_line
 
-from pipeline import InputError, compare, evaluate
-from pipeline.comparison import open_rankings, read_labels
-from pipeline.report.page import render_page
+from pipeline import InputError, evaluate
 from pipeline.results import read_result
+from pipeline.studies.judge import open_rankings, read_labels
 
 DEPTH = 4
 
@@ -180,59 +178,3 @@ def test_what_cannot_be_decided_is_refused_and_nothing_written(results: list[Pat
         assert not file.exists()
     done = pool(*results, "--decide", "ndcg@4", "--output", file)
     assert "divides by all relevant passages" in done.stdout
-
-
-K = 5
-
-
-def churn_of(*arguments: object) -> dict[str, float | int | str | None]:
-    found: dict[str, float | int | str | None] = document("compare", *arguments)["churn"]
-    return found
-
-
-def rbo(one: list[str], other: list[str], p: float = 0.9) -> float:
-    """Equation 30 of Webber et al., word by word."""
-    shared = [len(set(one[:d]) & set(other[:d])) for d in range(1, K + 1)]
-    return shared[-1] / K * p**K + (1 - p) / p * sum(x / d * p**d for d, x in enumerate(shared, 1))
-
-
-def test_rankings_are_compared_and_unjudged_passages_bound_the_difference(
-    results: list[Path], qrels: dict[tuple[str, str], int], tmp_path: Path
-) -> None:
-    churn = churn_of(*results, "--measure", "precision@5")
-    one, other = (tops(folder, K) for folder in results)
-    assert churn["queries"] == len(one)
-    assert churn["changed"] == sum(one[query] != other[query] for query in one)
-    overlaps = [len(set(one[query]) & set(other[query])) / K for query in one]
-    assert churn["overlap"] == pytest.approx(np.mean(overlaps))
-    assert churn["rbo"] == pytest.approx(np.mean([rbo(one[query], other[query]) for query in one]))
-    apart = {(q, p): p in other[q] for q in one for p in set(one[q]) ^ set(other[q]) if (q, p) not in qrels}
-    assert churn["to_judge"] == len(apart) > 20
-    for end in ("lowest", "highest"):
-        best = end == "highest"
-        judged = {**qrels, **{pair: int(second == best) for pair, second in apart.items()}}
-        path = write_qrels(tmp_path / f"{end}.trec", judged)
-        means = [evaluate(path, each / "run.trec", ["P@5"]).means[0] for each in results]
-        assert churn[end] == pytest.approx(means[1] - means[0])
-    comparison = compare(results, "precision@5")
-    (row,) = comparison.to_dataframe().dropna(subset=["churn_changed"]).to_dict("records")
-    assert (row["against"], row["churn_to_judge"]) == (comparison.results[1].name, churn["to_judge"])
-    assert (row["churn_before"], row["churn_after"]) == tuple(each.name for each in comparison.results)
-    page = render_page(comparison)
-    assert "If you switch" in page
-    assert f">{churn['changed']}<" in page
-
-    # from the baseline to the other, and the same table for people
-    turned = churn_of(results[0], "--baseline", results[1], "--measure", "precision@5")
-    assert turned["highest"] == pytest.approx(-float(churn["lowest"] or 0))
-    assert "to judge" in benchmarco("compare", "-v", *results).stdout
-    of_ndcg = churn_of(*results, "--measure", "ndcg@10")
-    assert (of_ndcg["lowest"], of_ndcg["depth"]) == (None, 10)
-
-
-def test_more_results_have_none_and_equal_ones_no_change(results: list[Path]) -> None:
-    assert churn_of(results[0], *results) is None
-    same = churn_of(results[0], results[0], "--measure", "precision@5")
-    assert (same["changed"], same["overlap"], same["to_judge"]) == (0, 1, 0)
-    assert same["rbo"] == pytest.approx(1)
-    assert same["lowest"] == same["highest"] == 0

@@ -18,64 +18,29 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.inputs import ResultLike, draw_order
-from pipeline.comparison.pool import (
+from pipeline.comparison.inputs import ResultLike
+from pipeline.comparison.pools import SUMS, LoadedResults, deciding_pairs, is_judged
+from pipeline.core.errors import InputError
+from pipeline.core.records import Float64, Int64, Qrels
+from pipeline.metrics.names import Measure, parse_measure
+from pipeline.results.cached import scored_ranking
+from pipeline.studies.judge.pool import (
     PoolRow,
     open_results,
-    pair_keys,
-    pairs_of,
     read_grades,
     rows_of_pairs,
     with_grades,
 )
-from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Collection, Float64, Int64, Qrels, Ranking
-from pipeline.metrics.names import Measure, parse_measure
-from pipeline.metrics.paired import SAME
-from pipeline.metrics.scoring import compute_measures
-from pipeline.results.cached import scored_ranking
-from pipeline.results.folder import CollectionResult
 
 QUERIES, SEED = 40, 1
-SUMS = ("precision", "cg", "dcg", "rbp")
-"""Sums over ranks: a passage that all results have at the same rank changes no difference."""
 _DRAW = re.compile(
     r"(?P<place>[0-9]{1,9})/(?P<queries>[0-9]{1,9}) seed (?P<seed>[0-9]{1,9}) (?P<measure>\S+)"
 )
-
-
-class LoadedResults(NamedTuple):
-    """Results of one collection by name, the collection, and the ranking of each as it was scored."""
-
-    results: dict[str, CollectionResult]
-    collection: Collection
-    rankings: list[Ranking]
-
-    def values(self, qrels: Qrels, measure: Measure) -> Float64:
-        """float64 [queries, results]: the measure of each query by some judgments."""
-        n_queries = len(self.collection.queries)
-        each = [compute_measures(ranking, qrels, n_queries, [measure])[:, 0] for ranking in self.rankings]
-        values: Float64 = np.stack(each, axis=1)
-        return values
-
-
-class JudgmentPairs(NamedTuple):
-    """JudgmentPairs of query and passage, rows of the collection, the most important of each query first.
-
-    `queries` and `passages` are int64 [pairs]; `importance`, float64 [pairs], is how much more a relevant
-    passage adds to one result than to another; `delta`, float64 [pairs], what it adds to the last result
-    less what it adds to the first.
-    """
-
-    queries: Int64
-    passages: Int64
-    importance: Float64
-    delta: Float64
 
 
 @dataclass(frozen=True)
@@ -146,50 +111,6 @@ def note_of(measure: Measure) -> str:
         f"{measure} divides by all relevant passages: those known are in the top {measure.cutoff} of these "
         f"results, or were judged before. For others, take precision@{measure.cutoff} or dcg@{measure.cutoff}"
     )
-
-
-def deciding_pairs(opened: LoadedResults, measure: Measure) -> JudgmentPairs:
-    """All pairs whose grades can change a difference between results, sorted by query.
-
-    Args:
-        opened: The results.
-        measure: With a cutoff.
-    """
-    rankings = opened.rankings
-    depth = measure.cutoff or 0
-    ranks = np.arange(1, depth + 1)
-    if measure.name == "rbp":
-        p = float(measure.settings["p"])
-        rank_weight = (1 - p) * p ** (ranks - 1)
-    elif measure.name == "cg":
-        rank_weight = np.ones(depth)
-    elif measure.name in ("dcg", "ndcg"):
-        rank_weight = 1 / np.log2(ranks + 1)
-    elif measure.name in ("mrr", "map", "err", "success"):
-        rank_weight = 1 / ranks
-    else:
-        rank_weight = np.full(depth, 1 / depth)
-    keys, weights_of = [], []
-    for ranking in rankings:
-        top = ranking.passages[:, :depth]
-        retrieved = top >= 0
-        keys.append(pair_keys(np.arange(len(top))[:, None], top, opened.collection)[retrieved])
-        weights_of.append(np.broadcast_to(rank_weight[: top.shape[1]], top.shape)[retrieved])
-    pairs = np.unique(np.concatenate(keys))
-    weights = np.zeros((len(rankings), len(pairs)))
-    for row, key, weight in zip(weights, keys, weights_of, strict=True):
-        row[np.searchsorted(pairs, key)] = weight
-    importance = np.ptp(weights, axis=0)
-    queries, passages = pairs_of(pairs, opened.collection)
-    decides = importance > SAME
-    if measure.name not in SUMS:  # shared passages count, but not of a query with equal rankings
-        decides = np.isin(queries, queries[decides])
-    queries, passages, importance = queries[decides], passages[decides], importance[decides]
-    best, delta = weights.max(axis=0)[decides], (weights[-1] - weights[0])[decides]
-    # in the order of a hash where importance is equal, so that the place does not tell the result
-    hash_order = (queries * 0x9E3779B1 + passages * 0x85EBCA77) % 0xFFFFFFFB
-    order = np.lexsort((hash_order, -best.round(9), -importance.round(9), queries))
-    return JudgmentPairs(queries[order], passages[order], importance[order], delta[order])
 
 
 def open_rankings(folders: Sequence[ResultLike], what: str) -> LoadedResults:
@@ -286,8 +207,7 @@ def read_labels(opened: LoadedResults, path: Path) -> Labels:
     return Labels(measure, list(opened.results), labelled, values, len(ids), len(order), after, qrels)
 
 
-def is_judged(pairs: JudgmentPairs, qrels: Qrels, collection: Collection) -> BoolArray:
-    """Bool [pairs]: whether each has a grade."""
-    keys = pair_keys(pairs.queries, pairs.passages, collection)
-    known: BoolArray = np.isin(keys, pair_keys(qrels.queries, qrels.passages, collection))
-    return known
+def draw_order(query_ids: Sequence[str], seed: int) -> Int64:
+    """int64 [queries]: all rows in the order in which they are drawn."""
+    digests = [sha256(f"{seed} {query}".encode()).digest() for query in query_ids]
+    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)

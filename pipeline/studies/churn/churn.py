@@ -1,6 +1,6 @@
 """What changes where one result takes the place of another: rankings, what judging could change, and cost.
 
-churn = compare_rankings(old, new, "precision@10")
+churn = churn_of(compare([old, new], "precision@10"))
 churn.changed, churn.overlap, churn.lowest, churn.highest
 
 All of it is read from result folders and the cached collection. No vector is computed.
@@ -8,21 +8,20 @@ All of it is read from result folders and the cached collection. No vector is co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
 
-from pipeline.comparison.decide import SUMS, LoadedResults, deciding_pairs, is_judged
-from pipeline.comparison.pool import pair_keys
+from pipeline.comparison.pools import SUMS, LoadedResults, deciding_pairs, is_judged, pair_keys
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, JsonObject, Ranking
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.metrics.measures import gains
 from pipeline.metrics.names import Measure, parse_measure
+from pipeline.report.page.parts import PagePart
 from pipeline.results.cached import find_collection, scored_ranking
-from pipeline.results.folder import CollectionResult
 
 DEPTH, PERSISTENCE = 10, 0.9
 ALWAYS = (
@@ -79,8 +78,16 @@ class Churn:
         """What `compare --json` prints as `churn`."""
         return asdict(self)
 
-    def table(self) -> Table:
-        """One row."""
+    def figures(self) -> JsonObject:
+        """The same as columns of the pair's row, for CSV."""
+        return {f"churn_{name}": value for name, value in self.json().items()}
+
+    def page(self) -> PagePart:
+        """A section of the page."""
+        return PagePart("churn", "If you switch", [(table, [[0, 1]]) for table in self.tables()])
+
+    def tables(self) -> list[Table]:
+        """One table of one row."""
         right = partial(Column, align="right", wrap="never")
         columns: list[FilledColumn] = [
             (right("changed", form=","), [self.changed]),
@@ -101,37 +108,37 @@ class Churn:
         }
         legend = " ".join(sentence for sentence, needed in shown.items() if needed)
         notes = [legend.format(k=self.depth, measure=self.measure)]
-        return table_of(f"from {self.before} to {self.after}, {self.queries:,} queries", columns, notes)
+        title = f"from {self.before} to {self.after}, {self.queries:,} queries"
+        return [table_of(title, columns, notes)]
 
 
-def compare_rankings(
-    before: CollectionResult,
-    after: CollectionResult,
-    names: tuple[str, str],
-    measure: str,
-    speed: float | None,
-    sizes: Sequence[int | None],
-) -> Churn | None:
-    """What changes from one result to another.
-
-    Args:
-        before: The result that is there.
-        after: Another of the same collection, scored on the same queries.
-        names: What they are called.
-        measure: What they are compared by.
-        speed: Passages per second of `after`, encoded and indexed.
-        sizes: Bytes of the index of each.
+def churn_of(comparison: Comparison) -> Churn | None:
+    """What changes from the first of two results to the other, or from the baseline to the other.
 
     Returns:
-        None where the collection is not in the cache of either, or a ranking cannot be read.
+        None of other than two results, of suites and run files, where the collection is not in the cache of
+        either, or where a ranking cannot be read.
     """
+    if (
+        len(comparison.loaded) != 2
+        or comparison.of_suites
+        or any(each.folder.is_file() for each in comparison.loaded)
+    ):
+        return None
+    names = [entry.name for entry in comparison.results]
+    first = names.index(comparison.baseline) if comparison.baseline else 0
+    order = (first, 1 - first)
+    before, after = (comparison.sources[number] for number in order)
+    speed = comparison.results[order[1]].passages_per_second
+    sizes = [comparison.results[number].index_bytes for number in order]
+    measure = comparison.measure
     parsed = parse_measure(measure)
     depth = parsed.cutoff or DEPTH
     try:
         collection = find_collection(after) or find_collection(before)
         if collection is None:
             return None
-        results = dict(zip(names, (before, after), strict=True))
+        results = {names[number]: comparison.sources[number] for number in order}
         rankings = [scored_ranking(each, collection) for each in (before, after)]
         opened = LoadedResults(results, collection, rankings)
     except (InputError, OSError):
@@ -150,8 +157,8 @@ def compare_rankings(
     )
     both_known = sizes[0] is not None and sizes[1] is not None
     return Churn(
-        before=names[0],
-        after=names[1],
+        before=names[order[0]],
+        after=names[order[1]],
         measure=measure,
         depth=depth,
         queries=len(judged),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.comparison.inputs import PairIndices
+from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import cut
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
@@ -26,6 +26,7 @@ from pipeline.core.records import (
 )
 from pipeline.core.table import Column, FilledColumn, Table, table_of, with_interval
 from pipeline.metrics.evaluation import row_numbers
+from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import (
     LEVEL,
     compare_with_rest,
@@ -34,6 +35,7 @@ from pipeline.metrics.paired import (
     smallest_shown,
 )
 from pipeline.metrics.statistics import estimate
+from pipeline.report.page.parts import PagePart
 from pipeline.results.cached import find_collection, find_query_vectors
 from pipeline.results.folder import CollectionResult
 
@@ -115,12 +117,14 @@ class GroupComparison:
 
     Attributes:
         measure: The measure.
+        names: Of the results.
         groups: All groups of all groupings.
         notes: How they were made, a sentence each without its full stop.
         smallest: Fewest queries of a group whose differences were tested.
     """
 
     measure: str
+    names: list[str]
     groups: list[Group]
     notes: list[str]
     smallest: int
@@ -135,6 +139,20 @@ class GroupComparison:
         """The part `groups` of what `compare --json` prints."""
         groups = [asdict(group) for group in self.groups]
         return {"notes": self.notes, "smallest": self.smallest, "groups": groups}
+
+    def figures(self) -> JsonObject:
+        """No columns for CSV, which has a row per pair."""
+        return {}
+
+    def page(self) -> PagePart:
+        """A section of the page."""
+        means, *differences = self.tables()
+        tables: list[tuple[Table, list[list[int]]]] = [(means, [[] for _ in means.rows])]
+        for table in differences:  # a pair a row, or a row that says that there is none
+            marks = [[self.names.index(pair.a), self.names.index(pair.b)] for _, pair in self.found]
+            tables.append((table, marks or [[] for _ in table.rows]))
+        heading = "Where they differ" if len(self.names) > 1 else "Where it is weak"
+        return PagePart("groups", heading, tables)
 
     def tables(self) -> list[Table]:
         """The mean of each result in each group; and of several results, the groups where two differ."""
@@ -192,29 +210,22 @@ class GroupComparison:
         return table_of(title, columns, notes)
 
 
-def compare_groups(
-    sources: Sequence[CollectionResult],
-    names: Sequence[str],
-    pairs: PairIndices,
-    measure: str,
-    values: Float64,
-    rel: int,
-    highest: float,
-) -> GroupComparison:
+def groups_of(comparison: Comparison) -> GroupComparison:
     """Group the queries, and compare results in each group.
 
-    Args:
-        sources: The results.
-        names: Their names.
-        pairs: Positions of the results to compare.
-        measure: What `values` holds.
-        values: float64 [queries, results], in the order of the first result's queries.
-        rel: The lowest grade that counts as relevant.
-        highest: The highest value of the measure; infinite where there is none.
-
     Raises:
-        InputError: The cache holds the collection of none of the results.
+        InputError: The results are of suites, or the cache holds the collection of none of them.
     """
+    if comparison.of_suites:
+        raise InputError(
+            "--groups with a suite",
+            allowed="results of one collection, whose queries are grouped",
+            fix="name the folder of a collection inside the suite",
+        )
+    names = [entry.name for entry in comparison.results]
+    pairs = [(names.index(pair.a), names.index(pair.b)) for pair in comparison.pairs]
+    measure, values, sources = parse_measure(comparison.measure), comparison.values, comparison.sources
+    rel, highest = int(measure.settings.get("rel", 1)), measure.highest
     query_ids = sources[0].query_ids
     groupings = _group(sources, query_ids, rel)
     rows = [
@@ -241,7 +252,8 @@ def compare_groups(
             compared.append(GroupDifference(names[a], names[b], *figures, alone, holm, _below(holm), rest))
         ids = [query_ids[query] for query in np.flatnonzero(chosen).tolist()]
         groups.append(Group(by, name, ids, means, compared))
-    return GroupComparison(measure, groups, [each.note for each in groupings if each.note], smallest)
+    notes = [grouping.note for grouping in groupings if grouping.note]
+    return GroupComparison(comparison.measure, names, groups, notes, smallest)
 
 
 def _group(sources: Sequence[CollectionResult], query_ids: Sequence[str], rel: int) -> list[Grouping]:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.inputs import ResultLike, read_results
+from pipeline.comparison.pools import pair_keys, pairs_of
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Qrels, from_numpy
 from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE
@@ -36,7 +37,7 @@ SEED = 20200
 
 @dataclass(frozen=True)
 class PoolRow:
-    """A passage of a query; `grade` is None where nobody judged it. For `draw` see `comparison.decide`."""
+    """A passage of a query; `grade` is None where nobody judged it. `draw` is explained in `sample`."""
 
     query_id: str
     passage_id: str
@@ -90,17 +91,6 @@ def pool(folders: Sequence[ResultLike], depth: int) -> Pool:
     order = np.lexsort((generator.random(len(queries)), shown[queries]))
     rows = rows_of_pairs(collection, queries[order], passages[order])
     return Pool(rows, len(np.unique(queries)), len(seen))
-
-
-def pair_keys(queries: Int64, passages: Int64, collection: Collection) -> Int64:
-    """int64: one number for each pair of a query and a passage, rows of a collection, in their order."""
-    keys: Int64 = queries * (len(collection.passages) + len(collection.missing_ids)) + passages
-    return keys
-
-
-def pairs_of(keys: Int64, collection: Collection) -> tuple[Int64, Int64]:
-    """The queries and the passages of `pair_keys`."""
-    return np.divmod(keys, len(collection.passages) + len(collection.missing_ids))
 
 
 def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> list[PoolRow]:

@@ -1,0 +1,107 @@
+"""Pools of passages that several rankings found for queries, and which of them decide a difference."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.core.records import BoolArray, Collection, Float64, Int64, Qrels, Ranking
+from pipeline.metrics.names import Measure
+from pipeline.metrics.paired import SAME
+from pipeline.metrics.scoring import compute_measures
+from pipeline.results.folder import CollectionResult
+
+SUMS = ("precision", "cg", "dcg", "rbp")
+"""Sums over ranks: a passage that all results have at the same rank changes no difference."""
+
+
+class LoadedResults(NamedTuple):
+    """Results of one collection by name, the collection, and the ranking of each as it was scored."""
+
+    results: dict[str, CollectionResult]
+    collection: Collection
+    rankings: list[Ranking]
+
+    def values(self, qrels: Qrels, measure: Measure) -> Float64:
+        """float64 [queries, results]: the measure of each query by some judgments."""
+        n_queries = len(self.collection.queries)
+        each = [compute_measures(ranking, qrels, n_queries, [measure])[:, 0] for ranking in self.rankings]
+        values: Float64 = np.stack(each, axis=1)
+        return values
+
+
+class JudgmentPairs(NamedTuple):
+    """Pairs of query and passage, rows of the collection, the most important of each query first.
+
+    `queries` and `passages` are int64 [pairs]; `importance`, float64 [pairs], is how much more a relevant
+    passage adds to one result than to another; `delta`, float64 [pairs], what it adds to the last result
+    less what it adds to the first.
+    """
+
+    queries: Int64
+    passages: Int64
+    importance: Float64
+    delta: Float64
+
+
+def pair_keys(queries: Int64, passages: Int64, collection: Collection) -> Int64:
+    """int64: one number for each pair of a query and a passage, rows of a collection, in their order."""
+    keys: Int64 = queries * (len(collection.passages) + len(collection.missing_ids)) + passages
+    return keys
+
+
+def pairs_of(keys: Int64, collection: Collection) -> tuple[Int64, Int64]:
+    """The queries and the passages of `pair_keys`."""
+    return np.divmod(keys, len(collection.passages) + len(collection.missing_ids))
+
+
+def deciding_pairs(opened: LoadedResults, measure: Measure) -> JudgmentPairs:
+    """All pairs whose grades can change a difference between results, sorted by query.
+
+    Args:
+        opened: The results.
+        measure: With a cutoff.
+    """
+    rankings = opened.rankings
+    depth = measure.cutoff or 0
+    ranks = np.arange(1, depth + 1)
+    if measure.name == "rbp":
+        p = float(measure.settings["p"])
+        rank_weight = (1 - p) * p ** (ranks - 1)
+    elif measure.name == "cg":
+        rank_weight = np.ones(depth)
+    elif measure.name in ("dcg", "ndcg"):
+        rank_weight = 1 / np.log2(ranks + 1)
+    elif measure.name in ("mrr", "map", "err", "success"):
+        rank_weight = 1 / ranks
+    else:
+        rank_weight = np.full(depth, 1 / depth)
+    keys, weights_of = [], []
+    for ranking in rankings:
+        top = ranking.passages[:, :depth]
+        retrieved = top >= 0
+        keys.append(pair_keys(np.arange(len(top))[:, None], top, opened.collection)[retrieved])
+        weights_of.append(np.broadcast_to(rank_weight[: top.shape[1]], top.shape)[retrieved])
+    pairs = np.unique(np.concatenate(keys))
+    weights = np.zeros((len(rankings), len(pairs)))
+    for row, key, weight in zip(weights, keys, weights_of, strict=True):
+        row[np.searchsorted(pairs, key)] = weight
+    importance = np.ptp(weights, axis=0)
+    queries, passages = pairs_of(pairs, opened.collection)
+    decides = importance > SAME
+    if measure.name not in SUMS:  # shared passages count, but not of a query with equal rankings
+        decides = np.isin(queries, queries[decides])
+    queries, passages, importance = queries[decides], passages[decides], importance[decides]
+    best, delta = weights.max(axis=0)[decides], (weights[-1] - weights[0])[decides]
+    # in the order of a hash where importance is equal, so that the place does not tell the result
+    hash_order = (queries * 0x9E3779B1 + passages * 0x85EBCA77) % 0xFFFFFFFB
+    order = np.lexsort((hash_order, -best.round(9), -importance.round(9), queries))
+    return JudgmentPairs(queries[order], passages[order], importance[order], delta[order])
+
+
+def is_judged(pairs: JudgmentPairs, qrels: Qrels, collection: Collection) -> BoolArray:
+    """Bool [pairs]: whether each has a grade."""
+    keys = pair_keys(pairs.queries, pairs.passages, collection)
+    known: BoolArray = np.isin(keys, pair_keys(qrels.queries, qrels.passages, collection))
+    return known

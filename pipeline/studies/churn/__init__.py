@@ -1,0 +1,5 @@
+"""What changes where one result takes the place of another."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,1 @@
+from .churn import churn_of as churn_of

@@ -1,0 +1,1 @@
+from .groups import groups_of as groups_of
