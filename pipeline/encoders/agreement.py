@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Float32, Int32, Int64, Ragged
 from pipeline.data.sources.folders import SAMPLE
-from pipeline.encoders.batching import Rows, padded, refuse_unknown_tokens, tokenize
+from pipeline.encoders.batching import RowArrays, padded, refuse_unknown_tokens, tokenize
 from pipeline.models.card import max_positions
 from pipeline.storage.vector_forms import cosines
 
@@ -32,8 +32,8 @@ LIMITS = {"fp32": 0.99999, "int16": 0.99999, "fp16": 0.999, "bf16": 0.995, "int8
 LONGEST = 1024  # tokens of the longest text that a conversion is checked on
 SHRINK = 0.75  # the length of each text, over that of the one before
 QUERIES = 6  # of the sample, as they are
-APART = 100  # how much more of what sets vectors apart may be lost, as a share of a cosine, than of vectors
-ROUNDING = 1e-5  # what sets a vector apart, over its length, below which fp32 itself does not hold it
+CENTRED_FACTOR = 100  # factor by which the tolerance on mean-centred cosines is wider
+ROUNDING = 1e-5  # length of a mean-centred vector, over the vector's, below which fp32 does not hold it
 WATCHED = 1000  # characters of a shard of which one is compared with the fp32 model
 CHARACTERS = 5  # of a token, about; what is longer than the model takes is cut
 
@@ -94,37 +94,37 @@ def disagreement(
 ) -> str | None:
     """How a converted model differs from torch beyond the limit of its precision; None if it does not.
 
-    It is called with token ids and mask of a long text and a short one together, which is padded. What sets
-    the texts' vectors apart, which is what is left of them without their mean, is compared too: if all
-    vectors point in nearly the same direction, their cosines say little.
+    `encode` is called with token ids and mask of a long text and a short one together, which is padded.
+    Mean-centred vectors are compared too: if all vectors point in nearly the same direction, their cosines
+    say little.
     """
     lengths = expected.mask.sum(axis=1)
-    found = np.empty_like(expected.vectors)
+    converted = np.empty_like(expected.vectors)
     for row in range((len(lengths) + 1) // 2):
         pair = sorted({row, len(lengths) - 1 - row})
         width = int(lengths[pair[0]])
-        found[pair] = encode(expected.ids[pair, :width], expected.mask[pair, :width])
-    return farthest(found, expected.vectors, lengths, precision)
+        converted[pair] = encode(expected.ids[pair, :width], expected.mask[pair, :width])
+    return farthest(converted, expected.vectors, lengths, precision)
 
 
-def farthest(found: Float32, expected: Float32, lengths: Array, precision: str) -> str | None:
+def farthest(converted: Float32, expected: Float32, lengths: Array, precision: str) -> str | None:
     """The vector that is farthest from the expected one, if it is beyond the limit of a precision.
 
     Vectors are float32 [texts, dimension], and `lengths` [texts] are the tokens of their texts.
     """
-    found, vectors = _scaled(found), _scaled(expected)
+    converted, vectors = _scaled(converted), _scaled(expected)
     mean, limit = vectors.mean(axis=0), LIMITS[precision]
-    whole, apart = cosines(found, vectors), cosines(found - mean, vectors - mean)
-    apart[np.linalg.norm(vectors - mean, axis=1) < ROUNDING] = 1  # nothing sets it apart
-    for what, found_here, allowed in (
-        ("its vector", whole, limit),
-        ("its vector minus the mean of all", apart, 1 - APART * (1 - limit)),
+    cosine, centred_cosine = cosines(converted, vectors), cosines(converted - mean, vectors - mean)
+    centred_cosine[np.linalg.norm(vectors - mean, axis=1) < ROUNDING] = 1  # it is the mean
+    for name, values, allowed in (
+        ("its vector", cosine, limit),
+        ("its vector minus the mean of all", centred_cosine, 1 - CENTRED_FACTOR * (1 - limit)),
     ):
-        known = np.nan_to_num(found_here, nan=-1.0)
-        worst = int(known.argmin())
-        if known[worst] < allowed:
+        finite = np.nan_to_num(values, nan=-1.0)
+        worst = int(finite.argmin())
+        if finite[worst] < allowed:
             return (
-                f"a text of {lengths[worst]} tokens has a cosine of {known[worst]:.6f} between {what} and "
+                f"a text of {lengths[worst]} tokens has a cosine of {finite[worst]:.6f} between {name} and "
                 f"that of torch in fp32, and the limit is {allowed:g}"
             )
     return None
@@ -165,7 +165,7 @@ class Watch:
         self._random = np.random.default_rng(0)
         self._libraries = ThreadpoolController()
 
-    def check(self, texts: Sequence[str], max_length: int, rows: Rows) -> None:
+    def check(self, texts: Sequence[str], max_length: int, rows: RowArrays) -> None:
         """Compare some texts, as they were given to the model, with their rows.
 
         Word weights are compared as vectors with a number for each word, token vectors as one long vector.
@@ -180,10 +180,10 @@ class Watch:
                 continue
             with self._libraries.limit(limits=1, user_api="blas"):  # waiting threads take more than they give
                 expected = self.reference.vector(ids)
-            found = row_as_vector(rows, row, len(expected))
-            if not expected.any() and not found.any():  # a text without words
+            vector = row_as_vector(rows, row, len(expected))
+            if not expected.any() and not vector.any():  # a text without words
                 continue
-            (cosine,) = cosines(found[None], expected[None])
+            (cosine,) = cosines(vector[None], expected[None])
             if not cosine >= limit:
                 raise InputError(
                     f"in {self.reference.precision}, the vector of a text of {len(ids)} tokens has a cosine "
@@ -206,15 +206,15 @@ class Watch:
         return sorted(rows[: max(few, 1)].tolist())
 
 
-def row_as_vector(rows: Rows, row: int, dimension: int) -> Array:
+def row_as_vector(rows: RowArrays, row: int, dimension: int) -> Array:
     """A row as a vector [dimension]: itself, its weights at the places of their words, or all its vectors."""
     if not isinstance(rows, Ragged):
-        found: Array = rows[row]
-        return found
+        vector: Array = rows[row]
+        return vector
     entries = slice(int(rows.ends[row - 1]) if row else 0, int(rows.ends[row]))
     if len(rows.columns) == 1:
-        whole: Array = rows.columns[0][entries].reshape(-1)
-        return whole
+        joined: Array = rows.columns[0][entries].reshape(-1)
+        return joined
     words, weights = (column[entries] for column in rows.columns)
     vector = np.zeros(dimension, np.float32)
     vector[words] = weights

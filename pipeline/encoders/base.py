@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.config import RowSettings, ScorerSettings, keyed_settings
 from pipeline.core.records import Collection, JsonObject, VectorForm
-from pipeline.encoders.batching import Rows
+from pipeline.encoders.batching import RowArrays
 from pipeline.models.model import CalibrationCorpus, ResolvedModel, Role
 from pipeline.storage.store import Store
 
@@ -90,7 +90,7 @@ class EmbeddingSource(ModelSource, ABC):
         given_at_length_1 = self.unit_length and settings.normalize
         return VectorForm(dimensions, settings.normalize, given_at_length_1=given_at_length_1)
 
-    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Rows:
+    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> RowArrays:
         """The rows of consecutive texts; `ids` are the texts', Arrow strings [rows], for messages."""
         raise NotImplementedError
 

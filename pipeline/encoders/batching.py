@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-Rows = Float32 | Ragged
+RowArrays = Float32 | Ragged
 """What a model makes of texts, a row for each: vectors [texts, dimension], or rows of different lengths."""
 WINDOW = 4096  # texts of a window; the first one has CHUNK
 CHUNK = 512  # texts per call of the tokenizer, whose results take much memory until ids are copied out
@@ -94,7 +94,7 @@ class Backend(BatchShape, Protocol):
 
     tokenizer: Tokenizer
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Rows]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, RowArrays]]:
         """For each batch its `rows` and what the model makes of them, in any order."""
         ...
 
@@ -115,7 +115,7 @@ def encode(
     usage: Usage,
     bar: Bar,
     batch_size: int | None = None,
-) -> Rows:
+) -> RowArrays:
     """The rows of some texts, in their order; what they cost is added to `usage`. See `encode_parts`."""
     ((rows, cost),) = encode_parts(backend, [texts], max_length, bar, batch_size)
     usage.add(cost)
@@ -128,8 +128,8 @@ def encode_parts(
     max_length: int,
     bar: Bar,
     batch_size: int | None = None,
-    check: Callable[[Sequence[str], Rows], None] | None = None,
-) -> Iterator[tuple[Rows, Usage]]:
+    check: Callable[[Sequence[str], RowArrays], None] | None = None,
+) -> Iterator[tuple[RowArrays, Usage]]:
     """Encode parts of a collection, one after the other, without a pause between them.
 
     The batches of a part, and so its rows, do not depend on the other parts.
@@ -155,13 +155,13 @@ def encode_parts(
             for batch in batches(backend, windows, max_length, part.usage, batch_size):
                 yield replace(batch, rows=batch.rows + part.first)
 
-    def finish(part: _Part) -> tuple[Rows, Usage]:
+    def finish(part: _Part) -> tuple[RowArrays, Usage]:
         rows = in_order(part.take_computed(), len(part.texts))
         if check:
             check(part.texts, rows)
         return rows, part.usage
 
-    finishing = deque[Future[tuple[Rows, Usage]]]()
+    finishing = deque[Future[tuple[RowArrays, Usage]]]()
     with ThreadPoolExecutor(1) as thread:
         for numbers, computed in backend.forward(all_batches()):
             part = next(part for part in under_way if numbers[0] < part.first + len(part.texts))
@@ -192,14 +192,14 @@ class _Part:
     first: int
     left: int
     usage: Usage
-    computed: deque[tuple[Int64, Rows]] = field(default_factory=deque)
+    computed: deque[tuple[Int64, RowArrays]] = field(default_factory=deque)
 
-    def add(self, places: Int64, rows: Rows) -> None:
+    def add(self, places: Int64, rows: RowArrays) -> None:
         """Keep the rows of a batch."""
         self.computed.append((places, rows))
         self.left -= len(places)
 
-    def take_computed(self) -> Iterator[tuple[Int64, Rows]]:
+    def take_computed(self) -> Iterator[tuple[Int64, RowArrays]]:
         """The rows of each batch, which are not kept."""
         while self.computed:
             yield self.computed.popleft()
@@ -222,7 +222,7 @@ def _tokenized_parts(
         first += len(texts)
 
 
-def in_order(parts: Iterator[tuple[Int64, Rows]], count: int) -> Rows:
+def in_order(parts: Iterator[tuple[Int64, RowArrays]], count: int) -> RowArrays:
     """The `count` rows of all parts, which come with their positions, int64 [b]; no part is no vectors."""
     places, part = next(parts, (np.empty(0, np.int64), np.empty((0, 0), np.float32)))
     if isinstance(part, Ragged):

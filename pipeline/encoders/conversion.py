@@ -42,7 +42,7 @@ _SIGNAL_AT_PARENT_S_DEATH = 1  # PR_SET_PDEATHSIG of Linux's prctl
 _DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
 
 
-class Settings(NamedTuple):
+class ConversionSettings(NamedTuple):
     """The settings of a `ResolvedModel` that a conversion depends on, and its name for messages."""
 
     name: str
@@ -69,10 +69,10 @@ def convert_in_subprocess(
     model: ResolvedBase,
     module: str,
     target: Path,
-    made: str,
+    action: str,
     allowed: str,
     fix: str,
-    fields: Sequence[str] = Settings._fields,
+    fields: Sequence[str] = ConversionSettings._fields,
 ) -> None:
     """Run a module that converts a model's torch weights.
 
@@ -80,7 +80,7 @@ def convert_in_subprocess(
 
     Raises:
         InputError: The model's files are at fault, or need Python files of their own; or the model is not
-            supported: it "cannot be" `made`, with `allowed` and `fix`.
+            supported: it "cannot be" that `action`, with `allowed` and `fix`.
     """
     settings = json.dumps({name: getattr(model, name) for name in fields})
     error = run_in_subprocess(module, [str(model.files.folder()), str(target), settings], target)
@@ -92,7 +92,7 @@ def convert_in_subprocess(
     reason = last_line(error)
     if reason.startswith(REFUSAL):
         raise InputError(reason.removeprefix(REFUSAL).rstrip("."))
-    raise InputError(f"model '{model.name}' cannot be {made}: {reason}", allowed=allowed, fix=fix)
+    raise InputError(f"model '{model.name}' cannot be {action}: {reason}", allowed=allowed, fix=fix)
 
 
 def keep_files(aside: Path, draft: Draft, names: Iterable[str]) -> None:
@@ -154,7 +154,7 @@ def last_line(stderr: str) -> str:
     return (stderr.strip().splitlines() or ["no reason given"])[-1]
 
 
-def pooled_network(folder: Path, settings: Settings) -> PooledNetwork:
+def pooled_network(folder: Path, settings: ConversionSettings) -> PooledNetwork:
     """A torch module from token ids and mask to vectors; its `body` is loaded by transformers from `folder`.
 
     Raises:
@@ -165,7 +165,7 @@ def pooled_network(folder: Path, settings: Settings) -> PooledNetwork:
 
     name, pooling, trust = settings.name, settings.pooling, settings.trust_remote_code
 
-    class Network(torch.nn.Module):
+    class PooledEncoder(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             with loading(name):
@@ -185,7 +185,7 @@ def pooled_network(folder: Path, settings: Settings) -> PooledNetwork:
             vectors: torch.Tensor = pooled
             return vectors
 
-    return Network()
+    return PooledEncoder()
 
 
 def end_with(driver: int) -> None:

@@ -130,7 +130,7 @@ def _pack(model: ResolvedModel, draft: Draft) -> dict[str, Any]:
             model,
             "pipeline.encoders.native_packing",
             aside / WEIGHTS,
-            made="packed in int16",
+            action="packed in int16",
             allowed=LIMITS,
             fix=_fix(model),
         )
@@ -240,9 +240,9 @@ class NativeM3Backend(NativeRunner):
         if self.network.unused is not None:
             weights = numbers[:, 0]
             owners = np.repeat(np.arange(len(texts) - 1), np.diff(texts))
-            kept = weights > 0
-            found = owners[kept], ids[kept], weights[kept]
-            return largest_weights(*found, self.network.unused, len(texts) - 1)
+            positive = weights > 0
+            entries = owners[positive], ids[positive], weights[positive]
+            return largest_weights(*entries, self.network.unused, len(texts) - 1)
         others = np.ones(len(numbers), bool)
         others[texts[:-1]] = False  # CLS
         vectors = numbers[others]

@@ -2,7 +2,7 @@
 
 python -m pipeline.encoders.native_packing FOLDER OUT.npz SETTINGS
 
-SETTINGS is the JSON of `pipeline.encoders.conversion.Settings`.
+SETTINGS is the JSON of `pipeline.encoders.conversion.ConversionSettings`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.encoders.agreement import torch_vectors
-from pipeline.encoders.conversion import Settings, pooled_network
+from pipeline.encoders.conversion import ConversionSettings, pooled_network
 from pipeline.encoders.torch.loading import (
     WORD_HEAD,
     loading,
@@ -33,7 +33,7 @@ LOGARITHMS = {"relu": 1, "log1p_relu": 2}
 """How many logarithms a weight goes through, by the activation of sentence-transformers' SpladePooling."""
 
 
-def pack_model(folder: Path, target: Path, settings: Settings) -> None:
+def pack_model(folder: Path, target: Path, settings: ConversionSettings) -> None:
     """Write the model in `folder`, used with these settings, to the `.npz` `target`.
 
     Beside it go the tokenizer as `tokenizer.json`, torch's vectors of a few texts as `torch_vectors.npz`, and
@@ -49,7 +49,7 @@ def pack_model(folder: Path, target: Path, settings: Settings) -> None:
     np.savez(target.with_name(TORCH_VECTORS), **expected._asdict())
 
 
-def _network(folder: Path, settings: Settings) -> tuple[Any, dict[str, Any]]:
+def _network(folder: Path, settings: ConversionSettings) -> tuple[Any, dict[str, Any]]:
     """The network of an output in torch, and the arrays of its head."""
     if settings.output == "dense":
         return pooled_network(folder, settings), {}
@@ -61,7 +61,7 @@ def _network(folder: Path, settings: Settings) -> tuple[Any, dict[str, Any]]:
     return splade, vectors.splade_arrays(transform, norm, decoder, splade.logarithms)
 
 
-def m3_network(folder: Path, settings: Settings) -> Any:
+def m3_network(folder: Path, settings: ConversionSettings) -> Any:
     """A torch module from token ids and mask, int64 [1, tokens], to what `vectors.PackedM3.compared` gives.
 
     Its attribute `body` is the network, and `arrays` are the head's.
@@ -70,7 +70,7 @@ def m3_network(folder: Path, settings: Settings) -> Any:
 
     pooled = pooled_network(folder, settings)
 
-    class Network(torch.nn.Module):
+    class M3Encoder(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.body = pooled.body
@@ -84,7 +84,7 @@ def m3_network(folder: Path, settings: Settings) -> Any:
             numbers = torch.nn.functional.linear(hidden, self.weight, self.bias)
             return numbers[torch.from_numpy(vectors.spread(len(numbers)))].reshape(1, -1)
 
-    return Network()
+    return M3Encoder()
 
 
 def _head_arrays(folder: Path, output: str, trust_remote_code: bool) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _head_arrays(folder: Path, output: str, trust_remote_code: bool) -> dict[str
     return {**arrays, **vectors.token_arrays(head["weight"], head["bias"])}
 
 
-def splade_network(folder: Path, settings: Settings) -> Any:
+def splade_network(folder: Path, settings: ConversionSettings) -> Any:
     """A torch module from token ids and mask, int64 [b, tokens], to word weights, float32 [b, words].
 
     Its attribute `body` is the network without its head; `head` are the head's layers: the first, its
@@ -118,7 +118,7 @@ def splade_network(folder: Path, settings: Settings) -> Any:
             folder / subfolder, dtype=torch.float32, trust_remote_code=settings.trust_remote_code
         )
 
-    class Network(torch.nn.Module):
+    class SpladeEncoder(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.masked = masked.eval()
@@ -131,7 +131,7 @@ def splade_network(folder: Path, settings: Settings) -> Any:
                 weights = weights.log1p()
             return weights
 
-    return Network()
+    return SpladeEncoder()
 
 
 def _head(masked: Any) -> tuple[Any, Any, Any]:
@@ -167,12 +167,12 @@ def _chain(folder: Path) -> tuple[str, int]:
     activation = pooling.get("activation_function", "relu")
     if activation not in LOGARITHMS:
         raise ValueError(f"its activation is {activation}")
-    own = folder / "config_sentence_transformers.json"
-    settings = json.loads(own.read_text(encoding="utf-8")) if own.is_file() else {}
+    declared = folder / "config_sentence_transformers.json"
+    settings = json.loads(declared.read_text(encoding="utf-8")) if declared.is_file() else {}
     if settings.get("max_active_dims") is not None or settings.get("similarity_fn_name") == "cosine":
         raise ValueError("it limits the number of words, or scales weights to length 1")
     return modules[0]["path"], LOGARITHMS[activation]
 
 
 if __name__ == "__main__":
-    pack_model(Path(sys.argv[1]), Path(sys.argv[2]), Settings(**json.loads(sys.argv[3])))
+    pack_model(Path(sys.argv[1]), Path(sys.argv[2]), ConversionSettings(**json.loads(sys.argv[3])))

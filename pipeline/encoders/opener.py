@@ -22,7 +22,7 @@ from pipeline.core.records import Float32, JsonObject
 from pipeline.encoders import batching
 from pipeline.encoders.agreement import Reference, Watch
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
-from pipeline.encoders.batching import Backend, Rows, Usage
+from pipeline.encoders.batching import Backend, RowArrays, Usage
 from pipeline.models.model import ROLES, CalibrationCorpus, ResolvedModel, Role
 from pipeline.models.reranker import ResolvedReranker
 from pipeline.storage.artifacts import Artifact, Recipe
@@ -141,13 +141,15 @@ class Encoder:
         if self.model.truncate_dim:
             check_dimensions(self.model.truncate_dim, getattr(self.backend, "dimension"))  # noqa: B009
 
-    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Rows:
+    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> RowArrays:
         """The rows of some texts, as `encode_parts` gives them; what they cost is added to `usage`."""
         ((rows, cost),) = self.encode_parts([texts], role, bar)
         usage.add(cost)
         return rows
 
-    def encode_parts(self, parts: Iterable[list[str]], role: Role, bar: Bar) -> Iterator[tuple[Rows, Usage]]:
+    def encode_parts(
+        self, parts: Iterable[list[str]], role: Role, bar: Bar
+    ) -> Iterator[tuple[RowArrays, Usage]]:
         """Encode parts of a collection as passages or queries, with the prompt and length of the role.
 
         `parts` are read by a thread, ahead of the computation, and `bar` is advanced by each text.

@@ -5,8 +5,8 @@ A model is traced together with its pooling, and made int8 by NNCF, in a process
 python -m pipeline.encoders.openvino FOLDER OUT.xml SETTINGS
 python -m pipeline.encoders.openvino MODEL.xml OUT.xml BATCHES.npz
 
-SETTINGS is the JSON of `pipeline.encoders.conversion.Settings`. The batches are arrays `ids-N` and `mask-N`,
-int64 [b, tokens].
+SETTINGS is the JSON of `pipeline.encoders.conversion.ConversionSettings`. The batches are arrays `ids-N` and
+`mask-N`, int64 [b, tokens].
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def convert_once(
     module: str,
     allowed: str,
     files: Iterable[str] = FILES,
-    fields: Sequence[str] = conversion.Settings._fields,
+    fields: Sequence[str] = conversion.ConversionSettings._fields,
     section: str = "model",
 ) -> JsonObject:
     """Write the files that a `module` makes of a model; see `conversion.convert_in_subprocess`."""
@@ -258,7 +258,7 @@ def convert_once(
             model,
             module,
             aside / DESCRIPTION,
-            made="converted to OpenVINO",
+            action="converted to OpenVINO",
             allowed=allowed,
             fix=f"set {section}.backend to flag",
             fields=fields,
@@ -275,7 +275,7 @@ def calibration_texts(passages: Texts) -> list[str]:
     return texts
 
 
-def _convert(folder: Path, target: Path, settings: conversion.Settings) -> None:
+def _convert(folder: Path, target: Path, settings: conversion.ConversionSettings) -> None:
     """Write the model in `folder` as OpenVINO IR, used with these settings.
 
     `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and the tokenizer as
@@ -348,4 +348,4 @@ if __name__ == "__main__":
     if how.endswith(".npz"):
         _quantize_model(Path(source), Path(target), Path(how))
     else:
-        _convert(Path(source), Path(target), conversion.Settings(**json.loads(how)))
+        _convert(Path(source), Path(target), conversion.ConversionSettings(**json.loads(how)))

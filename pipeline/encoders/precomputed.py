@@ -16,7 +16,7 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Int64, JsonObject, Ragged, Texts, TokenEmbeddings
 from pipeline.encoders.base import EmbeddingSource
-from pipeline.encoders.batching import Rows
+from pipeline.encoders.batching import RowArrays
 from pipeline.formats.npy import (
     SparseMatrix,
     VectorFile,
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 def _path(name: str, path: str | None, allowed: str) -> Path:
     """The file of a setting, refused if it is not given or does not exist."""
     if path is None or not Path(path).is_file():
-        found = "is not given" if path is None else f"no file {path}"
+        problem = "is not given" if path is None else f"no file {path}"
         raise InputError(
-            f"model.{name}: {found}, and backend 'precomputed' needs it",
+            f"model.{name}: {problem}, and backend 'precomputed' needs it",
             allowed=allowed,
             fix=f"set model.{name}; a relative path is taken from the config file's folder",
         )
@@ -71,12 +71,12 @@ class Precomputed(EmbeddingSource):
             "passages": _path("passages", settings.passages, f"{row} passages"),
             "queries": _path("queries", settings.queries, f"{row} queries"),
         }
-        given: dict[Role, tuple[str, str | None]] = {
+        id_files: dict[Role, tuple[str, str | None]] = {
             "passages": ("passage_ids", settings.passage_ids),
             "queries": ("query_ids", settings.query_ids),
         }
         line = "a text file with an id on each line"
-        return cls(paths, {role: _path(name, path, line) for role, (name, path) in given.items() if path})
+        return cls(paths, {role: _path(name, path, line) for role, (name, path) in id_files.items() if path})
 
     @override
     def recipe(self, role: Role) -> JsonObject:
@@ -97,7 +97,7 @@ class Precomputed(EmbeddingSource):
         """The rows and the columns of a file."""
 
     @abstractmethod
-    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Rows:
+    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> RowArrays:
         """Some rows of a file, int64 [n], as a model would give them; read from `files`, which checks them.
 
         `ids` are the texts' ids, Arrow strings [n], for messages.
@@ -147,25 +147,25 @@ class Precomputed(EmbeddingSource):
         where = f"the ids of model.{role}, {self.id_paths.get(role, self.paths[role])},"
         rows, _ = self.shape(role)
         if len(ids) != rows:
-            found = f"{where} are {len(ids):,}, and {self.paths[role]} has {counted(rows, 'row')}"
-            raise InputError(found, allowed="an id for each row", fix="write both files again")
+            problem = f"{where} are {len(ids):,}, and {self.paths[role]} has {counted(rows, 'row')}"
+            raise InputError(problem, allowed="an id for each row", fix="write both files again")
         counts = pc.value_counts(ids)
         if len(counts) != len(ids):
             twice = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
-            found = f"{where} hold '{twice}' more than once"
-            raise InputError(found, allowed="each id once", fix="write both files again")
-        found = pc.index_in(wanted, value_set=ids)
-        if found.null_count:
-            first = wanted.filter(pc.is_null(found))[0].as_py()
+            problem = f"{where} hold '{twice}' more than once"
+            raise InputError(problem, allowed="each id once", fix="write both files again")
+        places = pc.index_in(wanted, value_set=ids)
+        if places.null_count:
+            first = wanted.filter(pc.is_null(places))[0].as_py()
             raise InputError(
-                f"{where} lack {found.null_count:,} of the {role}, such as '{first}'",
+                f"{where} lack {places.null_count:,} of the {role}, such as '{first}'",
                 allowed=f"the ids of all {role}, in any order, and others besides",
                 fix="encode these texts too; 'benchmarco data CONFIG --export FOLDER' writes all",
             )
-        return np.asarray(found.to_numpy(), np.int64)
+        return np.asarray(places.to_numpy(), np.int64)
 
     @override
-    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> Rows:
+    def take(self, role: Role, rows: range, ids: pa.ChunkedArray) -> RowArrays:
         """`match` is called before it; a file changed since it was hashed is refused."""
         chosen = self._rows[role][rows.start : rows.stop] if role in self._rows else np.array(rows, np.int64)
         return self.read(role, chosen, ids)
@@ -193,9 +193,9 @@ class PrecomputedVectors(Precomputed):
     @override
     def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Float32:
         """A row of zeros is refused."""
-        found = self.files[role].take(self._vectors[role].array, rows)
+        stored = self.files[role].take(self._vectors[role].array, rows)
         with np.errstate(over="ignore"):  # infinite numbers are refused when vectors are stored
-            vectors = found.astype(np.float32, copy=False)
+            vectors = stored.astype(np.float32, copy=False)
         zero = ~vectors.any(axis=1)
         if zero.any():
             first = int(np.argmax(zero))
@@ -271,11 +271,11 @@ class PrecomputedTokenVectors(Precomputed):
         texts = self._texts[role]
         (array,) = texts.vectors.shards
         starts, ends = texts.bounds[rows], texts.ends[rows]
-        own_ends = np.cumsum(ends - starts)
-        tokens = np.repeat(ends - own_ends, ends - starts) + np.arange(own_ends[-1])
-        found = self.files[role].take(array, tokens)
+        ends_here = np.cumsum(ends - starts)
+        tokens = np.repeat(ends - ends_here, ends - starts) + np.arange(ends_here[-1])
+        stored = self.files[role].take(array, tokens)
         with np.errstate(over="ignore"):  # infinite numbers are refused when vectors are stored
-            return Ragged(own_ends, (np.ascontiguousarray(found, np.float32),))
+            return Ragged(ends_here, (np.ascontiguousarray(stored, np.float32),))
 
 
 def open_files(settings: PrecomputedSettings) -> Precomputed:

@@ -271,10 +271,10 @@ def read_late_interaction(files: Files, name: str) -> LateInteraction:
         )
     if not by_library:
         return _stanford(files)
-    own = read_text_settings(files, "multivector", name)
+    of_module = read_text_settings(files, "multivector", name)
     return LateInteraction(
         prompts={role: _prompt(settings, task) for role, task in TASKS.items()},
-        max_lengths=_lengths(settings, own),
+        max_lengths=_lengths(settings, of_module),
         mean=settings.get("similarity_fn_name") == "meanmaxsim",
     )
 
@@ -286,22 +286,23 @@ def _prompt(settings: Facts, task: str) -> str:
     return prefix + prompt.removeprefix(prefix)
 
 
-def _lengths(settings: Facts, own: Facts) -> dict[Role, int]:
-    """Tokens kept by role; `own` are the settings of the Transformer module, which count first.
+def _lengths(settings: Facts, of_module: Facts) -> dict[Role, int]:
+    """Tokens kept by role; `of_module` are the settings of the Transformer module, which count first.
 
     A query that is expanded to a fixed length is cut there; one with a least length, not before it.
     """
-    given = {
-        role: own.get(f"{task}_length") or settings.get(f"{task}_length") for role, task in TASKS.items()
+    lengths = {
+        role: of_module.get(f"{task}_length") or settings.get(f"{task}_length")
+        for role, task in TASKS.items()
     }
-    expansion = own["query_expansion"] if "query_expansion" in own else _expansion(settings)
+    expansion = of_module["query_expansion"] if "query_expansion" in of_module else _expansion(settings)
     if isinstance(expansion, dict):
         length = int(expansion.get("length") or EXPANDED)
         shortest = expansion.get("strategy") == "min"
-        given["queries"] = (
-            (max(given["queries"], length) if given["queries"] else None) if shortest else length
+        lengths["queries"] = (
+            (max(lengths["queries"], length) if lengths["queries"] else None) if shortest else length
         )
-    return {role: int(kept) for role, kept in given.items() if kept}
+    return {role: int(length) for role, length in lengths.items() if length}
 
 
 def _expansion(settings: Facts) -> object:

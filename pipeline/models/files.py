@@ -62,7 +62,7 @@ SIZE = JsonType(
 def _is_size(value: object) -> bool:
     """Whether a value is a whole number above 0, or one for each of a network's layers."""
     values = value if isinstance(value, list) else [value]
-    return all(type(each) is int and each > 0 for each in values)
+    return all(type(size) is int and size > 0 for size in values)
 
 
 POSITIVE = JsonType("a whole number of 1 or more", _is_size)
@@ -125,15 +125,15 @@ class Files:
             return self._identity({})
         folder = PurePath(self.network_folder())
         beside = {name: hash_ for name, hash_ in self.hashes.items() if PurePath(name).parent == folder}
-        whole = str(folder / "tokenizer.json")
-        if whole in beside:
-            return {"files": {"tokenizer.json": beside[whole]}}
+        name = str(folder / "tokenizer.json")
+        if name in beside:
+            return {"files": {"tokenizer.json": beside[name]}}
         built_from = [name for name in beside if any(map(PurePath(name).match, TOKENIZER))]
         return {"files": {PurePath(name).name: beside[name] for name in built_from}}
 
     def _identity(self, hashes: dict[str, str]) -> JsonObject:
-        own = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
-        return {**own, **({"code": self.code} if self.code else {})}
+        identity = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
+        return {**identity, **({"code": self.code} if self.code else {})}
 
     def check(self) -> None:
         """Raise an `InputError` if a file was written, added or deleted after it was looked at.
@@ -204,8 +204,8 @@ class Files:
         if names := structure.get(route):
             return str(names[0])
         first, *_ = [*self.read_modules(), Facts()]
-        own = str(first.get("path") or "") if str(first.get("type")).endswith(".Transformer") else ""
-        return own if self.has(f"{own}/config.json") else ""
+        network = str(first.get("path") or "") if str(first.get("type")).endswith(".Transformer") else ""
+        return network if self.has(f"{network}/config.json") else ""
 
     def _read(self, name: str, expected: JsonType, missing: T) -> tuple[Path, T]:
         """The path of a JSON file and its content; `missing` if there is no such file."""
@@ -244,10 +244,10 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
             )
         folder = Path(spec.origin).parent / bundled.folder
         files = Files(folder, hashes=_hashes(folder))
-        found = files.hashes.get("model.safetensors")
-        if found != bundled.sha256:
+        sha256 = files.hashes.get("model.safetensors")
+        if sha256 != bundled.sha256:
             raise InputError(
-                f"the weights of '{name}' have SHA-256 {found}",
+                f"the weights of '{name}' have SHA-256 {sha256}",
                 allowed=bundled.sha256,
                 fix=f"reinstall the package {bundled.package}",
             )
@@ -334,26 +334,26 @@ def _named_weights(files: Files, folder: Path) -> set[Path]:
     if isinstance(explicit, str) and explicit.endswith(".index.json"):
         indexes.append(explicit)
     maps = [files.read_json(name).get("weight_map") for name in indexes]
-    named = {str(name) for each in maps if isinstance(each, dict) for name in each.values()}
+    named = {str(name) for index in maps if isinstance(index, dict) for name in index.values()}
     return {folder / name for name in (*named, *([explicit] if isinstance(explicit, str) else []))}
 
 
 def named_classes(configs: Iterable[Facts], modules: Iterable[Facts]) -> list[str]:
     """The classes that configuration files and the entries of `modules.json` name, each once, sorted."""
-    found = {str(module.get("type")) for module in modules if "--" in str(module.get("type"))}
+    classes = {str(module.get("type")) for module in modules if "--" in str(module.get("type"))}
     for config in configs:
         mapped = config.get("auto_map")
-        found.update(_texts(list(mapped.values()) if isinstance(mapped, dict) else mapped))
-    return sorted(found)
+        classes.update(_texts(list(mapped.values()) if isinstance(mapped, dict) else mapped))
+    return sorted(classes)
 
 
 def _texts(value: object) -> Iterator[str]:
     """The texts of a value: of a tokenizer's slow and fast class, one may be null."""
-    for each in value if isinstance(value, list) else [value]:
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, list):
-            yield from _texts(each)
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, list):
+            yield from _texts(item)
 
 
 def other_repositories(names: Iterable[str]) -> dict[str, str]:

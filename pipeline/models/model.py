@@ -118,13 +118,13 @@ class ResolvedModel(ResolvedBase):
 
     def recipe(self, role: Role) -> JsonObject:
         """The model's part of the key of what it makes of texts in `role`."""
-        own = {"pooling": self.pooling} if self.output == "dense" else {"output": self.output}
+        kind = {"pooling": self.pooling} if self.output == "dense" else {"output": self.output}
         return {
             "identity": self.identity,
             **precision_key(self.precision),
             "prompt": list(self.prompts[role]),
             "max_length": self.max_lengths[role],
-            **own,
+            **kind,
         }
 
 

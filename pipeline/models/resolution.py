@@ -164,18 +164,18 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
     `chain` tells whether the backend runs the model as sentence-transformers does, here and below.
     """
     known = ("sentence_transformers.", *(PYLATE if config.output == "multivector" else ()))
-    own = [module for module in card.modules if not module.startswith(known)]
-    if own and not config.trust_remote_code:
-        raise untrusted_code(config.name, f", such as {own[0]}")
+    custom = [module for module in card.modules if not module.startswith(known)]
+    if custom and not config.trust_remote_code:
+        raise untrusted_code(config.name, f", such as {custom[0]}")
     names = card.module_names
     if config.output == "sparse":
         if chain:
             _check_sparse_modules(config, card)
         return
-    found = [name for name in names if name in SPARSE]
-    if found:
+    sparse = [name for name in names if name in SPARSE]
+    if sparse:
         raise InputError(
-            f"model '{config.name}' has a module {found[0]}: it gives word weights and no vectors",
+            f"model '{config.name}' has a module {sparse[0]}: it gives word weights and no vectors",
             fix="set model.output to sparse and model.backend to sentence-transformers",
         )
     if chain:
@@ -253,14 +253,14 @@ def _prompts(
     config: EncoderSettings, card: ModelCard, family: Family | None
 ) -> tuple[dict[Role, tuple[str, str]], dict[Role, Origin]]:
     """For each role the strings put before and after each text, and where they come from."""
-    found = {role: _prompt(config, role, card, family) for role in ROLES}
-    prompts = {role: prompt for role, (prompt, _) in found.items()}
+    choices = {role: _prompt(config, role, card, family) for role in ROLES}
+    prompts = {role: prompt for role, (prompt, _) in choices.items()}
     if not card.pools_prompt and any(map(any, prompts.values())):
         raise InputError(
             f"model '{config.name}' pools a text without its prompt, which no backend supports",
             fix="set model.query_instruction and model.passage_instruction to ''",
         )
-    return prompts, {role: source for role, (_, source) in found.items()}
+    return prompts, {role: source for role, (_, source) in choices.items()}
 
 
 def _prompt(
@@ -270,16 +270,18 @@ def _prompt(
 
     A model that sentence-transformers saved declares with what it leaves out that there is no prompt.
     """
-    given = config.query_instruction if role == "queries" else config.passage_instruction
-    if given is None and role in card.prompts:
+    instruction = config.query_instruction if role == "queries" else config.passage_instruction
+    if instruction is None and role in card.prompts:
         return (card.prompts[role], ""), "model"
     if family is None:
-        if given is not None:
-            return (given, ""), "config"
+        if instruction is not None:
+            return (instruction, ""), "config"
         return ("", ""), "model" if card.modules or card.pooling else "guess"
-    own = family.query_instruction if role == "queries" else family.passage_instruction
+    of_family = family.query_instruction if role == "queries" else family.passage_instruction
     template = family.query_format if role == "queries" else "{}{}"
-    return prompt_parts(template, own if given is None else given), "family" if given is None else "config"
+    if instruction is None:
+        return prompt_parts(template, of_family), "family"
+    return prompt_parts(template, instruction), "config"
 
 
 def _max_tokens(
@@ -291,13 +293,13 @@ def _max_tokens(
     model declares, `late`. It is the same for every backend: sentence-transformers' own default is what the
     model declares, FlagEmbedding's 512, so scores of one model by the two differ for no other reason.
     """
-    given = config.passage_max_length if role == "passages" else config.query_max_length
+    configured = config.passage_max_length if role == "passages" else config.query_max_length
     declared = late or card.max_lengths.get(role)
     limits: list[tuple[int | None, Origin]] = [
-        (given, "config"),
-        (None if given else declared, "model"),
-        (None if given or declared else DEFAULT_LENGTH, "default"),
-        (None if given or declared else card.tokenizer_length, "model"),
+        (configured, "config"),
+        (None if configured else declared, "model"),
+        (None if configured or declared else DEFAULT_LENGTH, "default"),
+        (None if configured or declared else card.tokenizer_length, "model"),
         (max_positions(card.config), "model"),
         (family.max_length if family else None, "family"),
         (late, "model"),

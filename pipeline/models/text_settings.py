@@ -52,8 +52,8 @@ def read_text_settings(files: Files, output: str, name: str, folder: str = "") -
     Raises:
         InputError: A key is unknown, or asks for what no backend does here.
     """
-    found = ((each, files.read_json(f"{folder}/{each}".lstrip("/"), **LENGTHS)) for each in SETTINGS_FILES)
-    file, settings = next(((each, declared) for each, declared in found if declared), ("", Facts()))
+    contents = ((file, files.read_json(f"{folder}/{file}".lstrip("/"), **LENGTHS)) for file in SETTINGS_FILES)
+    file, settings = next(((file, content) for file, content in contents if content), ("", Facts()))
     fix = "choose another model"
     if output != SCORE:
         fix = "encode with sentence-transformers yourself, and set model.backend to precomputed"
@@ -63,8 +63,8 @@ def read_text_settings(files: Files, output: str, name: str, folder: str = "") -
         if key not in known:
             raise InputError(f"{where} has an unknown key '{key}'", allowed=", ".join(known), fix=fix)
         if value is not None and not known[key].accepts(value):
-            found_here = f"{where} sets {key} to {short_repr(value)}, which no backend does here"
-            raise InputError(found_here, allowed=f"{known[key].description}, or null", fix=fix)
+            problem = f"{where} sets {key} to {short_repr(value)}, which no backend does here"
+            raise InputError(problem, allowed=f"{known[key].description}, or null", fix=fix)
     return settings
 
 
@@ -73,7 +73,7 @@ def declared_length(settings: Facts, role: Role) -> int | None:
     called = settings.get("processing_kwargs") or {}
     of_call = [(called.get(part) or {}).get("max_length") for part in TEXTS]
     lengths = (*of_call, settings.get(f"{TASKS[role]}_length"), settings.get("max_seq_length"))
-    return next((int(each) for each in lengths if each), None)
+    return next((int(length) for length in lengths if length), None)
 
 
 def refuse_chat_template(files: Files, name: str) -> None:

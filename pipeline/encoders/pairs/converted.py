@@ -37,8 +37,8 @@ from pipeline.encoders.openvino import (
 )
 from pipeline.encoders.pairs.cross_encoders import TYPES, load_classifier
 from pipeline.encoders.pairs.scorer import (
+    BatchedScorer,
     Pair,
-    PairScorer,
     PairTokenizer,
     encoder_tokenizer,
     longest_first,
@@ -74,10 +74,10 @@ class OpenVINORerankOpener(PairOpener):
         return self.model.architecture.endswith("ForSequenceClassification")
 
     @override
-    def load_scorer(self, prepared: Path | None) -> PairScorer:
+    def load_scorer(self, prepared: Path | None) -> BatchedScorer:
         assert prepared is not None
         backend = _ConvertedReranker(self.settings, self.model, prepared)
-        return PairScorer(backend, self.settings.batch_size)
+        return BatchedScorer(backend, self.settings.batch_size)
 
     @override
     def conversion(self) -> Recipe:
@@ -157,12 +157,12 @@ def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> N
     probes = [_inputs(pairs, some, pad_id, typed) for some in (PROBES[:-1], PROBES[-1:])]
     with torch.inference_mode():
         tensors = [dict(zip(names, map(torch.from_numpy, inputs), strict=True)) for inputs in probes]
-        expected: list[Float32] = [network(**given).logits.reshape(-1).numpy() for given in tensors]
+        expected: list[Float32] = [network(**inputs).logits.reshape(-1).numpy() for inputs in tensors]
     converted = _traced(network, names, probes[0])
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = import_openvino().compile_model(converted, "CPU", settings)
-    found = [compiled(inputs)[0] for inputs in probes]
-    difference = np.max([np.abs(now - wanted).max() for now, wanted in zip(found, expected, strict=True)])
+    scores = [compiled(inputs)[0] for inputs in probes]
+    difference = np.max([np.abs(ours - torchs).max() for ours, torchs in zip(scores, expected, strict=True)])
     allowed = TOLERANCE * max(float(np.ptp(np.concatenate(expected))), 1)
     if not difference <= allowed:  # also if it is NaN
         raise ValueError(

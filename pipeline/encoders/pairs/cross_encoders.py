@@ -11,7 +11,7 @@ from pipeline.core.records import Float32
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.opener import PairOpener
 from pipeline.encoders.pairs.scorer import (
-    PairScorer,
+    BatchedScorer,
     PairTokenizer,
     longest_first,
     template_of,
@@ -92,9 +92,9 @@ class CrossEncoderOpener(PairOpener):
     """A CrossEncoder of sentence-transformers."""
 
     @override
-    def load_scorer(self, prepared: Path | None) -> PairScorer:
+    def load_scorer(self, prepared: Path | None) -> BatchedScorer:
         with fitting(self.model, "rerank"):
-            return PairScorer(_CrossEncoder(self.model), self.settings.batch_size)
+            return BatchedScorer(_CrossEncoder(self.model), self.settings.batch_size)
 
 
 class _CrossEncoder(Classifier):

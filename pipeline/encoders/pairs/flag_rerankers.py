@@ -20,7 +20,7 @@ from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.opener import PairOpener
 from pipeline.encoders.pairs.cross_encoders import Classifier, TorchPairs
 from pipeline.encoders.pairs.scorer import (
-    PairScorer,
+    BatchedScorer,
     PairTokenizer,
     Template,
     encoder_tokenizer,
@@ -64,21 +64,21 @@ class FlagRerankOpener(PairOpener):
             )
 
     @override
-    def load_scorer(self, prepared: Path | None) -> PairScorer:
+    def load_scorer(self, prepared: Path | None) -> BatchedScorer:
         with fitting(self.model, "rerank"):
             return self._load()
 
-    def _load(self) -> PairScorer:
+    def _load(self) -> BatchedScorer:
         settings, model = self.settings, self.model
         kind = flag_class(model)
         flag = _load(model, kind)
         if kind == DECODER:
-            return PairScorer(_Decoder(settings, model, flag), settings.batch_size)
+            return BatchedScorer(_Decoder(settings, model, flag), settings.batch_size)
         backend = Classifier(model)
         backend.use(flag.model)
         fast = fast_tokenizer(model.name, flag.tokenizer)
         backend.tokenizer = encoder_tokenizer(settings, model, fast, flag.tokenizer.model_input_names)
-        return PairScorer(backend, settings.batch_size)
+        return BatchedScorer(backend, settings.batch_size)
 
 
 def flag_class(model: ResolvedReranker) -> str:

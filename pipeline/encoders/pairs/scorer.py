@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]
 """The text of a query, and that of a passage."""
 Rule = Callable[[int, int, int], tuple[int, int]]
-"""From the tokens of a query, of a passage, and those there is room for: how many of each are kept."""
+"""Truncation: from the tokens of a query and of a passage and the room for both, how many of each stay."""
 
 
 class Template(NamedTuple):
@@ -104,8 +104,8 @@ class PairTokenizer:
         before, between, after = (np.array(ids, np.int32) for ids in self.template[:3])
         joined, second = [], []
         for query, passage in zip(*sides, strict=True):
-            kept = self.rule(len(query), len(passage), self.room)
-            query, passage = self._cut(query, kept[0]), self._cut(passage, kept[1])
+            lengths = self.rule(len(query), len(passage), self.room)
+            query, passage = self._cut(query, lengths[0]), self._cut(passage, lengths[1])
             joined.append(np.concatenate([before, query, between, passage, after]))
             second.append(len(before) + len(query) + len(between))
         return joined, second
@@ -113,7 +113,7 @@ class PairTokenizer:
     def _ids(self, texts: list[str], side: int) -> list[Int32]:
         """The token ids of the texts of one side, each different text tokenized once."""
         different = list(dict.fromkeys(texts))
-        found: dict[str, Int32] = {}
+        ids_of: dict[str, Int32] = {}
         for start in range(0, len(different), batching.CHUNK):
             chunk = different[start : start + batching.CHUNK]
             prompted = [self.instructions[side] + text for text in chunk]
@@ -124,8 +124,8 @@ class PairTokenizer:
             for text, encoding in zip(chunk, encodings, strict=True):
                 ids = np.array(encoding.ids, np.int32)
                 limit = self.most[side]
-                found[text] = ids if limit is None else self._cut(ids, limit)
-        return [found[text] for text in texts]
+                ids_of[text] = ids if limit is None else self._cut(ids, limit)
+        return [ids_of[text] for text in texts]
 
     def _cut(self, ids: Int32, count: int) -> Int32:
         """`count` of the ids at most, cut off at the side at which the tokenizer truncates."""
@@ -144,7 +144,7 @@ class PairBackend(BatchShape, Protocol):
         ...
 
 
-class PairScorer:
+class BatchedScorer:
     """A `Scorer` that tokenizes pairs, and has a backend compute batches of them.
 
     Args:

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, Ragged
-from pipeline.encoders.batching import Rows, TokenBatch, refuse_unknown_tokens
+from pipeline.encoders.batching import RowArrays, TokenBatch, refuse_unknown_tokens
 from pipeline.encoders.torch.devices import free_memory, is_out_of_memory, open_device
 from pipeline.encoders.torch.masks import MaskReduction
 from pipeline.models.model import ResolvedBase, ResolvedModel
@@ -34,7 +34,7 @@ GPU_WIDTHS = 16  # a batch's width on a GPU is a multiple of this, so that few s
 LAG = 2  # batches sent to the device before the first one's vectors are fetched
 
 
-Computed = TypeVar("Computed", bound=Rows)
+Computed = TypeVar("Computed", bound=RowArrays)
 Network = TypeVar("Network", bound="torch.nn.Module")
 
 
@@ -153,7 +153,7 @@ class Texts(NamedTuple):
     mask: torch.Tensor  # int64 [b, tokens], 1 at a token and 0 at padding
 
 
-class TorchBackend(TorchRunner[Rows]):
+class TorchBackend(TorchRunner[RowArrays]):
     """A torch model with the interface `batching.Backend`; a subclass loads it and computes rows.
 
     That is vectors; or a subclass packs its rows into one tensor, as a batch is fetched in one copy, and
@@ -179,7 +179,7 @@ class TorchBackend(TorchRunner[Rows]):
             return self.rows(Texts(batch, self.on_device(batch.ids), self.on_device(batch.mask))).float()
 
     @override
-    def finish(self, count: int, computed: Float32) -> Rows:
+    def finish(self, count: int, computed: Float32) -> RowArrays:
         return computed
 
 
@@ -204,8 +204,8 @@ def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) ->
 
 def unpacked_tokens(tokens: Float32) -> Ragged:
     """The token vectors of each text that are kept, of what `packed_tokens` returns."""
-    kept = tokens[..., -1] > 0
-    return Ragged(np.cumsum(kept.sum(axis=1)), (tokens[kept][:, :-1],))
+    is_token = tokens[..., -1] > 0
+    return Ragged(np.cumsum(is_token.sum(axis=1)), (tokens[is_token][:, :-1],))
 
 
 class _Sent:

@@ -12,7 +12,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int32, Ragged
 from pipeline.encoders.agreement import LIMITS, farthest, row_as_vector, sample_tokens
-from pipeline.encoders.batching import Rows, Usage, batches, in_order
+from pipeline.encoders.batching import RowArrays, Usage, batches, in_order
 from pipeline.encoders.torch.backend import TorchBackend
 from pipeline.encoders.torch.devices import fitting, free_memory, is_out_of_memory
 from pipeline.models.model import ResolvedModel
@@ -56,12 +56,12 @@ def _sample(backend: TorchBackend) -> list[Int32]:
     return [longest, *(ids for ids in others if len(ids) <= SHORT)]
 
 
-def _encode(backend: TorchBackend, texts: Sequence[Int32]) -> Rows:
+def _encode(backend: TorchBackend, texts: Sequence[Int32]) -> RowArrays:
     windows = [list(enumerate(texts))]
     return in_order(backend.forward(batches(backend, windows, len(texts[0]), Usage())), len(texts))
 
 
-def _in_fp32(load: Load, model: ResolvedModel, texts: Sequence[Int32]) -> Rows:
+def _in_fp32(load: Load, model: ResolvedModel, texts: Sequence[Int32]) -> RowArrays:
     """The rows of the same model in fp32; on the CPU if the device has no room for both."""
     if model.device != "cpu":
         try:
@@ -72,7 +72,7 @@ def _in_fp32(load: Load, model: ResolvedModel, texts: Sequence[Int32]) -> Rows:
     return _encode(load(replace(model, precision="fp32", device="cpu")), texts)
 
 
-def _difference(rows: Rows, expected: Rows, texts: Sequence[Int32], precision: str) -> str | None:
+def _difference(rows: RowArrays, expected: RowArrays, texts: Sequence[Int32], precision: str) -> str | None:
     """How rows differ from those of fp32 beyond the limit of a precision; None if they do not."""
     if not isinstance(rows, Ragged) or not isinstance(expected, Ragged):
         assert not isinstance(rows, Ragged)

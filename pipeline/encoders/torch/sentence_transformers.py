@@ -137,13 +137,13 @@ class SpladeHead:
         hidden = self.network(input_ids=ids, attention_mask=mask, return_dict=True).logits
         hidden = torch.where(mask[..., None].bool(), hidden, hidden[:, :1])  # padding repeats the first token
         weight, bias = self.last.weight, self.last.bias
-        made = hidden.new_empty((len(ids), len(weight)))
+        largest = hidden.new_empty((len(ids), len(weight)))
         step = max(LOGITS[hidden.device.type] // (hidden.shape[0] * hidden.shape[1]), 64)
         for start in range(0, len(weight), step):
             part = slice(start, start + step)
             logits = torch.nn.functional.linear(hidden, weight[part], None if bias is None else bias[part])
-            torch.amax(logits, 1, out=made[:, part])
-        return made
+            torch.amax(logits, 1, out=largest[:, part])
+        return largest
 
 
 class SparseEncoderBackend(TorchBackend):
@@ -274,7 +274,7 @@ class MultiVectorEncoderBackend(TorchBackend):
         import torch
 
         missing = max(self.expansion["length"] - ids.shape[1], 0)
-        ids, mask = (torch.nn.functional.pad(each, (0, missing)) for each in (ids, mask))
+        ids, mask = (torch.nn.functional.pad(array, (0, missing)) for array in (ids, mask))
         places = torch.arange(ids.shape[1], device=ids.device) < self.expansion["length"]
         added = (mask == 0) & places
         tokenizer, token = self.network[0].tokenizer, self.expansion["token"]
@@ -291,11 +291,11 @@ class MultiVectorEncoderBackend(TorchBackend):
     def _check_markers(self) -> None:
         """Refuse a model in whose files sentence-transformers finds another use than is in the keys."""
         declared = read_late_interaction(self.model.files, self.model.name)
-        found = {role: self.network.prompts.get(task) or "" for role, task in TASKS.items()}
+        loaded = {role: self.network.prompts.get(task) or "" for role, task in TASKS.items()}
         mean = self.network.similarity_fn_name == "meanmaxsim"
-        if found != declared.prompts or mean != declared.mean:
+        if loaded != declared.prompts or mean != declared.mean:
             raise damaged(
-                f"model '{self.model.name}': sentence-transformers puts {found} before texts, and its files "
+                f"model '{self.model.name}': sentence-transformers puts {loaded} before texts, and its files "
                 f"declare {declared.prompts}",
                 "the same, in a layout of MultiVectorEncoder, PyLate or Stanford's ColBERT",
             )
