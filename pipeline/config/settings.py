@@ -121,6 +121,10 @@ class RunsModel(Section):
         """Whether the config leaves the backend to `auto`, which took this one."""
         return self._asked is not None
 
+    def sets(self, name: str) -> bool:
+        """Whether the config sets a setting, and does not leave it to its default."""
+        return name in (self._asked or self).model_fields_set
+
     @property
     def precision_source(self) -> Literal["config", "auto", "default"]:
         """Where the precision comes from."""

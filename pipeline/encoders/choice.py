@@ -16,6 +16,7 @@ from typing import Any
 from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings
 from pipeline.config.model import CPU_ALONE
 from pipeline.config.settings import Kinds, RunsModel, Section
+from pipeline.core.errors import InputError
 from pipeline.core.installation import install_command, is_installed
 from pipeline.encoders.opener import Opener
 from pipeline.models.resolution import choose_device
@@ -58,6 +59,32 @@ def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) ->
         elif resolve(candidate).suits():
             return candidate
     return last
+
+
+METRICS = {"dot": "inner_product", "euclidean": "l2"}
+"""The `index.metric` of vectors of any length, by the similarity that a model declares beside `cosine`."""
+
+
+def apply_similarity(settings: Section, metric: str, resolve: Callable[[RunsModel], Opener]) -> Section:
+    """The settings without `normalize` where the model declares a similarity of vectors of any length.
+
+    A config that sets `model.normalize` decides by itself. `metric` is the `index.metric`.
+
+    Raises:
+        InputError: The index compares vectors in another way than the model declares.
+    """
+    if not isinstance(settings, EncoderSettings) or settings.output != "dense" or settings.sets("normalize"):
+        return settings
+    similarity = resolve(settings).model.similarity
+    if similarity in ("", "cosine"):
+        return settings
+    if METRICS.get(similarity) != metric:
+        raise InputError(
+            f"model '{settings.name}' declares the similarity {similarity}, and index.metric is {metric}",
+            allowed=METRICS.get(similarity, "models that declare cosine, dot or euclidean"),
+            fix="set model.normalize, to compare its vectors in another way",
+        )
+    return settings.model_copy(update={"normalize": False})
 
 
 def _candidates(settings: RunsModel, resolve: Callable[[RunsModel], Opener]) -> list[RunsModel]:

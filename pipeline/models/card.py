@@ -7,9 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts
-from pipeline.models.files import COUNT, INTEGER, OBJECT, POSITIVE, SIZE, TEXT, TEXTS, Files, JsonType
+from pipeline.models.files import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    OBJECT,
+    POSITIVE,
+    SIZE,
+    TEXT,
+    TEXTS,
+    Files,
+    JsonType,
+    damaged,
+)
 from pipeline.models.model import ROLES, Role
 from pipeline.models.text_settings import TASKS, declared_length, read_text_settings
 
@@ -54,7 +66,9 @@ class ModelCard:
         prompts: Prompt put before each text, by role; roles with an empty prompt are left out.
         max_lengths: For each role the tokens that sentence-transformers is told to keep of a text; roles for
             which it is told nothing are left out.
+        similarity: What vectors are compared by, as sentence-transformers names it; or "".
         tokenizer_length: Number of tokens that the tokenizer's settings allow.
+        end_tokens: The tokens that begin and end a text by the tokenizer's settings; "" for none.
         truncate_dim: Number of dimensions kept of a vector.
         activations: Name of the activation of each Dense module, such as `torch.nn.modules.activation.Tanh`.
         config: Content of `config.json`.
@@ -65,7 +79,9 @@ class ModelCard:
     pools_prompt: bool
     prompts: dict[Role, str]
     max_lengths: dict[Role, int]
+    similarity: str
     tokenizer_length: int | None
+    end_tokens: tuple[str, str]
     truncate_dim: int | None
     activations: tuple[str, ...]
     config: Facts
@@ -90,18 +106,24 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
     folders = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
     pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
     pooling = files.read_json(pooling_file, pooling_mode=POOLING_MODES)
-    settings = files.read_json("config_sentence_transformers.json", truncate_dim=COUNT)
+    settings = files.read_json(
+        "config_sentence_transformers.json", truncate_dim=COUNT, similarity_fn_name=TEXT, prompts=OBJECT
+    )
     inside = f"{files.network_folder()}/".lstrip("/")
     networks = {role: files.network_folder(task) for role, task in TASKS.items()}
     texts = {role: read_text_settings(files, output, name, folder) for role, folder in networks.items()}
     lengths = {role: declared_length(texts[role] or texts["passages"], role) for role in ROLES}
-    tokenizer = files.read_json(inside + "tokenizer_config.json", model_max_length=SIZE)
+    tokenizer = files.read_json(
+        inside + "tokenizer_config.json", model_max_length=SIZE, add_bos_token=FLAG, add_eos_token=FLAG
+    )
     return ModelCard(
         modules=tuple(str(entry.get("type")) for entry in modules),
-        pooling=_pooling(pooling),
+        pooling=_pooling(pooling, name),
         pools_prompt=pooling.get("include_prompt") is not False,
-        prompts=_prompts(settings.get("prompts")),
+        prompts=_prompts(settings.get("prompts") or {}, name),
         max_lengths={role: length for role, length in lengths.items() if length},
+        similarity=settings.get("similarity_fn_name") or "",
+        end_tokens=(_end_token(tokenizer, "bos"), _end_token(tokenizer, "eos")),
         tokenizer_length=int(tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
         activations=tuple(_activations(files, modules)),
@@ -128,26 +150,42 @@ def _activations(files: Files, modules: list[Facts]) -> Iterator[str]:
                 yield dense["activation_function"]
 
 
-def _pooling(declared: Facts) -> str | None:
-    """The pooling in a Pooling module's `config.json`, in the current or an earlier layout."""
+def _end_token(settings: Facts, name: str) -> str:
+    """The token `bos` or `eos` of a `tokenizer_config.json` that says to add it to texts; else ""."""
+    token = settings.get(f"{name}_token") if settings.get(f"add_{name}_token") else None
+    return str(token.get("content") or "") if isinstance(token, dict) else str(token or "")
+
+
+def _pooling(declared: Facts, name: str) -> str | None:
+    """The pooling in a Pooling module's `config.json`, in the current or an earlier layout.
+
+    Without a mode it is the mean, as in sentence-transformers.
+    """
     names = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last_token", "max_tokens": "max"}
     modes = declared.get("pooling_mode")
     prefix = "pooling_mode_"
     if modes is None:
         chosen = [key for key, on in declared.items() if key.startswith(prefix) and on is True]
         modes = [key.removeprefix(prefix) for key in chosen]
+        if not modes and "pooling_mode" in declared:
+            raise damaged(f"model '{name}': its Pooling module sets pooling_mode to null", "a pooling")
     modes = [modes] if isinstance(modes, str) else modes
-    return "+".join(names.get(mode, mode) for mode in modes) or None
+    return "+".join(names.get(mode, mode) for mode in modes) or ("mean" if declared else None)
 
 
-def _prompts(declared: object) -> dict[Role, str]:
-    """For each role the first declared prompt that is not empty."""
-    prompts: dict[Role, str] = {}
-    for role, names in PROMPT_NAMES.items():
-        given = [declared[name] for name in names if declared.get(name)] if isinstance(declared, dict) else []
-        if given:
-            prompts[role] = str(given[0])
-    return prompts
+def _prompts(declared: Facts, name: str) -> dict[Role, str]:
+    """For each role the prompt under the first of its names that is there, as sentence-transformers takes it.
+
+    A role whose prompt is empty is left out.
+    """
+    for key, prompt in declared.items():
+        if prompt is not None and not isinstance(prompt, str):
+            raise damaged(f"model '{name}': the prompt '{key}' is {short_repr(prompt)}", "a text")
+    prompts = {
+        role: next((declared[key] for key in names if declared.get(key) is not None), "")
+        for role, names in PROMPT_NAMES.items()
+    }
+    return {role: prompt for role, prompt in prompts.items() if prompt}
 
 
 RELEVANT = "Represent this sentence for searching relevant passages:"

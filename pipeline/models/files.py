@@ -49,6 +49,7 @@ class JsonType(NamedTuple):
 
 OBJECT = JsonType("a JSON object", lambda value: isinstance(value, dict))
 LIST = JsonType("a JSON list", lambda value: isinstance(value, list))
+FLAG = JsonType("true or false", lambda value: isinstance(value, bool))
 TEXT = JsonType("a text", lambda value: isinstance(value, str))
 TEXTS = JsonType("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.accepts, value)))
 INTEGER = JsonType("a whole number", lambda value: type(value) is int)

@@ -75,6 +75,10 @@ class ResolvedModel(ResolvedBase):
         max_lengths: For each role the number of tokens kept, at most as many as the model has positions.
         mean_over_tokens: Of a multi-vector model: whether a score is the mean over a query's tokens, and not
             the sum.
+        similarity: What vectors are compared by, as the model's files declare it: `cosine`, `dot`,
+            `euclidean` or `manhattan`; "" if they do not, or if they scale vectors to length 1.
+        end_tokens: The tokens that begin and end each text by the tokenizer's settings, "" for none; known
+            for last-token pooling, which depends on them.
         truncate_dim: Number of dimensions kept of each vector (Matryoshka); None keeps all.
         dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
         corpus: Passages that an int8 model is calibrated on.
@@ -88,6 +92,8 @@ class ResolvedModel(ResolvedBase):
     output: str = "dense"
     normalize: bool = False
     mean_over_tokens: bool = False
+    similarity: str = ""
+    end_tokens: tuple[str, str] = ("", "")
     truncate_dim: int | None = None
     dimension: int | None = None
     corpus: CalibrationCorpus | None = None
@@ -125,6 +131,7 @@ class ResolvedModel(ResolvedBase):
             "prompt": list(self.prompts[role]),
             "max_length": self.max_lengths[role],
             **kind,
+            **({"end_tokens": list(self.end_tokens)} if any(self.end_tokens) else {}),
         }
 
 

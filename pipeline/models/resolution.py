@@ -89,6 +89,9 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Reso
     pooling = _pooling(config, card, family) if config.output == "dense" else None
     if pooling:
         decided = {"backend": decided["backend"], "pooling": pooling, **decided}
+    similarity = _similarity(card) if pooling else ""
+    if similarity and similarity != "cosine":
+        decided["similarity"] = SettingWithOrigin(similarity, "model")
     return ResolvedModel(
         name=config.name,
         files=files,
@@ -106,6 +109,8 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Reso
         truncate_dim=(config.truncate_dim or card.truncate_dim) if pooling else None,
         dimension=_dimension(config, card, str(pooling.value)) if pooling else None,
         normalize=config.output == "multivector" and late is None,
+        similarity=similarity,
+        end_tokens=card.end_tokens if pooling and pooling.value == "last_token" else ("", ""),
         mean_over_tokens=late.mean if late else config.output == "multivector",
     )
 
@@ -327,6 +332,16 @@ def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) ->
             fix="set model.backend to sentence-transformers, or model.pooling to what it was trained with",
         )
     return pooling
+
+
+def _similarity(card: ModelCard) -> str:
+    """What the vectors are compared by; "" where it is not declared, or vectors of length 1 make it one.
+
+    Of such vectors, the inner product, the cosine and the Euclidean distance give one ranking.
+    """
+    if "Normalize" in card.module_names and card.similarity != "manhattan":
+        return ""
+    return "dot" if card.similarity == "dot_score" else card.similarity
 
 
 def _dimension(config: EncoderSettings, card: ModelCard, pooling: str) -> int | None:

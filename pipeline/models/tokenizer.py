@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ from pipeline.models.model import ResolvedBase, ResolvedModel
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
+
+
+log = logging.getLogger(__name__)
 
 
 def load_tokenizer(model: ResolvedBase, folder: Path) -> Tokenizer:
@@ -60,7 +64,7 @@ def room_for_text(model: ResolvedModel) -> int:
 
 def _untruncated(model: ResolvedModel) -> Tokenizer:
     """The model's tokenizer, which neither truncates nor pads."""
-    tokenizer = load_tokenizer(model, model.files.tokenizer_folder())
+    tokenizer = add_end_tokens(load_tokenizer(model, model.files.tokenizer_folder()), model)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
@@ -81,6 +85,40 @@ def fast_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
         )
     fast.enable_truncation(512, direction=tokenizer.truncation_side)  # for the side alone
     return checked(fast, name)
+
+
+def add_end_tokens(tokenizer: Tokenizer, model: ResolvedModel) -> Tokenizer:
+    """The tokenizer of a model, changed to begin and end each text with the model's `end_tokens`.
+
+    From version 5 on, transformers applies `add_bos_token` and `add_eos_token` of tokenizer_config.json to
+    few classes of tokenizers. A model that pools the last token gives other vectors without its end token.
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    if not any(model.end_tokens):
+        return tokenizer
+    tokenizer.no_padding()  # whose tokens are special ones, too
+    encoding = tokenizer.encode("a")
+    if 0 not in encoding.special_tokens_mask:
+        raise damaged(f"the tokenizer of model '{model.name}' gives no token for the text 'a'")
+    place, (begin, end) = encoding.special_tokens_mask.index(0), model.end_tokens
+    before, after = encoding.tokens[:place], encoding.tokens[place:]
+    after = after[encoding.special_tokens_mask[place:].count(0) :]
+    missing_begin = [begin] if begin and before[:1] != [begin] else []
+    missing_end = [end] if end and after[-1:] != [end] else []
+    if not missing_begin and not missing_end:
+        return tokenizer
+    special = [*missing_begin, *before, *after, *missing_end]
+    ids = {token: tokenizer.token_to_id(token) for token in special}
+    if None in ids.values():
+        raise damaged(f"the tokenizer of model '{model.name}' lacks the token of its tokenizer_config.json")
+    single = [*missing_begin, *before, "$A", *after, *missing_end]
+    tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=list(ids.items()))
+    log.info(
+        "model %s: %s is put around each text, as tokenizer_config.json declares and tokenizer.json does not",
+        model.name, " and ".join([*missing_begin, *missing_end]),
+    )  # fmt: skip
+    return tokenizer
 
 
 def checked(tokenizer: Tokenizer, name: str) -> Tokenizer:

@@ -155,8 +155,16 @@ class Identities:
         """Gives the source of a section `model` or `rerank`, see `pipeline.encoders.openers.resolve`."""
 
     def settle(self, config: Config) -> Config:
-        """The config with the backends that `auto` takes (see `pipeline.encoders.choice`)."""
-        return config.with_models(lambda section: choice.select_backend(section, self.resolve))
+        """The config with the backends that `auto` takes, and vectors compared as models declare it.
+
+        See `pipeline.encoders.choice`.
+        """
+
+        def settled(section: Any) -> Any:
+            selected = choice.select_backend(section, self.resolve)
+            return choice.apply_similarity(selected, config.index.metric, self.resolve)
+
+        return config.with_models(settled)
 
 
 @dataclass(eq=False)

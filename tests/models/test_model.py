@@ -48,6 +48,32 @@ USED: dict[str, Case] = {
         {},
         {"prompts": {"passages": ("", ""), "queries": (INSTRUCTION, "")}},
     ),
+    "the first prompt for passages, though it is empty, as sentence-transformers 6": (
+        {"config_sentence_transformers.json": {"prompts": {"passage": "p: ", "document": "", "query": "q"}}},
+        {"name": "saved"},
+        {"prompts": {"passages": ("", ""), "queries": ("q", "")}},
+    ),
+    "mean for a pooling file whose flags are all false, as sentence-transformers": (
+        {"1_Pooling/config.json": {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": False}},
+        {},
+        {"pooling": "mean"},
+    ),
+    "the similarity that the files declare": (
+        {
+            "config_sentence_transformers.json": {"similarity_fn_name": "dot"},
+            **modules("Transformer", "Pooling"),
+        },
+        {},
+        {"similarity": "dot"},
+    ),
+    "no similarity of vectors that the model scales": (
+        {
+            "config_sentence_transformers.json": {"similarity_fn_name": "dot"},
+            **modules("Transformer", "Pooling", "Normalize"),
+        },
+        {},
+        {"similarity": ""},
+    ),
     "no prompt where it would not be pooled": (
         {"1_Pooling/config.json": {"include_prompt": False}}, {"query_instruction": ""}, {"pooling": "cls"}
     ),
@@ -166,6 +192,13 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, Any], str]] = {
         {"1_Pooling/config.json": {"pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}},
         {},
         "'max'",
+    ),
+    "a prompt that is no text": (
+        {"config_sentence_transformers.json": {"prompts": {"query": 5}}}, {}, "the prompt 'query' is 5"
+    ),
+    "a list of prompts": ({"config_sentence_transformers.json": {"prompts": ["q: "]}}, {}, "a JSON object"),
+    "no pooling, as sentence-transformers refuses it": (
+        {"1_Pooling/config.json": {"pooling_mode_cls_token": False, "pooling_mode": None}}, {}, "to null"
     ),
     "a prompt that is not to be pooled": (
         {"1_Pooling/config.json": {"include_prompt": False}}, {}, "pools a text without its prompt"

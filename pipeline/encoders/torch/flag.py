@@ -23,7 +23,7 @@ from pipeline.encoders.torch.loading import (
 )
 from pipeline.encoders.torch.opening import Load, open_backend
 from pipeline.models.model import ResolvedModel
-from pipeline.models.tokenizer import fast_tokenizer
+from pipeline.models.tokenizer import add_end_tokens, fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ class FlagBackend(_Network):
         if model.pooling == "cls":
             limit_last_layer_to_first_token(self.network)
         self._unpad_where_supported()
-        self.tokenizer = fast_tokenizer(model.name, self.flag.tokenizer)
+        self.tokenizer = add_end_tokens(fast_tokenizer(model.name, self.flag.tokenizer), model)
         self.dimension = int(self.network.config.hidden_size)
 
     @override

@@ -26,7 +26,7 @@ from pipeline.models.card import read_late_interaction
 from pipeline.models.files import damaged
 from pipeline.models.model import ResolvedModel, Role
 from pipeline.models.text_settings import TASKS
-from pipeline.models.tokenizer import checked, fast_tokenizer
+from pipeline.models.tokenizer import add_end_tokens, checked, fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ class SentenceTransformersBackend(TorchBackend):
             self.tokenizer = checked(first.tokenizer, model.name)
             self.tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
         else:
-            self.tokenizer = fast_tokenizer(model.name, first.tokenizer)
+            self.tokenizer = add_end_tokens(fast_tokenizer(model.name, first.tokenizer), model)
         self.dimension = int(self.network.get_embedding_dimension())
 
     @override
