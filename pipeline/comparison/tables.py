@@ -284,8 +284,11 @@ def verdict(
         against = [(name, pair) for name, pair in against if best.name in (pair.a, pair.b)]
         kinds = {"significantly better than": [name for name, pair in against if pair.shown]}
     kinds["no significant difference from"] = [name for name, pair in against if not pair.shown]
-    parts = [f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names]
-    sentence = f"{opening}; {'; '.join(parts)}" if len(pairs) > 1 else _of_pair(measure, pairs[0])
+    if len(pairs) == 1:
+        sentence = _of_pair(measure, pairs[0])
+    else:
+        parts = [f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names]
+        sentence = f"{opening}; {'; '.join(parts)}"
     needed = max((pair.queries_needed or 0 for _, pair in against if not pair.shown), default=0)
     if needed > queries:
         sentence += f"; about {needed:,} queries would decide (80% power, if the difference stays the same)"

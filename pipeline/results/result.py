@@ -288,6 +288,12 @@ def write_suite(
 def read_result(folder: PathLike[str] | str) -> Result:
     """Open the result folder of a finished benchmark, of one collection or of a suite.
 
+    Args:
+        folder: The folder that `run_benchmark` or `benchmarco run` wrote.
+
+    Returns:
+        What `run_benchmark` returned, but for `errors`.
+
     Raises:
         InputError: It is not one, or its files are damaged, or of several runs.
     """

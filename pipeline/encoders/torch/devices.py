@@ -23,7 +23,7 @@ HALF_CAPABILITY = (8, 0)  # of the first cards that compute bf16, and that flash
 OUT_OF_MEMORY = (
     "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "can't allocate memory",
 )  # fmt: skip
-"""In errors of CUDA, its libraries, and torch's allocator on a CPU, which are no `OutOfMemoryError`."""
+"""In errors of CUDA, its libraries, and torch's allocator on a CPU, which are no `torch.OutOfMemoryError`."""
 
 
 def open_device(name: str, precision: str, section: str) -> torch.device:
@@ -68,7 +68,7 @@ def _obstacle(device: torch.device) -> str:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            # the reason is in its error, where `is_available` only says no
+            # the reason is in its error, where `torch.cuda.is_available` only says no
             torch.cuda.init()  # type: ignore[no-untyped-call]
             count = torch.cuda.device_count()
             if (device.index or 0) >= count:
