@@ -1,7 +1,8 @@
 #!/usr/bin/env python
-"""Encoding on Ray against the same work in this process, and with more workers.
+"""Encoding by several processes, or on Ray, against the same work in one process.
 
     .venv/bin/python scripts/bench_scale.py --passages 4000 --rounds 3
+    .venv/bin/python scripts/bench_scale.py --engines local,processes --backend native --passages 3000
 
 Every round runs the same benchmark with each engine in turn, from the converted model and the data on. A run
 may use as many processors as it has workers, so that one worker stands against `local` on one processor, and
@@ -25,14 +26,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SLICE = ROOT.parent / "shared" / "data" / "msmarco-dl19"
-KEPT = ("data", "openvino")  # of the cache: what is not measured
+KEPT = ("data", "openvino", "native")  # of the cache: what is not measured
 
 
 @dataclass(frozen=True)
 class Setup:
-    """An engine, and how many processors it gets."""
+    """An engine, `local`, `processes` or `ray`, and how many processors and workers it gets."""
 
-    kind: str
+    engine: str
     processors: int
 
 
@@ -45,10 +46,12 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=10, help="kept: all their judged passages are too")
     parser.add_argument("--shard-rows", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engines", default="local,ray", help="of local, processes and ray, with commas")
+    parser.add_argument("--backend", default="openvino")
     arguments = parser.parse_args()
     there = len(os.sched_getaffinity(0))
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count <= there]
-    setups = [Setup(kind, count) for count in counts for kind in ("local", "ray")]
+    setups = [Setup(engine, count) for count in counts for engine in arguments.engines.split(",")]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_config(folder / "c.yaml", arguments)
@@ -62,7 +65,7 @@ def write_config(path: Path, arguments: argparse.Namespace) -> None:
     config = {
         "name": "scale",
         "data": {**data, "corpus": arguments.passages, "queries": arguments.queries},
-        "model": {"backend": "openvino", "name": arguments.model, "shard_rows": arguments.shard_rows},
+        "model": {"backend": arguments.backend, "name": arguments.model, "shard_rows": arguments.shard_rows},
         "search": {"top_k": 100},
         "evaluate": {"measures": ["ndcg@10"]},
     }
@@ -71,9 +74,11 @@ def write_config(path: Path, arguments: argparse.Namespace) -> None:
 
 def run(folder: Path, setup: Setup) -> dict[str, Any]:
     """One run in a process of its own, which leaves nothing but what the next may keep."""
-    command = [sys.executable, "-m", "pipeline", "run", "c.yaml", "--set", f"engine.kind={setup.kind}"]
-    if setup.kind == "ray":
+    command = [sys.executable, "-m", "pipeline", "run", "c.yaml"]
+    if setup.engine != "local":
         command += ["--set", f"engine.workers={setup.processors}"]
+    if setup.engine == "ray":
+        command += ["--set", "engine.kind=ray"]
     processors = sorted(os.sched_getaffinity(0))[: setup.processors]
     subprocess.run(
         command,
@@ -107,7 +112,7 @@ def report(rounds: list[dict[Setup, dict[str, Any]]]) -> None:
         rates = [measured[setup]["encode"] for measured in rounds]
         beside, alone = (
             statistics.median(measured[setup]["encode"] / measured[other]["encode"] for measured in rounds)
-            for other in (Setup("local", setup.processors), Setup(setup.kind, 1))
+            for other in (Setup("local", setup.processors), Setup(setup.engine, 1))
         )
         search, wall, quality = (
             statistics.median(measured[setup][name] for measured in rounds)
@@ -115,7 +120,7 @@ def report(rounds: list[dict[Setup, dict[str, Any]]]) -> None:
         )
         spread = f"{min(rates):.0f} to {max(rates):.0f}"
         print(
-            f"{setup.kind + ', ' + str(setup.processors) + ' CPU':<18}{statistics.median(rates):>14.1f}"
+            f"{setup.engine + ', ' + str(setup.processors) + ' CPU':<18}{statistics.median(rates):>14.1f}"
             f"{spread:>14}{beside:>14.2f}{alone:>14.2f}{search:>14.0f}{wall:>14.1f}{quality:>14.4f}"
         )
 

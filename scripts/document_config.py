@@ -37,7 +37,7 @@ PAGES = {
     "model": "[Models](models.md)",
     "fuse": "[Rerank and fuse](rerank-and-fuse.md)",
     "index": "[Search](search.md)",
-    "engine": "[Many machines](scale.md)",
+    "engine": "[Several devices, many machines](scale.md)",
     "evaluate": "[Measures](measures.md)",
     "judge": "[You have no judgments](judge.md)",
 }

@@ -10,7 +10,7 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipeline.config.settings import Section, setting
 
@@ -107,10 +107,20 @@ class ExpectedScore(Section):
 class EngineConfig(Section):
     """Where the work runs."""
 
-    kind: Literal["local", "ray"] = setting("local", "this process, or workers on a Ray cluster", shapes="")
+    kind: Literal["local", "ray"] = setting("local", "this machine, or workers on a Ray cluster", shapes="")
+    devices: list[Annotated[str, Field(pattern=r"^(cpu|cuda:\d+)$")]] | None = setting(
+        None,
+        "local: what models compute on, a process for each, such as [cuda:0, cuda:1] or [cpu, cpu]; "
+        "null: every GPU if model.device is auto or cuda",
+        shapes="",
+        min_length=1,
+    )
     address: str | None = setting(None, "ray: HOST:PORT of a cluster; null: start one here", shapes="")
     workers: int | None = setting(
-        None, "ray: number of workers; null: one per GPU, or per machine without GPUs", shapes="", ge=1
+        None,
+        "number of processes, which share the cores; null: one per GPU, or without GPUs one per machine",
+        shapes="",
+        ge=1,
     )
 
     @field_validator("address")
@@ -122,9 +132,14 @@ class EngineConfig(Section):
 
     @model_validator(mode="after")
     def _fits_kind(self) -> EngineConfig:
-        for name in ("address", "workers"):
-            if self.kind == "local" and getattr(self, name) is not None:
-                raise ValueError(f"engine.{name} is for kind 'ray': leave it out")
+        other = {"local": "address", "ray": "devices"}[self.kind]
+        if getattr(self, other) is not None:
+            kind = "ray" if self.kind == "local" else "local"
+            raise ValueError(f"engine.{other} is for kind '{kind}': leave it out")
+        if self.devices and self.workers:
+            raise ValueError("engine.devices says how many processes there are: leave engine.workers out")
+        if self.devices and len({device.partition(":")[0] for device in self.devices}) > 1:
+            raise ValueError("engine.devices: all GPUs, or all cpu: they compute other last bits")
         return self
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 
 MAX_CHARACTERS = 120  # of a value in a message
 MEMORY_FULL = (
@@ -25,6 +27,10 @@ class InputError(Exception):
         self.found, self.allowed, self.fix = found, allowed, fix
         parts = [found, f"Allowed: {allowed}" if allowed else "", fix[:1].upper() + fix[1:]]
         super().__init__(printable(". ".join(part for part in parts if part) + "."))
+
+    def __reduce__(self) -> tuple[Callable[..., InputError], tuple[str]]:
+        """Pickle it with its keywords, for errors of other processes."""
+        return partial(InputError, allowed=self.allowed, fix=self.fix), (self.found,)
 
 
 def memory_ran_out(error: BaseException | None) -> bool:

@@ -6,6 +6,7 @@ from .agreement import (
     disagreement as disagreement,
     sample_tokens as sample_tokens,
 )
+from .base import ModelSource as ModelSource
 from .batching import (
     TokenBatch as TokenBatch,
     Usage as Usage,
@@ -16,6 +17,6 @@ from .batching import (
     tokenized_windows as tokenized_windows,
 )
 from .conversion import run_in_subprocess as run_in_subprocess
-from .opener import Encoder as Encoder, PairOpener as PairOpener, TextOpener as TextOpener
+from .opener import Encoder as Encoder, Opener as Opener, PairOpener as PairOpener, TextOpener as TextOpener
 from .openers import OPENERS as OPENERS, resolve as resolve
 from .pairs.scorer import Pair as Pair

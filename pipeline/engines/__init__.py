@@ -1,4 +1,6 @@
-"""Engines: where the parts of a stage's work are done, in this process (`local`) or on a Ray cluster (`ray`).
+"""Engines: where the parts of a stage's work are done.
+
+That is this process, or a process for each of its devices (`local`); or a Ray cluster (`ray`).
 
 An engine runs one job on each of many parts. A job is a function of arrays: the caller reads its inputs and
 gets its outputs, and alone reads and writes the cache. So a worker needs no access to the caller's disk, and
@@ -8,33 +10,45 @@ one that dies leaves nothing that looks finished.
 from __future__ import annotations
 
 from pipeline.config import EngineConfig
+from pipeline.core import machine
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.encoders.base import ModelSource
 from pipeline.encoders.opener import Opener
 from pipeline.engines.cluster import share_out
-from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, PartJob, ServerEngine
+from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, PartJob, ServerEngine, on_device
 from pipeline.engines.worker import ShippedFiles
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 __all__ = [
     "Done", "Engine", "Job", "LocalEngine", "Part", "PartJob", "ServerEngine", "ShippedFiles", "check",
-    "key_of", "open_with", "share_out",
+    "devices_of", "key_of", "open_with", "share_out",
 ]  # fmt: skip
 
 
 def open_with(config: EngineConfig, source: ModelSource, store: Store) -> Engine:
     """The engine that a config names, whose workers load the model of `source` if it is a local one.
 
-    What a backend converts is in `store`; errors are those of `pipeline.engines.ray.RayEngine`.
+    What a backend converts is in `store`.
+
+    Raises:
+        InputError: As of `pipeline.engines.ray.RayEngine`.
     """
     opener = source if isinstance(source, Opener) else None
-    if config.kind == "local":
-        return LocalEngine((lambda: opener.open(store)) if opener else None)
-    from pipeline.engines.ray import RayEngine
+    if config.kind == "ray":
+        from pipeline.engines.ray import RayEngine
 
-    return RayEngine(config, opener, store)
+        return RayEngine(config, opener, store)
+    if opener is None:
+        return LocalEngine()
+    devices = devices_of(config, opener)
+    if len(devices) == 1:
+        return LocalEngine(lambda: on_device(opener, devices[0]).open(store))
+    from pipeline.engines.processes import ProcessEngine
+
+    return ProcessEngine(devices, opener, store)
 
 
 def key_of(config: EngineConfig, source: ModelSource) -> str | None:
@@ -43,17 +57,58 @@ def key_of(config: EngineConfig, source: ModelSource) -> str | None:
     return hash_json({"engine": config.model_dump(mode="json"), "loaded": loaded}) if loaded else None
 
 
-def check(config: EngineConfig, device: str, section: str = "model") -> None:
+def devices_of(config: EngineConfig, opener: Opener) -> list[str]:
+    """What each process of the engine `local` computes on, such as `cuda:0` and `cuda:1`, or `cpu` twice."""
+    if config.devices:
+        return config.devices
+    if opener.device == "cpu":
+        return ["cpu"] * (config.workers or 1)
+    if names_gpu(opener):
+        return [opener.device]
+    return [f"cuda:{number}" for number in range(config.workers or len(machine.gpus()) or 1)]
+
+
+def names_gpu(opener: Opener) -> bool:
+    """Whether the config names one GPU, so that no other may be used."""
+    return str(opener.settings.device).startswith("cuda:")
+
+
+def check(config: EngineConfig, source: ModelSource, section: str = "model") -> None:
     """Refuse an engine that cannot start on this machine, without starting anything.
 
-    `device` is what the model of a `section` of the config computes on.
+    `section` is that of the config which names the source.
     """
-    if config.kind == "local":
+    device = source.device
+    if config.kind == "ray":
+        require("ray", "ray", "engine.kind: ray")
+        if device not in ("cpu", "cuda:0"):
+            raise InputError(
+                f"{section}.device: {device} with engine.kind: ray, which gives each worker a GPU of its own",
+                allowed="auto, cpu, cuda",
+                fix=f"set {section}.device to cuda",
+            )
         return
-    require("ray", "ray", "engine.kind: ray")
-    if device not in ("cpu", "cuda:0"):
+    if not isinstance(source, Opener):
+        return
+    setting = f"engine.workers: {config.workers}" if config.workers else f"engine.devices: {config.devices}"
+    kinds = {name.partition(":")[0] for name in config.devices or [device]}
+    if kinds != {device.partition(":")[0]}:
         raise InputError(
-            f"{section}.device: {device} with engine.kind: ray, which gives each worker a GPU of its own",
-            allowed="auto, cpu, cuda",
+            f"{setting}, and {section}.device is {device}",
+            allowed="the same kind of device for both",
+            fix=f"set {section}.device to {kinds.pop()}",
+        )
+    if names_gpu(source) and (config.workers or 1) > 1:
+        raise InputError(
+            f"{setting}, and {section}.device is {device}, a single GPU",
+            allowed="1",
             fix=f"set {section}.device to cuda",
+        )
+    count = len(machine.gpus())
+    numbers = [int(name.partition(":")[2]) for name in devices_of(config, source) if name != "cpu"]
+    if (config.devices or config.workers) and numbers and max(numbers) >= count:
+        raise InputError(
+            f"{setting}, and this machine has {counted(count, 'GPU')}",
+            allowed=", ".join(f"cuda:{number}" for number in range(count)) or "cpu",
+            fix="name GPUs that it has" if count else f"set {section}.device to cpu",
         )

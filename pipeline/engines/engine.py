@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
@@ -14,7 +14,7 @@ from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Facts, Float32, Ranking, UInt8
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import Encoder, Scorer
+from pipeline.encoders.opener import Encoder, Opener, Scorer
 from pipeline.models.model import Role
 
 if TYPE_CHECKING:
@@ -142,6 +142,11 @@ class LocalEngine(Engine):
     @override
     def close(self) -> None:
         self._model = None
+
+
+def on_device(opener: Opener, device: str) -> Opener:
+    """What loads the same model on another device."""
+    return replace(opener, model=replace(opener.model, device=device))
 
 
 class ServerEngine(LocalEngine):

@@ -241,7 +241,10 @@ def _parts_to_search(
 def counted_parts(engine: Engine, meter: Meter, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
     """The parts as the engine finishes them; the meter notes how many parts each machine did."""
     nodes = Counter[str]()
-    for done in engine.each(job, parts, bar):
+
+    def count(done: Done) -> Done:
         nodes[done.node] += 1
-        yield done
-    meter.note("engine", {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)})
+        meter.note("engine", {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)})
+        return done
+
+    return map(count, engine.each(job, parts, bar))

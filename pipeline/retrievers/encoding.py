@@ -8,7 +8,7 @@ are kept.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -23,7 +23,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Texts
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
-from pipeline.engines import Engine, Part, engine as jobs
+from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import CalibrationCorpus, ResolvedModel, Role
 from pipeline.models.tokenizer import room_for_text, token_counter, token_spans
 from pipeline.retrievers.dense_search import counted_parts
@@ -38,7 +38,7 @@ from pipeline.retrievers.rows import (
     rows_of_shard,
     table_of,
 )
-from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Stage, Work
+from pipeline.retrievers.stage import Context, Facts, Inputs, Stage, Work
 from pipeline.retrievers.texts import TextRetriever, Tokens
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -58,7 +58,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
 
     @override
     def check(self, search_is_cached: bool) -> None:
-        engines.check(self.config.engine, self.source.device)
+        engines.check(self.config.engine, self.source)
         if not search_is_cached:
             self.source.check()
             self._check_chunks()
@@ -97,14 +97,6 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         self.source.match(collection)
 
     @override
-    def open_engine(self, store: Store) -> Engine:
-        return engines.open_with(self.config.engine, self.source, store)
-
-    @override
-    def engine_key(self) -> Hashable:
-        return engines.key_of(self.config.engine, self.source) or self
-
-    @override
     def token_counter(self) -> TokenCounter | None:
         return token_counter(self.source.model) if self.source.model else None
 
@@ -116,10 +108,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         if role == "passages" and self.source.model:
             work = Work("encode", "texts", partial(self._unknown_texts, role), of_passages=not self.cuts)
         stage = self.text_stage(role, schema, settings, make, form.open, work)
-        if not self.source.served:
-            return stage
-        server = EngineFactory((self, "server"), lambda store: engines.ServerEngine(self.source.connect))
-        return replace(stage, open_engine=server)
+        return replace(stage, open_engine=self.server_engine) if self.source.served else stage
 
     def _unknown_texts(
         self, role: Role, opened: Callable[[str], object], alike: Sequence[Artifact]

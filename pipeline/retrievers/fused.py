@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -12,7 +12,6 @@ from pipeline.config import FuseConfig, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
-from pipeline.engines import Engine
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import (
     COLLECTION,
@@ -25,10 +24,9 @@ from pipeline.retrievers.retriever import (
     save_ranking,
 )
 from pipeline.retrievers.sections import FusedRankings, FusionFacts
-from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
+from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Plan, Stage
 from pipeline.search import fusion
 from pipeline.storage.artifacts import Artifact, Draft
-from pipeline.storage.store import Store
 
 FUSE = "fuse"
 SCHEMAS = {FUSE: 1}
@@ -105,13 +103,10 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
             of.append({**part, "stages": rows})
         return {FusedRankings.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
 
+    @property
     @override
-    def open_engine(self, store: Store) -> Engine:
-        return self.parts[0].open_engine(store)
-
-    @override
-    def engine_key(self) -> Hashable:
-        return self.parts[0].engine_key()
+    def engine(self) -> EngineFactory:
+        return self.parts[0].engine
 
     @cached_property
     def _tuned_for(self) -> Measure | None:

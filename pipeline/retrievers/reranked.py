@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import cast
 
@@ -14,7 +14,6 @@ from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Collection, Float32, Int64, Qrels, Ranking
 from pipeline.encoders.base import ScoreSource
-from pipeline.engines import Engine
 from pipeline.metrics import paired
 from pipeline.retrievers.pair_scores import QueryPassagePairs, ScoreStore, score_pairs
 from pipeline.retrievers.retriever import (
@@ -77,6 +76,7 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
             make=self._rerank,
             open=open_ranking,
             work=Work("pairs", "first_stage", self._pairs),
+            open_engine=self.server_engine if self.source.served else None,
         )
         return {**self.first.plan(), RERANK: stage}
 
@@ -103,7 +103,7 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
     @override
     def check(self, search_is_cached: bool) -> None:
         super().check(search_is_cached)
-        engines.check(self.config.engine, self.source.device, "rerank")
+        engines.check(self.config.engine, self.source, "rerank")
         if not search_is_cached:
             self.source.check()
 
@@ -111,16 +111,6 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
     def confirm(self, store: Store, fresh: bool) -> None:
         super().confirm(store, fresh)
         self.source.confirm(store, fresh)
-
-    @override
-    def open_engine(self, store: Store) -> Engine:
-        if self.source.served:
-            return engines.ServerEngine(self.source.connect)
-        return engines.open_with(self.config.engine, self.source, store)
-
-    @override
-    def engine_key(self) -> Hashable:
-        return engines.key_of(self.config.engine, self.source) or self
 
     def _rerank(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]

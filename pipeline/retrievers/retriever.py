@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Generic, cast
 import numpy as np
 from typing_extensions import TypeVar, override
 
+from pipeline import engines
 from pipeline.config import Config, SearchConfig
 from pipeline.config.settings import Section
 from pipeline.core.errors import InputError
@@ -19,8 +20,8 @@ from pipeline.core.records import Collection, Float64, Int64, Ranking
 from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
 from pipeline.encoders import choice
+from pipeline.encoders.base import ModelSource
 from pipeline.encoders.openers import resolve
-from pipeline.engines import Engine, LocalEngine
 from pipeline.metrics.names import Measure
 from pipeline.models.files import find_model
 from pipeline.models.model import ResolvedModel
@@ -201,7 +202,7 @@ class Retriever(ABC, Generic[Settings]):
 
     def plan(self) -> Plan:
         """`stages` with the engine of each."""
-        engine = EngineFactory(self.engine_key(), self.open_engine)
+        engine = self.engine
         return {
             role: stage if stage.open_engine else replace(stage, open_engine=engine)
             for role, stage in self.stages().items()
@@ -230,13 +231,27 @@ class Retriever(ABC, Generic[Settings]):
         """The models that texts are encoded with."""
         return []
 
-    def open_engine(self, store: Store) -> Engine:
-        """The engine that runs parts of the work; this process, for a kind that divides none of it."""
-        return LocalEngine()
+    @property
+    def source(self) -> ModelSource | None:
+        """What gives the rows or scores that parts of the work consist of; None if no work is divided."""
+        return None
 
-    def engine_key(self) -> Hashable:
-        """All that shapes the engine of `open_engine`: benchmarks of equal keys can share one."""
-        return self
+    @property
+    def engine(self) -> EngineFactory:
+        """The engine that runs parts of the work; benchmarks whose models and engines are equal share one."""
+        source, config = self.source, self.config.engine
+        if source is None:
+            return EngineFactory(self, lambda store: engines.LocalEngine())
+        return EngineFactory(
+            engines.key_of(config, source) or self, partial(engines.open_with, config, source)
+        )
+
+    @property
+    def server_engine(self) -> EngineFactory:
+        """The engine that asks the server of a source."""
+        assert self.source is not None
+        connect = self.source.connect
+        return EngineFactory((self, "server"), lambda store: engines.ServerEngine(connect))
 
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         """What `metrics.json` says besides the measures, by key of `pipeline.retrievers.sections`.

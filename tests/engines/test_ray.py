@@ -24,7 +24,7 @@ from workplaces import config, hits, read_json, run
 from pipeline import InputError, run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.core import silent
-from pipeline.encoders import resolve
+from pipeline.encoders import ModelSource, resolve
 from pipeline.engines import Engine, Part, PartJob, open_with, share_out
 from pipeline.storage import Store
 
@@ -272,7 +272,7 @@ def engine(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[E
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     settings = EngineConfig(kind="ray", address=cluster, workers=2)
-    opened = open_with(settings, None, "cpu", Store(tmp_path_factory.mktemp("engine")))
+    opened = open_with(settings, ModelSource(), Store(tmp_path_factory.mktemp("engine")))
     yield opened
     opened.close()
 
@@ -360,7 +360,7 @@ from pipeline import cli
 from pipeline.engines.ray import RayEngine
 moment, wait = sys.argv.pop(1), RayEngine._wait
 def waiting(engine):
-    at_work = any(task for _, task in engine._calls.values())
+    at_work = any(engine._tasks.values())
     if (moment == "load" or at_work) and not Path("pids").exists():
         time.sleep(1)
         started = psutil.Process().children(recursive=True)
@@ -439,7 +439,7 @@ def test_a_cluster_that_is_too_small_is_said_with_both_numbers(
         (["engine.address=ray://head:10001"], "null, auto or HOST:PORT"),
         (["engine.workers=0"], "greater than or equal to 1"),
         (["engine.kind=local", "engine.workers=null"], "engine.address is for kind 'ray'"),
-        (["engine.kind=local", "engine.address=null"], "engine.workers is for kind 'ray'"),
+        (["engine.devices=[cpu, cpu]"], "engine.devices is for kind 'local'"),
     ],
 )
 def test_what_ray_cannot_give_is_said_before_anything_is_made_and_the_cluster_is_left(

@@ -1,6 +1,8 @@
 """Retrievers made of others: their stages, what they share with benchmarks of their parts, their results."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -192,8 +194,13 @@ def test_one_engine_is_open_at_a_time(
         return engine
 
     for kind in (Bm25, RerankingRetriever):
-        opens = kind.open_engine
-        monkeypatch.setattr(kind, "open_engine", lambda *given, opens=opens: noted(opens, *given))
+        opens_of = kind.engine.fget
+
+        def watched(retriever: Any, opens_of: Any = opens_of) -> Any:
+            opens = opens_of(retriever)
+            return replace(opens, open=partial(noted, opens.open))
+
+        monkeypatch.setattr(kind, "engine", property(watched))
     again = run_benchmark(fused_reranked.config, fresh=True)
     assert again.reused == []
     assert again.record.metrics == fused_reranked.record.metrics

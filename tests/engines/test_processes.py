@@ -1,0 +1,280 @@
+"""Several processes on this machine: the same bytes as one, whoever dies, and nothing is left of them."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from inside import pretend
+from workplaces import config, read_json, run
+
+from pipeline import InputError, run_benchmark
+from pipeline.config import EngineConfig
+from pipeline.core import silent
+from pipeline.encoders import Opener
+from pipeline.engines import Engine, Part, check, devices_of, open_with
+from pipeline.storage import Store
+
+TWO = "engine.devices=[cpu, cpu]"
+
+
+def numbers(start: int, stop: int) -> Part:
+    """A part whose inputs are its rows' numbers."""
+    return Part(start, stop, lambda: np.arange(start, stop))
+
+
+class Counting:
+    total = 0
+
+    def update(self, n: int = 1) -> None:
+        self.total += n
+
+
+def double(inputs: Iterator[Any], device: str, bar: Any) -> Iterator[Any]:
+    for rows in inputs:
+        bar.update(len(rows))
+        yield 2 * rows, os.getpid(), device, os.environ["OMP_NUM_THREADS"]
+
+
+def meet(fifo: Path, inputs: Iterator[Any], device: str, bar: Any) -> Iterator[Any]:
+    """A job of which two parts must be at work at the same time: each waits until the other comes."""
+    for rows in inputs:
+        with open(fifo, "rb" if rows[0] else "wb"):
+            yield os.getpid()
+
+
+def die(always: int, once: Path, inputs: Iterator[Any], device: str, bar: Any) -> Iterator[int]:
+    """A job that kills its process each time at one part, and at another the first time."""
+    for rows in inputs:
+        if rows[0] == always:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if rows[0] == 1:
+            with contextlib.suppress(FileExistsError):
+                once.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        bar.update(len(rows))
+        yield int(rows[0])
+
+
+def refuse(inputs: Iterator[Any], device: str, bar: Any) -> Iterator[None]:
+    for _ in inputs:
+        raise InputError("found", allowed="allowed", fix="fix")
+        yield
+
+
+class Toy(Opener):
+    """A model that is its own device."""
+
+    def load(self, prepared: Path | None) -> str:
+        if self.model.name == "broken":
+            raise InputError("found", allowed="allowed", fix="fix")
+        return self.device
+
+
+@dataclass
+class Named:
+    """A model's name and device, or those of a section of the config."""
+
+    device: str
+    name: str = ""
+
+
+def toy(device: str = "cpu", setting: str = "auto", name: str = "toy") -> Toy:
+    return Toy(Named(setting), Named(device, name))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """Two processes, not started yet."""
+    opened = open_with(EngineConfig(devices=["cpu", "cpu"]), toy(), Store(tmp_path))
+    yield opened
+    opened.close()
+    assert psutil.Process().children() == []
+
+
+def test_two_processes_do_all_parts_and_split_the_threads(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "6")
+    engine.load(2)
+    bar = Counting()
+    found = list(engine.each(double, [numbers(start, start + 10) for start in range(0, 90, 10)], bar))
+    assert bar.total == 90
+    for done in found:
+        rows, _, device, threads = done.outputs
+        assert rows.tolist() == [2 * row for row in range(done.part.start, done.part.stop)]
+        assert (device, threads, done.node) == ("cpu", "3", "cpu")
+    assert sorted(done.part.start for done in found) == list(range(0, 90, 10))
+
+
+def test_two_parts_are_done_at_once(engine: Engine, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    engine.load(2)
+    found = engine.each(partial(meet, tmp_path / "fifo"), [numbers(0, 1), numbers(1, 2)], Counting())
+    assert len({done.outputs for done in found}) == 2
+
+
+def test_a_part_whose_process_dies_is_done_again(engine: Engine, tmp_path: Path) -> None:
+    engine.load(2)
+    bar = Counting()
+    parts = [numbers(number, number + 1) for number in range(9)]
+    found = Counter(done.outputs for done in engine.each(partial(die, -1, tmp_path / "once"), parts, bar))
+    assert (tmp_path / "once").exists()
+    assert found == Counter(range(9))
+    assert bar.total == 9
+
+
+def test_three_deaths_at_a_part_end_the_run_in_one_sentence(engine: Engine, tmp_path: Path) -> None:
+    engine.load(1)
+    job = partial(die, 4, tmp_path / "once")
+    with pytest.raises(ChildProcessError) as ended:
+        list(engine.each(job, [numbers(4, 9)], Counting()))
+    assert str(ended.value) == "a worker died at rows 4 to 9, 3 times; the last one: it ended with SIGKILL"
+
+
+def test_what_a_process_refuses_is_said_as_if_it_had_been_here(engine: Engine, tmp_path: Path) -> None:
+    engine.load(1)
+    with pytest.raises(InputError) as refused:
+        list(engine.each(refuse, [numbers(0, 1)], Counting()))
+    assert str(refused.value) == "found. Allowed: allowed. Fix."
+    broken = open_with(EngineConfig(workers=2), toy(name="broken"), Store(tmp_path))
+    with pytest.raises(InputError) as refused:
+        broken.load(2)
+    assert str(refused.value) == "found. Allowed: allowed. Fix."
+    broken.close()
+
+
+def encoded(folder: Path) -> dict[str, Any]:
+    """The manifest of the passages that the last run encoded."""
+    paths = (folder / "indexes" / "passages").glob("*/manifest.json")
+    manifest: dict[str, Any] = read_json(max(paths, key=lambda path: path.stat().st_mtime_ns))
+    return manifest
+
+
+NATIVE = (
+    "model={backend: native, name: all-minilm-l6-v2, passage_max_length: 32, shard_rows: 40}",
+    "data.corpus=300",
+    "data.queries=5",
+)
+
+
+def test_they_write_the_bytes_that_one_process_writes_also_if_all_are_killed(
+    workplace: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernels compute a batch in one thread, so nothing depends on how many there are."""
+    alone = Path(shutil.copytree(workplace, tmp_path / "alone"))
+    run(alone, *NATIVE)
+    killed = []
+
+    class Killing:
+        """A bar that kills every process when a part is done."""
+
+        def update(self, n: int = 1) -> None:
+            if not killed:
+                killed.extend(psutil.Process().children())
+                for process in killed:
+                    process.kill()
+
+    def progress(label: str, total: int | None, unit: str) -> Any:
+        watched = label == "encode passages"
+        return contextlib.nullcontext(Killing()) if watched else silent(label, total, unit)
+
+    run_benchmark(config(workplace, *NATIVE, TWO), progress=progress)
+    assert len(killed) == 2
+    assert "a worker died" in caplog.text
+    ours, expected = encoded(workplace), encoded(alone)
+    assert ours["files"] == expected["files"]
+    assert ours["made"]["engine"]["kind"] == "local"
+    assert ours["made"]["engine"]["workers"] == 2
+    assert sum(ours["made"]["engine"]["parts"].values()) == len(ours["files"]) - 1
+    trec = Path("results", "t", "run.trec")
+    assert (workplace / trec).read_bytes() == (alone / trec).read_bytes()
+
+
+DRIVER = """
+import os, sys
+from pathlib import Path
+import psutil
+from pipeline import cli
+from pipeline.engines.processes import ProcessEngine
+wait = ProcessEngine._wait
+def waiting(engine):
+    found = wait(engine)
+    if any(engine._tasks.values()):
+        Path("pids").write_text(" ".join(str(child.pid) for child in psutil.Process().children()))
+        os.kill(os.getpid(), number)
+    return found
+ProcessEngine._wait = waiting
+number = int(sys.argv.pop())
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_nothing_runs_on_after_ctrl_c_or_when_the_parent_is_killed(
+    workplace: Path, number: int, code: int
+) -> None:
+    sets = [part for setting in (*NATIVE, TWO) for part in ("--set", setting)]
+    command = [sys.executable, "-c", DRIVER, "run", "c.yaml", *sets, str(int(number))]
+    done = subprocess.run(command, cwd=workplace, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    workers = [int(pid) for pid in (workplace / "pids").read_text().split()]
+    assert len(workers) == 2
+    for worker in workers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(worker).wait(20)
+
+
+@pytest.mark.parametrize(
+    ("settings", "source", "expected"),
+    [
+        ({}, toy(), ["cpu"]),
+        ({"workers": 3}, toy(), ["cpu", "cpu", "cpu"]),
+        ({"devices": ["cpu", "cpu"]}, toy(), ["cpu", "cpu"]),
+        ({}, toy("cuda:0"), ["cuda:0", "cuda:1"]),
+        ({"workers": 1}, toy("cuda:0"), ["cuda:0"]),
+        ({}, toy("cuda:1", "cuda:1"), ["cuda:1"]),
+        ({"devices": ["cuda:1"]}, toy("cuda:0"), ["cuda:1"]),
+    ],
+)
+def test_every_gpu_has_a_process_unless_the_config_says_otherwise(
+    settings: dict[str, Any], source: Toy, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, gpus=("a", "b"))
+    check(EngineConfig(**settings), source)
+    assert devices_of(EngineConfig(**settings), source) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "source", "message"),
+    [
+        (
+            {"devices": ["cuda:2"]},
+            toy("cuda:0"),
+            "this machine has 2 GPUs. Allowed: cuda:0, cuda:1",
+        ),
+        ({"workers": 3}, toy("cuda:0"), "engine.workers: 3, and this machine has 2 GPUs"),
+        ({"workers": 2}, toy("cuda:1", "cuda:1"), "and model.device is cuda:1, a single GPU"),
+        ({"devices": ["cpu", "cpu"]}, toy("cuda:0"), "Set model.device to cpu"),
+        ({"devices": ["cuda:0"]}, toy(), "Set model.device to cuda"),
+    ],
+)
+def test_devices_that_do_not_fit_are_refused(
+    settings: dict[str, Any], source: Toy, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, gpus=("a", "b"))
+    with pytest.raises(InputError) as refused:
+        check(EngineConfig(**settings), source)
+    assert message in str(refused.value)
