@@ -152,12 +152,12 @@ def _highest(queries: Int32, passages: Int64, values: Int64 | Float64) -> Int64:
     return kept
 
 
-def _param(name: str, value: int | bool | str, *measures: str) -> Callable[[Evidence], Evidence | None]:
-    """A parameter of some measures, as a change."""
+def _param(name: str, value: int | bool | str) -> Callable[[Evidence], Evidence | None]:
+    """A parameter of the measures that have it, as a change."""
 
     def change(given: Evidence) -> Evidence:
         def measured(measure: Measure) -> Measure:
-            if measure.name not in measures:
+            if not measure.definition.parameter(name):
                 return measure
             params = dict(measure.params) | {name: value}
             return replace(measure, params=tuple(sorted(params.items())))
@@ -176,7 +176,6 @@ def _cutoff(name: str, k: int | None) -> Callable[[Evidence], Evidence | None]:
     return lambda given: replace(given, measured=measured)
 
 
-BINARY = ("map", "mrr", "precision", "recall", "success")
 EVALUATION: dict[str, Callable[[Evidence], Evidence | None]] = {
     "ids of judgments without leading zeros (CACM-46 for CACM-0046), which match no passage": _without_zeros,
     "ids of judgments with the leading zeros that the passages' ids have": _with_zeros,
@@ -184,12 +183,12 @@ EVALUATION: dict[str, Callable[[Evidence], Evidence | None]] = {
     "hits with the query's own id kept": lambda given: replace(given, self_hits=True),
     "the mean over queries with hits": lambda given: replace(given, queries="returned"),
     "the mean over queries with a relevant passage": lambda given: replace(given, queries="relevant"),
-    "gain 2^grade - 1": _param("gain", "exp", "ndcg", "dcg", "cg"),
-    "the ideal order of retrieved passages only": _param("ideal", "retrieved", "ndcg"),
-    "grades from 2 count as relevant": _param("rel", 2, *BINARY),
-    "grades from 3 count as relevant": _param("rel", 3, *BINARY),
-    "recall over at most k": _param("cap", True, "recall"),
-    "average precision over the relevant passages retrieved": _param("norm", "retrieved", "map"),
+    "gain 2^grade - 1": _param("gain", "exp"),
+    "the ideal order of retrieved passages only": _param("ideal", "retrieved"),
+    "grades from 2 count as relevant": _param("rel", 2),
+    "grades from 3 count as relevant": _param("rel", 3),
+    "recall over at most k": _param("cap", True),
+    "average precision over the relevant passages retrieved": _param("norm", "retrieved"),
     **{
         f"{name} with {f'cutoff {k}' if k else 'no cutoff'}": _cutoff(name, k)
         for name in ("map", "mrr", "ndcg")

@@ -29,8 +29,6 @@ FORMS = (
     "a result file of MTEB (.json), a README with model-index (.md), a file of expected scores of Pyserini "
     f"or Anserini (.yaml), or a CSV file with the columns {', '.join(COLUMNS)}"
 )
-HERE = {"hit_rate": "success", "accuracy": "success", "r_cap": "recall(cap=true)"}
-"""Our names of measures that MTEB and sentence-transformers name otherwise."""
 SIMILARITIES = re.compile(r"^(cosine|cos_sim|dot|dot_score|euclidean|manhattan)_(?=[a-z])")
 """What sentence-transformers puts before the names of measures."""
 
@@ -119,7 +117,7 @@ def known_measure(name: str) -> str | None:
         return None
     cutoff = int(match[2]) * (1000 if match[3] else 1)
     try:
-        return str(parse_measure(f"{HERE.get(match[1], match[1])}@{cutoff}"))
+        return str(parse_measure(f"{match[1]}@{cutoff}"))
     except InputError:
         return None
 
@@ -216,7 +214,6 @@ def _trec_eval(params: str) -> str | None:
     """The measure that trec_eval computes with such arguments; None for one that is unknown here."""
     options = dict(re.findall(r"-([mMl])\s+(\S+)", params))
     name, _, cutoff = options.get("m", "").partition(".")
-    name = {"ndcg_cut": "ndcg", "recip_rank": "mrr", "map_cut": "map"}.get(name, name)
     cutoff = options.get("M", cutoff.split(",")[0])
     relevant = f"(rel={options['l']})" if options.get("l", "1") != "1" else ""
     try:

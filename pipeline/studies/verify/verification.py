@@ -34,6 +34,7 @@ from pipeline.results.published import (
     check_expected,
     check_score,
     collection_name,
+    decimals,
     not_comparable,
 )
 from pipeline.results.result import read_result
@@ -43,6 +44,7 @@ from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.causes import explain
 from pipeline.studies.verify.evidence import Evidence, evidence_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
+from pipeline.studies.verify.rules import Point, contradictions, point_of
 
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000
@@ -79,6 +81,7 @@ class Verification(Tabular):
                 for cell in self.cells
             ],
             "verdict": self.verdict,
+            "contradictions": self.contradictions(),
             "command": self.command,
             **_today(),
         }
@@ -86,8 +89,20 @@ class Verification(Tabular):
     def tables(self) -> list[Table]:
         """A published score a row; then what explains those that are not reproduced."""
         made = "{date}, benchmarco {version}".format(**_today())
-        notes = [f"{made}: {self.command}" if self.command else made]
+        notes = [f"{made}: {self.command}" if self.command else made, *self.contradictions()]
         return [published_table(self.cells, notes=notes), *self._why()]
+
+    def contradictions(self) -> list[str]:
+        """What no single evaluation can have given of the scores published for a model and a collection."""
+        published: dict[tuple[str, str], dict[Point, tuple[float, float]]] = {}
+        for cell in self.cells:
+            of_place = published.setdefault((cell.model, cell.collection), {})
+            of_place[point_of(cell.measure)] = cell.expected, 0.5 * 10.0 ** -decimals(cell.expected)
+        return [
+            f"Published for {' on '.join(place)}, but impossible together: {found.values} ({found.reason})."
+            for place, scores in published.items()
+            for found in contradictions(scores)
+        ]
 
     def _why(self) -> list[Table]:
         """For the scores that were explained together, the changes that were tried."""

@@ -457,3 +457,16 @@ def test_tables_of_verdicts_as_markdown_and_as_pages(files: list[object], tmp_pa
     assert html.count("<table>") == html.count("</table>") == 2
     assert "&lt;m&gt;" in html
     assert "<m>" not in html
+
+
+def test_published_scores_that_contradict_each_other_are_named(tmp_path: Path) -> None:
+    (tmp_path / "run.trec").write_text("q Q0 d 1 1.0 t\n")
+    (tmp_path / "qrels").write_text("q 0 d 1\n")
+    (tmp_path / "published.csv").write_text(f"{HEADER}m,c,mrr@1,0.61\nm,c,precision@1,0.4\nm,c,map@1,0.30\n")
+    files = {name: tmp_path / name for name in ("run.trec", "qrels", "published.csv")}
+    verified = verify(run=files["run.trec"], qrels=files["qrels"], expected=[files["published.csv"]])
+    (said,) = verified.contradictions()
+    assert said.startswith(
+        "Published for m on c, but impossible together: mrr@1 0.61000, precision@1 0.40000 ("
+    )
+    assert said in verified.tables()[0].notes
