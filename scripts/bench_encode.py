@@ -301,7 +301,7 @@ def int16_rate(width: int, inner: int, seconds: float) -> float:
     from pipeline.native.forward import project
     from pipeline.native.integers import pack_rows
 
-    rows = layers.BLOCK
+    rows = layers.MOST_TOKENS
     left, right = (np.random.default_rng(0).random((n, width), np.float32) for n in (rows, inner))
     pairs, factors = pack_rows(right)
     layer = layers.Linear(pairs[None], factors[None], np.zeros((1, inner), np.float32))

@@ -40,7 +40,7 @@ from pipeline.native.attention import EVERYWHERE
 from pipeline.native.compiling import OPTIONS
 from pipeline.native.integers import aligned_bytes
 from pipeline.native.layers import (
-    BLOCK,
+    MOST_TOKENS,
     Linear,
     add_and_normalize,
     linear,
@@ -97,7 +97,7 @@ def aligned_copy(value: Any) -> Any:
 
 
 class Steps:
-    """The steps of a network's layers, and the seconds that each takes for BLOCK tokens in a thread.
+    """The steps of a network's layers, and the seconds that each takes for MOST_TOKENS tokens in a thread.
 
     Args:
         shape: Layers, width, and width of the feed-forward layer.
@@ -120,10 +120,10 @@ class Steps:
             layer = Linear(np.ones((1, m * k // 2), np.int32), *np.ones((2, 1, m), np.float32))
             layer = layer.on_tiles() if machine.has_amx() else layer
             space = layers.workspace(k, m)
-            x, out = (np.ones((BLOCK, width), np.float32) for width in (k, m))
+            x, out = (np.ones((MOST_TOKENS, width), np.float32) for width in (k, m))
             self.add(f"linear {k} {m}", compute, x, layer, m == inner, space, out)
             self.add(f"products {k} {m}", multiply, x, layer, m == inner, space, out)
-        states = np.ones((2, BLOCK, width), np.float32)
+        states = np.ones((2, MOST_TOKENS, width), np.float32)
         self.add("normalization", normalize, states[0], states[1], states[1, 0], width)
         key_value = np.random.default_rng(0).standard_normal((self.in_batch, 2 * width), np.float32)
         for name, starts in (("attention", texts), ("attention of first tokens", np.arange(len(texts)))):
@@ -149,8 +149,8 @@ class Steps:
                     started = time.perf_counter()
                     list(pool.map(partial(kernel, times), *zip(*arguments, strict=True)))
                     took = time.perf_counter() - started
-                rows = self.in_batch if name.startswith("attention") else BLOCK
-                self.seconds[name].append(took / times * BLOCK / rows)
+                rows = self.in_batch if name.startswith("attention") else MOST_TOKENS
+                self.seconds[name].append(took / times * MOST_TOKENS / rows)
 
     def totals(self, summary: Any) -> dict[str, float]:
         """What each kind of step takes of a run with all texts, in seconds."""
@@ -165,7 +165,7 @@ class Steps:
             made["products"] += count * took[f"products {k} {m}"]
         made["normalization"] = 2 * (whole + last) * took["normalization"]
         made["attention"] = whole * took["attention"] + self.first_alone * took["attention of first tokens"]
-        return {kind: each * self.tokens / BLOCK / self.threads for kind, each in made.items()}
+        return {kind: each * self.tokens / MOST_TOKENS / self.threads for kind, each in made.items()}
 
 
 def share_of_free_last_layer(network: PackedModel, length: int, rounds: int) -> float:

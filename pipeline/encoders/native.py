@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 8
+SCHEMA = 9
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 TOKENS = 512  # tokens per batch, twice as many with AMX: their states stay in the processor's cache
 PLAIN = ("bert", "roberta", "xlm-roberta", "distilbert")

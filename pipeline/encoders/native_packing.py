@@ -82,7 +82,7 @@ def m3_network(folder: Path, settings: ConversionSettings) -> Any:
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
             hidden = self.body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state[0]
             numbers = torch.nn.functional.linear(hidden, self.weight, self.bias)
-            return numbers[torch.from_numpy(vectors.spread(len(numbers)))].reshape(1, -1)
+            return numbers[torch.from_numpy(vectors.even_places(len(numbers)))].reshape(1, -1)
 
     return M3Encoder()
 

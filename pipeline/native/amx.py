@@ -319,12 +319,12 @@ def load_parts(typing: Any, parts: Any, row: Any, sums: Any, at: Any, more: Any)
     return panel(parts, size, sums, size, size), generate
 
 
-def _spreading(lanes: Sequence[int]) -> Any:
+def _broadcasting(lanes: Sequence[int]) -> Any:
     """Make a function that reads floats of an array; `lanes` says which of them each lane of a panel has."""
     kind = ir.VectorType(ir.FloatType(), max(lanes) + 1)
 
     @intrinsic
-    def spread(typing: Any, numbers: Any, at: Any) -> Any:
+    def broadcast(typing: Any, numbers: Any, at: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             start = _address(context, builder, signature.args[0], arguments[0])
             place = _at(builder, start, builder.mul(arguments[1], _SIZE(4)), kind)
@@ -333,12 +333,12 @@ def _spreading(lanes: Sequence[int]) -> Any:
 
         return panel(numbers, types.intp), generate
 
-    return spread
+    return broadcast
 
 
 # panels of ROWS rows: a number for each row, and one for each of 16 columns
-spread_rows = _spreading([lane // TILE_ROWS for lane in range(PANEL)])
-spread_columns = _spreading([lane % TILE_ROWS for lane in range(PANEL)])
+broadcast_rows = _broadcasting([lane // TILE_ROWS for lane in range(PANEL)])
+broadcast_columns = _broadcasting([lane % TILE_ROWS for lane in range(PANEL)])
 
 
 @intrinsic

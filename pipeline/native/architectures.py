@@ -36,14 +36,14 @@ class Layer(NamedTuple):
     query: Matrix
     key: Matrix
     value: Matrix
-    mixed: Matrix  # output projection of attention
-    attended: Norm | None  # after the sum of attention and its input, or before attention; None is neither
+    out_proj: Matrix  # output projection of attention
+    attn_norm: Norm | None  # after the sum of attention and its input, or before attention; None is neither
     up: Matrix  # first feed-forward layer, which is activated
     other: Matrix | None  # what the activated numbers are multiplied by; None for a plain feed-forward
     down: Matrix
     output: Norm  # after the sum of feed-forward and its input, or before the feed-forward
     window: int = EVERYWHERE  # the largest distance of two tokens that see each other
-    table: int = 0  # which of `Network.turns` gives the angles of positions
+    table: int = 0  # which of `Network.rope` gives the angles of positions
 
 
 class Network(NamedTuple):
@@ -52,7 +52,7 @@ class Network(NamedTuple):
     words: Float32  # token embeddings [vocabulary, width]
     positions: Float32  # position embeddings [positions, width], of no rows if there are none
     types: Float32  # embeddings of token types [types, width]
-    embedded: Norm  # of their sum
+    embedding_norm: Norm  # of their sum
     layers: Sequence[Layer]
     heads: int
     epsilon: float
@@ -60,9 +60,7 @@ class Network(NamedTuple):
     padding: int = -1  # positions are counted from this id + 1, as RoBERTa's; -1 counts from 0
     activation: str = "gelu"
     last: Norm | None = None  # of the last hidden states, if normalization comes before attention
-    turns: Float32 | None = (
-        None  # [tables, longest, size of a head]: cosines, then sines, of rotary positions
-    )
+    rope: Float32 | None = None  # [tables, longest, size of a head]: cosines, then sines, of rotary positions
     biases: Float32 | None = None  # of attention [heads, 2 longest - 1], by how far a key is ahead
 
 
@@ -105,7 +103,7 @@ def _bert(body: Any) -> Network:
         words=array_of(embeddings.word_embeddings),
         positions=positions,
         types=array_of(embeddings.token_type_embeddings),
-        embedded=_norm(embeddings.LayerNorm),
+        embedding_norm=_norm(embeddings.LayerNorm),
         layers=[layer(module) for module in body.encoder.layer],
         heads=config.num_attention_heads,
         epsilon=config.layer_norm_eps,
@@ -132,7 +130,7 @@ def _distilbert(body: Any) -> Network:
         words=words,
         positions=positions,
         types=_zeros(words),
-        embedded=_norm(embeddings.LayerNorm),
+        embedding_norm=_norm(embeddings.LayerNorm),
         layers=[layer(module) for module in body.transformer.layer],
         heads=config.n_heads,
         epsilon=embeddings.LayerNorm.eps,
@@ -163,7 +161,7 @@ def _mpnet(body: Any) -> Network:
         words=words,
         positions=positions,
         types=_zeros(words),
-        embedded=_norm(embeddings.LayerNorm),
+        embedding_norm=_norm(embeddings.LayerNorm),
         layers=[layer(module) for module in body.encoder.layer],
         heads=config.num_attention_heads,
         epsilon=config.layer_norm_eps,
@@ -188,19 +186,19 @@ def _rotary(body: Any) -> Network:
 
     words, longest = array_of(embeddings.word_embeddings), config.max_position_embeddings
     rotary = body.rotary_emb
-    turns = _turns(rotary.rope_type, rotary.inv_freq, rotary.attention_scaling, longest)
+    rope = _rope(rotary.rope_type, rotary.inv_freq, rotary.attention_scaling, longest)
     types = embeddings.token_type_embeddings
     return Network(
         words=words,
         positions=_zeros(words)[:0],
         types=_zeros(words) if types is None else array_of(types),
-        embedded=_norm(embeddings.LayerNorm),
+        embedding_norm=_norm(embeddings.LayerNorm),
         layers=[layer(module) for module in body.layers],
         heads=config.num_attention_heads,
         epsilon=config.layer_norm_eps,
         longest=longest,
         activation=_named(config.hidden_act),
-        turns=turns[None],
+        rope=rope[None],
     )
 
 
@@ -221,8 +219,8 @@ def _modernbert(body: Any) -> Network:
         )  # fmt: skip
 
     words, longest = array_of(body.embeddings.tok_embeddings), config.max_position_embeddings
-    turns = [
-        _turns(
+    rope = [
+        _rope(
             rotary.rope_type[kind],
             getattr(rotary, f"{kind}_inv_freq"),
             getattr(rotary, f"{kind}_attention_scaling"),
@@ -234,14 +232,14 @@ def _modernbert(body: Any) -> Network:
         words=words,
         positions=_zeros(words)[:0],
         types=_zeros(words),
-        embedded=_norm(body.embeddings.norm),
+        embedding_norm=_norm(body.embeddings.norm),
         layers=[layer(module) for module in body.layers],
         heads=config.num_attention_heads,
         epsilon=config.norm_eps,
         longest=longest,
         activation=_named(config.hidden_activation),
         last=_norm(body.final_norm),
-        turns=np.stack(turns),
+        rope=np.stack(rope),
     )
 
 
@@ -260,15 +258,15 @@ ARCHITECTURES: dict[str, Callable[[Any], Network]] = {
 Full names are compared because a model's own Python files may define classes of the same name."""
 
 
-def _turns(kind: str, frequencies: Any, scaling: float, longest: int) -> Float32:
+def _rope(kind: str, frequencies: Any, scaling: float, longest: int) -> Float32:
     """Cosines and sines of the angles of each position, as transformers computes them."""
     import torch
 
     if kind not in ("default", "linear"):
         raise ValueError(f"its rotary positions are of the type {kind}")
     angles = torch.arange(longest)[:, None].float() * frequencies.float()
-    turns: Float32 = (torch.cat([angles.cos(), angles.sin()], dim=1) * scaling).numpy()
-    return turns
+    rope: Float32 = (torch.cat([angles.cos(), angles.sin()], dim=1) * scaling).numpy()
+    return rope
 
 
 def _parts(joined: Matrix, count: int) -> list[Matrix]:

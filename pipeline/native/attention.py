@@ -16,18 +16,18 @@ from pipeline.core.records import Float32, Int32, Int64
 from pipeline.native.compiling import merged
 from pipeline.native.integers import ROW_LENGTH, WEIGHT_LENGTH, aligned_memory
 from pipeline.native.registers import (
-    kept,
+    absolute,
+    broadcast,
     larger,
     larger_of,
     largest,
     load,
     load_sums,
+    mask_lanes,
     nearest,
     plus_product,
     power_of_two,
-    roots,
-    sizes,
-    spread,
+    square_root,
     store,
     store_pairs,
     store_rounded,
@@ -64,7 +64,7 @@ class _Scores(NamedTuple):
     sums: Any  # int32 [6, tokens], and later [6, size]
     numbers: Any  # float32 [6, tokens], laid flat
     lanes: Any  # float32 [6, LANES], laid flat
-    shares: Any  # int16 [6, tokens], laid flat
+    numerators: Any  # int16 [6, tokens], laid flat
     pairs: Any  # the same memory as int32 [6, tokens / 2], laid flat
     factors: Any  # float32 [LANES], of which six are used
 
@@ -77,15 +77,15 @@ def _round_heads(x: Float32, at: int, heads: int, size: int, length: int, place:
     """
     to = place * heads * size
     for head in range(heads):
-        squares, most = spread(float32(0)), spread(float32(_NOTHING))
+        squares, most = broadcast(float32(0)), broadcast(float32(_NOTHING))
         for j in range(0, size, LANES):
             part = load(x, at + j)
-            squares, most = plus_product(squares, part, part), larger_of(most, sizes(part))
+            squares, most = plus_product(squares, part, part), larger_of(most, absolute(part))
         factor = float32(length) / np.sqrt(total(squares) + float32(_NOTHING))
         # a length above that of an int16 may be in one number alone, which must fit as well
         if length > ROW_LENGTH:
             factor = min(factor, float32(32_767) / largest(most))
-        factors = spread(factor)
+        factors = broadcast(factor)
         for j in range(0, size, LANES):
             store_rounded(rows.numbers, to + j, load(x, at + j) * factors)
         rows.factors[head, place] = float32(1) / factor
@@ -105,14 +105,14 @@ def _round_values(
     # are known; columns are summed row by row, as they lie in memory.
     factors, inverses, columns = values.factors, values.inverses, heads * size
     for j in range(0, columns, LANES):
-        store(factors, j, spread(float32(_NOTHING)))
-        store(inverses, j, spread(float32(_NOTHING)))
+        store(factors, j, broadcast(float32(_NOTHING)))
+        store(inverses, j, broadcast(float32(_NOTHING)))
     for token in range(length):
         row = at + token * step
         for j in range(0, columns, LANES):
             part = load(x, row + j)
             store(factors, j, plus_product(load(factors, j), part, part))
-            store(inverses, j, larger_of(load(inverses, j), sizes(part)))
+            store(inverses, j, larger_of(load(inverses, j), absolute(part)))
     for j in range(columns):
         by_length, by_size = np.sqrt(factors[j]) / float32(WEIGHT_LENGTH), inverses[j] / float32(32_767)
         factors[j] = larger(by_length, by_size)
@@ -120,7 +120,7 @@ def _round_values(
     for pair in range((length + 1) // 2):
         # the last pair of an odd number of tokens has zeros in place of the second one
         row, is_whole = at + 2 * pair * step, 2 * pair + 1 < length
-        following, more = row + (step if is_whole else 0), spread(float32(1) if is_whole else float32(0))
+        following, more = row + (step if is_whole else 0), broadcast(float32(1) if is_whole else float32(0))
         for head in range(heads):
             to = (head * pairs + pair) * size
             for j in range(0, size, LANES):
@@ -174,21 +174,21 @@ def _scale_scores(
         biases: What `scaled_biases` made, or None, for which no code is made.
         bias: The place in it of what is added to the first key's score, or -1 for nothing.
     """
-    factors, best = spread(factor), spread(float32(_UNSEEN))
+    factors, best = broadcast(factor), broadcast(float32(_UNSEEN))
     for j in range(0, n, LANES):
         score = load_sums(scores.sums, number * row + j) * (factors * load(keys, j))
         if biases is not None and bias >= 0:
             score = score + load(biases, bias + j)
         # only registers at the edges of what the query sees have lanes to be masked
         if j < first or j + LANES > end:
-            score = kept(score, first - j, end - j, float32(_UNSEEN))
+            score = mask_lanes(score, first - j, end - j, float32(_UNSEEN))
         best = larger_of(best, score)
         store(scores.numbers, number * row + j, score)
     store(scores.lanes, number * LANES, best)
 
 
 @merged
-def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
+def _round_numerators(scores: _Scores, rows: int, row: int, n: int) -> None:
     """Softmax of the scores of some queries, rounded: 2 to the power of the scores, whose factor has log2 e.
 
     The largest score is subtracted first, so no power is above 1. Shares are not divided by their sum: what
@@ -210,7 +210,7 @@ def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
         scores.factors[number] = largest(load(scores.lanes, number * LANES))
     # powers, and the squares of each lane: shares are a row, to be scaled to ROW_LENGTH
     for number in range(rows):
-        top, squares = spread(scores.factors[number]), spread(float32(0))
+        top, squares = broadcast(scores.factors[number]), broadcast(float32(0))
         for j in range(number * row, number * row + n, LANES):
             power = power_of_two(load(scores.numbers, j) - top)
             squares = plus_product(squares, power, power)
@@ -218,18 +218,18 @@ def _round_shares(scores: _Scores, rows: int, row: int, n: int) -> None:
         store(scores.lanes, number * LANES, squares)
     for number in range(rows):
         scores.factors[number] = total(load(scores.lanes, number * LANES))
-    store(scores.factors, 0, spread(float32(ROW_LENGTH)) / roots(load(scores.factors, 0)))
+    store(scores.factors, 0, broadcast(float32(ROW_LENGTH)) / square_root(load(scores.factors, 0)))
     # rounded shares, and their sums as rounded: divided by these, the mean of like values is that value
     for number in range(rows):
-        scales, sums = spread(scores.factors[number]), spread(float32(0))
+        scales, sums = broadcast(scores.factors[number]), broadcast(float32(0))
         for j in range(number * row, number * row + n, LANES):
             share = nearest(load(scores.numbers, j) * scales)
             sums = sums + share
-            store_rounded(scores.shares, j, share)
+            store_rounded(scores.numerators, j, share)
         store(scores.lanes, number * LANES, sums)
     for number in range(rows):
         scores.factors[number] = total(load(scores.lanes, number * LANES))
-    store(scores.factors, 0, spread(float32(1)) / load(scores.factors, 0))
+    store(scores.factors, 0, broadcast(float32(1)) / load(scores.factors, 0))
 
 
 class Memory(NamedTuple):
@@ -238,7 +238,7 @@ class Memory(NamedTuple):
     queries: _Rows
     keys: _Rows
     values: _Values
-    turned: Any  # int32, a head's keys with rows and columns exchanged
+    keys_transposed: Any  # int32, a head's keys with rows and columns exchanged
     scores: _Scores
 
 
@@ -250,16 +250,17 @@ def memory(texts: Int64, heads: int, size: int, columns: int) -> Memory:
         numbers = aligned_memory(np.int16, count * heads * size)
         return _Rows(numbers, numbers.view(np.int32), aligned_memory(np.float32, heads, count))
 
-    shares = aligned_memory(np.int16, TALL * most)
+    numerators = aligned_memory(np.int16, TALL * most)
     scores = _Scores(
         aligned_memory(np.int32, TALL * max(most, size)), aligned_memory(np.float32, TALL * most),
-        aligned_memory(np.float32, TALL * LANES), shares, shares.view(np.int32), np.ones(LANES, np.float32),
+        aligned_memory(np.float32, TALL * LANES), numerators, numerators.view(np.int32),
+        np.ones(LANES, np.float32),
     )  # fmt: skip
     values = _Values(
         aligned_memory(np.int32, heads * most // 2 * size), *aligned_memory(np.float32, 2, columns)
     )
-    turned = aligned_memory(np.int32, size // 2 * most + LANES)
-    return Memory(rows(most + TALL), rows(most + LANES), values, turned, scores)
+    keys_transposed = aligned_memory(np.int32, size // 2 * most + LANES)
+    return Memory(rows(most + TALL), rows(most + LANES), values, keys_transposed, scores)
 
 
 def longest(texts: Int64) -> int:
@@ -288,30 +289,30 @@ def attend(
         heads: Number of heads, side by side.
         size: Columns of a head.
         window: The largest distance of a key that a query sees.
-        biases: What `scaled_biases` made of those of `Parts`, or None.
+        biases: What `scaled_biases` made of those of `LayerVariant`, or None.
         memory: What `memory` made for these texts.
         out: float32 [n, columns].
     """
     width, words = query.shape[1], heads * size // 2
-    queries, keys, values, turned, scores = memory
-    most, ahead = len(scores.shares) // TALL, 0
+    queries, keys, values, keys_transposed, scores = memory
+    most, ahead = len(scores.numerators) // TALL, 0
     if biases is not None:
         ahead = (len(biases) - LANES) // heads  # biases of a head
     for text in range(len(texts) - 1):
         start, length = texts[text], texts[text + 1] - texts[text]
-        asked, count = starts[text], starts[text + 1] - starts[text]
+        first_query, count = starts[text], starts[text + 1] - starts[text]
         # queries, keys and values are rounded first, all heads together, as they lie in memory
         for token in range(length):
             _round_heads(key_value, (start + token) * 2 * width, heads, size, WEIGHT_LENGTH, token, keys)
         for token in range(count):
-            _round_heads(query, (asked + token) * width, heads, size, ROW_LENGTH, token, queries)
+            _round_heads(query, (first_query + token) * width, heads, size, ROW_LENGTH, token, queries)
         _round_values(key_value, start * 2 * width + width, 2 * width, length, heads, size, most // 2, values)
         for head in range(heads):
             # the head's keys, transposed: a tile multiplies a query with one key per lane
             for j in range(0, length, LANES):
                 for k in range(0, size // 2, LANES):
                     at = j * words + head * size // 2 + k
-                    transpose(keys.pairs, at, words, turned, k * most + j, most)
+                    transpose(keys.pairs, at, words, keys_transposed, k * most + j, most)
             # Six queries at a time. What a tile computes beyond a text's last token is never read.
             for place in range(0, count, TALL):
                 rows = min(TALL, count - place)
@@ -320,7 +321,9 @@ def attend(
                 seen = min(place + rows + window, length) - low
                 n = -(-seen // LANES) * LANES
                 at = place * words + head * size // 2
-                _multiply(scores.sums, n, most, queries.pairs, at, words, turned, low, most, size // 2)
+                _multiply(
+                    scores.sums, n, most, queries.pairs, at, words, keys_transposed, low, most, size // 2
+                )
                 for row in range(rows):
                     own, bias = place + row, -1
                     if biases is not None and ahead:
@@ -329,7 +332,7 @@ def attend(
                     factor = queries.factors[head, own] * float32(_LOG2_E)
                     factors = keys.factors[head, low:]
                     _scale_scores(scores, row, most, n, first, end, factor, factors, biases, bias)
-                _round_shares(scores, rows, most, n)
+                _round_numerators(scores, rows, most, n)
                 # shares times values, one column per lane; pairs of tokens are the products' pairs
                 at = (head * (most // 2) + low // 2) * size
                 _multiply(
@@ -345,7 +348,8 @@ def attend(
                     (seen + 1) // 2,
                 )
                 for row in range(rows):
-                    scale, at = spread(scores.factors[row]), (asked + place + row) * width + head * size
+                    scale = broadcast(scores.factors[row])
+                    at = (first_query + place + row) * width + head * size
                     for j in range(0, size, LANES):
-                        mixed = load_sums(scores.sums, row * size + j)
-                        store(out, at + j, mixed * (load(values.factors, head * size + j) * scale))
+                        weighted_sum = load_sums(scores.sums, row * size + j)
+                        store(out, at + j, weighted_sum * (load(values.factors, head * size + j) * scale))

@@ -39,9 +39,11 @@ from pipeline.native.posting_kernels import keep_best
 from pipeline.native.registers import float_of_bits
 from pipeline.native.tiles import INTEGER_WIDTH, TALL, int8_tile
 
-CHUNK = 192  # rows multiplied with one panel after another
-BLOCK = 32  # rows multiplied together by AMX
-ROOM = CHUNK * PANEL  # hits that `find` needs room for, at least
+CHUNK_ROWS = 192  # rows multiplied with one panel after another
+AMX_ROWS = 32  # rows multiplied together by AMX
+ROOM = CHUNK_ROWS * PANEL  # hits that `find` needs room for, at least
+NEXT_ROW, NEXT_QUERY, PASSED = 0, 1, 2
+"""What `find` has done: the row and the query to go on with, and how many pairs have passed the filter."""
 OFFSET = 128  # added to the rows' int8 for `vpdpbusd`
 SHORTEST = 1e-15  # rows shorter than this become zeros: their squares may underflow
 _WORD = ir.IntType(32)
@@ -81,7 +83,7 @@ class IntegerRows(NamedTuple):
     """Some rows as integers; a row is about `factors` times its integers.
 
     Attributes:
-        words: int32, flat: four bytes each; rows filled with zeros, and BLOCK rows of padding.
+        words: int32, flat: four bytes each; rows filled with zeros, and AMX_ROWS rows of padding.
         factors: float32 [rows]; NaN for a row with NaN or infinity, which passes no filter.
         slacks: float32 [rows], see the module.
         halves: float32 [rows], half the squared length of each row for l2, else zeros.
@@ -97,7 +99,7 @@ class IntegerRows(NamedTuple):
     @classmethod
     def empty(cls, rows: int, packed: PackedQueries) -> IntegerRows:
         """Memory for `rows` rows that are multiplied with some queries."""
-        words = aligned_bytes((rows + BLOCK) * packed.width * 4).view(np.int32)
+        words = aligned_bytes((rows + AMX_ROWS) * packed.width * 4).view(np.int32)
         factors, slacks, halves = np.empty((3, rows), np.float32)
         return cls(words, factors, slacks, halves, 0)
 
@@ -156,14 +158,14 @@ def round_rows(rows: Float32, l2: bool, packed: PackedQueries, memory: IntegerRo
     `packed` are the queries that they are multiplied with, and `l2` says whether for that metric.
     """
     n = len(rows)
-    words = memory.words[: (n + BLOCK) * packed.width]
+    words = memory.words[: (n + AMX_ROWS) * packed.width]
     scales = memory.factors[:n], memory.slacks[:n], memory.halves[:n]
     offset = OFFSET if packed.tiles is None else 0
     longest = _round(rows, rows.view(np.int32), l2, packed.share, offset, words.view(np.uint8), *scales)
     return IntegerRows(words, *scales, 1.001 * longest)
 
 
-def _rounded(
+def _round_rows(
     rows: Any, bits: Any, l2: Any, query_error: Any, offset: Any,
     whole: Any, factors: Any, slacks: Any, halves: Any,
 ) -> Any:  # fmt: skip
@@ -172,7 +174,7 @@ def _rounded(
     `bits` is the same memory as int32, and `offset` is added to the integers.
     """
     n, dimension = rows.shape
-    width = len(whole) // (n + BLOCK)
+    width = len(whole) // (n + AMX_ROWS)
     longest = float32(0)
     for i in range(n):
         square, most = float32(0), int32(0)
@@ -270,7 +272,7 @@ def _product(row: Any, query: Any) -> Any:
 @merged
 def _height(tiles: Any) -> int:
     """The rows that are multiplied together."""
-    return TALL if tiles is None else BLOCK
+    return TALL if tiles is None else AMX_ROWS
 
 
 @merged
@@ -281,7 +283,7 @@ def _multiply(tiles: Any, sums: Int32, rows: Int32, row: int, queries: Int32, pa
         for j in range(0, PANEL, INTEGER_WIDTH):
             int8_tile(sums, j, PANEL, rows, row * width, width, queries, panel * width + j, PANEL, width)
     else:
-        for j in range(0, PANEL, BLOCK):
+        for j in range(0, PANEL, AMX_ROWS):
             at = (panel * width + j) * 4
             amx.int8_block(
                 sums, j, PANEL, rows, row * width * 4, width * 4,
@@ -289,9 +291,9 @@ def _multiply(tiles: Any, sums: Int32, rows: Int32, row: int, queries: Int32, pa
             )  # fmt: skip
 
 
-def _found(
+def _find_hits(
     rows: Any, integers: Any, first_row: Any, queries: Any, packed: Any,
-    thresholds: Any, lowest: Any, state: Any, hits: Any,
+    thresholds: Any, filter_thresholds: Any, progress: Any, hits: Any,
 ) -> Any:  # fmt: skip
     """Find the pairs that pass the filter and whose product reaches the threshold, while there is room.
 
@@ -302,9 +304,9 @@ def _found(
         queries: float32 [queries, dimension].
         packed: The same as `PackedQueries`.
         thresholds: float32 [queries], the least product of a hit.
-        lowest: float32 [queries], the same for the filter.
-        state: int64 [3], zeros at first, updated: the row and the query to go on with, and how many pairs
-            have passed the filter. If all is done, the first is the number of rows.
+        filter_thresholds: float32 [queries], the least that an integer product of a hit can be.
+        progress: int64 [3], zeros at first, updated: `NEXT_ROW`, which is n once all is done, `NEXT_QUERY`
+            and `PASSED`.
         hits: `Hits`, filled from the start.
 
     Returns:
@@ -312,47 +314,48 @@ def _found(
     """
     n, columns, tiles = len(rows), len(packed.factors), packed.tiles
     width, height = len(packed.words) // columns, _height(tiles)
-    sums, passed = _aligned(BLOCK * PANEL * 4).view(np.int32), np.empty(ROOM, np.int64)
-    least = np.full(columns, np.nan, np.float32)  # NaN lets nothing pass
-    least[: len(lowest)] = lowest
-    count = 0
+    sums, pairs = _aligned(AMX_ROWS * PANEL * 4).view(np.int32), np.empty(ROOM, np.int64)
+    least = np.full(columns, np.nan, np.float32)  # NaN lets no query of padding pass
+    least[: len(filter_thresholds)] = filter_thresholds
+    n_hits = 0
     amx.begin(tiles)
-    while state[0] < n:
+    while progress[NEXT_ROW] < n:
         # A chunk of rows is multiplied with one panel of queries after another: the rows stay in the second
         # cache meanwhile, and are read from memory once for all queries.
-        end = min(state[0] + CHUNK, n)
-        while state[1] < columns:
-            if count + ROOM > len(hits.queries):
+        end = min(progress[NEXT_ROW] + CHUNK_ROWS, n)
+        while progress[NEXT_QUERY] < columns:
+            if n_hits + ROOM > len(hits.queries):
                 amx.end(tiles)
-                return count
-            panel, passes = state[1], 0
-            for i in range(state[0], end, height):
-                _multiply(tiles, sums, integers.words, i, packed.words, panel, width)
-                for row in range(i, min(i + height, end)):
+                return n_hits
+            panel, n_pairs = progress[NEXT_QUERY], 0
+            # 1. integers: the pairs of the chunk and the panel that the filter lets pass
+            for top in range(progress[NEXT_ROW], end, height):
+                _multiply(tiles, sums, integers.words, top, packed.words, panel, width)
+                for row in range(top, min(top + height, end)):
                     bits = _passing(
-                        sums, (row - i) * PANEL, integers.factors[row], integers.slacks[row],
+                        sums, (row - top) * PANEL, integers.factors[row], integers.slacks[row],
                         integers.halves[row], packed.factors, packed.offsets, packed.norms, least, panel,
                     )  # fmt: skip
                     while bits:  # one pass for each bit that is set: the lowest is read, then cleared
-                        passed[passes] = row * PANEL + _first_bit(bits)
+                        pairs[n_pairs] = row * PANEL + _first_bit(bits)
                         bits &= bits - np.uint64(1)
-                        passes += 1
-            # The float32 products come after all tiles of the panel, so that the loop above stays short.
-            for pair in range(passes):
-                row, query = passed[pair] // PANEL, panel + passed[pair] % PANEL
+                        n_pairs += 1
+            # 2. float32: the hits among them; after all tiles, so that the loop above stays short
+            for pair in range(n_pairs):
+                row, query = pairs[pair] // PANEL, panel + pairs[pair] % PANEL
                 product = _product(rows[row], queries[query]) - integers.halves[row]
                 if product >= thresholds[query]:
-                    hits.queries[count], hits.rows[count] = query, first_row + row
-                    hits.products[count] = product
-                    count += 1
-            state[2] += passes
-            state[1] += PANEL
-        state[0], state[1] = end, 0
+                    hits.queries[n_hits], hits.rows[n_hits] = query, first_row + row
+                    hits.products[n_hits] = product
+                    n_hits += 1
+            progress[PASSED] += n_pairs
+            progress[NEXT_QUERY] += PANEL
+        progress[NEXT_ROW], progress[NEXT_QUERY] = end, 0
     amx.end(tiles)
-    return count
+    return n_hits
 
 
-def _added(
+def _add_hits(
     hit_queries: Any, hit_rows: Any, hit_products: Any, start: Any, stop: Any,
     thresholds: Any, rows: Any, products: Any, counts: Any,
 ) -> Any:  # fmt: skip
@@ -369,7 +372,7 @@ def _added(
     return stop
 
 
-def _kth_found(products: Any, counts: Any, enough: Any, k: Any, kth: Any) -> None:
+def _find_kth(products: Any, counts: Any, enough: Any, k: Any, kth: Any) -> None:
     """Set `kth` to the k-th best product of each query that has enough candidates."""
     best = np.empty(products.shape[1], np.float32)
     for query in range(len(counts)):
@@ -380,7 +383,7 @@ def _kth_found(products: Any, counts: Any, enough: Any, k: Any, kth: Any) -> Non
             kth[query] = best[k - 1]
 
 
-def _dropped(rows: Any, products: Any, counts: Any, enough: Any, thresholds: Any) -> None:
+def _drop_below(rows: Any, products: Any, counts: Any, enough: Any, thresholds: Any) -> None:
     """Drop candidates below the threshold, of each query that has enough."""
     for query in range(len(counts)):
         if counts[query] >= enough:
@@ -392,7 +395,7 @@ def _dropped(rows: Any, products: Any, counts: Any, enough: Any, thresholds: Any
             counts[query] = left
 
 
-def _scored(rows: Any, row_of: Any, queries: Any, query_of: Any, l2: Any, scores: Any) -> None:
+def _score_pairs(rows: Any, row_of: Any, queries: Any, query_of: Any, l2: Any, scores: Any) -> None:
     """Set `scores` float32 [pairs] to those of `scoring.score_pairs`, bit by bit, summed in the same order.
 
     Args:
@@ -425,9 +428,9 @@ def _scored(rows: Any, row_of: Any, queries: Any, query_of: Any, l2: Any, scores
         scores[pair] = float64(0) - (even + odd) if l2 else even + odd
 
 
-_round: Any = compiled(_rounded, fast=True)
-find: Any = compiled(_found)
-add_hits: Any = compiled(_added)
-find_kth: Any = compiled(_kth_found)
-drop_below: Any = compiled(_dropped)
-score_pairs: Any = compiled(_scored)
+_round: Any = compiled(_round_rows, fast=True)
+find: Any = compiled(_find_hits)
+add_hits: Any = compiled(_add_hits)
+find_kth: Any = compiled(_find_kth)
+drop_below: Any = compiled(_drop_below)
+score_pairs: Any = compiled(_score_pairs)

@@ -1,9 +1,9 @@
 """The forward pass of an encoder whose linear layers are computed in int16, and kernels of heads.
 
 No padding: the tokens of all texts lie one after another, in arrays [tokens, width]. One forward pass
-computes all networks; it reads from a `Layout` and `Parts` how a network's layers are made. Where a width is
-no multiple of what the tiles need, arrays have more columns. These hold zeros, which change no sum, and what
-counts the numbers of a row leaves them out.
+computes all networks; it reads from a `Layout` and `LayerVariant` how a network's layers are made. Where a
+width is no multiple of what the tiles need, arrays have more columns. These hold zeros, which change no sum,
+and what counts the numbers of a row leaves them out.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pipeline.native.attention import EVERYWHERE, attend
 from pipeline.native.compiling import compiled
 from pipeline.native.integers import PANEL, aligned_memory
 from pipeline.native.layers import (
-    BLOCK,
+    MOST_TOKENS,
     LayerNorm,
+    LayerVariant,
     Layout,
     Linear,
-    Parts,
     Weights,
     Workspace,
     add,
@@ -48,46 +48,47 @@ class _Memory(NamedTuple):
     x: Any  # hidden states
     positions: Any  # position embeddings
     query: Any
-    attended: Any  # what attention makes; columns that were added to the heads hold zeros
+    attn_out: Any  # what attention makes; columns that were added to the heads hold zeros
     key_value: Any
-    up: Any  # [BLOCK, columns], what the first layer of a feed-forward makes
+    up: Any  # [MOST_TOKENS, columns], what the first layer of a feed-forward makes
     down: Any  # the same of its second layer
     space: Workspace
     attention: attention.Memory
     firsts: Any  # int64 [texts + 1], 0, 1, ...: `texts` when each has its first token alone
-    # what networks with `Parts` need, else None
+    # what networks with `LayerVariant` need, else None
     normal: Any  # x normalized, or no rows
-    gated: Any  # [BLOCK, columns]
+    gated: Any  # [MOST_TOKENS, columns]
     distances: Any  # int64 [tokens], how far a token is from the first of its text
     biases: Any  # see `attention.scaled_biases`
 
 
-def _memory(texts: Int64, weights: Weights, layout: Layout, parts: Parts | None) -> _Memory:
+def _memory(texts: Int64, weights: Weights, layout: Layout, variant: LayerVariant | None) -> _Memory:
     tokens, columns = int(texts[-1]), weights.down.bias.shape[1]
     both, made_up = weights.key_value.bias.shape[1], weights.up.bias.shape[1]
     widest = max(made_up, both, columns)
     floats = partial(aligned_memory, np.float32)
     x, positions = floats(2, tokens, columns)
-    query, attended = floats(2, tokens, both // 2)
-    attended[:, layout.heads * layout.size :] = 0
+    query, attn_out = floats(2, tokens, both // 2)
+    attn_out[:, layout.heads * layout.size :] = 0
     own: tuple[Any, Any, Any, Any] = (None, None, None, None)
-    if parts is not None:
+    if variant is not None:
         own = (
-            floats(tokens if parts.before else 0, columns),
-            floats(BLOCK, made_up // 2),
+            floats(tokens if variant.before else 0, columns),
+            floats(MOST_TOKENS, made_up // 2),
             np.arange(tokens) - np.repeat(texts[:-1], np.diff(texts)),
-            attention.scaled_biases(parts.biases),
+            attention.scaled_biases(variant.biases),
         )
     return _Memory(
-        x, positions, query, attended, floats(tokens, both), floats(BLOCK, made_up), floats(BLOCK, columns),
+        x, positions, query, attn_out, floats(tokens, both),
+        floats(MOST_TOKENS, made_up), floats(MOST_TOKENS, columns),
         workspace(widest, widest), attention.memory(texts, layout.heads, layout.size, both // 2),
         np.arange(len(texts)), *own,
     )  # fmt: skip
 
 
 def forward(
-    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Parts | None,
-    only_first: bool,
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout,
+    variant: LayerVariant | None, only_first: bool,
 ) -> Float32:  # fmt: skip
     """The last hidden state of some texts' tokens.
 
@@ -97,20 +98,20 @@ def forward(
         texts: int64 [texts + 1], the first token of each text, and the end.
         weights: The network's weights.
         layout: Sizes of its layers.
-        parts: `Parts`, or None.
+        variant: `LayerVariant`, or None.
         only_first: Whether the last layer computes the first token of each text alone (see
             `limit_last_layer_to_first_token`).
 
     Returns:
         float32 [tokens, columns], or [texts, columns].
     """
-    memory = _memory(texts, weights, layout, parts)
-    hidden: Float32 = compute(ids, positions, texts, weights, layout, parts, only_first, memory)
+    memory = _memory(texts, weights, layout, variant)
+    hidden: Float32 = compute(ids, positions, texts, weights, layout, variant, only_first, memory)
     return hidden
 
 
 def _compute(
-    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, parts: Any,
+    ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, variant: Any,
     only_first: bool, memory: _Memory,
 ) -> Float32:  # fmt: skip
     """`forward` within memory that is given: kernels that make none are compiled faster."""
@@ -118,22 +119,24 @@ def _compute(
     plain = bool(0)  # no literal: Numba would compile `linear` a second time for it
     tokens, width, epsilon = len(ids), layout.width, layout.epsilon
     heads, size, layers = layout.heads, layout.size, len(weights.down.bias)
-    x, query, key_value, attended = memory.x, memory.query, memory.key_value, memory.attended
+    x, query, key_value, attn_out = memory.x, memory.query, memory.key_value, memory.attn_out
     # embeddings
     copy_rows(weights.words, ids, x)
     copy_rows(weights.positions, positions, memory.positions)
-    add_and_normalize(x, memory.positions, weights.embedded.weight, weights.embedded.bias, width, epsilon)
+    add_and_normalize(
+        x, memory.positions, weights.embedding_norm.weight, weights.embedding_norm.bias, width, epsilon
+    )
     projections = weights.key_value, weights.query
     starts, queries, together = texts, tokens, block_size(tokens, weights.query.planes)
-    if parts is not None:
+    if variant is not None:
         normal, places = memory.normal, memory.distances
     for layer in range(layers):
-        norm, norm_bias = weights.attended.weight[layer], weights.attended.bias[layer]
+        norm, norm_bias = weights.attn_norm.weight[layer], weights.attn_norm.bias[layer]
         # the input of attention: x itself, or x normalized where normalization comes first
         given = x
-        if parts is not None and parts.before:
+        if variant is not None and variant.before:
             given = normal
-            if parts.normalized[layer] == 1:
+            if variant.normalized[layer] == 1:
                 normalize(x, norm, norm_bias, width, epsilon, normal)
             else:
                 normal[:] = x
@@ -144,22 +147,22 @@ def _compute(
             if step == 1 and only_first and layer == layers - 1:
                 starts, queries = memory.firsts, len(texts) - 1
                 copy_rows(x, texts[:-1], x)
-                if parts is not None:
+                if variant is not None:
                     places[:queries] = 0
-                if parts is not None and parts.before:
+                if variant is not None and variant.before:
                     copy_rows(normal, texts[:-1], normal)
             made, count = (query, queries) if step == 1 else (key_value, tokens)
             for start in range(0, count, together):
                 end = min(start + together, count)
                 linear(given[start:end], projections[step], layer, plain, memory.space, made[start:end])
-                if parts is not None and len(parts.turns):
-                    turns = parts.turns[parts.tables[layer]]
-                    rotate(made[start:end], places[start:end], turns, heads, size)
-        if parts is None:
-            attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, memory.attention, attended)
+                if variant is not None and len(variant.rope):
+                    rope = variant.rope[variant.tables[layer]]
+                    rotate(made[start:end], places[start:end], rope, heads, size)
+        if variant is None:
+            attend(query, starts, key_value, texts, heads, size, EVERYWHERE, None, memory.attention, attn_out)
         else:
-            window, biases = parts.windows[layer], memory.biases
-            attend(query, starts, key_value, texts, heads, size, window, biases, memory.attention, attended)
+            window, biases = variant.windows[layer], memory.biases
+            attend(query, starts, key_value, texts, heads, size, window, biases, memory.attention, attn_out)
         # Feed-forward. A block goes through both layers before the next one does, so that what is between
         # them stays in the processor's cache.
         feed_norm, feed_bias = weights.output.weight[layer], weights.output.bias[layer]
@@ -167,25 +170,25 @@ def _compute(
             end = min(start + together, queries)
             n = end - start
             rows, up, down = x[start:end], memory.up[:n], memory.down[:n]
-            linear(attended[start:end], weights.mixed, layer, plain, memory.space, down)
+            linear(attn_out[start:end], weights.out_proj, layer, plain, memory.space, down)
             seen = rows
-            if parts is None or not parts.before:
+            if variant is None or not variant.before:
                 add_and_normalize(rows, down, norm, norm_bias, width, epsilon)
             else:
                 add(rows, down)
                 seen = normal[start:end]
                 normalize(rows, feed_norm, feed_bias, width, epsilon, seen)
-            linear(seen, weights.up, layer, bool(parts is None or parts.gate < 0), memory.space, up)
-            if parts is not None and parts.gate >= 0:
+            linear(seen, weights.up, layer, bool(variant is None or variant.gate < 0), memory.space, up)
+            if variant is not None and variant.gate >= 0:
                 left, up = up, memory.gated[:n]
-                gate(left, parts.gate, up)
+                gate(left, variant.gate, up)
             linear(up, weights.down, layer, plain, memory.space, down)
-            if parts is None or not parts.before:
+            if variant is None or not variant.before:
                 add_and_normalize(rows, down, feed_norm, feed_bias, width, epsilon)
             else:
                 add(rows, down)
-    if parts is not None and parts.before:
-        last = parts.last
+    if variant is not None and variant.before:
+        last = variant.last
         normalize(x[:queries], last.weight[0], last.bias[0], width, epsilon, x[:queries])
     amx.end(weights.query.planes)
     hidden: Float32 = x[:queries]
@@ -235,7 +238,10 @@ def largest_logits(
     """
     columns, words = transform.factors.shape[1], decoder.factors.shape[1]
     out = np.full((texts, words), -1e30, np.float32)
-    made, panel = aligned_memory(np.float32, BLOCK, columns), aligned_memory(np.float32, BLOCK, PANEL)
+    made, panel = (
+        aligned_memory(np.float32, MOST_TOKENS, columns),
+        aligned_memory(np.float32, MOST_TOKENS, PANEL),
+    )
     plain = LayerNorm(np.ones(PANEL, np.float32), np.zeros(PANEL, np.float32))
     space = workspace(columns, max(columns, PANEL))
     raise_logits(hidden, owners, transform, norm, decoder, width, epsilon, space, made, panel, plain, out)
@@ -250,8 +256,8 @@ def _raise_logits(
     tokens, columns, words = len(hidden), made.shape[1], out.shape[1]
     no_gelu = bool(0)
     amx.begin(decoder.planes)
-    for start in range(0, tokens, BLOCK):
-        n = min(BLOCK, tokens - start)
+    for start in range(0, tokens, MOST_TOKENS):
+        n = min(MOST_TOKENS, tokens - start)
         rows = made[:n]
         linear(hidden[start : start + n], transform, 0, True, space, rows)
         normalize(rows, norm.weight[0], norm.bias[0], width, epsilon, rows)
@@ -296,8 +302,8 @@ def project(x: Float32, layer: Linear) -> Float32:
 def _project_rows(x: Float32, layer: Linear, space: Workspace, out: Float32) -> None:
     tokens = len(x)
     amx.begin(layer.planes)
-    for start in range(0, tokens, BLOCK):
-        end = min(start + BLOCK, tokens)
+    for start in range(0, tokens, MOST_TOKENS):
+        end = min(start + MOST_TOKENS, tokens)
         linear(x[start:end], layer, 0, False, space, out[start:end])
     amx.end(layer.planes)
 

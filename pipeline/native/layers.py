@@ -17,28 +17,37 @@ from pipeline.native import amx
 from pipeline.native.compiling import merged
 from pipeline.native.integers import PANEL, ROW_LENGTH, TILE_BYTES, TILE_ROWS, aligned_memory
 from pipeline.native.registers import (
-    STRETCH,
+    WIDE,
+    broadcast_panel,
+    broadcast_wide,
     exp,
     gelu,
     gelu_of,
     load_panel,
-    load_stretch,
     load_sums_panel,
+    load_wide,
     plus_product,
-    spread_panel,
-    spread_stretch,
     store,
     total,
-    total_of_stretch,
+    total_wide,
 )
 from pipeline.native.tiles import INTEGER_WIDTH, TALL, fetching_int16_tile
 
 GELU, SILU = 0, 1  # activations
-CHUNK = 384  # columns of a tile of rows that AMX multiplies with weights before the next ones
-GROUP = 1 << 17  # numbers of weights that are multiplied with all rows before the next ones
+# Sizes for the processors that have AMX: 48 KB of first and 2 MB of second cache a core. Any multiples of the
+# tiles' sizes give the same bits.
+CHUNK_COLUMNS = 384
+"""Columns of a tile of 16 rows that are multiplied with weights before the next ones: 16 * 384 * 2 bytes are
+12 KB, a quarter of the first cache. A strip of 16 columns of weights is as much, and the next one is read."""
+GROUP_NUMBERS = 1 << 17
+"""Numbers of weights that are multiplied with all rows before the next ones: 256 KB. They and the next group,
+which is fetched meanwhile, take a quarter of the second cache."""
+MOST_TOKENS = 192
+"""Most tokens computed together in a layer. What lies between the two layers of a feed-forward is 192 * 1536
+* 4 bytes = 1.2 MB where a hidden state has 384 numbers, and stays in the second cache beside a group."""
+MOST_TOKENS_VNNI = 96
+"""The same for VNNI, for second caches of 1 MB."""
 PANELS = TILE_ROWS // amx.ROWS  # of a block of AMX
-BLOCK = 192  # most tokens computed together in a layer: their activations fit into the processor's cache
-SMALL_BLOCK = 96  # the same for VNNI, which needs less of the next weights at a time
 
 
 @merged
@@ -47,7 +56,7 @@ def block_size(tokens: int, planes: Any) -> int:
 
     `planes` are those of the weights, or None.
     """
-    most, multiple = (SMALL_BLOCK, TALL) if planes is None else (BLOCK, TILE_ROWS)
+    most, multiple = (MOST_TOKENS_VNNI, TALL) if planes is None else (MOST_TOKENS, TILE_ROWS)
     blocks = max(-(-tokens // most), 1)
     return -(-tokens // (blocks * multiple)) * multiple
 
@@ -67,24 +76,24 @@ class Linear(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory for the product of BLOCK rows; all but `factors` begins at a cache line."""
+    """Memory for the product of MOST_TOKENS rows; all but `factors` begins at a cache line."""
 
-    rows: Any  # int16 [BLOCK * k], the rounded rows
+    rows: Any  # int16 [MOST_TOKENS * k], the rounded rows
     pairs: Any  # the same memory as int32
     high: Any  # uint8, the first half of the same memory: with `low`, the rows as `amx.Planes`
     low: Any
-    factors: Any  # float32 [BLOCK], what the numbers of each row are multiplied with
-    sums: Any  # int32 [BLOCK * m]
+    factors: Any  # float32 [MOST_TOKENS], what the numbers of each row are multiplied with
+    sums: Any  # int32 [MOST_TOKENS * m]
     parts: Any  # int32 [3 * 256], what is in the tiles of AMX
 
 
 def workspace(inputs: int, outputs: int) -> Workspace:
-    """Memory for the products of BLOCK rows of so many inputs and outputs."""
-    half = BLOCK * inputs
+    """Memory for the products of MOST_TOKENS rows of so many inputs and outputs."""
+    half = MOST_TOKENS * inputs
     rows = aligned_memory(np.uint8, 2 * half)
     return Workspace(
-        rows.view(np.int16), rows.view(np.int32), rows[:half], rows[half:], np.empty(BLOCK, np.float32),
-        aligned_memory(np.int32, BLOCK * outputs), aligned_memory(np.int32, amx.PARTS * TILE_ROWS**2),
+        rows.view(np.int16), rows.view(np.int32), rows[:half], rows[half:], np.empty(MOST_TOKENS, np.float32),
+        aligned_memory(np.int32, MOST_TOKENS * outputs), aligned_memory(np.int32, amx.PARTS * TILE_ROWS**2),
     )  # fmt: skip
 
 
@@ -100,14 +109,16 @@ class Weights(NamedTuple):
 
     words: Any  # token embeddings
     positions: Any  # position embeddings plus that of token type 0
-    embedded: LayerNorm  # of the sum of both
+    embedding_norm: LayerNorm  # of the sum of both
     query: Linear  # divided by the square root of a head's width
     key_value: Linear  # keys and below them values
-    mixed: Linear  # output projection of attention
-    attended: LayerNorm  # of its output plus the attention's input; with `Parts.before`, of that input alone
-    up: Linear  # first feed-forward layer; with `Parts.gate` what is activated, and below it the other half
+    out_proj: Linear  # output projection of attention
+    attn_norm: (
+        LayerNorm  # of its output plus the attention's input; with `variant.before`, of that input alone
+    )
+    up: Linear  # first feed-forward layer; with `variant.gate` what is activated, and below it the other half
     down: Linear  # second feed-forward layer
-    output: LayerNorm  # of its output plus the input of `up`; with `Parts.before`, of that input alone
+    output: LayerNorm  # of its output plus the input of `up`; with `variant.before`, of that input alone
 
 
 class Layout(NamedTuple):
@@ -119,11 +130,12 @@ class Layout(NamedTuple):
     epsilon: Any  # float32, of every normalization
 
 
-class Parts(NamedTuple):
+class LayerVariant(NamedTuple):
     """How the layers of a network differ from BERT's; a field is empty or negative where they do not.
 
-    BERT and its kin have None in place of it, which is a type of its own for Numba. What the condition `parts
-    is None` makes unreachable is left out: `forward` is compiled for them without code that they do not need.
+    BERT-like networks have None in place of it, which is a type of its own for Numba. What the condition
+    `variant is None` makes unreachable is left out: `forward` is compiled for them without code that they do
+    not need.
     """
 
     before: bool  # normalization comes before attention and feed-forward, and not after their sum with input
@@ -131,8 +143,8 @@ class Parts(NamedTuple):
     last: LayerNorm  # of the last hidden states, with `before`; [1, width]
     gate: int  # GELU or SILU: so activated, one half of `up` is multiplied by the other; -1 is plain GELU
     windows: Any  # int64 [layers]: the largest distance of two tokens that see each other
-    turns: Any  # float32 [tables, positions, size of a head]: cosines, then sines, for `rotate`
-    tables: Any  # int64 [layers]: which table of `turns` gives a layer the angles of positions
+    rope: Any  # float32 [tables, positions, size of a head]: cosines, then sines, for `rotate`
+    tables: Any  # int64 [layers]: which table of `rope` gives a layer the angles of positions
     biases: Any  # float32 [heads, 2 positions - 1]: added to scores, by how far a key is ahead
 
 
@@ -143,12 +155,12 @@ def _row_factor(row: Float32) -> Any:
     Written in registers: LLVM would add the squares of a plain loop in one order for VNNI's kernel and in
     another for AMX's, and the last bits of both must be the same.
     """
-    squares, whole = spread_stretch(float32(0)), len(row) // STRETCH * STRETCH
-    for start in range(0, whole, STRETCH):
-        numbers = load_stretch(row, start)
+    squares, whole = broadcast_wide(float32(0)), len(row) // WIDE * WIDE
+    for start in range(0, whole, WIDE):
+        numbers = load_wide(row, start)
         squares = plus_product(squares, numbers, numbers)
     # a row of zeros has a length as well, so nothing is divided by 0
-    square = float32(1e-30) + total_of_stretch(squares)
+    square = float32(1e-30) + total_wide(squares)
     for j in range(whole, len(row)):
         square += row[j] * row[j]
     return float32(ROW_LENGTH) / np.sqrt(square)
@@ -174,7 +186,7 @@ def round_planes(x: Float32, high: UInt8, low: UInt8, factors: Float32) -> None:
         factor = _row_factor(x[i])
         factors[i] = float32(1) / factor
         to = i // TILE_ROWS * TILE_ROWS * k + i % TILE_ROWS * TILE_BYTES
-        scale = spread_panel(factor)
+        scale = broadcast_panel(factor)
         for start in range(0, k, TILE_BYTES):
             amx.store_planes(high, low, to + start * TILE_ROWS, load_panel(x, i * k + start) * scale)
 
@@ -201,7 +213,7 @@ def multiply_rows(sums: Any, n: int, m: int, rows: Any, pairs: int, weights: Any
 
 @merged
 def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace, out: Float32) -> None:
-    """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most BLOCK."""
+    """Set out [n, m] to x [n, k] times a layer's weights, plus its bias; n is at most MOST_TOKENS."""
     round_for(layers.pairs, layers.planes, x, space)
     factors, bias = layers.factors[layer], layers.bias[layer]
     multiply(layers.pairs, layers.planes, layer, 0, x.shape[1], factors, bias, gelu, space, out)
@@ -246,7 +258,7 @@ def _scale_sums(space: Workspace, factors: Float32, bias: Float32, gelu: bool, o
     """
     n, m = out.shape
     for row in range(n):
-        scale = spread_panel(space.factors[row])
+        scale = broadcast_panel(space.factors[row])
         for j in range(0, m, PANEL):
             factor = scale * load_panel(factors, j)
             sums = load_sums_panel(space.sums, row * m + j)
@@ -261,38 +273,47 @@ def _multiply_tiles(
     high: UInt8, low: UInt8, k: int, factors: Float32, bias: Float32, gelu: bool, space: Workspace,
     out: Float32,
 ) -> None:  # fmt: skip
-    """As `multiply`, on AMX, block by block: 16 rows by 16 columns, and CHUNK of k.
+    """As `multiply`, on AMX: block by block of 16 rows by 16 columns of `out`, and CHUNK_COLUMNS of k.
 
-    CHUNK columns of 16 rows stay in the first cache, and the weights pass by. The weights of a group stay in
-    the second cache until all rows are multiplied with them, while the next ones are fetched.
+    The loops, from outside in, and what stays in which cache while the next one runs:
 
-    The AMX unit works beside the others. So while it multiplies a block, the sums of the block before it are
-    joined, scaled and written, some rows after each step. The last block has none after it.
+    - groups of columns of `out`: their weights, GROUP_NUMBERS, stay in the second cache
+    - tiles of 16 rows
+    - `wide` columns of a group
+    - chunks of k: the chunk of the 16 rows stays in the first cache, and the weights pass by
+    - strips of 16 columns: a block, of 16 by 16 sums over one chunk
+    - steps of TILE_BYTES of k: one instruction of AMX
+
+    Two things go on beside the multiplication, a bit in each step. Weights that lie `ahead`, of the next
+    group, are fetched into the second cache. And as the AMX unit works beside the others, the sums of the
+    block before are joined, scaled and written by `_finish`. The last block has none after it.
     """
     n, m = out.shape
-    group = min(max(GROUP // (k * PANEL), 1) * PANEL, m)
+    group = min(max(GROUP_NUMBERS // (k * PANEL), 1) * PANEL, m)
     # a row of more chunks goes through more columns before the next chunk, so that each chunk is read once
-    wide = min(-(-k // CHUNK) * PANEL, group)
+    wide = min(-(-k // CHUNK_COLUMNS) * PANEL, group)
     block = n, n, n, n * 0  # none: of it no row counts (no literals, for which Numba would compile again)
-    for start in range(0, m, group):
-        stop = min(start + group, m)
-        far = stop * k
+    for group_start in range(0, m, group):
+        group_end = min(group_start + group, m)
+        ahead = group_end * k
         for top in range(0, n, TILE_ROWS):
-            for left in range(start, stop, wide):
-                for chunk in range(0, k, CHUNK):
-                    steps = min(CHUNK, k - chunk) // TILE_BYTES
-                    share = -(-PANELS // steps)
-                    for strip in range(left, min(left + wide, stop), TILE_ROWS):
+            for left in range(group_start, group_end, wide):
+                for chunk in range(0, k, CHUNK_COLUMNS):
+                    steps = min(CHUNK_COLUMNS, k - chunk) // TILE_BYTES
+                    panels_a_step = -(-PANELS // steps)
+                    for strip in range(left, min(left + wide, group_end), TILE_ROWS):
                         for step in range(steps):
                             column = (chunk + step * TILE_BYTES) * TILE_ROWS
-                            a, b = top * k + column, strip * k + column
-                            amx.fetch_weights(high, low, far)
-                            far += amx.FETCHED * TILE_BYTES
+                            row_tile, weight_tile = top * k + column, strip * k + column
+                            amx.fetch_weights(high, low, ahead)
+                            ahead += amx.FETCHED * TILE_BYTES
                             if step == 0:
-                                amx.begin_products(space.high, space.low, a, high, low, b, space.parts)
+                                amx.begin_products(
+                                    space.high, space.low, row_tile, high, low, weight_tile, space.parts
+                                )
                             else:
-                                amx.add_products(space.high, space.low, a, high, low, b)
-                            first, end = step * share, min((step + 1) * share, PANELS)
+                                amx.add_products(space.high, space.low, row_tile, high, low, weight_tile)
+                            first, end = step * panels_a_step, min((step + 1) * panels_a_step, PANELS)
                             _finish(block, first, end, k, factors, bias, gelu, space, out)
                         block = top, strip, chunk, min(TILE_ROWS, n - top)
     amx.store_parts(space.parts)
@@ -311,12 +332,12 @@ def _finish(
     its rows count; `space.parts` holds its sums.
     """
     top, strip, chunk, rows = block
-    is_last, sums_at, m = chunk + CHUNK >= k, strip * TILE_ROWS, out.shape[1]
+    is_last, sums_at, m = chunk + CHUNK_COLUMNS >= k, strip * TILE_ROWS, out.shape[1]
     for row in range(first * amx.ROWS, min(end * amx.ROWS, rows), amx.ROWS):
         if is_last:
-            scale = amx.spread_rows(space.factors, top + row) * amx.spread_columns(factors, strip)
+            scale = amx.broadcast_rows(space.factors, top + row) * amx.broadcast_columns(factors, strip)
             sums = amx.load_parts(space.parts, row, space.sums, sums_at, chunk)
-            numbers = plus_product(amx.spread_columns(bias, strip), sums, scale)
+            numbers = plus_product(amx.broadcast_columns(bias, strip), sums, scale)
             if gelu:
                 numbers = gelu_of(numbers)
             amx.store_rows(out, (top + row) * m + strip, m, numbers, rows - row)
@@ -347,14 +368,14 @@ def _normalize_row(
 ) -> None:
     """Normalize a row, of which `sums` is the sum of all panels; columns from `width` on hold zeros."""
     mean = total(sums) / float32(width)
-    means, squares = spread_panel(mean), spread_panel(float32(0))
+    means, squares = broadcast_panel(mean), broadcast_panel(float32(0))
     for j in range(0, len(x), PANEL):
         apart = load_panel(x, j) - means
         squares = plus_product(squares, apart, apart)
     # each added column, which holds 0, counted the square of the mean
     square = total(squares) - float32(len(x) - width) * (mean * mean)
     factor = float32(1) / np.sqrt(square / float32(width) + epsilon)
-    scale = spread_panel(factor)
+    scale = broadcast_panel(factor)
     for j in range(0, len(x), PANEL):
         scaled = (load_panel(x, j) - means) * scale
         store(out, j, plus_product(load_panel(bias, j), scaled, load_panel(weight, j)))
@@ -364,7 +385,7 @@ def _normalize_row(
 def normalize(x: Float32, weight: Float32, bias: Float32, width: int, epsilon: float, out: Float32) -> None:
     """Set `out` to x [n, columns] with the first `width` numbers of each row normalized; it may be x."""
     for i in range(x.shape[0]):
-        row, sums = x[i], spread_panel(float32(0))
+        row, sums = x[i], broadcast_panel(float32(0))
         for j in range(0, len(row), PANEL):
             sums = sums + load_panel(row, j)
         _normalize_row(row, sums, weight, bias, width, epsilon, out[i])
@@ -376,7 +397,7 @@ def add_and_normalize(
 ) -> None:
     """Add `more` to x in place, then normalize it; see `normalize`."""
     for i in range(x.shape[0]):
-        row, added, sums = x[i], more[i], spread_panel(float32(0))
+        row, added, sums = x[i], more[i], broadcast_panel(float32(0))
         for j in range(0, len(row), PANEL):
             numbers = load_panel(row, j) + load_panel(added, j)
             sums = sums + numbers
@@ -404,7 +425,7 @@ def gate(made: Float32, activation: int, out: Float32) -> None:
 
 
 @merged
-def rotate(x: Float32, places: Int64, turns: Float32, heads: int, size: int) -> None:
+def rotate(x: Float32, places: Int64, rope: Float32, heads: int, size: int) -> None:
     """Turn the heads of x [n, columns] in place, by angles of each row's place in its text (RoPE).
 
     Numbers j and j + half of a head are a point in the plane, turned by the angle number j of the place: so
@@ -413,13 +434,13 @@ def rotate(x: Float32, places: Int64, turns: Float32, heads: int, size: int) -> 
     Args:
         x: float32, with heads of `size` columns, one beside the other.
         places: int64 [n].
-        turns: float32 [positions, width of a head]: cosines of the angles, then their sines.
+        rope: float32 [positions, width of a head]: cosines of the angles, then their sines.
         heads: Number of heads.
         size: Columns of a head.
     """
-    half = turns.shape[1] // 2
+    half = rope.shape[1] // 2
     for i in range(x.shape[0]):
-        cosines, sines = turns[places[i], :half], turns[places[i], half:]
+        cosines, sines = rope[places[i], :half], rope[places[i], half:]
         for head in range(0, heads * size, size):
             left, right = x[i, head : head + half], x[i, head + half : head + 2 * half]
             for j in range(half):

@@ -1,4 +1,4 @@
-"""The door to search: kernels that find the rows nearest to queries.
+"""Public interface to search: kernels that find the rows nearest to queries.
 
 `dense` filters pairs of vectors, `maxsim` scores texts by their token vectors, `sparse` searches postings.
 """

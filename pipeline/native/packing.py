@@ -30,7 +30,7 @@ def network_arrays(body: Any) -> dict[str, Any]:
     width, size = network.words.shape[1], len(network.layers[0].query.weight) // network.heads
     positions = network.positions if len(network.positions) else np.zeros((1, width), np.float32)
     norms = {
-        "attended": [layer.attended or _nothing(width) for layer in network.layers],
+        "attn_norm": [layer.attn_norm or _nothing(width) for layer in network.layers],
         "output": [layer.output for layer in network.layers],
     }
     return {
@@ -38,35 +38,35 @@ def network_arrays(body: Any) -> dict[str, Any]:
         "positions": _columns(positions + network.types[0], WIDTH),  # every token has type 0
         "padding": np.int64(network.padding),
         "longest": np.int64(network.longest),
-        "embedded.weight": _columns(network.embedded.weight, WIDTH),
-        "embedded.bias": _columns(network.embedded.bias, WIDTH),
+        "embedding_norm.weight": _columns(network.embedding_norm.weight, WIDTH),
+        "embedding_norm.bias": _columns(network.embedding_norm.bias, WIDTH),
         **{name: array for kind, each in norms.items() for name, array in _norms(kind, each).items()},
         **{name: array for kind in MATRICES for name, array in _linear(kind, network).items()},
         "layout.width": np.int64(width),
         "layout.heads": np.int64(network.heads),
         "layout.size": np.int64(size + -size % HEAD),
         "layout.epsilon": np.float32(network.epsilon),
-        **_parts(network),
+        **_variant(network),
     }
 
 
-def _parts(network: Network) -> dict[str, Any]:
-    """The arrays of `layers.Parts`; none for a network whose layers are BERT's."""
+def _variant(network: Network) -> dict[str, Any]:
+    """The arrays of `layers.LayerVariant`; none for a network whose layers are BERT's."""
     layers = network.layers
     gated, windowed = layers[0].other is not None, any(layer.window < EVERYWHERE for layer in layers)
-    more = [part for part in (network.last, network.turns, network.biases) if part is not None]
+    more = [part for part in (network.last, network.rope, network.biases) if part is not None]
     if not (gated or windowed or more):
         return {}
-    turns, biases = network.turns, network.biases
+    rope, biases = network.rope, network.biases
     return {
-        "parts.before": np.bool_(network.last is not None),
-        "parts.normalized": np.array([layer.attended is not None for layer in layers], np.int64),
-        **_norms("parts.last", [network.last or _nothing(network.words.shape[1])]),
-        "parts.gate": np.int64(ACTIVATIONS[network.activation] if gated else -1),
-        "parts.windows": np.array([layer.window for layer in layers], np.int64),
-        "parts.turns": np.ones((0, 1, 2), np.float32) if turns is None else turns,
-        "parts.tables": np.array([layer.table for layer in layers], np.int64),
-        "parts.biases": np.ones((0, 1), np.float32) if biases is None else biases,
+        "variant.before": np.bool_(network.last is not None),
+        "variant.normalized": np.array([layer.attn_norm is not None for layer in layers], np.int64),
+        **_norms("variant.last", [network.last or _nothing(network.words.shape[1])]),
+        "variant.gate": np.int64(ACTIVATIONS[network.activation] if gated else -1),
+        "variant.windows": np.array([layer.window for layer in layers], np.int64),
+        "variant.rope": np.ones((0, 1, 2), np.float32) if rope is None else rope,
+        "variant.tables": np.array([layer.table for layer in layers], np.int64),
+        "variant.biases": np.ones((0, 1), np.float32) if biases is None else biases,
     }
 
 
@@ -134,9 +134,9 @@ def _query(layer: Layer, heads: int) -> Matrix:
     return _rounded(_of_heads(divided, heads))
 
 
-def _mixed(layer: Layer, heads: int) -> Matrix:
-    turned = Matrix(layer.mixed.weight.T, np.zeros(layer.mixed.weight.shape[1], np.float32))
-    return _rounded(Matrix(_of_heads(turned, heads).weight.T, layer.mixed.bias))
+def _out_proj(layer: Layer, heads: int) -> Matrix:
+    transposed = Matrix(layer.out_proj.weight.T, np.zeros(layer.out_proj.weight.shape[1], np.float32))
+    return _rounded(Matrix(_of_heads(transposed, heads).weight.T, layer.out_proj.bias))
 
 
 _JOINED: dict[str, Callable[[Layer, int], Matrix]] = {
@@ -144,7 +144,7 @@ _JOINED: dict[str, Callable[[Layer, int], Matrix]] = {
     "key_value": lambda layer, heads: _stacked(
         [_rounded(_of_heads(each, heads)) for each in (layer.key, layer.value)]
     ),
-    "mixed": _mixed,
+    "out_proj": _out_proj,
     "up": lambda layer, heads: _stacked(
         [_rounded(each) for each in (layer.up, layer.other) if each is not None]
     ),

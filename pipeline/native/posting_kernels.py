@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.native.compiling import compiled
 
-BLOCK = 1 << 14  # passages whose scores are summed at a time: 128 KB, which fits a core's own cache
+BLOCK_PASSAGES = 1 << 14  # passages whose scores are summed at a time: 128 KB, which fits a core's own cache
 
 
 @compiled
@@ -37,7 +37,7 @@ def search_queries(
         counts: int64 [g], the number of hits of each query, updated.
         k: Hits wanted.
     """
-    scores = np.zeros(BLOCK, np.float64)
+    scores = np.zeros(BLOCK_PASSAGES, np.float64)
     bits = np.empty(1, np.float32)
     as_integer = bits.view(np.uint32)
     for row in range(len(group)):
@@ -53,8 +53,8 @@ def search_queries(
             count = keep_best(hits[row], count, k)
             as_integer[0] = hits[row, k - 1] >> np.uint64(32)
             floor = bits[0]
-        for begin in range(0, len(ranks), BLOCK):
-            end = min(begin + BLOCK, len(ranks))
+        for begin in range(0, len(ranks), BLOCK_PASSAGES):
+            end = min(begin + BLOCK_PASSAGES, len(ranks))
             for n in range(last - first):
                 if places[n] >= 0:
                     places[n] = _add_postings(

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.core.records import Float32, Int32, Int64
 
-MATRICES = {kind: f"{kind}.fp32.npy" for kind in ("query", "key_value", "mixed", "up", "down")}
+MATRICES = {kind: f"{kind}.fp32.npy" for kind in ("query", "key_value", "out_proj", "up", "down")}
 """By kind of linear layer the file of its matrices, float32 [layers, n, k], beside the `.npz`."""
 
 
@@ -41,7 +41,7 @@ class Fp32Model:
             int(self.small[f"layout.{name}"]) for name in ("heads", "size", "width")
         )
         self.layers = len(self.matrices["query"])
-        self.padding, self.before = int(self.small["padding"]), bool(self.small.get("parts.before", False))
+        self.padding, self.before = int(self.small["padding"]), bool(self.small.get("variant.before", False))
 
     def vector(self, ids: Int32) -> Float32:
         """The vector float32 [dimension] of a text's token ids, int [tokens]; not normalized."""
@@ -53,12 +53,14 @@ class Fp32Model:
     def _embedded(self, ids: Int32) -> Float32:
         """What the first layer is given, [tokens, columns]."""
         hidden = self.words[ids] + self.small["positions"][self._positions(ids)]
-        return self._normalized(hidden, self.small["embedded.weight"], self.small["embedded.bias"])
+        return self._normalized(
+            hidden, self.small["embedding_norm.weight"], self.small["embedding_norm.bias"]
+        )
 
     def _finished(self, hidden: Float32, ids: Int32) -> Float32:
         """The vector, of what the last layer gives, [tokens, columns]."""
         if self.before:
-            hidden = self._norm("parts.last", hidden, 0)
+            hidden = self._norm("variant.last", hidden, 0)
         return self._read(hidden[:, : self.width], ids)
 
     def _read(self, hidden: Float32, ids: Int32) -> Float32:
@@ -83,39 +85,41 @@ class Fp32Model:
     def _layer(self, hidden: Float32, layer: int) -> Float32:
         """One layer: attention and feed-forward, each added to its input; normalized before or after."""
         seen = hidden
-        if self.before and self.small["parts.normalized"][layer]:
-            seen = self._norm("attended", hidden, layer)
-        hidden = hidden + self._linear("mixed", self._attention(seen, layer), layer)
+        if self.before and self.small["variant.normalized"][layer]:
+            seen = self._norm("attn_norm", hidden, layer)
+        hidden = hidden + self._linear("out_proj", self._attention(seen, layer), layer)
         if not self.before:
-            hidden = self._norm("attended", hidden, layer)
+            hidden = self._norm("attn_norm", hidden, layer)
         seen = self._norm("output", hidden, layer) if self.before else hidden
         hidden = hidden + self._linear("down", self._between(seen, layer), layer)
         return hidden if self.before else self._norm("output", hidden, layer)
 
     def _attention(self, seen: Float32, layer: int) -> Float32:
-        """The mixed values of all heads, [tokens, columns]."""
+        """The weighted sums of values of all heads, [tokens, columns]."""
         tokens, small = len(seen), self.small
         query = self._heads(self._linear("query", seen, layer))  # divided by the root of a head's width
         keys, values = (self._heads(half) for half in np.split(self._linear("key_value", seen, layer), 2, 1))
-        if len(small.get("parts.turns", ())):
-            turns = small["parts.turns"][small["parts.tables"][layer]]
-            query, keys = (self._turned(each, turns) for each in (query, keys))
+        if len(small.get("variant.rope", ())):
+            rope = small["variant.rope"][small["variant.tables"][layer]]
+            query, keys = (self._rotated(each, rope) for each in (query, keys))
         scores = query @ keys.transpose(0, 2, 1)  # [heads, tokens, tokens]
         ahead = np.arange(tokens) - np.arange(tokens)[:, None]
-        if len(small.get("parts.biases", ())):
-            scores = scores + small["parts.biases"][:, ahead + small["parts.biases"].shape[1] // 2]
-        if "parts.windows" in small:
-            scores = np.where(np.abs(ahead) <= small["parts.windows"][layer], scores, -np.inf)
+        if len(small.get("variant.biases", ())):
+            scores = scores + small["variant.biases"][:, ahead + small["variant.biases"].shape[1] // 2]
+        if "variant.windows" in small:
+            scores = np.where(np.abs(ahead) <= small["variant.windows"][layer], scores, -np.inf)
         weights = np.exp(scores - scores.max(axis=2, keepdims=True))
         weights /= weights.sum(axis=2, keepdims=True)
-        mixed = (weights @ values).transpose(1, 0, 2).reshape(tokens, -1)
-        made: Float32 = np.pad(mixed, ((0, 0), (0, self.matrices["mixed"].shape[2] - mixed.shape[1])))
+        weighted_sum = (weights @ values).transpose(1, 0, 2).reshape(tokens, -1)
+        made: Float32 = np.pad(
+            weighted_sum, ((0, 0), (0, self.matrices["out_proj"].shape[2] - weighted_sum.shape[1]))
+        )
         return made
 
     def _between(self, seen: Float32, layer: int) -> Float32:
         """What the second layer of the feed-forward is given."""
         made = self._linear("up", seen, layer)
-        gate = self.small.get("parts.gate", -1)
+        gate = self.small.get("variant.gate", -1)
         if gate < 0:
             return self._gelu(made)
         left, right = np.split(made, 2, axis=1)
@@ -123,10 +127,10 @@ class Fp32Model:
         gated: Float32 = (self._gelu(left) if is_gelu else left / (1 + np.exp(-left))) * right
         return gated
 
-    def _turned(self, heads: Float32, turns: Float32) -> Float32:
+    def _rotated(self, heads: Float32, rope: Float32) -> Float32:
         """Heads [heads, tokens, size] with each point turned by the angles of its token's position."""
-        half = turns.shape[1] // 2
-        cosines, sines = np.split(turns[: heads.shape[1]], 2, axis=1)
+        half = rope.shape[1] // 2
+        cosines, sines = np.split(rope[: heads.shape[1]], 2, axis=1)
         left, right, rest = np.split(heads, [half, 2 * half], axis=2)
         return np.concatenate([left * cosines - right * sines, right * cosines + left * sines, rest], axis=2)
 
@@ -149,8 +153,8 @@ class Fp32Model:
 
     def _normalized(self, x: Float32, weight: Float32, bias: Float32) -> Float32:
         """Rows normalized, but for the columns that were added, which stay 0."""
-        kept = x[:, : self.width]
-        centred = kept - kept.mean(axis=1, keepdims=True)
+        used = x[:, : self.width]
+        centred = used - used.mean(axis=1, keepdims=True)
         variance = (centred * centred).mean(axis=1, keepdims=True)
         scaled = centred / np.sqrt(variance + self.small["layout.epsilon"])
         more = ((0, 0), (0, x.shape[1] - self.width))

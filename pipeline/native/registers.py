@@ -1,11 +1,11 @@
 """Registers of floats as values that a kernel computes with, and functions of single floats.
 
-`load(a, i) * spread(2)` is LANES products. LLVM vectorizes plain loops, but not always well: of a loop over
-80 numbers it may compute 64 in registers and 16 one by one, and it cannot round to int16 in one addition.
-Numba learns a type here, `Register`, LLVM's `<16 x float>`, and its operators. Code in registers is the same
-for AVX2 and AVX-512 but for the number of lanes. Arrays are indexed as if they were flat, and bounds are not
-checked. A panel is 64 numbers, in as many registers as that takes, so that constants are read once for all of
-them.
+`load(a, i) * broadcast(2)` is LANES products. LLVM vectorizes plain loops, but not always well: of a loop
+over 80 numbers it may compute 64 in registers and 16 one by one, and it cannot round to int16 in one
+addition. Numba learns a type here, `Register`, LLVM's `<16 x float>`, and its operators. Code in registers
+is the same for AVX2 and AVX-512 but for the number of lanes. Arrays are indexed as if they were flat, and
+bounds are not checked. A panel is 64 numbers, in as many registers as that takes, so that constants are read
+once for all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipeline.native.compiling import inlined
 from pipeline.native.integers import PANEL
 from pipeline.native.tiles import LANES, add_product
 
-STRETCH = 32  # numbers of which `total_of_stretch` makes a sum
+WIDE = 32  # numbers of which `total_wide` makes a sum
 _FLOAT, _WORD, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _SIZE = ir.IntType(64)
 _FLOATS, _WORDS, _SHORTS = (ir.VectorType(each, LANES) for each in (_FLOAT, _WORD, _SHORT))
@@ -37,7 +37,13 @@ _POWER = (
     1.327641773968935e-03, 9.675540961325169e-03, 5.550713464617729e-02, 2.402212023735046e-01,
     6.931469440460205e-01, 1.0000001192092896,
 )  # fmt: skip
-"""The polynomial nearest to 2^x for |x| <= 1/2, the highest power first; its relative error is below 1e-7."""
+"""The polynomial nearest to 2^x for |x| <= 1/2, the highest power first; its relative error is 1.3e-7.
+`scripts/fit_kernels.py` fits it, and those below, again."""
+_SERIES = (
+    1.5403530393381610e-4, 1.3333558146428443e-3, 9.6181291076284772e-3, 5.5504108664821580e-2,
+    2.4022650695910072e-1, 6.9314718055994531e-1, 1.0,
+)  # fmt: skip
+"""The first terms of the Taylor series of 2^x, ln(2)^n / n!, the highest power first."""
 _FAR = 5.5  # beyond it, z P(X > z) is below 1.1e-7
 _TAIL = (
     -0.00560500892, 0.00536690746, 0.030181706, -0.0436106212, -0.0491053015, 0.133307889, -0.0349267796,
@@ -62,7 +68,7 @@ class _RegisterModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 _register, panel, _place = _Register(LANES), _Register(PANEL), types.intp
-_stretch = _Register(STRETCH)
+_wide = _Register(WIDE)
 
 
 def _define(operation: Any, name: str) -> None:
@@ -70,7 +76,7 @@ def _define(operation: Any, name: str) -> None:
 
     @infer_global(operation)
     class _Typed(ConcreteTemplate):  # type: ignore[misc]
-        cases = tuple(signature(kind, kind, kind) for kind in (_register, panel, _stretch))
+        cases = tuple(signature(kind, kind, kind) for kind in (_register, panel, _wide))
 
     @lower_builtin(operation, _Register, _Register)
     def _lowered(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -89,7 +95,7 @@ def _function(result: Any, write: Callable[..., Any]) -> Any:
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        made = write(
+        result_value = write(
             builder,
             *(
                 make_array(kind)(context, builder, argument).data
@@ -98,7 +104,7 @@ def _function(result: Any, write: Callable[..., Any]) -> Any:
                 for kind, argument in zip(signature.args, arguments, strict=True)
             ),
         )
-        return context.get_dummy_value() if result.return_type == types.void else made
+        return context.get_dummy_value() if result.return_type == types.void else result_value
 
     return result, generate
 
@@ -150,27 +156,27 @@ def _loading(result: Any, element: Any) -> Any:
         return numbers if element is _FLOAT else builder.sitofp(numbers, floats)
 
     @intrinsic
-    def loaded(typing: Any, array: Any, at: Any) -> Any:
+    def load(typing: Any, array: Any, at: Any) -> Any:
         return _function(result(array, _place), write)
 
-    return loaded
+    return load
 
 
-def _spreading(result: Any) -> Any:
+def _broadcasting(result: Any) -> Any:
     """Make a function that copies a float32 to all lanes of a register, or of a panel."""
     kind = ir.VectorType(_FLOAT, result.lanes)
 
     @intrinsic
-    def made(typing: Any, number: Any) -> Any:
+    def broadcast(typing: Any, number: Any) -> Any:
         return _function(result(types.float32), lambda builder, number: _copied(builder, number, kind))
 
-    return made
+    return broadcast
 
 
 load, load_panel = _loading(_register, _FLOAT), _loading(panel, _FLOAT)
-load_stretch, spread_stretch = _loading(_stretch, _FLOAT), _spreading(_stretch)
+load_wide, broadcast_wide = _loading(_wide, _FLOAT), _broadcasting(_wide)
 load_sums, load_sums_panel = _loading(_register, _WORD), _loading(panel, _WORD)
-spread, spread_panel = _spreading(_register), _spreading(panel)
+broadcast, broadcast_panel = _broadcasting(_register), _broadcasting(panel)
 
 
 @intrinsic
@@ -219,7 +225,7 @@ def total(typing: Any, numbers: Any) -> Any:
 
 
 @intrinsic
-def total_of_stretch(typing: Any, numbers: Any) -> Any:
+def total_wide(typing: Any, numbers: Any) -> Any:
     """The sum of 32 numbers: four registers of 8 numbers are added first, whatever the processor's size."""
 
     def write(builder: Any, numbers: Any) -> Any:
@@ -228,14 +234,14 @@ def total_of_stretch(typing: Any, numbers: Any) -> Any:
             builder.shuffle_vector(
                 numbers, undefined, ir.Constant(ir.VectorType(_WORD, 8), list(range(start, start + 8)))
             )
-            for start in range(0, STRETCH, 8)
+            for start in range(0, WIDE, 8)
         ]
         whole = builder.fadd(builder.fadd(parts[0], parts[1]), builder.fadd(parts[2], parts[3]))
         kind = ir.FunctionType(_FLOAT, [_FLOAT, eight])
         add = builder.module.declare_intrinsic("llvm.vector.reduce.fadd.v8f32", fnty=kind)
         return builder.call(add, [ir.Constant(_FLOAT, -0.0), whole], fastmath=["reassoc"])
 
-    return _function(types.float32(_stretch), write)
+    return _function(types.float32(_wide), write)
 
 
 @intrinsic
@@ -257,7 +263,7 @@ def larger_of(typing: Any, one: Any, other: Any) -> Any:
 
 
 @intrinsic
-def sizes(typing: Any, numbers: Any) -> Any:
+def absolute(typing: Any, numbers: Any) -> Any:
     """In each lane the absolute value."""
 
     def write(builder: Any, numbers: Any) -> Any:
@@ -274,7 +280,7 @@ def plus_product(typing: Any, total: Any, left: Any, right: Any) -> Any:
 
 
 @intrinsic
-def roots(typing: Any, numbers: Any) -> Any:
+def square_root(typing: Any, numbers: Any) -> Any:
     """In each lane the square root."""
     return _function(_register(_register), _computed("sqrt"))
 
@@ -286,7 +292,7 @@ def nearest(typing: Any, numbers: Any) -> Any:
 
 
 @intrinsic
-def kept(typing: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
+def mask_lanes(typing: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
     """The numbers of lanes from `first` to `end`, which may be any whole numbers; `other` in other lanes."""
 
     def write(builder: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
@@ -319,22 +325,25 @@ def power_of_two(typing: Any, numbers: Any) -> Any:
 
 
 def _write_gelu(builder: Any, x: Any) -> Any:
-    """LLVM's instructions for GELU, x times the normal distribution function at x, of a number or a vector.
+    """LLVM's instructions for GELU, x P(X <= x) for a normal X, of a number or a vector.
 
-    That is the larger of x and 0, less z P(X > z) with z = |x| and a normal X. The second term has no kink,
-    and beyond z = 5.5 it is below 1.1e-7. A polynomial needs one instruction for each of its powers, and is
-    faster than an exponential and a division.
+    That is max(x, 0) - z P(X > z) with z = |x|: for x < 0 it is -z P(X > z) as such, and for x >= 0 it is
+    x (1 - P(X > x)). P(X > z) is smooth and small, so a polynomial in z serves for both signs: it needs one
+    instruction for each power, and is faster than an exponential and a division. The polynomial is `_TAIL`
+    in t = 2 z / _FAR - 1, which is in [-1, 1]; beyond `_FAR` z is taken to be `_FAR`, where z P(X > z) is
+    below 1.1e-7.
     """
 
     def number(value: float) -> Any:
         return ir.Constant(x.type, [value] * x.type.count if isinstance(x.type, ir.VectorType) else value)
 
     flags = ["nnan", "nsz"]
-    above = builder.fcmp_ordered(">", x, number(0.0), flags=flags)
-    positive, z = builder.select(above, x, number(0.0)), builder.select(above, x, builder.fneg(x))
+    is_positive = builder.fcmp_ordered(">", x, number(0.0), flags=flags)
+    positive = builder.select(is_positive, x, number(0.0))  # max(x, 0)
+    z = builder.select(is_positive, x, builder.fneg(x))  # |x|
     z = builder.select(builder.fcmp_ordered("<", z, number(_FAR), flags=flags), z, number(_FAR))
     t = add_product(builder, number(-1.0), z, number(2 / _FAR))
-    tail = number(_TAIL[0])
+    tail = number(_TAIL[0])  # becomes P(X > z), by Horner's scheme
     for coefficient in _TAIL[1:]:
         tail = add_product(builder, number(coefficient), tail, t)
     return add_product(builder, positive, builder.fneg(z), tail)
@@ -409,13 +418,13 @@ def exp(x: Any) -> Any:
     power = larger(x, float32(-87.0)) * float32(1.4426950408889634)
     whole = np.floor(power + float32(0.5))
     f = power - whole
-    series = float32(1.5403530393381610e-4)
-    series = series * f + float32(1.3333558146428443e-3)
-    series = series * f + float32(9.6181291076284772e-3)
-    series = series * f + float32(5.5504108664821580e-2)
-    series = series * f + float32(2.4022650695910072e-1)
-    series = series * f + float32(6.9314718055994531e-1)
-    series = series * f + float32(1.0)
+    series = float32(_SERIES[0])
+    series = series * f + float32(_SERIES[1])
+    series = series * f + float32(_SERIES[2])
+    series = series * f + float32(_SERIES[3])
+    series = series * f + float32(_SERIES[4])
+    series = series * f + float32(_SERIES[5])
+    series = series * f + float32(_SERIES[6])
     return series * float_of_bits((int32(whole) + int32(127)) << int32(23))
 
 

@@ -1,4 +1,4 @@
-"""The door to vectors: networks packed in int16, which compute token batches.
+"""Public interface to vectors: networks packed in int16, which compute token batches.
 
 A packed network is an `.npz`: `network_arrays` of a torch network, and the arrays of its head. `Fp32Model`,
 `Fp32Splade` and `Fp32M3` compute the same from the same files in fp32, without the kernels, to compare with.
@@ -23,14 +23,14 @@ from pipeline.native.forward import (
     largest_logits,
     project,
 )
-from pipeline.native.layers import LayerNorm, Layout, Linear, Parts, Weights
+from pipeline.native.layers import LayerNorm, LayerVariant, Layout, Linear, Weights
 from pipeline.native.packing import network_arrays, network_matrices, splade_arrays, token_arrays
 from pipeline.native.reference import MATRICES, Fp32M3, Fp32Model, Fp32Splade
 
 __all__ = [
     "MATRICES", "Fp32M3", "Fp32Model", "Fp32Splade", "Linear", "PackedM3", "PackedModel", "PackedNetwork",
-    "PackedSplade", "compile_forward", "network_arrays", "network_matrices", "project", "splade_arrays",
-    "spread", "token_arrays",
+    "PackedSplade", "compile_forward", "even_places", "network_arrays", "network_matrices", "project",
+    "splade_arrays", "token_arrays",
 ]  # fmt: skip
 COMPARED = 16  # tokens of a text whose numbers are compared with torch's, when BGE-M3 is packed
 
@@ -43,7 +43,7 @@ class PackedNetwork:
         with np.load(path, allow_pickle=False) as stored:
 
             def load(name: str, kind: Any) -> Any:
-                if kind not in (Layout, LayerNorm, Linear, Parts):
+                if kind not in (Layout, LayerNorm, Linear, LayerVariant):
                     value = stored[name]
                     is_array = value.ndim or kind is Any  # a float32 stays one
                     return value[()] if is_array else value.item()
@@ -53,7 +53,9 @@ class PackedNetwork:
 
             self.weights = Weights(*(load(name, kind) for name, kind in get_type_hints(Weights).items()))
             self.layout: Layout = load("layout", Layout)
-            self.parts: Parts | None = load("parts", Parts) if "parts.gate" in stored else None
+            self.variant: LayerVariant | None = (
+                load("variant", LayerVariant) if "variant.gate" in stored else None
+            )
             self.read(stored, load)
             self.padding = int(stored["padding"])  # -1 unless positions are counted from the padding id
             self.longest = int(stored["longest"])  # largest number of tokens of a text
@@ -75,11 +77,11 @@ class PackedNetwork:
             The states float32 [n, dimension], one text after another, and the row in them of each text's
             first token with the end, int64 [b + 1]; or float32 [b, dimension] with `only_first`.
         """
-        kept = _kept(mask)
-        texts: Int64 = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+        is_token = _computed(mask)
+        texts: Int64 = np.concatenate([[0], np.cumsum(is_token.sum(axis=1))])
         positions = self._positions(ids)
         hidden: Float32 = forward(
-            ids[kept], positions[kept], texts, self.weights, self.layout, self.parts, only_first
+            ids[is_token], positions[is_token], texts, self.weights, self.layout, self.variant, only_first
         )
         return np.ascontiguousarray(hidden[:, : self.dimension]), texts
 
@@ -104,11 +106,11 @@ class PackedNetwork:
         return counted
 
 
-def _kept(mask: Int64) -> Any:
+def _computed(mask: Int64) -> Any:
     """The tokens that are computed, bool [b, tokens]: a text without tokens keeps one."""
-    kept = mask.astype(bool)
-    kept[:, 0] = True
-    return kept
+    is_token = mask.astype(bool)
+    is_token[:, 0] = True
+    return is_token
 
 
 class PackedModel(PackedNetwork):
@@ -184,16 +186,16 @@ class PackedM3(PackedNetwork):
             numbers: Float32 = (np.einsum("tw,w->t", hidden, self.weight[0]) + self.bias)[:, None]
         else:
             numbers = project(hidden, self.linear)[:, : len(self.weight)]
-        return numbers, texts, ids[_kept(mask)]
+        return numbers, texts, ids[_computed(mask)]
 
     @override
     def compared(self, ids: Int64, mask: Int64) -> Float32:
         numbers, texts, _ = self.numbers(ids, mask)
         made = [numbers[start:stop] for start, stop in itertools.pairwise(texts)]
-        return np.stack([each[spread(len(each))].reshape(-1) for each in made])
+        return np.stack([each[even_places(len(each))].reshape(-1) for each in made])
 
 
-def spread(count: int) -> Int64:
+def even_places(count: int) -> Int64:
     """The places of COMPARED tokens of a text of `count`, in equal distances."""
     places: Int64 = np.linspace(0, count - 1, COMPARED).astype(np.int64)
     return places

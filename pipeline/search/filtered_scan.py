@@ -81,11 +81,11 @@ class HitCandidates(Candidates):
 
     Attributes:
         thresholds: float32 [queries], the least product of a hit; threads read it, so it is replaced whole.
-        lowest: float32 [queries], that less twice the error, the smallest that passes the filter.
+        filter_thresholds: float32 [queries], that less twice the error: the least that passes the filter.
     """
 
     thresholds: Float32
-    lowest: Float32
+    filter_thresholds: Float32
 
     @property
     def enough(self) -> int:
@@ -93,11 +93,11 @@ class HitCandidates(Candidates):
         return self.rank + min((self.rows.shape[1] - self.rank) // 3, self.rank + SPARE)
 
     def set_thresholds(self) -> None:
-        """Set `thresholds` and `lowest`, after `kth` or the error bound has changed."""
+        """Set both, after `kth` or the error bound has changed."""
         error: Float64 = self.error(slice(0, len(self.kth)))
-        lowest = [self.kth - 2 * error, self.kth - 4 * error]
-        self.thresholds, self.lowest = (
-            np.nextafter(some.astype(np.float32), np.float32(-np.inf)) for some in lowest
+        self.thresholds, self.filter_thresholds = (
+            np.nextafter((self.kth - errors * error).astype(np.float32), np.float32(-np.inf))
+            for errors in (2, 4)
         )
 
     def guess(self) -> None:
@@ -188,7 +188,7 @@ class FilteredScan:
             for spans in (sample, rest):
                 left = iter(spans)
                 try:
-                    for thread in [pool.submit(self._take_each, left, *room, bar) for room in memory]:
+                    for thread in [pool.submit(self._scan_spans, left, *room, bar) for room in memory]:
                         thread.result()
                 except BaseException:
                     self.is_useful = False  # the other threads need not go on
@@ -197,43 +197,57 @@ class FilteredScan:
                     self.candidates.guess()
         return self.is_useful
 
-    def _take_each(
+    def _scan_spans(
         self, spans: Iterator[tuple[int, int]], memory: dense.IntegerRows, hits: dense.Hits, bar: Bar
     ) -> None:
         """Add the candidates of one span after another, in one thread's memory, until none is left."""
         for start, stop in spans:  # a future for each span would take longer
             if not self.is_useful:
                 return
-            self._take(start, stop, memory, hits, bar)
+            n_passed, n_hits = self._scan_rows(start, stop, memory, hits)
+            self._count_rows(stop - start, bar)
+            self._judge_filter(n_passed - n_hits, (stop - start) * len(self.queries))
 
-    def _take(self, start: int, stop: int, memory: dense.IntegerRows, hits: dense.Hits, bar: Bar) -> None:
-        """Add the candidates among rows [start, stop)."""
+    def _scan_rows(
+        self, start: int, stop: int, memory: dense.IntegerRows, hits: dense.Hits
+    ) -> tuple[int, int]:
+        """Add the candidates among rows [start, stop).
+
+        Returns:
+            How many pairs passed the filter, and how many of those were hits.
+        """
         rows = dense.fixed(for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric))
         integers = dense.round_rows(rows, self.metric == "l2", self.packed, memory)
-        state = np.zeros(3, np.int64)
-        n_candidates = 0
-        while state[0] < len(rows):
+        progress, n_hits = np.zeros(3, np.int64), 0
+        while progress[dense.NEXT_ROW] < len(rows):  # `find` returns early where `hits` has no more room
             # Thresholds may be old when they are used: other threads can only raise them meanwhile, so
             # nothing is lost. The lock makes `longest`, on which the error bound depends, and them agree.
             with self.lock:
                 if integers.longest > self.longest:
                     self.longest = integers.longest
                     self.candidates.set_thresholds()
-                least, lowest = self.candidates.thresholds, self.candidates.lowest
-            count = dense.find(rows, integers, start, self.queries, self.packed, least, lowest, state, hits)
-            n_candidates += count
+                thresholds = self.candidates.thresholds, self.candidates.filter_thresholds
+            count = dense.find(rows, integers, start, self.queries, self.packed, *thresholds, progress, hits)
+            n_hits += count
             with self.lock:
                 self.candidates.add(hits, count)
         vector_shards.release_memory(self.embeddings, start, stop)
+        return int(progress[dense.PASSED]), n_hits
+
+    def _count_rows(self, n_rows: int, bar: Bar) -> None:
+        """Move the progress bar, which counts queries, by rows that are done."""
         with self.lock:
-            before, self.done = self.done, self.done + stop - start
-            settled = self.done > SETTLED * self.k
-            counted, total = len(self.queries), len(self.embeddings)
-            bar.update(counted * self.done // total - counted * before // total)
-        # The filter lets about three times as many pairs pass as reach the threshold. At first these are most
-        # pairs, and after N times k rows about 1/N, so the filter is not judged before.
-        without_need = int(state[2]) - n_candidates
-        if settled and without_need > MANY * len(rows) * len(self.queries):
+            before, self.done = self.done, self.done + n_rows
+            n_queries, total = len(self.queries), len(self.embeddings)
+            bar.update(n_queries * self.done // total - n_queries * before // total)
+
+    def _judge_filter(self, without_need: int, n_pairs: int) -> None:
+        """Give the filter up if it let too many of some pairs pass that were no hits.
+
+        It lets about three times as many pairs pass as reach the threshold. At first these are most pairs,
+        and after N times k rows about 1 / N, so the filter is not judged before.
+        """
+        if self.done > SETTLED * self.k and without_need > MANY * n_pairs:
             self.is_useful = False
 
     def _error(self, queries: slice) -> Float64:

@@ -16,7 +16,7 @@ from pipeline.core import machine
 from pipeline.native import amx, layers, vectors
 from pipeline.native.forward import largest_logits, project
 from pipeline.native.integers import PANEL, pack_rows
-from pipeline.native.layers import BLOCK, LayerNorm, Linear
+from pipeline.native.layers import MOST_TOKENS, LayerNorm, Linear
 
 with_amx = pytest.mark.skipif(not machine.has_amx(), reason="this machine has no AMX")
 
@@ -57,10 +57,10 @@ def test_planes_hold_every_number_once_where_its_tile_reads_it(n: int, k: int) -
 def test_sums_are_numpy_s(rows: int, k: int, n: int, largest: int) -> None:
     """Of int16 as they come, whose sums pass an int32 and wrap around, too, and exact ones below 2^24."""
     generator = np.random.default_rng(1)
-    x, weights = (generator.integers(-largest, largest, (m, k)).astype(np.int16) for m in (BLOCK, n))
+    x, weights = (generator.integers(-largest, largest, (m, k)).astype(np.int16) for m in (MOST_TOKENS, n))
     x[0], weights[0] = -largest, -largest
     layer = Linear(pairs_of(weights), *np.ones((2, 1, n), np.float32)).on_tiles()
-    tiles = x.view(np.uint8).reshape(BLOCK // 16, 16, k // 64, 64, 2).transpose(4, 0, 2, 1, 3)
+    tiles = x.view(np.uint8).reshape(MOST_TOKENS // 16, 16, k // 64, 64, 2).transpose(4, 0, 2, 1, 3)
     space = layers.workspace(k, n)
     space.factors[:] = 1
     space.high[:], space.low[:] = tiles[1].reshape(-1), tiles[0].reshape(-1)

@@ -14,7 +14,7 @@ from pipeline.core.records import Float32, Float64
 from pipeline.native import attention, compiling, layers
 from pipeline.native.amx import CONFIGURATION
 from pipeline.native.integers import PANEL, TILE_ROWS, pack_rows
-from pipeline.native.layers import BLOCK, SMALL_BLOCK, Linear
+from pipeline.native.layers import MOST_TOKENS, MOST_TOKENS_VNNI, Linear
 from pipeline.native.tiles import TALL
 
 linear, add_and_normalize, attend, block_size = (
@@ -55,7 +55,7 @@ def test_a_linear_layer_is_numpy_s(rows: int, k: int, n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("planes", "most", "rows"), [(None, SMALL_BLOCK, TALL), (CONFIGURATION, BLOCK, TILE_ROWS)]
+    ("planes", "most", "rows"), [(None, MOST_TOKENS_VNNI, TALL), (CONFIGURATION, MOST_TOKENS, TILE_ROWS)]
 )
 def test_blocks_are_of_one_size_and_end_with_a_whole_tile(planes: Any, most: int, rows: int) -> None:
     for tokens in (1, 6, 95, 96, 97, 192, 193, 500, 512, 577):

@@ -9,7 +9,7 @@ from numba import njit
 
 from pipeline.native import registers
 from pipeline.native.compiling import OPTIONS
-from pipeline.native.registers import kept, larger_of, load, load_sums, sizes, spread, store
+from pipeline.native.registers import absolute, broadcast, larger_of, load, load_sums, mask_lanes, store
 from pipeline.native.tiles import LANES
 
 N = 640
@@ -23,13 +23,13 @@ def powers(x: Any, out: Any) -> None:
 
 @njit(**OPTIONS)
 def computed(x: Any, whole: Any, rounded: Any, pairs: Any, kept_ones: Any, turned: Any) -> Any:
-    best, sums = spread(np.float32(-9)), spread(np.float32(0))
+    best, sums = broadcast(np.float32(-9)), broadcast(np.float32(0))
     for i in range(0, len(x), LANES):
         part = load(x, i)
-        best, sums = larger_of(best, sizes(part)), sums + registers.nearest(part) * load_sums(whole, i)
+        best, sums = larger_of(best, absolute(part)), sums + registers.nearest(part) * load_sums(whole, i)
         registers.store_rounded(rounded, i, part)
         registers.store_pairs(pairs, i, part, load_sums(whole, i))
-        store(kept_ones, i, kept(part, 5 - i, 100 - i, np.float32(-1)))
+        store(kept_ones, i, mask_lanes(part, 5 - i, 100 - i, np.float32(-1)))
     registers.transpose(whole, 3, 2 * LANES, turned, 0, LANES)
     return registers.largest(best), registers.total(sums)
 
@@ -63,7 +63,7 @@ def test_registers_are_numpy_s_arrays() -> None:
 @njit(**OPTIONS)
 def divided(x: Any, by: Any, out: Any) -> None:
     for i in range(0, len(x), LANES):
-        store(out, i, load(x, i) / registers.roots(load(by, i)))
+        store(out, i, load(x, i) / registers.square_root(load(by, i)))
 
 
 def test_quotients_and_roots_are_rounded_as_numpy_rounds_them() -> None:
