@@ -118,25 +118,36 @@ class Draft:
     def begin(folder: Path, fresh: bool) -> Draft:
         """An empty draft if `fresh`, else one that keeps the intact files of an unfinished artifact."""
         draft = Draft(folder)
-        manifest = {} if fresh else whole_files.read_json_object(folder / MANIFEST) or {}
-        # The manifest of a damaged artifact becomes checksums of single files, so that `_recover` finds the
-        # intact ones as it does after a kill.
-        if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
-            for name, entry in manifest["files"].items():
-                if _is_entry(name, entry):
-                    draft._write_checksum(name, entry)
+        if not fresh:
+            draft._divide_manifest()
         # From here on the folder is no artifact. The manifest is renamed and not deleted: processes that use
         # the old files hold shared locks on it, at which `_remove_others` and `CacheEntry.remove` look.
         with contextlib.suppress(FileNotFoundError):
             (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
         if fresh:
-            # Without checksums no old file is taken for a new one after a kill. The files themselves stay
-            # until they are replaced, as another process may be about to open them.
-            for path in folder.glob("*" + _SUM):
-                whole_files.remove_path(path)
+            draft._remove_checksums()
         else:
             draft._recover()
         return draft
+
+    def _divide_manifest(self) -> None:
+        """Write the checksums that a damaged artifact's manifest holds beside its files.
+
+        Then `_recover` finds those that are intact, as after a kill.
+        """
+        manifest = whole_files.read_json_object(self.folder / MANIFEST) or {}
+        if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
+            for name, entry in manifest["files"].items():
+                if _is_entry(name, entry):
+                    self._write_checksum(name, entry)
+
+    def _remove_checksums(self) -> None:
+        """Make sure that no old file is taken for a new one after a kill.
+
+        The files themselves stay until they are replaced, as another process may be about to open them.
+        """
+        for path in self.folder.glob("*" + _SUM):
+            whole_files.remove_path(path)
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
@@ -185,8 +196,7 @@ class Draft:
         self._remove_others()
         # Last, and in one step: a folder is an artifact once its manifest has this name.
         whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        for path in self.folder.glob("*" + _SUM):
-            whole_files.remove_path(path)
+        self._remove_checksums()
         self.artifact = Artifact(self.folder, manifest)
         return self.artifact
 
