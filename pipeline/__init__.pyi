@@ -9,7 +9,7 @@ from .comparison.side_by_side import compare as compare
 from .config.files import load_config as load_config, load_configs as load_configs
 from .core.errors import InputError as InputError
 from .formats.given import write_collection as write_collection
-from .metrics.names import register_measure as register_measure
+from .metrics.definitions import register_measure as register_measure
 from .results.result import read_result as read_result
 from .studies.reproduce.reproduction import reproduce as reproduce
 from .studies.verify.verification import verify as verify

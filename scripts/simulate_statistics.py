@@ -476,7 +476,7 @@ def simulate_shared(samples: int) -> None:
             differences.append((one - other)[start:])
         cells, widths = [], []
         for strata, truth in ((means, 0.5), (differences, 0.0)):
-            for sample in ((strata, weights), statistics.by_query(strata, weights, ids)):
+            for sample in ((strata, weights), statistics.pool_shared_queries(strata, weights, ids)):
                 made = estimate(*sample)
                 reach = stdtrit(np.maximum(made.freedom, 1), 0.975) * made.errors
                 if truth:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from workplaces import hits, process, read_json
 
-from pipeline import InputError, compare, register_measure, run_benchmark
-from pipeline.metrics import MEASURES, Definition
-from pipeline.results import Result
+from pipeline import InputError, compare, evaluate, register_measure, run_benchmark, verify
+from pipeline.metrics import MEASURES, Definition, Parameter
+from pipeline.results import Result, read_result, write_mteb
 
 TOY = Path(__file__).parent / "toy_package"
 CONFIG = """
@@ -127,3 +127,36 @@ def test_a_measure_of_a_program_is_computed_anew_by_each_and_compared(
             register_measure(name, hits)
     with pytest.raises(InputError, match="parameter 'alpha' of measure 'hits'"):
         register_measure("hits", hits, parameters=["alpha"])
+
+
+def test_a_measure_is_one_entry_and_is_used_everywhere(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(MEASURES, "mean_grade", Definition(len, added="here"))  # is removed in the end
+
+    def mean_grade(judged: Any, cutoffs: Any, least: int) -> Any:
+        cells = judged.found.relevant(least)
+        return cells.total(cutoffs, cells.grades) / cutoffs
+
+    register_measure(
+        "mean_grade", mean_grade, parameters=[Parameter("least", range(1, 10))], highest=3,
+        expected=mean_grade, mteb="mean_grade", aliases=("mg",), additive=True,
+    )  # fmt: skip
+    qrels, ties = {"q": {"a": 3, "b": 1}}, {"q": {"a": 1.0, "b": 1.0, "c": 1.0}}
+    scored = evaluate(qrels, ties, "MG@1,mean_grade(least=2)@2")
+    assert scored.mean_by_measure == {"mean_grade@1": 0, "mean_grade(least=2)@2": 0}  # c, b, a
+    assert scored.ties.measures["mean_grade@1"].model_dump() == pytest.approx(
+        {"lowest": 0, "expected": 4 / 3, "highest": 3}
+    )
+    sections = {
+        "data": {"source": "sample"}, "evaluate": {"measures": ["mean_grade@10", "mrr"]},
+        "model": {"backend": "bm25"},
+    }  # fmt: skip
+    result = run(**sections)
+    mean = result.record.metrics["mean_grade@10"]
+    compared = compare([result, run(**sections, name="other")], "mean_grade@10")
+    assert compared.pairs[0].difference == 0
+    (file,) = write_mteb(read_result(result.folder).collections, tmp_path / "mteb")
+    assert read_json(file)["scores"]["test"][0]["mean_grade_at_10"] == mean
+    verified = verify([result.folder], expected=[file])
+    assert [(each.measure, each.verdict) for each in verified.cells][:1] == [("mean_grade@10", "reproduced")]

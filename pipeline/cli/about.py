@@ -76,7 +76,7 @@ def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
 def _plugins() -> Iterator[Facts]:
     """A row for each entry point of another package."""
     from pipeline.config import BACKENDS, RERANKERS, SOURCES
-    from pipeline.metrics.names import add_plugins
+    from pipeline.metrics.definitions import add_plugins
 
     for kinds in (BACKENDS, RERANKERS, SOURCES):
         list(kinds)  # adds theirs

@@ -101,7 +101,7 @@ def compare_pairs(
     Args:
         names: Of the results.
         collections: For each collection of a suite, by name, float64 [queries, results].
-        strata: The same as strata of independent queries, which `by_query` makes.
+        strata: The same as strata of independent queries, which `pool_shared_queries` makes.
         weights: float64 [strata].
         pairs: Positions of the two results of each pair.
         highest: The highest value of the measure; infinite where there is none.

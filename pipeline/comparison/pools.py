@@ -12,9 +12,6 @@ from pipeline.metrics.paired import SAME
 from pipeline.metrics.scoring import compute_measures
 from pipeline.results.folder import CollectionResult
 
-SUMS = ("precision", "cg", "dcg", "rbp")
-"""Sums over ranks: a passage that all results have at the same rank changes no difference."""
-
 
 class LoadedResults(NamedTuple):
     """Results of one collection by name, the collection, and the ranking of each as it was scored."""
@@ -65,18 +62,7 @@ def deciding_pairs(opened: LoadedResults, measure: Measure) -> JudgmentPairs:
     """
     rankings = opened.rankings
     depth = measure.cutoff or 0
-    ranks = np.arange(1, depth + 1)
-    if measure.name == "rbp":
-        p = float(measure.settings["p"])
-        rank_weight = (1 - p) * p ** (ranks - 1)
-    elif measure.name == "cg":
-        rank_weight = np.ones(depth)
-    elif measure.name in ("dcg", "ndcg"):
-        rank_weight = 1 / np.log2(ranks + 1)
-    elif measure.name in ("mrr", "map", "err", "success"):
-        rank_weight = 1 / ranks
-    else:
-        rank_weight = np.full(depth, 1 / depth)
+    rank_weight = measure.definition.weight(np.arange(1, depth + 1), **measure.settings)
     keys, weights_of = [], []
     for ranking in rankings:
         top = ranking.passages[:, :depth]
@@ -90,7 +76,7 @@ def deciding_pairs(opened: LoadedResults, measure: Measure) -> JudgmentPairs:
     importance = np.ptp(weights, axis=0)
     queries, passages = pairs_of(pairs, opened.collection)
     decides = importance > SAME
-    if measure.name not in SUMS:  # shared passages count, but not of a query with equal rankings
+    if not measure.definition.additive:  # shared passages count, but not of a query with equal rankings
         decides = np.isin(queries, queries[decides])
     queries, passages, importance = queries[decides], passages[decides], importance[decides]
     best, delta = weights.max(axis=0)[decides], (weights[-1] - weights[0])[decides]

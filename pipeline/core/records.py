@@ -205,6 +205,11 @@ class Ranking:
     scores: Scores
     chunks: Int64 | None = None
 
+    def lengths(self) -> Int64:
+        """int64 [queries]: the number of hits of each query."""
+        lengths: Int64 = np.count_nonzero(self.passages >= 0, axis=1)
+        return lengths
+
 
 @dataclass(frozen=True)
 class TokenEmbeddings:

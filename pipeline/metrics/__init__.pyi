@@ -1,14 +1,14 @@
 from .betting import STAKES as STAKES
-from .evaluation import Evaluation as Evaluation, evaluate_files as evaluate_files
-from .measures import MEASURES as MEASURES, Cutoff as Cutoff, Definition as Definition
-from .names import (
-    ALIASES as ALIASES,
-    COMMON as COMMON,
-    PARAMETERS as PARAMETERS,
-    Measure as Measure,
-    parse_measure as parse_measure,
-    parse_measures as parse_measures,
+from .definitions import (
+    MEASURES as MEASURES,
+    Cutoff as Cutoff,
+    Definition as Definition,
+    Parameter as Parameter,
+    other_names as other_names,
+    register_measure as register_measure,
 )
+from .evaluation import Evaluation as Evaluation, evaluate_files as evaluate_files
+from .names import Measure as Measure, parse_measure as parse_measure, parse_measures as parse_measures
 from .paired import (
     LEVEL as LEVEL,
     SMALLEST as SMALLEST,
@@ -30,8 +30,8 @@ from .resampling import (
 from .scoring import compute_measures as compute_measures, short_rankings as short_rankings
 from .statistics import (
     MIN_QUERIES as MIN_QUERIES,
-    by_query as by_query,
     estimate as estimate,
-    spread_known as spread_known,
+    pool_shared_queries as pool_shared_queries,
+    variance_identifiable as variance_identifiable,
 )
-from .ties import EXPECTED as EXPECTED, tie_ranges as tie_ranges
+from .ties import tie_ranges as tie_ranges

@@ -38,10 +38,12 @@ from pipeline.metrics.scoring import (
     short_rankings,
 )
 from pipeline.metrics.statistics import Interval, estimate
-from pipeline.metrics.ties import tie_ranges
+from pipeline.metrics.ties import TiedValues, ranges_of, rows_of, tied_values
 
 if TYPE_CHECKING:
     import pandas as pd
+
+PADDED_CELLS = 1 << 20  # of a ranking that are laid out together, whatever share of them is padding
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,32 @@ class JoinedRun:
     """A run and its judgments on common row numbers; `missing` and `unjudged` are as in `Evaluation`.
 
     Attributes:
-        ranking: [queries, k], ordered by the tie rule; k is the longest row's length.
+        parts: The rows of some queries, int64, and their ranking, [rows, k], ordered by the tie rule; k is
+            the longest row's length. Queries of very different lengths are in different parts, so that the
+            memory is that of all hits, and not queries times the longest ranking.
         query_ids: Arrow strings [queries], every judged query, in the order of the judgment file.
         document_ids: Arrow strings [documents], those that are judged or have a query's id. The row number
             of all others is `len(document_ids)`.
     """
 
-    ranking: Ranking
+    parts: list[tuple[Int64, Ranking]]
     qrels: Qrels
     query_ids: pa.Array
     document_ids: pa.Array
     missing: int
     unjudged: int
+
+    @property
+    def ranking(self) -> Ranking:
+        """The ranking of all queries, [queries, k], in which shorter rows are padded."""
+        if len(self.parts) == 1:
+            return self.parts[0][1]
+        shape = len(self.query_ids), max(ranking.passages.shape[1] for _, ranking in self.parts)
+        passages, scores = np.full(shape, -1), np.full(shape, -np.inf, self.parts[0][1].scores.dtype)
+        for rows, ranking in self.parts:
+            passages[rows, : ranking.passages.shape[1]] = ranking.passages
+            scores[rows, : ranking.scores.shape[1]] = ranking.scores
+        return Ranking(passages, scores)
 
 
 @dataclass(frozen=True, repr=False)
@@ -154,7 +170,7 @@ class Evaluation(Tabular):
 def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
     """A run a row: the mean of each measure over all judged queries."""
     columns = [
-        (Column(name, "right", "never"), [each.mean_by_measure[name] for each in scored])
+        (Column(name, "right", "never"), [evaluation.mean_by_measure[name] for evaluation in scored])
         for name in scored[0].mean_by_measure
     ]
     return table_of("", [(Column("run"), names), *columns])
@@ -185,12 +201,20 @@ def evaluate_files(
             allowed="a run and judgments of the same queries",
             fix=f"compare their ids: {judged} has {joined.query_ids[0].as_py()!r}",
         )
-    ranking = joined.ranking
-    if ignore_identical_ids:
-        ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
-    scored = ranking, joined.qrels, len(joined.query_ids), measures
-    values, shares = compute_measures(*scored), judged_shares(*scored)
-    ties = tie_ranges(*scored, values, np.arange(len(values)))
+    own_passages = row_numbers(joined.query_ids, joined.document_ids)
+    n_queries = len(joined.query_ids)
+    values, n_hits = np.empty((n_queries, len(measures))), np.zeros(n_queries, np.int64)
+    shares: dict[str, Float64] = {}
+    tied: list[TiedValues] = []
+    for rows, ranking in joined.parts:
+        if ignore_identical_ids:
+            ranking = drop_identical(ranking, own_passages[rows])
+        scored = ranking, rows_of(joined.qrels, rows), len(rows), measures
+        values[rows] = compute_measures(*scored)
+        n_hits[rows] = ranking.lengths()
+        for name, share in judged_shares(*scored).items():
+            shares.setdefault(name, np.empty(n_queries))[rows] = share
+        tied.append(tied_values(*scored).of(rows))
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
         measures=list(measures),
@@ -201,9 +225,9 @@ def evaluate_files(
         unjudged=joined.unjudged,
         repeated=qrels.repeated,
         run=Path(_name(run_given, "")).name,
-        short_rankings=short_rankings(ranking, measures),
+        short_rankings=short_rankings(n_hits, measures),
         judged={name: float(share.mean()) for name, share in shares.items()},
-        ties=ties,
+        ties=ranges_of(tied, measures, values, np.arange(n_queries)),
     )
 
 
@@ -230,12 +254,19 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     row = row_numbers(run.query_ids, qrels.query_ids, absent=n_queries)
     with ThreadPoolExecutor(1) as beside:  # takes as long as the sorting, and has no GIL
         numbering = beside.submit(row_numbers, run.documents, document_ids, absent=len(document_ids))
-        hits, scores = sort_hits_by_id(*lines_by_query(row, run, n_queries), run.documents)
-    passages = numbering.result()[hits]
-    passages[hits < 0] = -1
+        lines, ends = _lines_in_order(row, run, n_queries)
+        ordered = [
+            (rows, *sort_hits_by_id(*_laid_out(lines, ends, rows, run), run.documents))
+            for rows in _parts(np.diff(ends))
+        ]
+    parts, number_of = [], numbering.result()
+    for rows, hits, scores in ordered:
+        passages = number_of[hits]
+        passages[hits < 0] = -1
+        parts.append((rows, Ranking(passages, scores)))
     in_both = int((row < n_queries).sum())
     missing, unjudged = n_queries - in_both, len(row) - in_both
-    return JoinedRun(Ranking(passages, scores), judged, qrels.query_ids, document_ids, missing, unjudged)
+    return JoinedRun(parts, judged, qrels.query_ids, document_ids, missing, unjudged)
 
 
 def ignored_hits(ignored: str, ignore_identical_ids: bool) -> set[str]:
@@ -256,8 +287,8 @@ def row_numbers(
     ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray, absent: int = -1
 ) -> Int64:
     """int64 [ids]: the position of each id in `among`, both Arrow strings; `absent` if it is not in there."""
-    found = pc.fill_null(pc.index_in(ids, value_set=among), absent)
-    rows: Int64 = found.to_numpy().astype(np.int64)
+    positions = pc.fill_null(pc.index_in(ids, value_set=among), absent)
+    rows: Int64 = positions.to_numpy().astype(np.int64)
     return rows
 
 
@@ -276,17 +307,41 @@ def lines_by_query(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Scores]
     `row` is int64 [run queries], the row of each query of the run; the lines of row `n_queries` are left out.
     Returns line numbers int64 [n_queries, k], padded with -1, and scores, padded with -inf.
     """
+    lines, ends = _lines_in_order(row, run, n_queries)
+    return _laid_out(lines, ends, np.arange(n_queries), run)
+
+
+def _lines_in_order(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Int64]:
+    """Numbers of a run's lines, query by query; and where each query's begin and end, [n_queries + 1]."""
     # in the smallest type that holds the row numbers: NumPy sorts up to 16 bits in one pass
     rows = row.astype(np.min_scalar_type(n_queries))[run.queries]
     lines = np.argsort(rows, kind="stable")
     ends = np.searchsorted(rows, np.arange(n_queries + 1), sorter=lines)
-    lines = lines[: ends[-1]]
-    counts = np.diff(ends)
-    shape = (n_queries, int(counts.max(initial=0)))
-    if (counts == shape[1]).all():
+    return lines[: ends[-1]], ends
+
+
+def _parts(counts: Int64) -> list[Int64]:
+    """Rows of queries to lay out together, of their numbers of hits: all, or those of like numbers.
+
+    Padding takes as much memory as the hits do, at most; or little.
+    """
+    rows, cells = np.arange(len(counts)), len(counts) * int(counts.max(initial=0))
+    if cells <= max(2 * int(counts.sum()), PADDED_CELLS):
+        return [rows]
+    _, doublings = np.frexp(np.maximum(counts, 1) - 0.5)  # the number of doublings of 1 that it takes
+    return [rows[doublings == number] for number in np.unique(doublings)]
+
+
+def _laid_out(lines: Int64, ends: Int64, rows: Int64, run: Run) -> tuple[Int64, Scores]:
+    """The lines of some queries, a row for each, and their scores, padded as by `lines_by_query`."""
+    starts, counts = ends[rows], ends[rows + 1] - ends[rows]
+    shape = (len(rows), int(counts.max(initial=0)))
+    if len(rows) == len(ends) - 1 and (counts == shape[1]).all():
         hits = lines.reshape(shape)
         return hits, run.scores[hits]
-    filled = np.arange(shape[1]) < counts[:, None]
+    ranks = np.arange(shape[1])
+    filled = ranks < counts[:, None]
     hits, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=run.scores.dtype)
-    hits[filled], scores[filled] = lines, run.scores[lines]
+    hits[filled] = lines[(starts[:, None] + ranks)[filled]]
+    scores[filled] = run.scores[hits[filled]]
     return hits, scores

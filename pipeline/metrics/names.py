@@ -10,43 +10,22 @@ tools print are read as well: `nDCG@10`, `RR`, `AP(rel=2)@100`, `ndcg_cut_10`, `
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pipeline.core import plugins
 from pipeline.core.errors import InputError
-from pipeline.core.plugins import Plugin
-from pipeline.core.records import Float64
-from pipeline.metrics.measures import MEASURES, Cutoff, Definition
+from pipeline.metrics.definitions import (
+    MEASURES,
+    Cutoff,
+    Definition,
+    Parameter,
+    Value,
+    add_plugins,
+    other_names,
+)
 
-Value = int | bool | str | float
-
-# Each parameter with its values; the first one is the default, which is not printed.
-PARAMETERS: dict[str, Sequence[Value]] = {
-    "cap": (False, True),
-    "gain": ("linear", "exp"),
-    "ideal": ("all", "retrieved"),
-    "norm": ("all", "retrieved"),
-    "p": (0.8,),  # and every other share between 0 and 1
-    "rel": range(1, 2**31),
-    "unjudged": ("kept", "removed"),
-}
-COMMON = ("unjudged",)
-"""Parameters of every measure: what is done to a ranking before it is measured."""
 CUTOFFS = range(1, 2**31)
-
-ALIASES = {
-    "ap": "map",
-    "p": "precision",
-    "prec": "precision",
-    "qa_recall": "success",
-    "r": "recall",
-    "recip_rank": "mrr",
-    "rr": "mrr",
-    "rprec": "r_precision",
-}
 
 _NAME = re.compile(r"(?P<name>[^()@]*)(?:\((?P<params>[^()]*)\))?\s*(?:@(?P<cutoff>[^()@]*))?")
 _SUFFIXED = re.compile(r"(?P<name>[a-z_]+?)(?:_cut|_at)?[_.](?P<cutoff>[0-9]+)")
@@ -69,20 +48,26 @@ class Measure:
     cutoff: int | None = None
 
     @property
-    def settings(self) -> dict[str, Value]:
-        """All parameters of the measure's own, with defaults filled in."""
-        given = dict(self.params)
-        return {name: given.get(name, PARAMETERS[name][0]) for name in MEASURES[self.name].params}
+    def definition(self) -> Definition:
+        """What is true of the measure whatever its parameters and cutoff."""
+        return MEASURES[self.name]
 
     @property
-    def added(self) -> str:
-        """Its identifier in keys, if this program added it; else empty."""
-        return MEASURES[self.name].added
+    def settings(self) -> dict[str, Value]:
+        """All parameters of the measure's own, with defaults filled in."""
+        defaults = {parameter.name: parameter.default for parameter in self.definition.params}
+        return {name: dict(self.params).get(name, default) for name, default in defaults.items()}
 
     @property
     def highest(self) -> float:
         """The highest value that a query can have; infinite where there is none."""
-        return MEASURES[self.name].highest
+        return self.definition.highest
+
+    @property
+    def mteb_name(self) -> str:
+        """MTEB's name of the measure, such as `ndcg_at_10`; empty if it has none."""
+        name = self.definition.mteb
+        return f"{name}_at_{self.cutoff}" if name and self.cutoff and not self.params else ""
 
     @property
     def condensed(self) -> bool:
@@ -101,8 +86,8 @@ def parse_measure(text: str) -> Measure:
     if match is None:
         raise InputError(f"measure {text!r} cannot be read", allowed="name@k or name(param=value)@k")
     parts = match.groupdict()
-    name = _parse_name(parts["name"].strip(), parts["cutoff"], text)
-    params = _parse_params(name, parts.get("params") or "", text)
+    name, parameter = _parse_name(parts["name"].strip(), parts["cutoff"], text)
+    params = _parse_params(name, ",".join((parameter, parts.get("params") or "")), text)
     return Measure(name, params, _parse_cutoff(name, parts["cutoff"], text))
 
 
@@ -118,67 +103,31 @@ def parse_measures(texts: str | Iterable[str]) -> list[Measure]:
     return measures
 
 
-def register_measure(
-    name: str, compute: Callable[..., Float64], *, parameters: Sequence[str] = (), highest: float = 1.0
-) -> None:
-    """Add a measure for `evaluate`, `run_benchmark` and `compare` in this program.
-
-    Every program computes its values anew: nothing else can tell whether its code has changed.
-
-    Args:
-        name: Small letters and `_`; the measure is `name`, or `name@k`.
-        compute: From a `JudgedRanking`, cutoffs, int64 [c] ascending, and its parameters by name to its
-            values, float64 [queries, c].
-        parameters: Those of other measures that it takes, such as `rel`.
-        highest: The highest value that a query can have; infinite where there is none. The lowest is 0.
-
-    Raises:
-        InputError: The name is that of a measure of this package or another name of one, or is not one; or
-            no measure has such a parameter.
-    """
-    if unknown := [each for each in parameters if each not in PARAMETERS]:
-        raise InputError(f"parameter {unknown[0]!r} of measure {name!r}", allowed=", ".join(PARAMETERS))
-    _add(name, Definition(compute, tuple(parameters), Cutoff.OPTIONAL, highest))
-
-
-def _add(name: str, definition: Definition) -> None:
-    """Add a measure of this program, or of a plugin: an entry point that names its `Definition`."""
-    if not isinstance(definition, Definition):
-        raise InputError("it names no measure", allowed="a Definition")
-    taken = name in ALIASES or (name in MEASURES and not MEASURES[name].added)
-    if taken or not re.fullmatch("[a-z]+(_[a-z]+)*", name):
-        raise InputError(
-            f"measure {name!r} {'is a measure of benchmarco' if taken else 'is no name'}",
-            allowed="small letters and _, as in mean_grade",
-            fix="choose another name",
-        )
-    MEASURES[name] = replace(definition, added=uuid.uuid4().hex)
-
-
-def add_plugins() -> list[Plugin]:
-    """Add the measures of other installed packages, once."""
-    return plugins.add_plugins(plugins.MEASURES, _add)
-
-
-def _parse_name(name: str, cutoff: str | None, text: str) -> str:
-    known = ALIASES.get(name, name)
-    if known not in MEASURES:
-        add_plugins()
-    if known in MEASURES:
-        return known
-    near = _nearest(re.split(r"[0-9_.]", name)[0].strip() or name, [*MEASURES, *ALIASES])
-    near = ALIASES.get(near, near)
+def _parse_name(name: str, cutoff: str | None, text: str) -> tuple[str, str]:
+    """The measure of a name, and the parameter that a name of another tool stands for."""
+    if name in MEASURES:
+        return name, ""
+    others = other_names()
+    if name in others:
+        return others[name]
+    add_plugins()
+    if name in MEASURES:
+        return name, ""
+    near = _nearest(re.split(r"[0-9_.]", name)[0].strip() or name, [*MEASURES, *others])
+    near, _ = others.get(near, (near, ""))
     if near and MEASURES[near].cutoff is not Cutoff.NONE:
         near = f"{near}@{cutoff or 10}"
     raise InputError(f"unknown measure {text!r}", allowed=", ".join(MEASURES), fix=_suggest(near))
 
 
 def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value], ...]:
+    definition = MEASURES[name]
     values: dict[str, Value] = {}
     for item in filter(None, (item.strip() for item in params.split(","))):
         key, _, value = (part.strip() for part in item.partition("="))
-        applicable = (*MEASURES[name].params, *COMMON)
-        if key not in applicable:
+        parameter = definition.parameter(key)
+        if parameter is None:
+            applicable = [each.name for each in definition.all_params]
             raise InputError(
                 f"{name} has no parameter {key!r} in measure {text!r}",
                 allowed=", ".join(applicable),
@@ -186,12 +135,13 @@ def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value],
             )
         if key in values:
             raise InputError(f"duplicate parameter {key!r} in measure {text!r}", fix="leave one of them out")
-        values[key] = _parse_value(key, value, text)
-    return tuple(sorted((key, value) for key, value in values.items() if value != PARAMETERS[key][0]))
+        values[key] = _parse_value(parameter, value, text)
+    defaults = {parameter.name: parameter.default for parameter in definition.all_params}
+    return tuple(sorted((key, value) for key, value in values.items() if value != defaults[key]))
 
 
-def _parse_value(key: str, value: str, text: str) -> Value:
-    options = PARAMETERS[key]
+def _parse_value(parameter: Parameter, value: str, text: str) -> Value:
+    key, options = parameter.name, parameter.values
     if isinstance(options, range):
         return _parse_count(value, options, f"{key}={value}", text)
     if isinstance(options[0], float):

@@ -13,8 +13,8 @@ from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.metrics.names import Measure
 from pipeline.metrics.resampling import (
     PERMUTATIONS,
+    PSEUDO_LOSS,
     SEED_OF_ONE,
-    UNSEEN,
     largest_loss,
     noninferiority,
     permutation_test,
@@ -49,19 +49,19 @@ def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dic
         return {}
     differences = paired_differences(after, before)
     highest = np.array([measure.highest for measure in measures])
-    made = estimate([differences], low=-highest, high=highest)
+    estimated = estimate([differences], low=-highest, high=highest)
     columns = {
         "before": before.mean(axis=0),
-        "difference": made.means,
-        "p_ttest": made.p,
+        "difference": estimated.means,
+        "p_ttest": estimated.p,
         "p_randomization": randomization_test([differences]),
-        "p_holm": holm(made.p),
+        "p_holm": holm(estimated.p),
         "wins": (differences > 0).sum(axis=0),
         "ties": (differences == 0).sum(axis=0),
         "losses": (differences < 0).sum(axis=0),
     }
     listed = {name: column.tolist() for name, column in columns.items()}
-    listed["ci_low"], listed["ci_high"] = map(list, zip(*made.ends, strict=True))
+    listed["ci_low"], listed["ci_high"] = map(list, zip(*estimated.ends, strict=True))
     return {
         str(measure): {name: column[number] for name, column in listed.items()}
         for number, measure in enumerate(measures)
@@ -97,13 +97,13 @@ def difference_tests(
         this corrected by Holm's method for all groups and pairs. Both are NaN for groups that are not tested,
         which the correction does not count.
     """
-    found = np.full((len(groups), differences.shape[1]), np.nan)
+    p_values = np.full((len(groups), differences.shape[1]), np.nan)
     for row, inside in enumerate(groups):
         if inside.sum() >= smallest:
-            found[row] = larger_p(
+            p_values[row] = larger_p(
                 estimate([differences[inside]]).p, randomization_test([differences[inside]])
             )
-    return found, _corrected(found)
+    return p_values, _corrected(p_values)
 
 
 def larger_p(by_t: Float64, by_chance: Float64) -> Float64:
@@ -122,11 +122,11 @@ def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:
     By `permutation_test`: Welch's t-test fails in small groups, whose values may all be equal. Arguments and
     return as of `difference_tests`; NaN where the group or the others are fewer than `SMALLEST`.
     """
-    found = np.full((len(groups), values.shape[1]), np.nan)
+    p_values = np.full((len(groups), values.shape[1]), np.nan)
     tested = [row for row, inside in enumerate(groups) if min(inside.sum(), (~inside).sum()) >= SMALLEST]
     if tested and values.size:
-        found[tested] = permutation_test(values, [groups[row] for row in tested])
-    return found
+        p_values[tested] = permutation_test(values, [groups[row] for row in tested])
+    return p_values
 
 
 def _corrected(p_values: Float64) -> Float64:
@@ -200,10 +200,10 @@ def queries_to_decide(
     """
     from scipy.special import ndtri
 
-    made = estimate(strata, weights)
-    mean, queries = float(made.means[0]), sum(map(len, strata))
+    estimated = estimate(strata, weights)
+    mean, queries = float(estimated.means[0]), sum(map(len, strata))
     distance = mean + margin
-    deviation = float(made.errors[0]) * sqrt(queries)
+    deviation = float(estimated.errors[0]) * sqrt(queries)
     unit = float(largest_loss(strata, weights, highest))
     counted = ceil(queries * unit * log(1 / alpha) / margin) if margin and isfinite(unit) else inf
     if not distance or deviation <= ROUNDING:
@@ -212,10 +212,10 @@ def queries_to_decide(
     if len(strata) > 1 or needed > SIMULATED_QUERIES:
         if distance > 0:
             # of f times the queries the spread shrinks by √f and the unseen loss by f: a quadratic in √f
-            unseen = unit * (UNSEEN + sqrt(UNSEEN) * float(ndtri(1 - alpha)))
+            unseen = unit * (PSEUDO_LOSS + sqrt(PSEUDO_LOSS) * float(ndtri(1 - alpha)))
             root = sqrt(needed / queries)
             needed = ceil(queries * ((root + sqrt(root**2 + 4 * unseen / distance)) / 2) ** 2)
-        return needed if len(strata) == 1 or made.shown[0] else max(needed, counted)
+        return needed if len(strata) == 1 or estimated.shown[0] else max(needed, counted)
     differences = strata[0][:, 0]
     low, high = 1, int(needed)
     while _simulated_power(differences, margin, high, alpha, highest) < POWER:

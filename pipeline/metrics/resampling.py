@@ -26,14 +26,14 @@ from pipeline.metrics.statistics import (
     ROUNDING,
     Strata,
     estimate,
-    spread_known,
+    variance_identifiable,
 )
 
 RESAMPLES = 10_000
 SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
 BLOCK_OF_ONE, BLOCK = 1 << 17, 1 << 20  # random draws made at once; they shape the random numbers
-UNSEEN = 0.25
-"""How many queries more a gate takes to have lost everything, unseen. By simulation: docs/statistics.md."""
+PSEUDO_LOSS = 0.25
+"""Weight of one pseudo-query that loses everything, which a gate adds. By simulation: docs/statistics.md."""
 MOST_DRAWN = 1000
 """Queries of a collection up to which resamples are drawn query by query."""
 
@@ -54,13 +54,13 @@ def noninferiority(
     12.5 and 16.4). The bootstrap is the stricter where a few queries lose much. A collection of a single
     query shows nothing.
 
-    Few queries often lack the one that loses most. So the first p is also that of a t-test with `UNSEEN`
-    queries more that lost `highest`, where a query counts most: with u what such a loss takes from M, M is
-    lower by UNSEEN · u, and its variance higher by UNSEEN · u². What that costs fades with the number of
-    queries.
+    Few queries often lack the one that loses most. So the first p is also that of a t-test with a
+    pseudo-query of weight `PSEUDO_LOSS` that lost `highest`, where a query counts most: with u what such a
+    loss takes from M, M is lower by PSEUDO_LOSS · u, and its variance higher by PSEUDO_LOSS · u². What that
+    costs fades with the number of queries.
 
-    Where ties may hide spread (`spread_known`), or fewer than `MANY_OTHERS` values differ from the most
-    common one, the first p counts losses instead (`_few_losses`). Where ties may hide spread, the second
+    Where ties may hide spread (`variance_identifiable`), or fewer than `MANY_OTHERS` values differ from the
+    most common one, the first p counts losses instead (`_few_losses`). Where ties may hide spread, the second
     is 1.
 
     `highest`, float64 [columns] or one for all, is how much a query can lose.
@@ -73,21 +73,21 @@ def noninferiority(
     if min(map(len, strata)) < 2:
         return np.ones(len(margins)), np.ones(len(margins))
     resamples = resamples or RESAMPLES
-    made = estimate(strata, weights)
-    above = made.means + margins
+    estimated = estimate(strata, weights)
+    above = estimated.means + margins
     above[np.abs(above) <= ROUNDING] = 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(above == 0, 0.0, above / made.errors)
+        t = np.where(above == 0, 0.0, above / estimated.errors)
     resampled = _resampled_t(strata, weights, resamples)
     high = (1 + (resampled >= t - ROUNDING).sum(axis=0)) / (1 + resamples)
     low = (1 + (resampled <= t + ROUNDING).sum(axis=0)) / (1 + resamples)
-    freedom = np.maximum(made.freedom, 1)
+    freedom = np.maximum(estimated.freedom, 1)
     unit = largest_loss(strata, weights, highest)
     few = _few_losses(strata, margins, weights, unit)
-    known = spread_known(made, strata, weights)
-    by_spread = known & (made.others >= MANY_OTHERS)
+    known = variance_identifiable(estimated, strata, weights)
+    by_spread = known & (estimated.others >= MANY_OTHERS)
     with np.errstate(divide="ignore", invalid="ignore"):
-        guarded = (above - UNSEEN * unit) / np.sqrt(made.errors**2 + UNSEEN * unit**2)
+        guarded = (above - PSEUDO_LOSS * unit) / np.sqrt(estimated.errors**2 + PSEUDO_LOSS * unit**2)
     by_t = stdtr(freedom, -np.minimum(t, guarded))
     return (
         np.where(by_spread, np.maximum(by_t, high), few),
@@ -317,9 +317,9 @@ def randomize(
 def randomization_test(strata: Strata, weights: Float64 = ONE) -> Float64:
     """float64 [pairs]: two-sided p of each column of strata of differences alone, as by `randomize`."""
     n_pairs = strata[0].shape[1]
-    beside_zero = [np.column_stack([differences, np.zeros(len(differences))]) for differences in strata]
+    with_zero_column = [np.column_stack([differences, np.zeros(len(differences))]) for differences in strata]
     pairs = [(pair, n_pairs) for pair in range(n_pairs)]
-    return randomize(beside_zero, pairs, strata, np.zeros(n_pairs, dtype=bool), weights).p
+    return randomize(with_zero_column, pairs, strata, np.zeros(n_pairs, dtype=bool), weights).p
 
 
 def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:

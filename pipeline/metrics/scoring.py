@@ -10,15 +10,16 @@ hash table finds the hits whose key is among them (`_match_keys`), a block of qu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Self
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from pipeline.core.records import BoolArray, Float64, Int64, Qrels, Ranking
-from pipeline.metrics.measures import MEASURES, Graded, JudgedRanking, ideal_order, judged_share
+from pipeline.metrics.definitions import Definition
+from pipeline.metrics.measures import judged_share
 from pipeline.metrics.names import Measure
 from pipeline.metrics.ranking_notes import ShortRankings
+from pipeline.metrics.rankings import AnyCells, Graded, JudgedRanking, ideal_order
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once
 
@@ -36,64 +37,55 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
     Returns:
         float64 [n_queries, measures], columns in the order of `measures`.
     """
-    formulas = {name: definition.compute for name, definition in MEASURES.items()}
     judged = judge_ranking(ranking, qrels, n_queries)
-    return values_of(judged, n_queries, measures, ranking.passages.shape[1], formulas)
-
-
-class Condensable(Protocol):
-    """A ranking with grades."""
-
-    def condensed(self) -> Self:
-        """The ranking without unjudged documents."""
-        ...
+    return values_of(judged, measures, ranking.passages.shape[1], lambda measure: measure.compute)
 
 
 def values_of(
-    ranking: Condensable,
-    n_queries: int,
+    judged: JudgedRanking[AnyCells],
     measures: Sequence[Measure],
     depth: int,
-    formulas: Mapping[str, Callable[..., Float64]],
+    formula_of: Callable[[Definition], Callable[..., Float64] | None],
 ) -> Float64:
-    """float64 [n_queries, measures]: measures of a ranking by the formulas of their names.
+    """float64 [queries, measures]: measures of a ranking by one of their formulas; NaN without one.
 
     `depth` is the cutoff of measures without one: the length of the longest row.
     """
-    condensed = ranking.condensed() if any(measure.condensed for measure in measures) else ranking
+    condensed = judged.condensed() if any(measure.condensed for measure in measures) else judged
     depth = max(depth, 1)
-    groups: defaultdict[Measure, list[int]] = defaultdict(list)
+    columns_of: defaultdict[Measure, list[int]] = defaultdict(list)
     for column, measure in enumerate(measures):
-        groups[Measure(measure.name, measure.params)].append(column)
-    values = np.empty((n_queries, len(measures)))
-    for measure, columns in groups.items():
-        column_cutoffs = [measures[column].cutoff or depth for column in columns]
-        cutoffs = np.unique(np.array(column_cutoffs, dtype=np.int64))
-        of = condensed if measure.condensed else ranking
-        computed = formulas[measure.name](of, cutoffs, **measure.settings)
-        values[:, columns] = computed[:, np.searchsorted(cutoffs, column_cutoffs)]
+        columns_of[Measure(measure.name, measure.params)].append(column)
+    values = np.full((judged.found.n_queries, len(measures)), np.nan)
+    for measure, columns in columns_of.items():
+        if formula := formula_of(measure.definition):
+            column_cutoffs = [measures[column].cutoff or depth for column in columns]
+            cutoffs = np.unique(np.array(column_cutoffs, dtype=np.int64))
+            of_cutoffs = formula(condensed if measure.condensed else judged, cutoffs, **measure.settings)
+            values[:, columns] = of_cutoffs[:, np.searchsorted(cutoffs, column_cutoffs)]
     return values
 
 
-def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanking:
+def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanking[Graded]:
     """Look up the grade of every hit."""
     if ranking.passages.ndim != 2 or len(ranking.passages) != n_queries:
         raise ValueError(f"ranking of shape {ranking.passages.shape} for {n_queries} queries")
     cells, entries = _judged_cells(ranking.passages, qrels)
     queries, ranks = np.divmod(cells, max(ranking.passages.shape[1], 1))
     return JudgedRanking(
-        found=Graded(n_queries, queries, ranks + 1, qrels.grades[entries]),
+        found=Graded(n_queries, queries, qrels.grades[entries], ranks + 1),
         ideal=ideal_order(n_queries, qrels.queries, qrels.grades),
-        retrieved=np.count_nonzero(ranking.passages >= 0, axis=1),
+        retrieved=ranking.lengths(),
     )
 
 
-def drop_identical(ranking: Ranking, own: Int64) -> Ranking:
+def drop_identical(ranking: Ranking, own_passages: Int64) -> Ranking:
     """Remove from each row the passage that has the query's own id; the hits below it move up.
 
-    `own` is int64 [queries], the row of that passage, or -1. Rows that lost a hit are padded with -1.
+    `own_passages` is int64 [queries], the row of that passage, or -1. Rows that lost a hit are padded with
+    -1.
     """
-    return _keep(ranking, (ranking.passages != own[:, None]) | (ranking.passages < 0))
+    return _keep(ranking, (ranking.passages != own_passages[:, None]) | (ranking.passages < 0))
 
 
 def drop_negative(ranking: Ranking, qrels: Qrels) -> Ranking:
@@ -101,20 +93,20 @@ def drop_negative(ranking: Ranking, qrels: Qrels) -> Ranking:
     negative = qrels.grades < 0
     excluded = Qrels(qrels.queries[negative], qrels.passages[negative], qrels.grades[negative])
     cells, _ = _judged_cells(ranking.passages, excluded)
-    kept = np.ones(ranking.passages.shape, np.bool_)
-    kept.ravel()[cells] = False
-    return _keep(ranking, kept)
+    mask = np.ones(ranking.passages.shape, np.bool_)
+    mask.ravel()[cells] = False
+    return _keep(ranking, mask)
 
 
-def _keep(ranking: Ranking, kept: BoolArray) -> Ranking:
+def _keep(ranking: Ranking, mask: BoolArray) -> Ranking:
     """Keep some hits, bool [queries, k], in their order; rows that lost one are padded with -1."""
-    if kept.all():
+    if mask.all():
         return ranking
-    order = np.argsort(~kept, axis=1, kind="stable")
-    kept = np.take_along_axis(kept, order, axis=1)
-    passages = np.where(kept, np.take_along_axis(ranking.passages, order, axis=1), -1)
+    order = np.argsort(~mask, axis=1, kind="stable")
+    mask = np.take_along_axis(mask, order, axis=1)
+    passages = np.where(mask, np.take_along_axis(ranking.passages, order, axis=1), -1)
     scores = np.where(
-        kept, np.take_along_axis(ranking.scores, order, axis=1), ranking.scores.dtype.type(-np.inf)
+        mask, np.take_along_axis(ranking.scores, order, axis=1), ranking.scores.dtype.type(-np.inf)
     )
     return Ranking(passages, scores)
 
@@ -176,9 +168,9 @@ def judged_shares(
 
 
 def short_rankings(
-    ranking: Ranking, measures: Sequence[Measure], passages: int | None = None
+    hits: Int64, measures: Sequence[Measure], passages: int | None = None
 ) -> ShortRankings | None:
-    """The queries that have fewer hits than the deepest cutoff of the measures; None if none has.
+    """The queries that have fewer hits, int64 [queries], than the deepest cutoff of the measures; or None.
 
     An approximate index may find fewer passages than asked for, a search by words only those that share one
     with the query, and a run file may be cut. `passages` is how many there are to find, None where that is
@@ -187,7 +179,6 @@ def short_rankings(
     cutoff = max((measure.cutoff or 0 for measure in measures), default=0)
     if passages is not None:
         cutoff = min(cutoff, passages)
-    hits = np.count_nonzero(ranking.passages >= 0, axis=1)
     hits = hits[hits > 0] if passages is None else hits  # queries that a run file lacks are counted elsewhere
     short = int(np.count_nonzero(hits < cutoff))
     return ShortRankings(queries=short, fewest=int(hits.min()), cutoff=cutoff) if short else None

@@ -8,14 +8,11 @@ are fixed. So the variance of M is Σ w_c² · s_c² / n_c, s_c the standard dev
 One collection is one stratum of weight 1: the degrees of freedom are n - 1, and every test and interval is
 Student's.
 
-Ties can hide spread. For wide errors, a collection with fewer than 3 values that differ from the most common
-one is taken to have half a value more that does, by the widest range of values in any collection: that adds
-w_c² · range² / 2 / n_c² to its variance. So much Jeffreys' prior adds to a share of which none was seen
-(Brown, Cai and DasGupta, Statistical Science 16(2), 2001).
+Two rules keep intervals honest where the sample says little about the spread; `docs/statistics.md` has their
+coverage, counted by `scripts/simulate_statistics.py`:
 
-No spread tells of losses that are rare, large and not in the sample. So an interval is shown only where one
-query more, at the far end of the measure's range, would not decide it (see `Estimate.shown`).
-`scripts/simulate_statistics.py` counts how often the intervals hold the mean.
+- Ties can hide spread, so `_with_hidden_spread` widens errors.
+- An interval is shown only where `_is_shown` finds nothing against it.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,19 +28,29 @@ from numpy.typing import ArrayLike
 from pipeline.core.records import BoolArray, Float64, Int64
 
 CONFIDENCE = 0.95
-MIN_QUERIES = 25
-"""With fewer queries no interval is shown: of skewed values, it would hold the mean too rarely."""
-MIN_OTHERS = 5
-"""Nor is one shown where fewer values than this differ from the most common one: ties hide the spread."""
-MANY_OTHERS = 10
-"""To pass anything a gate does not look at the spread either where fewer values than this differ from it."""
-MOST_OF_ONE = 1 / 3
-"""Nor where one query more, at the far end of the measure's range, would carry more of the variance."""
-RULE_OF_THREE = 3
-HIDDEN = 0.2
-"""Largest share of a variance that ties may hide for a gate to decide."""
-HALF_A_VALUE = 0.5  # that intervals count of what ties may hide
 ROUNDING = 1e-12
+
+# When an interval is shown; see `_is_shown`.
+MIN_QUERIES = 25
+"""Fewest queries: intervals of fewer skewed values hold the mean too rarely."""
+MIN_OTHERS = 5
+"""Fewest values that differ from the most common one: with fewer, ties hide the spread."""
+MOST_OF_ONE = 1 / 3
+"""Largest share of the variance that one query more, at the far end of the range, may carry."""
+
+# How much spread ties may hide; see `_with_hidden_spread`.
+RULE_OF_THREE = 3
+"""Collections with fewer values than this that differ from the most common one may hide spread. As many may
+differ where none was seen (Hanley and Lippman-Hand, J. American Medical Association 249(13), 1983)."""
+HALF_A_VALUE = 0.5
+"""How many hidden values widen an interval: what Jeffreys' prior adds to a share of which none was seen
+(Brown, Cai and DasGupta, Statistical Science 16(2), 2001)."""
+
+# When a gate looks at the spread; see `variance_identifiable`.
+MANY_OTHERS = 10
+"""Fewest values that differ from the most common one."""
+HIDDEN = 0.2
+"""Largest share of the variance that `RULE_OF_THREE` hidden values may add."""
 
 Strata = Sequence[Float64]
 ONE = np.ones(1)
@@ -60,8 +68,7 @@ class Estimate:
     Attributes:
         means: M of each.
         errors: Standard errors: the root of Σ w_c² · s_c² / n_c.
-        freedom: Degrees of freedom of the variance (Satterthwaite, Biometrics Bulletin 2(6), 1946):
-            (Σ v_c)² / Σ v_c² / (n_c - 1), with v_c = w_c² · s_c² / n_c; 0 where a collection has one query.
+        freedom: Degrees of freedom of the variance: `_pooled`.
         p: Two-sided p of M = 0: of one collection of differences the paired t-test (Student 1908), as by
             `scipy.stats.ttest_rel`; of several that of M over its error (Welch, Biometrika 34, 1947). It is 1
             for a column of zeros and where a collection has one query, as its spread is not known; 0 if all
@@ -69,11 +76,7 @@ class Estimate:
         wide_errors, wide_freedom: The same with the spread that ties may hide.
         others: int [columns]: the values that differ from the most common one of their collection; of each
             collection at most `MANY_OTHERS` are counted.
-        shown: Whether an interval is shown. The one rule for it: the wide degrees of freedom are at least
-            those of `MIN_QUERIES` queries; `MIN_OTHERS` values or more differ from the most common one of
-            their collection; and one query more, at the far end of the measure's range, would carry at most
-            `MOST_OF_ONE` of the variance. Differences are asked the last only in collections where two thirds
-            of them or more are ties: there few queries carry the variance.
+        shown: Whether an interval is shown: `_is_shown`.
         intervals: M ± t · wide error, t the quantile of Student's t; within the range.
         ends: The same, as two values of each.
     """
@@ -88,6 +91,18 @@ class Estimate:
     shown: BoolArray
     intervals: list[Interval]
     ends: list[Ends]
+
+
+class _Ties(NamedTuple):
+    """How far the values of collections are equal, [collections, columns] each.
+
+    Attributes:
+        others: int64: the values that differ from the most common one; at most `MANY_OTHERS` are counted.
+        mostly: bool: whether two thirds of the values or more are equal.
+    """
+
+    others: Int64
+    mostly: BoolArray
 
 
 def estimate(
@@ -119,67 +134,113 @@ def estimate(
     lowest, highest = (
         np.ldexp(np.broadcast_to(end, power.shape).astype(np.float64), -power) for end in (low, high)
     )
-    # how many values differ from the most common one, at most `MANY_OTHERS`; whether at most a third do
-    others = np.full((len(strata), len(power)), MANY_OTHERS)
-    mostly_ties = np.zeros(others.shape, dtype=bool)
-    for counts, ties, values in zip(others, mostly_ties, strata, strict=True):
-        n_queries, in_order = len(values), np.sort(values, axis=0)
-        for j in reversed(range(min(MANY_OTHERS, n_queries))):
-            counts[_all_but(j, in_order)] = j
-        ties |= _all_but(n_queries // 3, in_order)
+    by_collection = np.stack([values.mean(axis=0) for values in strata])
     deviations = [
         values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(len(power)) for values in strata
     ]
-    shares = np.stack(deviations) / np.sqrt(sizes) * weights[:, None]
-    widest = np.max([np.ptp(values, axis=0) for values in strata], axis=0)
-    few = others < RULE_OF_THREE
-    wide = np.hypot(shares, few * widest * np.sqrt(hidden) * weights[:, None] / sizes)
-    both = np.stack([shares, wide])  # [2, collections, columns]
-    largest = both.max(axis=1, keepdims=True)
-    variances = (both / np.where(largest > 0, largest, 1)) ** 2
-    errors = np.sqrt(variances.sum(axis=1)) * largest[:, 0]
-    freedom = np.full(errors.shape, float(sizes[0, 0] - 1))
-    if len(strata) > 1:
-        freedom = np.zeros(errors.shape)
-        below = (variances**2 / np.maximum(sizes - 1, 1)).sum(axis=1)
-        np.divide(variances.sum(axis=1) ** 2, below, out=freedom, where=(below > 0) & (sizes.min() > 1))
-    by_collection = np.stack([values.mean(axis=0) for values in strata])
+    ties = _count_ties(strata)
+    roots = (
+        np.stack(deviations) / np.sqrt(sizes) * weights[:, None]
+    )  # of each collection's part of the variance
+    errors, freedom = _pooled(roots, sizes)
+    wide_errors, wide_freedom = _pooled(_with_hidden_spread(roots, strata, weights, ties, hidden), sizes)
     means = weights @ by_collection
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = 2 * stdtr(np.maximum(freedom[0], 1), -np.abs(means) / errors[0])
+        p = 2 * stdtr(np.maximum(freedom, 1), -np.abs(means) / errors)
     p = np.where((means != 0) & (sizes.min() > 1), p, 1.0)
-    # what one query more at the far end of the range would add to the variance, in the collection where
-    # that is the most; nothing where there is no range
     far = np.maximum(by_collection - lowest, highest - by_collection) * weights[:, None] / sizes
-    far = np.where(np.isfinite(far) & (mostly_ties | (lowest >= 0)), far, 0).max(axis=0)
-    shown = (freedom[1] >= MIN_QUERIES - 1 - ROUNDING) & (others.sum(axis=0) >= MIN_OTHERS)
-    shown &= far**2 * (1 - MOST_OF_ONE) <= errors[0] ** 2 * MOST_OF_ONE
-    reach = stdtrit(np.maximum(freedom[1], 1), (1 + confidence) / 2) * errors[1]
-    both = np.ldexp(np.clip([means - reach, means + reach], lowest, highest).T, power[:, None])
+    far = np.where(np.isfinite(far) & (ties.mostly | (lowest >= 0)), far, 0).max(axis=0)
+    shown = _is_shown(wide_freedom, ties, errors, far)
+    reach = stdtrit(np.maximum(wide_freedom, 1), (1 + confidence) / 2) * wide_errors
+    ends = np.ldexp(np.clip([means - reach, means + reach], lowest, highest).T, power[:, None]).tolist()
     intervals = [
-        (start, end) if each else None for each, (start, end) in zip(shown, both.tolist(), strict=True)
+        (start, end) if is_shown else None for is_shown, (start, end) in zip(shown, ends, strict=True)
     ]
     return Estimate(
         means=np.ldexp(means, power),
-        errors=np.ldexp(errors[0], power),
-        freedom=freedom[0],
+        errors=np.ldexp(errors, power),
+        freedom=freedom,
         p=p,
-        wide_errors=np.ldexp(errors[1], power),
-        wide_freedom=freedom[1],
-        others=others.sum(axis=0),
+        wide_errors=np.ldexp(wide_errors, power),
+        wide_freedom=wide_freedom,
+        others=ties.others.sum(axis=0),
         shown=shown,
         intervals=intervals,
-        ends=[each or (None, None) for each in intervals],
+        ends=[interval or (None, None) for interval in intervals],
     )
 
 
-def _all_but(j: int, in_order: Float64) -> BoolArray:
-    """Bool [columns]: whether all but j values of a column, or more, are equal; values are sorted."""
-    alike: BoolArray = (in_order[: j + 1] == in_order[len(in_order) - 1 - j :]).any(axis=0)
-    return alike
+def _count_ties(strata: Strata) -> _Ties:
+    """How far values are equal: all but j of n are if, in order, two that are n - 1 - j places apart are."""
+    others = np.full((len(strata), strata[0].shape[1]), MANY_OTHERS)
+    mostly = np.zeros(others.shape, dtype=bool)
+    for row, values in enumerate(strata):
+        n_queries, in_order = len(values), np.sort(values, axis=0)
+
+        def all_but(j: int, in_order: Float64 = in_order) -> BoolArray:
+            alike: BoolArray = (in_order[: j + 1] == in_order[len(in_order) - 1 - j :]).any(axis=0)
+            return alike
+
+        for j in reversed(range(min(MANY_OTHERS, n_queries))):
+            others[row, all_but(j)] = j
+        mostly[row] = all_but(n_queries // 3)
+    return _Ties(others, mostly)
 
 
-def by_query(strata: Strata, weights: Float64, ids: Sequence[Sequence[str]]) -> tuple[Strata, Float64]:
+def _with_hidden_spread(
+    roots: Float64, strata: Strata, weights: Float64, ties: _Ties, hidden: float
+) -> Float64:
+    """`roots`, float64 [collections, columns], with the spread that ties may hide.
+
+    A collection with fewer than `RULE_OF_THREE` values that differ from the most common one is taken to have
+    `hidden` more, at the distance of the widest range of values in any collection: that adds w_c² · hidden ·
+    range² / n_c² to the variance w_c² · s_c² / n_c, whose root is in `roots`.
+    """
+    widest = np.max([np.ptp(values, axis=0) for values in strata], axis=0)
+    sizes = np.array([[len(values)] for values in strata])
+    few = ties.others < RULE_OF_THREE
+    widened: Float64 = np.hypot(roots, few * widest * np.sqrt(hidden) * weights[:, None] / sizes)
+    return widened
+
+
+def _pooled(roots: Float64, sizes: Int64) -> tuple[Float64, Float64]:
+    """Standard errors and degrees of freedom, float64 [columns] each.
+
+    With v_c = w_c² · s_c² / n_c, an error is the root of Σ v_c, and its degrees of freedom are (Σ v_c)² / Σ
+    v_c² / (n_c - 1) (Satterthwaite, Biometrics Bulletin 2(6), 1946); 0 where a collection has one query.
+
+    Args:
+        roots: float64 [collections, columns]: the roots of v_c.
+        sizes: int64 [collections, 1].
+    """
+    largest = roots.max(axis=0)
+    variances = (roots / np.where(largest > 0, largest, 1)) ** 2
+    errors = np.sqrt(variances.sum(axis=0)) * largest
+    if len(sizes) == 1:
+        return errors, np.full(errors.shape, float(sizes[0, 0] - 1))
+    freedom = np.zeros(errors.shape)
+    below = (variances**2 / np.maximum(sizes - 1, 1)).sum(axis=0)
+    np.divide(variances.sum(axis=0) ** 2, below, out=freedom, where=(below > 0) & (sizes.min() > 1))
+    return errors, freedom
+
+
+def _is_shown(wide_freedom: Float64, ties: _Ties, errors: Float64, far: Float64) -> BoolArray:
+    """Whether an interval is shown, bool [columns]: the one rule for it.
+
+    `far`, float64 [columns], is what one query more, at the far end of the measure's range, would add to the
+    error, in the collection where that is the most. It is 0 where there is no range; and for differences, but
+    in collections where two thirds of them or more are ties, as there few queries carry the variance.
+    """
+    enough_queries = wide_freedom >= MIN_QUERIES - 1 - ROUNDING
+    enough_others = ties.others.sum(axis=0) >= MIN_OTHERS
+    one_decides = far**2 * (1 - MOST_OF_ONE) > errors**2 * MOST_OF_ONE
+    shown: BoolArray = enough_queries & enough_others & ~one_decides
+    return shown
+
+
+def pool_shared_queries(
+    strata: Strata, weights: Float64, ids: Sequence[Sequence[str]]
+) -> tuple[Strata, Float64]:
     """The same macro mean, as one over independent queries, where collections share some.
 
     One query id is one query, in whatever collections it is: translations of the same questions stand or fall
@@ -200,15 +261,15 @@ def by_query(strata: Strata, weights: Float64, ids: Sequence[Sequence[str]]) -> 
         Strata and weights; those given, where no id is in two collections.
     """
     rows_of: dict[str, int] = {}
-    rows = [np.array([rows_of.setdefault(each, len(rows_of)) for each in names]) for names in ids]
+    rows = [np.array([rows_of.setdefault(query, len(rows_of)) for query in queries]) for queries in ids]
     if len(rows_of) == sum(map(len, rows)):
         return strata, weights
     values, counted = np.zeros((len(rows_of), strata[0].shape[1])), np.zeros((len(rows_of), 1))
     is_in = np.zeros((len(rows_of), len(strata)), dtype=bool)
-    for number, (own, added, weight) in enumerate(zip(rows, strata, weights, strict=True)):
-        values[own] += weight / len(own) * added
-        counted[own] += weight / len(own)
-        is_in[own, number] = True
+    for number, (places, scores, weight) in enumerate(zip(rows, strata, weights, strict=True)):
+        values[places] += weight / len(places) * scores
+        counted[places] += weight / len(places)
+        is_in[places, number] = True
     patterns, stratum_of = np.unique(is_in, axis=0, return_inverse=True)
     stratum_of, sizes = stratum_of.ravel(), np.bincount(stratum_of.ravel())
     of_collections = is_in.sum(axis=0)
@@ -223,22 +284,20 @@ def by_query(strata: Strata, weights: Float64, ids: Sequence[Sequence[str]]) -> 
         joined.append(parts.pop(0))
     for part in joined:
         stratum_of[stratum_of == part] = joined[0]
-    made, new_weights = [], []
+    new_strata, new_weights = [], []
     for stratum in dict.fromkeys(stratum_of.tolist()):
         inside = stratum_of == stratum
         new_weights.append(float(counted[inside].sum()))
-        made.append(values[inside] * (inside.sum() / new_weights[-1]))
-    return made, np.array(new_weights)
+        new_strata.append(values[inside] * (inside.sum() / new_weights[-1]))
+    return new_strata, np.array(new_weights)
 
 
-def spread_known(made: Estimate, strata: Strata, weights: Float64 = ONE) -> BoolArray:
+def variance_identifiable(estimated: Estimate, strata: Strata, weights: Float64 = ONE) -> BoolArray:
     """Bool [columns]: whether a gate may look at the spread, by one rule for one collection and for several.
 
-    An interval of `made`, which knows no range, is shown, and ties in single collections hide little. Three
-    more values are as many as there may be where none was seen (the rule of three: Hanley and Lippman-Hand,
-    J. American Medical Association 249(13), 1983). What they would add to the variance of M is at most
-    `HIDDEN` of it.
+    An interval of `estimated`, which knows no range, is shown, and ties in single collections hide little:
+    `RULE_OF_THREE` values more would add at most `HIDDEN` of the variance of M to it.
     """
     by_three = estimate(strata, weights, hidden=RULE_OF_THREE)
-    known: BoolArray = made.shown & (by_three.wide_errors <= np.sqrt(1 + HIDDEN) * made.errors)
-    return known
+    little: BoolArray = by_three.wide_errors <= np.sqrt(1 + HIDDEN) * estimated.errors
+    return estimated.shown & little

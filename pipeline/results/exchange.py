@@ -26,12 +26,11 @@ from pipeline.config.suites import MtebTask, read_suite, suite_names
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, JsonObject
 from pipeline.core.result_files import MANIFEST
-from pipeline.metrics.names import parse_measures
+from pipeline.metrics.definitions import MEASURES
+from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
 
-NAMES = {name: name for name in ("ndcg", "map", "recall", "precision", "mrr")} | {"success": "hit_rate"}
-"""The names of measures without parameters, here and in MTEB."""
 UNKNOWN_REVISION = "no_revision_available"  # as MTEB says it
 META = "model_meta.json"
 Entry = tuple[str, str, str]
@@ -59,14 +58,6 @@ class TaskScores:
     seconds: float | None
 
 
-def mteb_name(measure: str) -> str | None:
-    """MTEB's name of a measure, such as `ndcg_at_10`; None if it has none."""
-    (parsed,) = parse_measures([measure])
-    if parsed.params or parsed.cutoff is None or parsed.name not in NAMES:
-        return None
-    return f"{NAMES[parsed.name]}_at_{parsed.cutoff}"
-
-
 def task_scores(result: CollectionResult) -> TaskScores:
     """The scores of a result, as those of a task of MTEB.
 
@@ -74,15 +65,17 @@ def task_scores(result: CollectionResult) -> TaskScores:
         InputError: MTEB has a name for none of its measures.
     """
     record, data = result.record, result.manifest.config.get("data", {})
-    scores = {name: value for measure, value in record.metrics.items() if (name := mteb_name(measure))}
+    scores = {
+        name: value for measure, value in record.metrics.items() if (name := parse_measure(measure).mteb_name)
+    }
     if not scores:
         raise InputError(
             f"{result.folder}: none of its measures has a name in MTEB",
-            allowed=f"{', '.join(f'{name}@k' for name in NAMES)}",
+            allowed=", ".join(f"{name}@k" for name, known in MEASURES.items() if known.mteb),
             fix="add one to evaluate.measures and run its config again",
         )
     task, measure = task_of(data) or (MtebTask(task=record.name, languages=()), None)
-    main = mteb_name(measure) if measure else None
+    main = parse_measure(measure).mteb_name if measure else ""
     split = task.split or data.get("split") or "test"
     subset = task.subset or data.get("subset") or "default"
     return TaskScores(

@@ -26,7 +26,7 @@ from pipeline.core.records import Facts, Float64
 from pipeline.core.result_files import METRICS, SUITE
 from pipeline.core.table import Table, Tabular
 from pipeline.metrics.names import parse_measure
-from pipeline.metrics.statistics import Strata, by_query, estimate
+from pipeline.metrics.statistics import Strata, estimate, pool_shared_queries
 from pipeline.results.folder import ROUNDING, CollectionResult, read_collection_result, read_record
 from pipeline.results.records import Metrics
 from pipeline.results.tables import mean_sentence, published_table, result_table, suite_table
@@ -160,7 +160,7 @@ class Result(Tabular):
 
     def pool_shared_queries(self, strata: Strata) -> tuple[Strata, Float64]:
         """Strata of independent queries, and their weights, from values in the order of the collections."""
-        return by_query(strata, self.weights, [each.query_ids for each in self.collections])
+        return pool_shared_queries(strata, self.weights, [each.query_ids for each in self.collections])
 
     def only_collection(self) -> CollectionResult:
         """The result of the only collection.

@@ -60,7 +60,7 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
         **keyed_settings(config.evaluate, SCORES),
         **keyed_settings(config.data, SCORES),
     }
-    if added := {measure.name: measure.added for measure in measures if measure.added}:
+    if added := {each.name: each.definition.added for each in measures if each.definition.added}:
         settings["added_measures"] = added
     assessed = (role for assessment in assessments for role in assessment.rankings)
     made_of = {role: role for role in (retriever.ranking, *assessed)}
@@ -117,7 +117,7 @@ def _evaluate(
     unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
     if unjudged := dropped["queries_without_judgments"] + unscored:
         facts["unjudged_queries"] = unjudged
-    if short := scoring.short_rankings(inputs[ranking], measures, len(collection.passages)):
+    if short := scoring.short_rankings(inputs[ranking].lengths(), measures, len(collection.passages)):
         facts["short_rankings"] = short.model_dump()
     if ties := tie_ranges(scored, qrels, len(queries), measures, of_all, judged):
         facts["ties"] = ties.model_dump()

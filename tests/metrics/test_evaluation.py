@@ -131,7 +131,7 @@ def test_rows_with_fewer_hits_than_the_deepest_cutoff(
 ) -> None:
     rows = np.array([[0, 1, 2, 3], [4, 5, -1, -1], [-1, -1, -1, -1]])
     ranking = Ranking(rows, np.zeros(rows.shape, np.float32))
-    found = metrics.short_rankings(ranking, metrics.parse_measures(measures), passages)
+    found = metrics.short_rankings(ranking.lengths(), metrics.parse_measures(measures), passages)
     assert (found and found.model_dump()) == expected
 
 
@@ -207,7 +207,6 @@ def test_ranges_are_those_of_all_orders(seed: int) -> None:
 
 
 def test_every_measure_has_a_range_but_two() -> None:
-    assert metrics.MEASURES.keys() - metrics.EXPECTED.keys() == {"infap"}
     ranking = Ranking(np.array([[1, 2]]), np.array([[1.0, 1.0]], np.float32))
     found = ranges_of(
         [ranking],
@@ -273,3 +272,42 @@ def test_a_range_is_shown_only_where_ties_change_a_measure(tmp_path: Path) -> No
     assert "0.5000 to 1.0000" in shown[0]
     assert "1.0000 to 1.0000" not in shown[0]
     assert "any order" not in shown[1]
+
+
+def test_queries_of_very_different_lengths_are_scored_as_each_alone(tmp_path: Path) -> None:
+    """Their rankings are not laid out as one matrix, whose memory would be queries times the longest."""
+    measures = metrics.parse_measures("ndcg@10,map,judged@5,rbp,recall@1000")
+    lengths = {f"q{number}": 3000 if number == 7 else 1 + number % 3 for number in range(2000)}
+    qrels, run = tmp_path / "qrels", tmp_path / "run"
+    qrels.write_text("".join(f"{query} 0 d{n} 1\n" for query in [*lengths, "missing"] for n in (0, 2)))
+    run.write_text(
+        "".join(
+            f"{query} Q0 d{n} 1 {-(n // 2)} t\n" for query, length in lengths.items() for n in range(length)
+        )
+    )
+    scored = metrics.evaluate_files(qrels, run, measures)
+    assert (scored.missing, len(scored.query_ids)) == (1, 2001)
+    assert scored.short_rankings.model_dump() == {"queries": 1999, "fewest": 1, "cutoff": 1000}
+    assert scored.ties.queries == 1 + sum(length > 1 for query, length in lengths.items() if query != "q7")
+    for query in ("q6", "q7", "q8"):
+        one, alone = tmp_path / "one", tmp_path / "alone"
+        one.write_text(f"{query} 0 d0 1\n{query} 0 d2 1\n")
+        alone.write_text("".join(line for line in run.open() if line.startswith(f"{query} ")))
+        (values,) = metrics.evaluate_files(one, alone, measures).values
+        assert scored.values[scored.query_ids.index(query)].tolist() == values.tolist()
+    assert scored.values[scored.query_ids.index("missing")].tolist() == [0] * 5
+
+
+def test_ties_of_a_hundred_thousand_documents_take_no_square_of_their_number() -> None:
+    """All scores are 0 and every tenth document is relevant: the first of them is at rank 10 or so."""
+    n, every = 100_000, 10
+    ranking = Ranking(np.arange(n)[None], np.zeros((1, n), np.float32))
+    relevant = np.arange(0, n, every)
+    qrels = Qrels(np.zeros(len(relevant), np.int64), relevant, np.ones(len(relevant), np.int64))
+    found = ranges_of([ranking], qrels, metrics.parse_measures("mrr,err@20,success@5,map"))
+    share = len(relevant) / n
+    reciprocal = share / (1 - share) * -np.log(share)  # of a geometric distribution, as n grows
+    stops = share / 16
+    err = sum(stops * (1 - stops) ** (rank - 1) / rank for rank in range(1, 21))
+    expected = [reciprocal, err, 1 - (1 - share) ** 5, share]
+    assert [each.expected for each in found.measures.values()] == pytest.approx(expected, rel=2e-3)

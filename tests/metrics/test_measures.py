@@ -98,12 +98,10 @@ def measures(draw: st.DrawFn) -> metrics.Measure:
     definition = metrics.MEASURES[name]
     drawn = {"rel": st.integers(1, 2**31 - 1), "p": st.integers(1, 10**15 - 1).map(lambda n: n / 10**15)}
     values = {
-        key: draw(drawn.get(key, st.sampled_from(metrics.PARAMETERS[key])))
-        for key in (*definition.params, *metrics.COMMON)
+        parameter: draw(drawn.get(parameter.name, st.sampled_from(parameter.values)))
+        for parameter in definition.all_params
     }
-    params = tuple(
-        sorted((key, value) for key, value in values.items() if value != metrics.PARAMETERS[key][0])
-    )
+    params = tuple(sorted((each.name, value) for each, value in values.items() if value != each.default))
     cutoffs = st.integers(1, 2**31 - 1)
     cutoff = draw(
         {
@@ -138,6 +136,8 @@ def test_parse_and_print_are_inverse(measure: metrics.Measure) -> None:
         ("infAP", "infap"),
         ("RBP(p=.50)@20", "rbp(p=0.5)@20"),
         ("err_20", "err@20"),
+        ("hit_rate_at_3", "success@3"),
+        ("R_cap@10", "recall(cap=true)@10"),
     ],
 )
 def test_names_of_other_tools_are_read(text: str, canonical: str) -> None:
@@ -160,5 +160,7 @@ def test_lists_are_split_outside_parentheses() -> None:
 
 
 def test_aliases_lead_to_measures() -> None:
-    assert set(metrics.ALIASES.values()) <= set(metrics.MEASURES)
-    assert not set(metrics.ALIASES) & set(metrics.MEASURES)
+    assert not metrics.other_names().keys() & metrics.MEASURES.keys()
+    for alias, (name, _) in metrics.other_names().items():
+        cutoff = "" if metrics.MEASURES[name].cutoff is metrics.Cutoff.NONE else "@10"
+        assert metrics.parse_measure(alias + cutoff).name == name

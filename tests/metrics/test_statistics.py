@@ -10,13 +10,13 @@ from scipy import stats
 
 from pipeline.metrics import (
     MIN_QUERIES,
-    by_query,
     estimate,
     holm,
+    pool_shared_queries,
     randomization_test,
     resampled_means,
-    spread_known,
     standings,
+    variance_identifiable,
 )
 
 
@@ -99,17 +99,19 @@ def test_macro_intervals_of_translations_hold_the_mean_as_often_as_they_say() ->
     """As of 26 languages of one data set, of which they held it in 46%."""
     strata, weights = translations(26, 50, 500), np.full(26, 1 / 26)
     ids = [f"q{number}" for number in range(50)]
-    made = estimate(*by_query(strata, weights, [ids] * 26), low=0, high=1)
+    made = estimate(*pool_shared_queries(strata, weights, [ids] * 26), low=0, high=1)
     low, high = np.array(made.ends, dtype=np.float64).T
     assert 0.92 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
     some = [values[start:] for start, values in enumerate(strata[:8])]  # each language lacks some
-    made = estimate(*by_query(some, np.full(8, 1 / 8), [ids[start:] for start in range(8)]), low=0, high=1)
+    made = estimate(
+        *pool_shared_queries(some, np.full(8, 1 / 8), [ids[start:] for start in range(8)]), low=0, high=1
+    )
     low, high = np.array(made.ends, dtype=np.float64).T
     assert 0.92 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
     differences = [one - other for one, other in zip(strata[:13], strata[13:], strict=True)]
     differences = [each + 0.3 * (strata[0] - strata[1]) for each in differences]
     found = randomization_test(
-        *by_query([each[:, :200] for each in differences], np.full(13, 1 / 13), [ids] * 13)
+        *pool_shared_queries([each[:, :200] for each in differences], np.full(13, 1 / 13), [ids] * 13)
     )
     assert (found < 0.05).mean() < 0.05 + 0.046
 
@@ -230,8 +232,10 @@ def test_no_interval_where_few_queries_decide() -> None:
     assert not estimate([STRATA[2], tied[:12]], weights).shown.any()  # ties of 12 queries can hide much
     assert estimate([STRATA[2], tied], weights).shown.all()
     few, many = [STRATA[2] - 0.6, tied], [STRATA[2] - 0.6, np.zeros((400, 3))]
-    assert not spread_known(estimate(few, weights), few, weights).any()  # a gate demands more
-    assert spread_known(estimate(many, weights), many, weights).all()  # ties of 400 queries hide little
+    assert not variance_identifiable(estimate(few, weights), few, weights).any()  # a gate demands more
+    assert variance_identifiable(
+        estimate(many, weights), many, weights
+    ).all()  # ties of 400 queries hide little
     assert np.isnan(ends([STRATA[0], STRATA[1][:1]], weights)[0]).all()
 
 

@@ -13,13 +13,13 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.comparison.pools import SUMS, LoadedResults, deciding_pairs, is_judged, pair_keys
+from pipeline.comparison.pools import LoadedResults, deciding_pairs, is_judged, pair_keys
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, JsonObject, Ranking
 from pipeline.core.table import Column, FilledColumn, Table, table_of
-from pipeline.metrics.measures import gains
 from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.rankings import gains
 from pipeline.report.page.parts import PagePart
 from pipeline.results.cached import find_collection, scored_ranking
 
@@ -218,7 +218,8 @@ def _bounds(opened: LoadedResults, measure: Measure) -> tuple[float | None, floa
     qrels, pairs = collection.qrels, deciding_pairs(opened, measure)
     judged = np.unique(qrels.queries)
     unjudged = ~is_judged(pairs, qrels, collection) & np.isin(pairs.queries, judged)
-    if measure.name not in SUMS:
+    settings = measure.settings
+    if not measure.definition.additive or not {"gain", "rel"} & settings.keys():
         return None, None, int(unjudged.sum())
     keys, graded = (pair_keys(each.queries, each.passages, collection) for each in (pairs, qrels))
     grades = np.zeros(len(keys), dtype=np.int64)
@@ -226,11 +227,11 @@ def _bounds(opened: LoadedResults, measure: Measure) -> tuple[float | None, floa
         place = np.minimum(np.searchsorted(graded, keys), len(graded) - 1)
         grades = np.where(graded[place] == keys, qrels.grades[place], 0)
     most = max(1, int(qrels.grades.max(initial=0)))
-    if measure.name in ("cg", "dcg"):
-        gain = str(measure.settings["gain"])
+    if "gain" in settings:
+        gain = str(settings["gain"])
         worth, best = gains(grades, gain), float(gains(np.array([most]), gain)[0])
     else:
-        worth, best = (grades >= int(measure.settings["rel"])).astype(np.float64), 1.0
+        worth, best = (grades >= int(settings["rel"])).astype(np.float64), 1.0
     counted = np.isin(pairs.queries, judged)
     known = float((pairs.delta * worth)[counted].sum())
     open_ = pairs.delta[unjudged] * best

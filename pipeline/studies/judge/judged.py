@@ -42,7 +42,6 @@ from pipeline.studies.judge.prediction_powered import (
 )
 from pipeline.studies.judge.sample import Labels, decidable, note_of, open_rankings, read_labels
 
-UNBOUNDED = ("cg", "dcg")  # measures that may exceed 1
 FAMILIES = {
     "OpenAI": ("gpt", "text-embedding-3", "text-embedding-ada"),
     "Qwen": ("qwen", "qwq"),
@@ -387,7 +386,7 @@ def _decision(asked: Asked, judged: Float64, a: int, b: int) -> PairDecision:
         return PairDecision(names[a], names[b], float(apart.mean()), None, None)
     human = labels.values[:, a] - labels.values[:, b]
     decided = None
-    if asked.measure.name not in UNBOUNDED:
+    if asked.measure.definition.bounded:
         decided = BetsInOrder(human, -1.0, 1.0, apart, labels.queries).decided(1 - CONFIDENCE)
     made = sharpen(human, apart, labels.queries)
     return PairDecision(names[a], names[b], float(apart.mean()), made, decided)

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.comparison.inputs import ResultLike
-from pipeline.comparison.pools import SUMS, LoadedResults, deciding_pairs, is_judged
+from pipeline.comparison.pools import LoadedResults, deciding_pairs, is_judged
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, Qrels
 from pipeline.metrics.names import Measure, parse_measure
@@ -103,9 +103,9 @@ def decidable(name: str) -> Measure:
 
 def note_of(measure: Measure) -> str:
     """What a difference by this measure rests on besides the pairs to judge; empty if on nothing."""
-    if measure.name in SUMS:
+    if measure.definition.additive:
         return ""
-    if measure.name in ("mrr", "success", "err"):
+    if measure.definition.first_only:
         return f"{measure} depends on shared passages, too: all of the top {measure.cutoff} are listed"
     return (
         f"{measure} divides by all relevant passages: those known are in the top {measure.cutoff} of these "
