@@ -42,6 +42,12 @@ class SearchConfig(Section):
         shapes="",
         ge=64,
     )
+    device: str = setting(
+        "auto",
+        "exact search: auto (a GPU where there is one and the search is large), cpu, cuda or cuda:N",
+        shapes="",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+    )
     rescore: int | None = setting(
         None,
         "int8 and binary vectors: rescore the best N x top_k with unquantized queries",

@@ -52,7 +52,7 @@ UNASKED: dict[type[Section], str] = {
     rerank.FlagAutoRerankSettings: "prompt",
     rerank.HttpRerankSettings: "form max_characters",
     stages.IndexConfig: "factory metric train_rows seed shards",
-    stages.SearchConfig: "top_k batch_size memory_mb rescore parameters against_exact aggregate",
+    stages.SearchConfig: "top_k batch_size memory_mb device rescore parameters against_exact aggregate",
     stages.EngineConfig: "kind workers",
     stages.EvaluateConfig: "measures ignore_identical_ids",
     stages.ExpectedScore: "measure value source tolerance digits",

@@ -143,21 +143,31 @@ class Candidates:
         They are of consecutive passages, from row `start` on, and consecutive queries, from `first` on.
         """
         n_queries = products.shape[1]
-        queries = slice(first, first + n_queries)
-        # sorted by query, so that each query's new candidates lie together, up to `ends`
-        hits = np.flatnonzero(products >= self._thresholds(queries))
+        hits = np.flatnonzero(products >= self.least_products(slice(first, first + n_queries)))
         row = hits // n_queries
         query = (hits - row * n_queries).astype(np.min_scalar_type(n_queries))
         by_query = np.argsort(query, kind="stable")
-        query, rows = query[by_query].astype(np.int64), row[by_query] + start
         values = products.ravel()[hits[by_query]]
-        counts = self.count[queries]
+        self.add_pairs(first, n_queries, query[by_query].astype(np.int64), row[by_query] + start, values)
+
+    def add_pairs(self, first: int, n_queries: int, query: Int64, rows: Int64, values: Float32) -> None:
+        """Add pairs whose product reaches the threshold of their query.
+
+        Args:
+            first: The first of the queries.
+            n_queries: How many queries there are.
+            query: int64 [pairs], counted from the first one, ascending.
+            rows: int64 [pairs], of the passages.
+            values: float32 [pairs], the products.
+        """
+        # sorted by query, so that each query's new candidates lie together, up to `ends`
+        counts = self.count[first : first + n_queries]
         n_new = np.bincount(query, minlength=n_queries)
         ends = np.cumsum(n_new)
         # queries with room for all of theirs take them at once, the others one by one below
         full = counts + n_new > self.rows.shape[1]
         fits = ~full[query]
-        column = (counts - (ends - n_new))[query] + np.arange(len(hits))
+        column = (counts - (ends - n_new))[query] + np.arange(len(query))
         self.rows[query[fits] + first, column[fits]] = rows[fits]
         self.products[query[fits] + first, column[fits]] = values[fits]
         counts += np.where(full, 0, n_new)
@@ -165,7 +175,7 @@ class Candidates:
             span = slice(ends[number] - n_new[number], ends[number])
             self._drop_below_threshold(first + int(number), rows[span], values[span])
 
-    def _thresholds(self, queries: slice) -> Float32:
+    def least_products(self, queries: slice) -> Float32:
         """float32: the smallest product of a candidate, for each query of a range; rounded down."""
         lowest = (self.kth[queries] - 2 * self.error(queries)).astype(np.float32)
         return np.nextafter(lowest, np.float32(-np.inf))
@@ -176,7 +186,7 @@ class Candidates:
         rows = np.concatenate([self.rows[query, :count], rows])
         products = np.concatenate([self.products[query, :count], products])
         self.kth[query] = np.partition(products, len(products) - self.rank)[-self.rank]
-        keep = np.flatnonzero(products >= self._thresholds(slice(query, query + 1)))
+        keep = np.flatnonzero(products >= self.least_products(slice(query, query + 1)))
         if len(keep) > self.rows.shape[1] - SPARE // 2:  # too many are this close: exact scores decide
             scores = self.score(rows[keep], np.full(len(keep), query))
             best = scoring.rank_candidates(rows[keep][None], scores[None], self.k, self.ids)
@@ -191,7 +201,7 @@ class Candidates:
         self.products[np.arange(room) >= self.count[:, None]] = -np.inf
         for query in range(n_queries):
             self.kth[query] = np.partition(self.products[query], room - self.k)[-self.k]
-        lowest = np.maximum(self._thresholds(slice(0, n_queries)), np.finfo(np.float32).min)
+        lowest = np.maximum(self.least_products(slice(0, n_queries)), np.finfo(np.float32).min)
         query_of, column = np.nonzero(self.products >= lowest[:, None])
         rows = self.rows[query_of, column]
         return scoring.rank_pairs(rows, self.score(rows, query_of), query_of, n_queries, self.k, self.ids)

@@ -7,7 +7,7 @@ machines. `candidates` explains why nothing is lost, `scoring` why scores are al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,11 @@ from pipeline.search.candidates import Documents, empty_ranking, set_rows
 from pipeline.search.scan import StreamingScan, block_and_group_sizes
 from pipeline.search.scoring import Metric, for_metric
 
+if TYPE_CHECKING:
+    import torch
+
 ENOUGH = 1e10  # operations from which on integer products are worth the time it takes to load their kernels
+ENOUGH_FOR_GPU = 1e12  # from which on a GPU is worth the time that torch takes to start
 LARGEST = 1 << 16  # dimensions up to which sums of integer products cannot overflow, with much to spare
 
 
@@ -36,6 +40,7 @@ def exact_search(
     *,
     memory_mb: int | None = None,
     documents: Documents | None = None,
+    device: str = "cpu",
 ) -> Ranking:
     """The best passages of each query.
 
@@ -48,13 +53,15 @@ def exact_search(
         bar: Counts queries, in proportion to the rows read.
         memory_mb: Limit of the memory used, in 10^6 bytes; None reads all vectors once.
         documents: Where the vectors are those of chunks: the documents that are ranked.
+        device: `search.device` of the config; the ranking is the same on each.
 
     Returns:
         [queries, min(top_k, n)], ties in the contract's order.
     """
     queries = np.ascontiguousarray(for_metric(queries, metric))
     k = min(top_k, len(embeddings if documents is None else documents))
-    if documents is None and _filter_pays(queries, len(embeddings)):
+    card = None if documents is not None else find_device(device, 2.0 * len(embeddings) * queries.size)
+    if documents is None and card is None and _filter_pays(queries, len(embeddings)):
         filtered = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
         if filtered is not None:
             return filtered
@@ -62,10 +69,29 @@ def exact_search(
     ranking = empty_ranking(len(queries), k, documents)
     for start in range(0, len(queries), group):
         part = slice(start, start + group)
-        scan = StreamingScan(embeddings, queries[part], k, ids, metric, documents)
-        scan.collect(block, bar)
+        if card is None:
+            scan = StreamingScan(embeddings, queries[part], k, ids, metric, documents)
+            scan.collect(block, bar)
+        else:
+            from pipeline.search.device_scan import BLOCK, DeviceScan
+
+            scan = DeviceScan(embeddings, queries[part], k, ids, metric)
+            scan.collect_on(card, block if memory_mb else BLOCK, bar)
         set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
+
+
+def find_device(device: str, operations: float) -> torch.device | None:
+    """The device of torch that a search of so many operations runs on; None is this processor.
+
+    Raises:
+        InputError: The device is a GPU that torch cannot use.
+    """
+    if device == "cpu" or (device == "auto" and (operations < ENOUGH_FOR_GPU or not machine.gpus())):
+        return None
+    from pipeline.encoders.torch.devices import open_device
+
+    return open_device("cuda" if device == "auto" else device, "fp16", "search")
 
 
 def _filtered_search(

@@ -42,9 +42,16 @@ class StreamingSearcher:
         self, queries: Float32, ids: pa.ChunkedArray, bar: Bar, documents: Documents | None = None
     ) -> Ranking:
         """The best passages of each query; see the module."""
-        top_k, memory_mb = self.config.top_k, self.config.memory_mb
         return exact.exact_search(
-            self.embeddings, queries, top_k, ids, self.metric, bar, memory_mb=memory_mb, documents=documents
+            self.embeddings,
+            queries,
+            self.config.top_k,
+            ids,
+            self.metric,
+            bar,
+            memory_mb=self.config.memory_mb,
+            documents=documents,
+            device=self.config.device,
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as npst
 from search.by_definition import BAR, METRICS, best, ids, same, vector_scores
@@ -15,6 +16,7 @@ from pipeline.core import machine
 from pipeline.core.records import Embeddings, Float32, Ranking, VectorForm
 from pipeline.native.nearest import dense
 from pipeline.search import candidates, exact, filtered_scan, scan, scoring
+from pipeline.search.device_scan import DeviceScan
 from pipeline.search.scoring import Metric
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe
@@ -37,10 +39,18 @@ def multiplied_in(kind: str) -> Iterator[None]:
         patch.setattr(exact, "ENOUGH", np.inf if kind == "float32" else 0.0)
         patch.setattr(filtered_scan, "MANY", -1 if kind == "given up" else 2)
         patch.setattr(filtered_scan, "SETTLED", 0)  # given up after the first piece
+        if kind == "torch":  # in place of a GPU, with sums in another order
+            patch.setattr(exact, "find_device", lambda device, operations: torch.device("cpu"))
+            patch.setattr(DeviceScan, "multiply", multiply_in_another_order)
         yield
 
 
-KINDS = ("float32", "int8", "given up", *(["int8 on AMX"] if machine.has_amx() else []))
+def multiply_in_another_order(self: DeviceScan, queries: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    order = torch.randperm(queries.shape[1])
+    return queries[:, order] @ rows[:, order].T
+
+
+KINDS = ("float32", "int8", "given up", "torch", *(["int8 on AMX"] if machine.has_amx() else []))
 
 
 @pytest.fixture(params=KINDS)
