@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from inside import pretend
 from workplaces import BAR
 
 from pipeline import InputError
@@ -48,7 +47,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: card.capability)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (2 * 10**9, 16 * 10**9))
     monkeypatch.setattr("torch.ones", lambda *size, device=None, **more: ones(*size, **more))
-    pretend(monkeypatch, gpus=("NVIDIA Card",))
     return card
 
 
@@ -58,7 +56,6 @@ TURING = r"bf16, which NVIDIA Card does not compute: its compute capability is 7
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no such GPU": ({}, {"device": "cuda:7"}, "cannot use: it sees 1 GPU, of which the last is cuda:0"),
     "an old driver": ({"error": OLD}, {"device": "cuda:0"}, r"cannot use: .* \(found version 11040\)\. "),
-    "auto with an old driver": ({"error": OLD}, {}, "cuda:0, which PyTorch .* cannot use: The NVIDIA driver"),
     "torch without CUDA": ({"error": NO_CUDA}, {"device": "cuda"}, f"cannot use: {NO_CUDA}"),
     "bf16 before Ampere": ({"capability": (7, 5)}, {"device": "cuda:0", "precision": "bf16"}, TURING),
 }
@@ -122,8 +119,8 @@ def test_frequencies_of_rotary_positions_stay_in_fp32(
     assert encoder.backend.device.type == "cpu"
     parts = encoder.backend.network
     assert {parameter.dtype for parameter in parts.parameters()} == {torch.bfloat16}
-    frequencies = [buffer.dtype for name, buffer in parts.named_buffers() if name.endswith("inv_freq")]
-    assert frequencies == [torch.float32]
+    frequencies = {buffer.dtype for name, buffer in parts.named_buffers() if name.endswith("inv_freq")}
+    assert frequencies == {torch.float32}
 
 
 def test_vectors_that_bf16_spoils_are_refused_when_a_model_is_loaded(
@@ -133,7 +130,7 @@ def test_vectors_that_bf16_spoils_are_refused_when_a_model_is_loaded(
     settings = {"name": long_decoder, "backend": "flag", "precision": "bf16", "passage_max_length": 700}
     opened(store, **settings)
     monkeypatch.setitem(LIMITS, "bf16", 1.0)
-    refused = r"cannot be computed in bf16: a text of \d+ tokens has a cosine of 0\.\d+ .* precision to fp32"
+    refused = r"cannot be computed in bf16: a text of \d+ tokens has a cosine of 0\.\d+.* to fp32\."
     with pytest.raises(InputError, match=refused):
         opened(store, **settings)
 

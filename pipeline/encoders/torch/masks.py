@@ -29,7 +29,7 @@ CAUSAL = ("llama.Llama", "mistral.Mistral", "qwen2.Qwen2", "qwen3.Qwen3")
 def named(network: torch.nn.Module, names: tuple[str, ...]) -> bool:
     """Whether a network is a `…Model` of transformers itself, not a subclass of one, and among some names."""
     kind = type(network)
-    return kind.__module__.startswith("transformers.models.") and any(
+    return any(
         kind.__name__ == f"{name.partition('.')[2]}Model"
         and kind.__module__.startswith(f"transformers.models.{name.partition('.')[0]}.")
         for name in names
@@ -54,10 +54,13 @@ class MaskReduction(threading.local):  # one query may be encoded beside another
         self.padded, self.padded_right = True, padded_right
 
     def attach(self, network: torch.nn.Module) -> None:
-        """Let every call of a network of transformers pass through this object."""
-        body: Any = getattr(network, "base_model", network)
-        if not type(body).__module__.startswith("transformers.models."):
-            return  # a model's own Python files may need a mask
+        """Let calls of the networks of transformers in a module pass through this object."""
+        for module in network.modules():
+            # a model's own Python files may need a mask
+            if _is_of_transformers(module) and getattr(module, "base_model", None) is module:
+                self._attach(module)
+
+    def _attach(self, body: Any) -> None:
         by_keys = named(body, BY_KEYS) and body.config._attn_implementation == "sdpa"
         by_keys = by_keys and not getattr(body.config, "is_decoder", False)
         no_mask = self.padded_right and is_causal(body)
@@ -72,3 +75,7 @@ class MaskReduction(threading.local):  # one query may be encoded beside another
             return arguments, inputs
 
         body.register_forward_pre_hook(reduce, with_kwargs=True)
+
+
+def _is_of_transformers(network: torch.nn.Module) -> bool:
+    return type(network).__module__.startswith("transformers.models.")
