@@ -157,13 +157,12 @@ class Comparison(Tabular):
 
     def json(self) -> JsonObject:
         """The document that `compare --json` prints."""
-        pairs = [asdict(pair) for pair in self.pairs]
-        if not self.of_suites:
-            pairs = [{key: value for key, value in pair.items() if key != "collections"} for pair in pairs]
-        suite = {
-            "collections": [each.name for each in self.loaded[0].collections],
-            "groups": self.loaded[0].groups,
-        }
+        first = self.loaded[0]
+        suite = {"collections": [each.name for each in first.collections], "groups": first.groups}
+        pairs = [
+            {key: value for key, value in asdict(pair).items() if key != "collections" or value}
+            for pair in self.pairs
+        ]
         return {
             "measure": self.measure,
             "verdict": self.verdict,

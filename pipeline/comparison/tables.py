@@ -176,13 +176,15 @@ def pair_table(measure: str, pairs: Sequence[Pair]) -> Table:
         f"{OF_QUERIES} {counted_in}" if of_suites else counted_in,
     ]
     notes = [" ".join(filter(None, legend))]
-    for pair in pairs:
-        queries = pair.wins + pair.ties + pair.losses
-        if pair.ci_low is None:
-            equal = [0.0] * pair.ties if pair.ties > queries / 2 else []
-            why = no_interval(queries, f"{pair.a} - {pair.b}", equal)
-            notes.append(NO_MACRO_INTERVAL if of_suites else why)
-    notes = list(dict.fromkeys(notes))
+    without = [pair for pair in pairs if pair.ci_low is None]
+    if without and of_suites:
+        notes.append(NO_MACRO_INTERVAL)
+    elif without:
+        queries = without[0].wins + without[0].ties + without[0].losses
+        names = [f"{pair.a} - {pair.b}" for pair in without]
+        of_all = enumerated(names) if len(names) <= MOST_NAMED else f"{len(names)} pairs"
+        equal = [0.0] * without[0].ties if len(without) == 1 and without[0].ties > queries / 2 else []
+        notes.append(no_interval(queries, of_all, equal))
     return table_of(f"differences in {measure}, {over}", columns, notes)
 
 
