@@ -61,6 +61,7 @@ def test_the_command_line_finds_what_an_installed_package_adds(
     folder = tmp_path / "results" / "toy"
     record = read_json(folder / "metrics.json")
     assert record["metrics"] == {"mrr@2": 1.0, "hits@2": 1.0}
+    assert benchmarco("best", str(folder)).stdout.split() == ["mrr@2", "hits@2"]
     benchmarco(*run)
     assert [name for name, reused in stages(folder).items() if not reused] == ["evaluate"]
     benchmarco(*run, "--set", "data.upper=true")
@@ -77,7 +78,8 @@ def test_one_that_cannot_be_used_is_named_and_stops_nothing(
     said = benchmarco("run", "c.yaml", "--set", "model={backend: common-words}").stderr
     assert "source 'absent' of toy-package 1.0 is not used: ModuleNotFoundError: No module named" in said
     assert "backend 'other-name' of toy-package 1.0 is not used: its settings have another name" in said
-    assert said.count("is not used") == 4
+    assert "study 'gate' of toy-package 1.0 is not used" in said
+    assert said.count("is not used") == 5
     rows = json.loads(benchmarco("doctor", "--json").stdout)["plugins"]
     states = {(row["kind"], row["name"]): row["state"] for row in rows}
     assert states["source", "toy"] == states["kind", "common-words"] == states["measure", "hits"] == "loaded"
