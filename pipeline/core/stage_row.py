@@ -8,6 +8,16 @@ from typing import Any, Literal, NamedTuple, Self
 from pipeline.core.json_record import Name, Record
 
 
+def in_part(number: int, stage: str) -> str:
+    """The name of a stage of one of several joined retrievers, which are numbered from 1."""
+    return f"{number}/{stage}"
+
+
+def without_part(stage: str) -> str:
+    """The name of a stage in the plan of its own retriever."""
+    return stage.rpartition("/")[2]
+
+
 class SecondsAlone(Record):
     """Seconds from a request of one text to its answer: of so many `texts` the median and two percentiles."""
 

@@ -13,6 +13,7 @@ from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
 from pipeline.core.result_files import PER_QUERY, RANKING
+from pipeline.core.stage_row import without_part
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import drop_ignored, ignored_hits, lines_by_query, row_numbers
@@ -125,7 +126,7 @@ def _find(manifest: Manifest, stage: str) -> Iterator[Artifact]:
     """The cached artifacts of a stage, one of each part of the result that has the stage."""
     cache = manifest.config.get("cache")
     for role, recipe in manifest.recipes.items() if cache else ():
-        if role.rpartition("/")[2] == stage:
+        if without_part(role) == stage:
             plain = {name: value for name, value in recipe.items() if name != "key"}
             if artifact := Store(Path(str(cache))).find(Recipe(stage, plain)):
                 yield artifact

@@ -12,6 +12,7 @@ from pipeline.config import FuseConfig, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
+from pipeline.core.stage_row import in_part
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import (
     COLLECTION,
@@ -58,13 +59,13 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
     @property
     def _rankings(self) -> tuple[str, ...]:
         """The roles of the rankings that are joined."""
-        return tuple(f"{number}/{part.ranking}" for number, part in enumerate(self.parts, start=1))
+        return tuple(in_part(number, part.ranking) for number, part in enumerate(self.parts, start=1))
 
     @override
     def stages(self) -> Plan:
         plan: Plan = {}
         for number, part in enumerate(self.parts, start=1):
-            prefix = f"{number}/"
+            prefix = in_part(number, "")
             for role, stage in part.plan().items():
                 if stage.listed:  # what only serves to judge a part is made by a benchmark of the part
                     plan[prefix + role] = stage.with_prefix(prefix, shared=(COLLECTION,))
@@ -94,7 +95,7 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         of = []
         for number, part in enumerate(scores[FusedRankings.key], start=1):
-            prefix = f"{number}/"
+            prefix = in_part(number, "")
             rows = [
                 {**row, "stage": row["stage"].removeprefix(prefix)}
                 for row in stages

@@ -16,7 +16,7 @@ from pipeline.core.display import counted, figure
 from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts
 from pipeline.core.section import Reported, Section
-from pipeline.core.stage_row import Cost, StageRow
+from pipeline.core.stage_row import Cost, StageRow, in_part
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, with_interval
 
 SIZE = "bytes a passage"
@@ -478,7 +478,7 @@ class FusedRankings(Section):
     def stages_of_parts(self) -> tuple[StageRow, ...]:
         """Those of each part, each with the part's number before its name."""
         return tuple(
-            row.model_copy(update={"stage": f"{number}/{row.stage}"})
+            row.model_copy(update={"stage": in_part(number, row.stage)})
             for number, part in enumerate(self.parts, start=1)
             for row in part.stages
         )

@@ -20,6 +20,7 @@ from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.core.result_files import MANIFEST, METRICS, PER_QUERY, RANKING
+from pipeline.core.stage_row import without_part
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import FILES, read_record
 from pipeline.results.published import check_expected
@@ -101,7 +102,10 @@ class Run:
     def each(self, progress: Progress, number: int, total: int) -> Outcome:
         """Run the benchmarks, write the results, and report the outcome of the whole."""
         if self.is_suite:
-            return self._run_suite(progress)
+            self._run_collections(progress)
+            if not self.results:
+                return Outcome(self.config, None, next(iter(self.errors.values())))
+            return Outcome(self.config, self._write_suite(), None)
         benchmark = self.waiting.pop(0)
         log.info("%d of %d: %s", number, total, self.config.name)
         try:
@@ -109,12 +113,6 @@ class Run:
             return Outcome(self.config, finish(benchmark, self.folder), None)
         except Exception as failure:
             return Outcome(self.config, None, failure)
-
-    def _run_suite(self, progress: Progress) -> Outcome:
-        self._run_collections(progress)
-        if not self.results:
-            return Outcome(self.config, None, next(iter(self.errors.values())))
-        return Outcome(self.config, self._write_suite(), None)
 
     def _run_collections(self, progress: Progress) -> None:
         """Run every collection; one that fails does not stop those after it."""
@@ -143,10 +141,10 @@ class Run:
         used = {benchmark.config.name: benchmark.engines_to_open for benchmark in self.waiting}
         if max(map(len, used.values()), default=0) < 2:
             return
-        for opens in dict.fromkeys(chain.from_iterable(used.values())):
+        for engine in dict.fromkeys(chain.from_iterable(used.values())):
             for benchmark in self.waiting:
                 with contextlib.suppress(Exception):
-                    benchmark.make_with(opens)
+                    benchmark.make_with(engine)
 
     def _write_suite(self) -> Result:
         suite = self.config.suite
@@ -281,7 +279,7 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
         "name": benchmark.config.name,
         **{key: scores[key] for key in REPORTED},
         "models": benchmark.models_used,
-        "stages": [row for row in rows if "/" not in row["stage"]],
+        "stages": [row for row in rows if row["stage"] == without_part(row["stage"])],
     }
     metrics |= {key: value for key, value in scores.items() if key not in REPORTED}
     if pool := benchmark.config.data.pool:  # an artifact has the ranking's number: its name is the config's
