@@ -28,6 +28,8 @@ VOCABULARY = (
 """Patterns of the files of which a tokenizer needs one: those that hold its vocabulary."""
 FILES = ("*.safetensors", "*.safetensors.index.json", *TOKENIZER, "[0-9]_*/*.json", "[0-9]_*/*.bin")
 """Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
+NOT_READ = ("data_config.json", "generation_config.json", "trainer_state.json", "requirements.txt")
+"""Files that match these patterns, and that change no vectors and no scores."""
 HEADS = ("colbert_linear.pt", "sparse_linear.pt", "artifact.metadata")
 """Files that shape other outputs than dense vectors: BGE-M3's heads, and how Stanford's ColBERT is used."""
 CODE = ("*.py",)
@@ -297,7 +299,11 @@ def _hashes(folder: Path) -> dict[str, str]:
 def _files_that_shape_vectors(folder: Path) -> list[Path]:
     """The files of a model folder that can change its vectors, sorted."""
     files = Files(folder)
-    shaping = {*folder.glob("*.safetensors"), *filter(Path.is_file, _named_weights(files, folder))}
+    named = _named_weights(files, folder)
+    absent = [path.name for path in sorted(named) if not path.is_file()]
+    if absent and not (folder / PREFERRED[0]).is_file():
+        raise damaged(f"model folder {folder} lacks {absent[0]}, which the index of its weights names")
+    shaping = {*folder.glob("*.safetensors"), *filter(Path.is_file, named)}
     if not any((folder / name).is_file() for name in PREFERRED):
         shaping.update(folder.glob("*.bin"))
     declared = [folder / str(module["path"]) for module in files.read_modules() if module.get("path")]
@@ -323,7 +329,7 @@ def _files_that_shape_vectors(folder: Path) -> list[Path]:
     for module_folder in (*folder.glob("[0-9]_*"), *declared):
         for pattern in (*TOKENIZER, *CODE, "*.safetensors", "*.bin"):
             shaping.update(module_folder.rglob(pattern))
-    return sorted(path for path in shaping if path.name != "data_config.json")
+    return sorted(path for path in shaping if path.name not in NOT_READ)
 
 
 def _named_weights(files: Files, folder: Path) -> set[Path]:

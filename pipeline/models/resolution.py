@@ -65,7 +65,7 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Reso
     family = family_of(config.name)
     splade = config.runs_splade and config.output == "sparse" and not files.has_m3_heads
     chain = config.as_sentence_transformers or splade
-    _check_modules(config, card, chain)
+    _check_modules(config, card, chain, files.network_folder())
     _check_architecture(config, card, family, chain)
     prompts, sources = _prompts(config, card, family)
     lengths = {
@@ -163,10 +163,11 @@ def _refuse_quantized(config: EncoderSettings, card: ModelCard) -> None:
         )
 
 
-def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> None:
+def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool, inside: str) -> None:
     """Refuse a model if the backend would leave out some of its modules.
 
-    `chain` tells whether the backend runs the model as sentence-transformers does, here and below.
+    `chain` tells whether the backend runs the model as sentence-transformers does, here and below. `inside`
+    is the folder of the network in the model's; "" for its own.
     """
     known = ("sentence_transformers.", *(PYLATE if config.output == "multivector" else ()))
     custom = [module for module in card.modules if not module.startswith(known)]
@@ -202,6 +203,12 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
     if unknown:
         raise InputError(
             f"model '{config.name}' has a module {unknown[0]}, which backend '{config.backend}' does not run",
+            fix="set model.backend to sentence-transformers",
+        )
+    if inside:
+        raise InputError(
+            f"the network of model '{config.name}' is in its folder {inside}, where backend "
+            f"'{config.backend}' does not look",
             fix="set model.backend to sentence-transformers",
         )
 

@@ -100,3 +100,15 @@ def test_an_index_that_compares_otherwise_than_the_model_declares_is_refused(
     declared = {"config_sentence_transformers.json": {"similarity_fn_name": similarity}}
     with pytest.raises(InputError, match=f"similarity {similarity}, and index.metric is {metric}"):
         best(edited({**declared, **UNSCALED}), {"metric": metric})
+
+
+@pytest.mark.parametrize("backend", ["flag", "sentence-transformers"])
+def test_a_text_without_tokens_is_refused_instead_of_pooling_padding(
+    backend: str, bge_folder: Path, edited: Edit, tmp_path: Path
+) -> None:
+    content = {**read_json(bge_folder / "tokenizer.json"), "post_processor": None}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    folder = edited({"tokenizer.json": json.dumps(content).encode(), "tokenizer_config.json": settings})
+    encoder = resolve(BACKENDS.make(backend=backend, name=str(folder))).open(Store(tmp_path))
+    with pytest.raises(InputError, match="a text has no tokens for model"):
+        encoder.encode(TEXTS, "passages", Usage(), BAR)

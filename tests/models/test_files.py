@@ -69,6 +69,17 @@ SHAPING: dict[str, tuple[Changes, str]] = {
 }
 
 
+@pytest.mark.parametrize("name", ["generation_config.json", "trainer_state.json", "requirements.txt"])
+def test_the_identity_leaves_out_files_that_nothing_reads(name: str, edited: Edit) -> None:
+    assert identity(edited({})) == identity(edited({name: b"{}"}))
+
+
+def test_an_index_of_weights_with_a_missing_file_is_refused(edited: Edit) -> None:
+    folder = edited({"model.safetensors": None, "model.safetensors.index.json": INDEX})
+    with pytest.raises(InputError, match=r"lacks one\.safetensors, which the index of its weights names"):
+        identity(folder)
+
+
 @pytest.mark.parametrize("case", SHAPING)
 def test_the_identity_follows_every_file_that_shapes_vectors(case: str, edited: Edit) -> None:
     changes, shaping = SHAPING[case]

@@ -193,6 +193,15 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, Any], str]] = {
         {},
         "'max'",
     ),
+    "a network in a folder of its own, as before version 1 of sentence-transformers": (
+        {
+            "0_Transformer/config.json": {"model_type": "bert"},
+            "0_Transformer/vocab.txt": b"word",
+            "modules.json": [{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"}],
+        },
+        {},
+        "in its folder 0_Transformer.*backend to sentence-transformers",
+    ),
     "a prompt that is no text": (
         {"config_sentence_transformers.json": {"prompts": {"query": 5}}}, {}, "the prompt 'query' is 5"
     ),

@@ -174,6 +174,12 @@ class TorchBackend(TorchRunner[RowArrays]):
     def compute(self, batch: TokenBatch) -> torch.Tensor:
         import torch
 
+        if self.model.output == "dense" and not batch.mask.any(axis=1).all():
+            raise InputError(
+                f"a text has no tokens for model '{self.model.name}', and so no vector: it is empty, or of "
+                "characters that the tokenizer drops",
+                fix="leave it out of the collection",
+            )
         self.masks.padded = not batch.mask.all()
         with torch.inference_mode():
             return self.rows(Texts(batch, self.on_device(batch.ids), self.on_device(batch.mask))).float()
