@@ -12,12 +12,12 @@ from pipeline.core import Texts
 
 SIZES = {
     "answer_bytes": "encoders.http.client.ANSWER_BYTES",
-    "bits_block": "search.quantized.BLOCK",
+    "bits_block": "search.quantized.BIT_ROWS",
     "bits_spare": "search.quantized.SPARE",
     "drawn": "metrics.resampling.MOST_DRAWN",
-    "faiss_rows": "search.faiss_index.CHUNK",
+    "faiss_rows": "search.faiss_index.ADDED_VECTORS",
     "fused_cells": "search.fusion.BLOCK_CELLS",
-    "hashed_bytes": "storage.hashing.BLOCK",
+    "hashed_bytes": "storage.hashing.HASHED_BYTES",
     "log_seconds": "terminal.LOG_SECONDS",
     "page_passage": "report.page.queries.PASSAGE_LENGTH",
     "page_rankings": "report.page.queries.RANKINGS",
@@ -26,12 +26,12 @@ SIZES = {
     "run_lines": "formats.runs.BLOCK_LINES",
     "same_as_texts": "retrievers.parity.SAMPLE",
     "shard_pairs": "retrievers.pair_scores.SHARD_PAIRS",
-    "shipped_bytes": "engines.worker.CHUNK",
+    "shipped_bytes": "engines.worker.SHIPPED_BYTES",
     "swaps": "metrics.resampling.BLOCK_SWAPS",
     "text_bytes": "formats.columns.BLOCK_BYTES",
     "texts_at_once": "run.model_object.AT_ONCE",
     "timed_seconds": "search.searchers.SECONDS",
-    "tokenized_texts": "encoders.batching.CHUNK",
+    "tokenized_texts": "encoders.batching.TOKENIZED_TEXTS",
     "tokenized_window": "encoders.batching.WINDOW",
 }
 """Sizes of blocks and samples: small ones make little data cross the borders of many blocks."""

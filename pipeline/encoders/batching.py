@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 
 RowArrays = Float32 | Ragged
 """What a model makes of texts, a row for each: vectors [texts, dimension], or rows of different lengths."""
-WINDOW = 4096  # texts of a window; the first one has CHUNK
-CHUNK = 512  # texts per call of the tokenizer, whose results take much memory until ids are copied out
+WINDOW = 4096  # texts of a window; the first one has TOKENIZED_TEXTS
+TOKENIZED_TEXTS = (
+    512  # texts per call of the tokenizer, whose results take much memory until ids are copied out
+)
 AHEAD = 4  # windows that wait for the model at most: it never waits for the long second window of a part
 Item = TypeVar("Item")
 
@@ -256,7 +258,11 @@ def _windows(
 ) -> Iterator[Window]:
     usage.texts += len(characters)
     order = np.argsort([-count for count in characters], kind="stable").tolist()
-    cuts = [0, *range(CHUNK, len(order), WINDOW), len(order)]  # the first is short: the backend waits for it
+    cuts = [
+        0,
+        *range(TOKENIZED_TEXTS, len(order), WINDOW),
+        len(order),
+    ]  # the first is short: the backend waits for it
     for start, stop in itertools.pairwise(cuts):
         started = time.perf_counter()
         tokens = tokenize_rows(order[start:stop])
@@ -294,9 +300,9 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> lis
         tokenizer.no_padding()
         side = (tokenizer.truncation or {}).get("direction", "right")
         tokenizer.enable_truncation(max_length, direction=side)
-        for start in range(0, len(texts), CHUNK):
+        for start in range(0, len(texts), TOKENIZED_TEXTS):
             try:
-                encodings = tokenizer.encode_batch_fast(list(texts[start : start + CHUNK]))
+                encodings = tokenizer.encode_batch_fast(list(texts[start : start + TOKENIZED_TEXTS]))
             except Exception as error:  # tokenizers raises this class itself
                 raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
             tokens.extend(np.array(encoding.ids, np.int32) for encoding in encodings)

@@ -23,7 +23,7 @@ from pipeline.engines.engine import Content, Job
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store, user_store
 
-CHUNK = 64 << 20  # bytes of a file that travel at once
+SHIPPED_BYTES = 64 << 20  # bytes of a file that travel at once
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class ShippedFiles:
         """The bytes of a file, in order; on the driver's machine."""
         if self.entries[name]["bytes"]:
             content = np.memmap(self.folder / name, np.uint8, "r")
-            for start in range(0, len(content), CHUNK):
-                yield np.asarray(content[start : start + CHUNK])
+            for start in range(0, len(content), SHIPPED_BYTES):
+                yield np.asarray(content[start : start + SHIPPED_BYTES])
 
     def find(self, node: str, store: Store) -> Path | None:
         """A folder with the files on this machine, which is `node`; None if they have to be sent."""

@@ -31,7 +31,7 @@ from pipeline.metrics.statistics import (
 
 RESAMPLES = 10_000
 SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
-BLOCK_OF_ONE, BLOCK = 1 << 17, 1 << 20  # random draws made at once; they shape the random numbers
+DRAWN_OF_ONE, DRAWN_AT_ONCE = 1 << 17, 1 << 20  # random draws made at once; they shape the random numbers
 PSEUDO_LOSS = 0.25
 """Weight of one pseudo-query that loses everything, which a gate adds. By simulation: docs/statistics.md."""
 MOST_DRAWN = 1000
@@ -133,7 +133,7 @@ def _resampled_t(strata: Strata, weights: Float64, resamples: int) -> Float64:
         drawn = len(values) if one else len(values) - 1
         centred = values - values.mean(axis=0)
         both = np.hstack([centred, centred**2])
-        block = BLOCK_OF_ONE if one else BLOCK
+        block = DRAWN_OF_ONE if one else DRAWN_AT_ONCE
         for start, times in _draws(len(values), drawn, resamples, block, generator):
             rows = slice(start, start + len(times))
             means, squares = np.hsplit(times @ both / drawn, 2)
@@ -173,7 +173,7 @@ def resampled_means(strata: Strata, weights: Float64) -> Float64:
             total += weight * (centre + _normal_means(values - centre, generator))
             continue
         drawn = len(values) - 1
-        for start, times in _draws(len(values), drawn, RESAMPLES, BLOCK, generator):
+        for start, times in _draws(len(values), drawn, RESAMPLES, DRAWN_AT_ONCE, generator):
             total[start : start + len(times)] += weight * (centre + times @ (values - centre) / drawn)
     return total
 

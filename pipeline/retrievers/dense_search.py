@@ -56,7 +56,7 @@ def file_name(shard: int, shards: int) -> str:
 
 
 SHARD_ROWS = 1 << 18  # rows of a file
-BLOCK = 1 << 13  # rows read at once
+READ_ROWS = 1 << 13  # rows read at once
 RANGES = "ranges.npy"
 
 
@@ -72,8 +72,8 @@ def build_quantized(precision: str, inputs: Inputs, draft: Draft, context: Conte
             draft.save_array(RANGES, ranges)
         for start, stop in missing:
             blocks = []
-            for first in range(start, stop, BLOCK):
-                last = min(first + BLOCK, stop)
+            for first in range(start, stop, READ_ROWS):
+                last = min(first + READ_ROWS, stop)
                 rows = vector_shards.read_rows(embeddings, first, last)
                 if ranges is None:
                     blocks.append(vector_forms.quantize_binary(rows))
@@ -90,8 +90,8 @@ def _ranges(embeddings: Embeddings) -> Float32:
     """float32 [2, dimension]: the least and the largest number of each dimension among all vectors."""
     lowest = np.full(embeddings.dimension, np.inf, np.float32)
     highest = -lowest
-    for start in range(0, len(embeddings), BLOCK):
-        stop = min(start + BLOCK, len(embeddings))
+    for start in range(0, len(embeddings), READ_ROWS):
+        stop = min(start + READ_ROWS, len(embeddings))
         rows = vector_shards.read_rows(embeddings, start, stop)
         np.minimum(lowest, rows.min(axis=0), out=lowest)
         np.maximum(highest, rows.max(axis=0), out=highest)

@@ -109,7 +109,7 @@ def _look_up(part: _ScoreTable, pairs: UInt64) -> tuple[npt.NDArray[np.intp], Fl
 
 
 SHARD_PAIRS = 4096  # pairs scored at once, the most that an interrupted run loses for each worker
-CHUNK = 4096  # texts read at once to be hashed
+HASHED_TEXTS = 4096  # texts read at once to be hashed
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,8 @@ def _hashes(column: pa.ChunkedArray, rows: Int64) -> UInt64:
     """uint64 [rows, 2]: the hash of the text in each row of a column, read a few at a time."""
     different, places = np.unique(rows, return_inverse=True)
     parts = [
-        hash_texts(column.take(from_numpy(different[start : start + CHUNK])))
-        for start in range(0, len(different), CHUNK)
+        hash_texts(column.take(from_numpy(different[start : start + HASHED_TEXTS])))
+        for start in range(0, len(different), HASHED_TEXTS)
     ]
     return np.concatenate([np.empty((0, 2), np.uint64), *parts])[places]
 

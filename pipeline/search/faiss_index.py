@@ -23,7 +23,7 @@ from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
 
-CHUNK = 65536  # vectors read and added at once
+ADDED_VECTORS = 65536  # vectors read and added at once
 TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # least size of the training sample, and its size for each list
 MAX_DIMENSION = 65536  # that a factory string is tried with
 _DIVISORS = re.compile(r"(?:Q|\+|IMI|Panorama)(\d+)")  # numbers in a factory that divide the dimension
@@ -63,7 +63,7 @@ def build_index(
             index.train(sample)
         except RuntimeError as error:
             raise _refusal(f"index.factory: '{factory}' on {len(drawn):,} of {n:,} vectors", error) from None
-    chunk = n if "NSG" in factory else CHUNK  # an NSG graph is built from all vectors at once
+    chunk = n if "NSG" in factory else ADDED_VECTORS  # an NSG graph is built from all vectors at once
     for start in range(0, n, chunk):
         stop = min(start + chunk, n)
         rows = np.ascontiguousarray(for_metric(vector_shards.read_rows(embeddings, start, stop), metric))

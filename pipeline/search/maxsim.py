@@ -24,7 +24,7 @@ from pipeline.search.scan import growing_blocks
 from pipeline.search.scoring import norm_bounds, score_as_stored
 from pipeline.storage import vector_shards
 
-CHUNK = 1 << 18  # numbers of the token vectors that a core scores at a time
+SCORED_NUMBERS = 1 << 18  # numbers of the token vectors that a core scores at a time
 QUERY_TOKENS = 8192  # tokens of queries scored at once: they fit the processor's cache
 BLOCK_TOKENS = 1 << 17  # tokens of the longest block of passages
 TILE = 1 << 22  # scores made at once
@@ -88,7 +88,7 @@ def _block_and_group_sizes(
     query_tokens = len(queries.vectors) / n_queries
     in_use = candidates.BYTES * candidates.room_per_query(k) + 2 * candidates.PAIR_BYTES * k
     query_bytes = in_use + 20 * dimension * query_tokens + 16 * block
-    left = memory - block * row_bytes - machine.cores() * 24 * CHUNK
+    left = memory - block * row_bytes - machine.cores() * 24 * SCORED_NUMBERS
     return block, int(min(max(left // query_bytes, 1), n_queries))
 
 
@@ -255,7 +255,7 @@ def operand(vectors: Float32) -> Float32:
 
 def chunks_of(passages: TokenEmbeddings, bounds: Int64) -> list[tuple[int, int]]:
     """Texts in runs [start, stop) that a core scores at a time; `bounds` as in `runs`."""
-    return runs(bounds, max(CHUNK // passages.vectors.dimension, 1))
+    return runs(bounds, max(SCORED_NUMBERS // passages.vectors.dimension, 1))
 
 
 def runs(bounds: Int64, most: int) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ from pipeline.storage import vector_forms, vector_shards
 if TYPE_CHECKING:
     import faiss
 
-BLOCK = 1 << 18  # rows of bits that are read and searched at once
+BIT_ROWS = 1 << 18  # rows of bits that are read and searched at once
 GROUP = 1024  # queries for which all bits are read once
 SPARE = 256  # hits fetched beyond 2k, so that few queries have more passages at their k-th distance
 
@@ -181,8 +181,8 @@ def _blocks(shards: tuple[Array, ...]) -> Iterator[tuple[int, faiss.IndexBinaryF
 
     row = 0
     for shard in shards:
-        for start in range(0, len(shard), BLOCK):
-            block = np.ascontiguousarray(shard[start : start + BLOCK]).view(np.uint8)
+        for start in range(0, len(shard), BIT_ROWS):
+            block = np.ascontiguousarray(shard[start : start + BIT_ROWS]).view(np.uint8)
             index = faiss.IndexBinaryFlat(8 * block.shape[1])
             index.add(block)
             yield row, index

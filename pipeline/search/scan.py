@@ -22,14 +22,14 @@ from pipeline.storage import vector_shards
 
 QUERIES = 512  # queries of a tile: those multiplied at once
 TILE = 1 << 21  # products made at once
-BLOCK = 16384  # rows of the longest block
+MOST_ROWS = 16384  # rows of the longest block
 
 
 def block_and_group_sizes(dimension: int, k: int, n_queries: int, memory_mb: int | None) -> tuple[int, int]:
     """Rows of a block, and queries of a group, for which all vectors are read once."""
     n_queries = max(n_queries, 1)
     tile = min(QUERIES, n_queries)
-    block = min(TILE // tile, BLOCK)
+    block = min(TILE // tile, MOST_ROWS)
     if memory_mb is None:
         return block, n_queries
     memory = memory_mb * 1_000_000

@@ -18,7 +18,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
 
-BLOCK = 1 << 20  # bytes
+HASHED_BYTES = 1 << 20  # bytes
 READ_BYTES = 32 << 20  # read of a file at once
 
 
@@ -63,21 +63,21 @@ def _readable(path: Path) -> Iterator[None]:
 def same_blocks(content: bytes | bytearray, first: int, expected: tuple[bytes, ...]) -> bool:
     """Whether consecutive bytes of a file, from block `first` to a block's end, are those hashed before."""
     view = memoryview(content)
-    parts = (view[start : start + BLOCK] for start in range(0, len(view), BLOCK))
+    parts = (view[start : start + HASHED_BYTES] for start in range(0, len(view), HASHED_BYTES))
     digests = [hashlib.sha256(part).digest() for part in parts]
     return digests == list(expected[first : first + len(digests)])
 
 
 def hash_blocks(path: Path) -> tuple[bytes, ...]:
-    """SHA-256 of each `BLOCK` bytes of a file, on all cores: hashing has no lock of Python's."""
+    """SHA-256 of each `HASHED_BYTES` bytes of a file, on all cores: hashing has no lock of Python's."""
     with open(path, "rb") as file:
         handle, size = file.fileno(), os.fstat(file.fileno()).st_size
 
         def digest(start: int) -> bytes:
-            return hashlib.sha256(os.pread(handle, BLOCK, start)).digest()
+            return hashlib.sha256(os.pread(handle, HASHED_BYTES, start)).digest()
 
         with ThreadPoolExecutor(machine.cores()) as pool:
-            return tuple(pool.map(digest, range(0, max(size, 1), BLOCK)))  # one even of an empty file
+            return tuple(pool.map(digest, range(0, max(size, 1), HASHED_BYTES)))  # one even of an empty file
 
 
 def file_changed(what: str) -> InputError:
@@ -135,7 +135,7 @@ class VerifiedFile:
 
     def _read(self, array: np.memmap[tuple[int, ...], np.dtype[np.generic]], rows: Int64) -> Array:
         """Ascending rows that are near each other, from the blocks that they are in."""
-        size, block = array.strides[0], BLOCK
+        size, block = array.strides[0], HASHED_BYTES
         start = array.offset + int(rows[0]) * size
         stop = array.offset + (int(rows[-1]) + 1) * size
         first = start // block
@@ -152,7 +152,7 @@ class VerifiedFile:
 def _near(rows: Int64, size: int) -> Iterator[slice]:
     """Runs of ascending rows of `size` bytes that are read together: near each other, and few enough."""
     begin = 0
-    far = np.flatnonzero(np.diff(rows) * size > BLOCK) + 1
+    far = np.flatnonzero(np.diff(rows) * size > HASHED_BYTES) + 1
     for end in [*far.tolist(), len(rows)]:
         while begin < end:
             last = int(np.searchsorted(rows[begin:end], rows[begin] + max(READ_BYTES // size, 1))) + begin

@@ -49,7 +49,7 @@ def test_equals_scores_of_every_chunk_however_the_work_is_cut(
 ) -> None:
     """Documents reach over several blocks, and pairs are scored in pieces; many tie."""
     monkeypatch.setattr(scan, "QUERIES", 20)
-    monkeypatch.setattr(scan, "BLOCK", 300)
+    monkeypatch.setattr(scan, "MOST_ROWS", 300)
     monkeypatch.setattr(candidates, "SPARE", 16)
     monkeypatch.setattr(candidates, "PAIRS", 500)
     generator = np.random.default_rng(0)

@@ -98,7 +98,7 @@ def test_hits_are_the_best_whichever_product_finds_the_candidates(
     kernel: str, metric: Metric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "QUERIES", 20)  # more than one tile, and blocks of many sizes
-    monkeypatch.setattr(scan, "BLOCK", 700)
+    monkeypatch.setattr(scan, "MOST_ROWS", 700)
     monkeypatch.setattr(filtered_scan, "PIECE", 700)
     monkeypatch.setattr(filtered_scan, "ROOM", dense.ROOM)
     monkeypatch.setattr(candidates, "SPARE", 16)

@@ -59,7 +59,7 @@ def test_hits_equal_brute_force(
 def many() -> tuple[Ragged, Ragged]:
     """More passages than a block holds, with weights whose sums are not exact."""
     random = np.random.default_rng(0)
-    sizes = (nearest.sparse.BLOCK + 500, 20)
+    sizes = (nearest.sparse.BLOCK_PASSAGES + 500, 20)
     chosen = [random.random((size, WORDS)) < 0.4 for size in sizes]
     rows = []
     for mask in chosen:

@@ -77,7 +77,7 @@ def test_hits_are_the_best_however_the_work_is_cut(
     expected = best(scores_of(passages, queries, mean), 40)
     assert same(search(passages, queries, 40, 3, mean=mean), expected)
     monkeypatch.setattr(candidates, "SPARE", 16)  # thresholds rise often
-    monkeypatch.setattr(maxsim, "CHUNK", 3000)
+    monkeypatch.setattr(maxsim, "SCORED_NUMBERS", 3000)
     monkeypatch.setattr(maxsim, "QUERY_TOKENS", 50)
     monkeypatch.setattr(maxsim, "BLOCK_TOKENS", 2000)
     assert same(search(passages, queries, 40, 7, mean=mean, memory_mb=64), expected)

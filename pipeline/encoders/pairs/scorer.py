@@ -114,8 +114,8 @@ class PairTokenizer:
         """The token ids of the texts of one side, each different text tokenized once."""
         different = list(dict.fromkeys(texts))
         ids_of: dict[str, Int32] = {}
-        for start in range(0, len(different), batching.CHUNK):
-            chunk = different[start : start + batching.CHUNK]
+        for start in range(0, len(different), batching.TOKENIZED_TEXTS):
+            chunk = different[start : start + batching.TOKENIZED_TEXTS]
             prompted = [self.instructions[side] + text for text in chunk]
             try:
                 encodings = self.tokenizer.encode_batch_fast(prompted, add_special_tokens=False)
