@@ -20,7 +20,7 @@ FILE_NAME = re.compile(r".+\.(arrow|bin|csv|html|jsonl?|md|np[yz]|py|safetensors
 FOREIGN = re.compile(
     r"(FlagEmbedding|datasets|faiss|np|numpy|pyarrow|ray|scipy|torch|Transformer)\..+"
     r"|comp_sim_docno|index_factory|quantize_embeddings|sentence_transformers\..+|shuffle_vector"
-    r"|(eval_)?\w*(_at|_cut|P)_10"
+    r"|(eval_)?\w*(_at|_cut|P)_10|(_at)?_k"
 )
 """Names of other packages, also of measures."""
 VARIABLES = re.compile("config|data|model|index|search|engine|rerank|fuse|evaluate|judge|expected")
