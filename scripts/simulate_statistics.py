@@ -41,7 +41,7 @@ from pipeline.metrics import paired, resampling, statistics
 from pipeline.metrics.statistics import ONE, estimate
 from pipeline.studies.gate.betting import Bets
 from pipeline.studies.judge.bets_in_order import BetsInOrder
-from pipeline.studies.judge.prediction_powered import sharpen
+from pipeline.studies.judge.prediction_powered import estimate_with_judge
 
 QUERIES = (5, 10, 25, 43, 114, 300, 7000)
 RESAMPLES = 1000
@@ -790,7 +790,7 @@ def _interval(pair: Apart, judge: str, n: int) -> tuple[bool, bool, float, float
     """Whether the interval holds the mean, with the judge and without, and the widths of both."""
     human, judged = _logged(pair, judge)
     drawn = random.choice(LOGGED, n, replace=False)
-    made = sharpen(human[drawn], judged, drawn)
+    made = estimate_with_judge(human[drawn], judged, drawn)
     alone, truth = made.without_judge, human.mean()
     return (
         made.ci_low - 1e-12 <= truth <= made.ci_high + 1e-12,

@@ -1,4 +1,8 @@
 from .bets_in_order import BetsInOrder as BetsInOrder
 from .grading import read_grade as read_grade
-from .prediction_powered import Sharpened as Sharpened, agreement as agreement, sharpen as sharpen
+from .prediction_powered import (
+    PredictionPoweredEstimate as PredictionPoweredEstimate,
+    agreement as agreement,
+    estimate_with_judge as estimate_with_judge,
+)
 from .sample import open_rankings as open_rankings, read_labels as read_labels

@@ -172,7 +172,7 @@ def judge(
     People's grades (--labels) correct the model's bias; without them, no result is called better.
     """
     from pipeline.core.table import html_page
-    from pipeline.studies.judge import judged
+    from pipeline.studies.judge import judge as judging
 
     if html:
         check_output(html, "--html", [config, *folders, *([labels] if labels else [])])
@@ -183,21 +183,21 @@ def judge(
             allowed="one section 'judge', and one cache",
             fix="use a file with one benchmark",
         )
-    asked = judged.prepare(configs[0], folders, labels, measure)
+    request = judging.prepare(configs[0], folders, labels, measure)
     if plan_only:
         if as_json:
-            print_json(asked.json())
+            print_json(request.json())
         else:
-            print(asked)
+            print(request)
         return
-    print(asked, file=sys.stderr)
-    made = judged.decide(asked, progress)
+    print(request, file=sys.stderr)
+    report = judging.decide(request, progress)
     if as_json:
-        print_each(made.json())
+        print_each(report.json())
     else:
-        show(*made.tables())
+        show(*report.tables())
     if html:
-        html.write_text(html_page("Judged differences", made.tables()), encoding="utf-8")
+        html.write_text(html_page("Judged differences", report.tables()), encoding="utf-8")
         print(f"page written to {html}", file=sys.stderr)
 
 
@@ -211,10 +211,10 @@ def planned(configs: Sequence[Config]) -> Plan | None:
     results = [folder for folder in folders if (folder / MANIFEST).is_file()]  # written last: it is complete
     if len(results) < 2:
         return unknown
-    from pipeline.studies.judge import judged
+    from pipeline.studies.judge import judge as judging
 
     try:
-        request = judged.prepare(judges[0], results)
+        request = judging.prepare(judges[0], results)
     except InputError as error:
         log.warning("judge: %s", error)
         return unknown

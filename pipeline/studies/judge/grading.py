@@ -5,28 +5,26 @@ answer is a number alone, or after "grade:". Anything else is asked once more, w
 that the pair counts as refused.
 
 A pair is known by the hashes of its two texts, in a file of its own for each judge: its address, model,
-prompt, grades and repeats. A line is appended when the judge has answered, so a killed run asks no pair twice
-but those under way.
+prompt, grades and repeats. A grade is stored when the judge has answered, so after a kill only requests in
+flight are repeated.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Self
 
 from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.encoders.batching import ServerUse
+from pipeline.encoders.http.chat import chat
 from pipeline.encoders.http.client import BYTES_PER_TOKEN, Client, TooLargeError
-from pipeline.storage import locks
+from pipeline.storage.answers import AnswerLog
 from pipeline.storage.hashing import hash_json
 
 PROMPT = """\
@@ -61,62 +59,10 @@ Pair = tuple[str, str]
 """The texts of a query and a passage."""
 
 
-class GradeLog:
-    """The answers of one judge that are stored, in a file below the cache.
-
-    To `write`, another process that does so is waited for.
-    """
-
-    def __init__(self, cache: Path, settings: JudgeSettings, write: bool = True) -> None:
-        self._path = cache / "judged" / f"{hash_json(judge_key(settings))}.jsonl"
-        self._lock: locks.Lock | None = None
-        self._file: IO[bytes] | None = None
-        self._grades: dict[str, float | None] = {}
-        if write:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = locks.hold(self._path, create=True)
-            self._file = self._path.open("r+b")
-        self._read()
-
-    def _read(self) -> None:
-        """Read all whole lines, and cut off one that a killed run left unfinished."""
-        content = self._path.read_bytes() if self._path.is_file() else b""
-        whole = content.rfind(b"\n") + 1
-        for number, line in enumerate(content[:whole].splitlines(), 1):
-            try:
-                record = json.loads(line)
-                self._grades[record["pair"]] = record["grade"]
-            except (ValueError, TypeError, KeyError):
-                raise InputError(
-                    f"{self._path}, line {number}, is no stored answer of a judge",
-                    fix="remove the line; its pair is asked again",
-                ) from None
-        if self._file:
-            self._file.truncate(whole)
-            self._file.seek(whole)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file:
-            self._file.close()
-        if self._lock:
-            self._lock.release()
-
-    def __contains__(self, pair: Pair) -> bool:
-        return _name(pair) in self._grades
-
-    def __getitem__(self, pair: Pair) -> float | None:
-        """The grade of a pair; None where the judge gave none."""
-        return self._grades[_name(pair)]
-
-    def add(self, pair: Pair, grade: float | None) -> None:
-        """Store an answer."""
-        assert self._file
-        self._grades[_name(pair)] = grade
-        self._file.write(json.dumps({"pair": _name(pair), "grade": grade}).encode() + b"\n")
-        self._file.flush()
+def grade_log(cache: Path, settings: JudgeSettings, write: bool = True) -> AnswerLog:
+    """The stored grades of one judge, by `pair_key`; None for a pair that it gave no grade."""
+    path = cache / "grades" / f"{hash_json(judge_key(settings))}.jsonl"
+    return AnswerLog(path, lambda grade: grade is None or isinstance(grade, int | float), write)
 
 
 def judge_key(settings: JudgeSettings) -> JsonObject:
@@ -130,8 +76,8 @@ def judge_key(settings: JudgeSettings) -> JsonObject:
     }
 
 
-def _name(pair: Pair) -> str:
-    """A pair's name in a file: the BLAKE2b of each text, as hex."""
+def pair_key(pair: Pair) -> str:
+    """The key of a pair in the log: the BLAKE2b of each text, as hex."""
     return "-".join(hashlib.blake2b(text.encode(), digest_size=16).hexdigest() for text in pair)
 
 
@@ -154,44 +100,44 @@ def tokens_of_pairs(settings: JudgeSettings, pairs: Sequence[Pair]) -> int:
 
 def read_grade(text: object, grades: Sequence[int]) -> int | None:
     """The grade that an answer is; None for anything but one of `grades` alone, or after "grade:"."""
-    found = _GRADE.fullmatch(text) if isinstance(text, str) else None
-    grade = int(found[1]) if found else None
+    match = _GRADE.fullmatch(text) if isinstance(text, str) else None
+    grade = int(match[1]) if match else None
     return grade if grade in grades else None
 
 
-def ask(settings: JudgeSettings, log: GradeLog, pairs: Sequence[Pair], bar: Bar) -> list[float | None]:
+def ask(settings: JudgeSettings, log: AnswerLog, pairs: Sequence[Pair], bar: Bar) -> list[float | None]:
     """The grade of each pair: stored, or asked for. The median of the repeats that gave one.
 
     Raises:
         InputError: The server refuses, cannot be reached, or gave no grade for any of the first pairs.
     """
-    missing = list(dict.fromkeys(pair for pair in pairs if pair not in log))
+    missing = list(dict.fromkeys(pair for pair in pairs if pair_key(pair) not in log))
     if missing:
         with contextlib.closing(Client(settings, "judge")) as client:
             client.run(_ask_all(client, settings, log, missing, bar))
-    grades = [log[pair] for pair in pairs]
+    grades = [log[pair_key(pair)] for pair in pairs]
     if pairs and all(grade is None for grade in grades):
         raise _all_refused(len(pairs), None)
     return grades
 
 
 async def _ask_all(
-    client: Client, settings: JudgeSettings, log: GradeLog, pairs: Sequence[Pair], bar: Bar
+    client: Client, settings: JudgeSettings, log: AnswerLog, pairs: Sequence[Pair], bar: Bar
 ) -> None:
     left: Iterator[Pair] = iter(pairs)
-    refused = given = 0
+    refused = graded = 0
 
     async def work() -> None:
-        nonlocal refused, given
+        nonlocal refused, graded
         for pair in left:
             grades, answer = [], ""
             for _ in range(settings.repeats):
                 grade, answer = await _ask(client, settings, pair)
                 grades += [] if grade is None else [grade]
-            log.add(pair, statistics.median_low(grades) if grades else None)
+            log.add(pair_key(pair), statistics.median_low(grades) if grades else None)
             bar.update(1)
-            given, refused = given + bool(grades), refused + (not grades)
-            if not given and refused >= ALL_REFUSED:
+            graded, refused = graded + bool(grades), refused + (not grades)
+            if not graded and refused >= ALL_REFUSED:
                 raise _all_refused(refused, answer)
 
     await client.work(work)
@@ -202,27 +148,14 @@ async def _ask(client: Client, settings: JudgeSettings, pair: Pair) -> tuple[int
     allowed = REMINDER.format(grades=", ".join(map(str, settings.grades)))
     messages: list[JsonObject] = [{"role": "user", "content": prompt_of(settings, pair)}]
     for _ in range(2):
-        body: JsonObject = {"model": settings.model, "temperature": 0, "messages": [*messages]}
-        tokens = sum(len(str(each["content"]).encode()) for each in messages) / BYTES_PER_TOKEN
         try:
-            answer, _seconds = await client.post("/chat/completions", body, tokens, ServerUse())
+            text = await chat(client, settings.model, messages)
         except TooLargeError as error:
             return None, str(error)
-        text = _content(answer, client)
         if (grade := read_grade(text, settings.grades)) is not None:
             return grade, text
         messages += [{"role": "assistant", "content": text}, {"role": "user", "content": allowed}]
     return None, client.clean(text)
-
-
-def _content(answer: object, client: Client) -> str:
-    """The text of an answer; empty where the model gave none."""
-    if not isinstance(answer, Mapping) or not isinstance(answer.get("choices"), list):
-        raise client.bad_answer("no JSON with a list 'choices', as a chat server does")
-    first = answer["choices"][0] if answer["choices"] else None
-    message = first.get("message") if isinstance(first, Mapping) else None
-    text = message.get("content") if isinstance(message, Mapping) else None
-    return text if isinstance(text, str) else ""
 
 
 def _all_refused(count: int, answer: str | None) -> InputError:

@@ -2,7 +2,7 @@
 
 It also measures how far the two agree: `agreement`.
 
-made = sharpen(human, judged, drawn)  # float64 [n], float64 [N], int64 [n]: rows of `judged`
+made = estimate_with_judge(human, judged, drawn)  # float64 [n], float64 [N], int64 [n]: rows of `judged`
 made.difference, made.ci_low, made.ci_high, made.weight, made.without_judge, made.effective_labels
 
 Two systems are compared on N logged queries. Of each query a judge's labels give a difference J; of n
@@ -62,7 +62,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sharpened:
+class PredictionPoweredEstimate:
     """A mean difference over all queries, with its interval.
 
     Attributes:
@@ -90,7 +90,9 @@ class Sharpened:
         return no_interval(self.labelled, self.without_judge.ci_high - self.without_judge.difference)
 
 
-def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = CONFIDENCE) -> Sharpened:
+def estimate_with_judge(
+    human: Float64, judged: Float64, drawn: Int64, confidence: float = CONFIDENCE
+) -> PredictionPoweredEstimate:
     """Estimate the mean difference over all queries.
 
     Args:
@@ -128,7 +130,7 @@ def sharpen(human: Float64, judged: Float64, drawn: Int64, confidence: float = C
     # m labels have the variance (1 / m - 1 / N) · s²: m is where this is the variance with the judge
     share = (reach / alone) ** 2 if alone > ROUNDING else 1.0
     effective = 1 / (1 / total + (1 / n - 1 / total) * share)
-    return Sharpened(
+    return PredictionPoweredEstimate(
         difference=mean + shift,
         ci_low=mean + shift - below,
         ci_high=mean + shift + above,

@@ -32,7 +32,7 @@ from pipeline.results.published import ScoreChange, ScoreCheck
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.storage.whole_files import temporary_folder
-from pipeline.studies.verify.evidence import EVALUATION, Evidence
+from pipeline.studies.verify.scored_run import EVALUATION, ScoredRun
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,11 @@ Means = Mapping[str, float]
 
 
 def explain(
-    cells: Sequence[ScoreCheck], evidence: Evidence, config: Config | None, minutes: float, progress: Progress
+    cells: Sequence[ScoreCheck],
+    scored_run: ScoredRun,
+    config: Config | None,
+    minutes: float,
+    progress: Progress,
 ) -> list[ScoreCheck]:
     """Cells of one model and collection, with what was tried for those that are not reproduced.
 
@@ -77,7 +81,7 @@ def explain(
     explained: dict[int, ScoreCheck] = {}
     for number, scores in enumerate(sets):
         until = time.monotonic() + (deadline - time.monotonic()) / (len(sets) - number)
-        found, order, late = _tried(scores, evidence, config, until, progress)
+        found, order, late = _tried(scores, scored_run, config, until, progress)
         for cell in scores:
             if cell.verdict == "not reproduced":
                 why = tuple(_outcome(name, found[name][cell.measure], cell) for name in order)
@@ -100,24 +104,26 @@ def _outcome(change: str, got: float, cell: ScoreCheck) -> ScoreChange:
 
 def _tried(
     scores: Sequence[ScoreCheck],
-    evidence: Evidence,
+    scored_run: ScoredRun,
     config: Config | None,
     deadline: float,
     progress: Progress,
 ) -> tuple[dict[str, Means], list[str], list[str]]:
     """What changes make of the measures of scores, their names, the nearest first, and those left out."""
     names = [*dict.fromkeys(cell.measure for cell in scores)]
-    base = evidence.means(names)
+    base = scored_run.means(names)
     measured: dict[str, Means] = {}
     for change, make in EVALUATION.items():
-        changed = make(evidence)
+        changed = make(scored_run)
         if changed and (means := changed.means(names)) != base:
             measured[change] = means
     estimated: dict[str, Means] = {}
     late: list[str] = []
     if config and not _explains(measured, scores):
         with temporary_folder() as place, progress("causes", None, "change") as bar:
-            trials = _Trials(config, evidence, scores, base, deadline, bar, Path(place), measured, estimated)
+            trials = _Trials(
+                config, scored_run, scores, base, deadline, bar, Path(place), measured, estimated
+            )
             late = trials.run()
     renamed = {name: f"{name} (estimated on a sample)" for name in estimated}
     order = [*_nearest(measured, scores), *(renamed[name] for name in _nearest(estimated, scores))]
@@ -236,7 +242,7 @@ class _Trials:
     """
 
     config: Config
-    evidence: Evidence
+    scored_run: ScoredRun
     scores: Sequence[ScoreCheck]
     base: Means
     deadline: float
@@ -256,7 +262,7 @@ class _Trials:
         self.changes = settings_to_try(self.config)
         if started < self.deadline:
             with _quiet():
-                size = _write_sample(self.config, self.evidence, self.place, SAMPLE_QUERIES, SAMPLE_HITS)
+                size = _write_sample(self.config, self.scored_run, self.place, SAMPLE_QUERIES, SAMPLE_HITS)
             self._search(started, size)
         explained = _explains(self.measured, self.scores)
         return [] if explained else [name for name in self.changes if name not in self.tried]
@@ -283,10 +289,10 @@ class _Trials:
                 return
         elif (queries, hits) != (SAMPLE_QUERIES, SAMPLE_HITS):
             with _quiet():
-                _write_sample(self.config, self.evidence, self.place, queries, hits)
+                _write_sample(self.config, self.scored_run, self.place, queries, hits)
             before = self._means({}, self._sample()) or before
         for until in (share, self.deadline):  # what is left of the time goes to changes that are left
-            if self._estimate(before, until) or self._whole():
+            if self._try_on_sample(before, until) or self._confirm_on_collection():
                 return
         if not _explains(self.measured, self.scores):
             nearest = _nearest(self.estimated | self.measured, self.scores)
@@ -298,8 +304,8 @@ class _Trials:
                 if not self.changes[best[one]].keys() & self.changes[best[other]].keys()
             }
             now = time.monotonic()
-            if not self._estimate(before, now + 0.6 * (self.deadline - now)):
-                self._whole(len(self.estimated))
+            if not self._try_on_sample(before, now + 0.6 * (self.deadline - now)):
+                self._confirm_on_collection(len(self.estimated))
 
     def _measure_each(self, names: Sequence[str], until: float) -> bool:
         """Measure changes on the whole collection; returns whether one gives the scores."""
@@ -311,7 +317,7 @@ class _Trials:
                 return True
         return False
 
-    def _estimate(self, before: Means, until: float) -> bool:
+    def _try_on_sample(self, before: Means, until: float) -> bool:
         """Try each change on the sample, and at once on the whole collection if it may be the cause.
 
         Returns whether one gives the scores.
@@ -327,11 +333,11 @@ class _Trials:
             if means and means != before:
                 guess = {each: self.base[each] + means[each] - before[each] for each in means}
                 self.estimated[name] = guess
-                if _distance(guess, self.scores) <= near and self._whole(1):
+                if _distance(guess, self.scores) <= near and self._confirm_on_collection(1):
                     return True
         return False
 
-    def _whole(self, count: int = WHOLE) -> bool:
+    def _confirm_on_collection(self, count: int = WHOLE) -> bool:
         """Measure the nearest on the whole collection; returns whether one gives the scores."""
         return self._measure_each(_nearest(self.estimated, self.scores)[:count], self.deadline)
 
@@ -377,7 +383,7 @@ class _Size(NamedTuple):
     whole: int
 
 
-def _write_sample(config: Config, evidence: Evidence, place: Path, count: int, hits: int) -> _Size:
+def _write_sample(config: Config, scored_run: ScoredRun, place: Path, count: int, hits: int) -> _Size:
     """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
 
     A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly among
@@ -388,17 +394,17 @@ def _write_sample(config: Config, evidence: Evidence, place: Path, count: int, h
         collection: Collection = session.benchmark(_changed(config, as_written)).collection
         as_written["data.title_separator"] = None  # tells a title without a text from a text without a title
         bare = session.benchmark(_changed(config, as_written)).collection.passages.texts
-        joined = join_run_and_qrels(evidence.run, evidence.qrels)
+        joined = join_run_and_qrels(scored_run.run, scored_run.qrels)
         rows = np.linspace(0, len(joined.query_ids) - 1, count).astype(int)
         queries = {joined.query_ids[int(row)].as_py() for row in rows}
-        chosen = np.array([each in queries for each in evidence.run.query_ids.to_pylist()])
-        lines = np.flatnonzero(chosen[evidence.run.queries])
+        chosen = np.array([each in queries for each in scored_run.run.query_ids.to_pylist()])
+        lines = np.flatnonzero(chosen[scored_run.run.queries])
         # within each query by descending score: the first hits of each
-        lines = lines[np.lexsort((-evidence.run.scores[lines], evidence.run.queries[lines]))]
-        of_query = evidence.run.queries[lines]
+        lines = lines[np.lexsort((-scored_run.run.scores[lines], scored_run.run.queries[lines]))]
+        of_query = scored_run.run.queries[lines]
         rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
-        wanted = set(evidence.run.documents.take(pa.array(lines[rank < hits])).to_pylist())
-        judged = list(_judgments(evidence.qrels, queries))
+        wanted = set(scored_run.run.documents.take(pa.array(lines[rank < hits])).to_pylist())
+        judged = list(_judgments(scored_run.qrels, queries))
         wanted |= {passage for _, passage, _ in judged}
         (place / "qrels").mkdir(parents=True, exist_ok=True)
         with open(place / "corpus.jsonl", "w", encoding="utf-8") as file:

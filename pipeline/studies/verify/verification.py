@@ -42,9 +42,9 @@ from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.causes import explain
-from pipeline.studies.verify.evidence import Evidence, evidence_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
 from pipeline.studies.verify.rules import Point, contradictions, point_of
+from pipeline.studies.verify.scored_run import ScoredRun, scored_run_of
 
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000
@@ -206,7 +206,7 @@ def cells_of_results(
             config = config.model_copy(update={"name": result.name})
         config, others = expected_of(config, published, in_suite=whole.suite is not None)
         found.append((result, check_expected(config, result.record.metrics, ABSENT) + others))
-    some([cell for _, cells in found for cell in cells], str(folder))
+    require_scores([cell for _, cells in found for cell in cells], str(folder))
     return found
 
 
@@ -240,7 +240,7 @@ def verify_run(
         cells.append(
             check_score(each.score, got, reason, each.model or run.name, each.collection or qrels.stem)
         )
-    return Verification([*some(cells, str(run))])
+    return Verification([*require_scores(cells, str(run))])
 
 
 def _depth(run: Path) -> int:
@@ -250,8 +250,8 @@ def _depth(run: Path) -> int:
     return int(np.bincount(read_run(run).queries).max())
 
 
-def some(found: Sequence[Found], where: str) -> Sequence[Found]:
-    """What was found."""
+def require_scores(found: Sequence[Found], where: str) -> Sequence[Found]:
+    """The scores; refused where there are none."""
     if not found:
         raise InputError(
             f"{where}: no published score to compare with",
@@ -262,7 +262,7 @@ def some(found: Sequence[Found], where: str) -> Sequence[Found]:
 
 
 @dataclass
-class Measured:
+class CollectionChecks:
     """The verdicts on the scores of one collection; config and result folder where it was run."""
 
     cells: list[ScoreCheck]
@@ -316,10 +316,10 @@ def verify(
         run, qrels = Path(run), Path(qrels)
         made = verify_run(run, qrels, published)
         if minutes:
-            evidence = Evidence(read_run(run), read_qrels(qrels))
-            made = Verification(explain(made.cells, evidence, None, minutes, progress))
+            scored_run = ScoredRun(read_run(run), read_qrels(qrels))
+            made = Verification(explain(made.cells, scored_run, None, minutes, progress))
         return made
-    found: list[Measured] = []
+    found: list[CollectionChecks] = []
     for target in paths:
         if target in results:
             for result, cells in cells_of_results(target, published):
@@ -328,7 +328,7 @@ def verify(
                     settings, manifest = deepcopy(result.manifest.config), result.folder / MANIFEST
                     settings = with_overrides(settings, overrides)
                     config = make_config(settings, manifest, given=[*settings_of(overrides), "output"])
-                found.append(Measured(cells, config, result.folder))
+                found.append(CollectionChecks(cells, config, result.folder))
         else:
             found += run_configs(load_configs(target, overrides), published, progress)
     if minutes:
@@ -338,27 +338,29 @@ def verify(
 
 def run_configs(
     configs: Sequence[Config], published: Sequence[PublishedScore], progress: Progress
-) -> list[Measured]:
+) -> list[CollectionChecks]:
     """Run each collection of configs that has published scores, and compare."""
     given = [
         expected_of(one, published, in_suite=bool(config.members))
         for config in configs
         for one in of_each_collection([config])
     ]
-    some([each for config, others in given for each in (*config.expected, *others)], configs[0].name)
+    require_scores(
+        [each for config, others in given for each in (*config.expected, *others)], configs[0].name
+    )
     measured = []
     with Session() as session:
-        wanted = [_alone(config) for config, _ in given if config.expected]
+        wanted = [_as_single_benchmark(config) for config, _ in given if config.expected]
         for outcome in run_each(prepare(wanted, None, progress, session), progress, session):
             if outcome.result:
                 cells = check_expected(outcome.config, outcome.result.metrics)
-                measured.append(Measured(cells, outcome.config, outcome.result.folder))
+                measured.append(CollectionChecks(cells, outcome.config, outcome.result.folder))
             else:
-                measured.append(Measured(_not_run(outcome.config, outcome.error)))
-    return [*measured, *(Measured(others) for _, others in given if others)]
+                measured.append(CollectionChecks(_not_run(outcome.config, outcome.error)))
+    return [*measured, *(CollectionChecks(others) for _, others in given if others)]
 
 
-def _alone(config: Config) -> Config:
+def _as_single_benchmark(config: Config) -> Config:
     """A collection of a suite, `SUITE/COLLECTION`, as a benchmark whose name is a folder's."""
     return config.model_copy(update={"name": config.name.rpartition("/")[2]})
 
@@ -369,7 +371,7 @@ def _not_run(config: Config, error: Exception | None) -> list[ScoreCheck]:
     return [cell.model_copy(update={"reason": str(error)}) for cell in cells]
 
 
-def _explain_all(measured: Sequence[Measured], minutes: float, progress: Progress) -> None:
+def _explain_all(measured: Sequence[CollectionChecks], minutes: float, progress: Progress) -> None:
     """Explain what is not reproduced, one collection after the other.
 
     Each has an equal part of the time that is left, so that what one does not use goes to the next ones.
@@ -379,5 +381,5 @@ def _explain_all(measured: Sequence[Measured], minutes: float, progress: Progres
     for number, each in enumerate(waiting):
         if each.config and each.folder:
             share = (deadline - time.monotonic()) / 60 / (len(waiting) - number)
-            evidence = evidence_of(each.config, each.folder)
-            each.cells = explain(each.cells, evidence, each.config, share, progress)
+            scored_run = scored_run_of(each.config, each.folder)
+            each.cells = explain(each.cells, scored_run, each.config, share, progress)

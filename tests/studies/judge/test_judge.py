@@ -21,7 +21,7 @@ from comparison.made import config, read_table, write_table
 from workplaces import benchmarco, document, on_one_line, read_json
 
 from pipeline import run_benchmark
-from pipeline.studies.judge import agreement, open_rankings, read_grade, read_labels, sharpen
+from pipeline.studies.judge import agreement, estimate_with_judge, open_rankings, read_grade, read_labels
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_killed_run_asks_nothing_twice(server: ChatServer, arguments: list[str
         assert reached.wait(300)
         os.kill(process.pid, signal.SIGKILL)
     stop.set()
-    (stored,) = (tmp_path / "c" / "judged").iterdir()
+    (stored,) = (tmp_path / "c" / "grades").iterdir()
     lines = stored.read_bytes()
     assert lines.count(b"\n") == 30
     stored.write_bytes(lines + b'{"pair": "half of a li')
@@ -167,7 +167,7 @@ def test_people_and_judge_decide_together(
     # a judge that says the same of all changes nothing
     server.say = lambda query, passage: "3"
     same = judged(arguments, "--labels", file, "--set", "judge.model=coin")
-    alone = sharpen(human, np.zeros(labels.total), labels.queries)
+    alone = estimate_with_judge(human, np.zeros(labels.total), labels.queries)
     assert [same[name] for name in ("lambda", "difference", "ci_low", "ci_high")] == pytest.approx(
         [0, alone.difference, alone.ci_low, alone.ci_high]
     )

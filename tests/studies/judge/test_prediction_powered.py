@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.studies.judge import Sharpened, sharpen
+from pipeline.studies.judge import PredictionPoweredEstimate, estimate_with_judge
 
 QUERIES = 2000
 
 
-def samples(judge: str, labelled: int, times: int = 400) -> tuple[float, list[Sharpened]]:
+def samples(judge: str, labelled: int, times: int = 400) -> tuple[float, list[PredictionPoweredEstimate]]:
     """The true mean of a population, and estimates from samples of it; seeded."""
     generator = np.random.default_rng(sum(map(ord, judge)))
     human = generator.choice([0.1, 0.2, 0.4], QUERIES) * generator.choice(
@@ -27,7 +27,7 @@ def samples(judge: str, labelled: int, times: int = 400) -> tuple[float, list[Sh
     made = []
     for _ in range(times):
         drawn = generator.choice(QUERIES, labelled, replace=False)
-        made.append(sharpen(human[drawn], judged, drawn))
+        made.append(estimate_with_judge(human[drawn], judged, drawn))
     return float(human.mean()), made
 
 
@@ -59,11 +59,11 @@ def test_the_interval_holds_the_mean_whatever_the_judge(judge: str, labelled: in
 def test_without_a_judge_the_interval_is_that_of_the_t_test() -> None:
     generator = np.random.default_rng(3)
     human, drawn = generator.normal(0.1, 0.2, 20), np.arange(20)
-    made = sharpen(human, np.zeros(10_000_000), drawn)
+    made = estimate_with_judge(human, np.zeros(10_000_000), drawn)
     low, high = stats.t.interval(0.95, 19, human.mean(), stats.sem(human))
     assert (made.ci_low, made.ci_high) == pytest.approx((low, high), abs=1e-6)
     # of a finite population the part that was seen is known
-    made = sharpen(human, np.zeros(25), drawn)
+    made = estimate_with_judge(human, np.zeros(25), drawn)
     half = (high - low) / 2 * np.sqrt(1 - 20 / 25)
     assert made.ci_high - made.difference == pytest.approx(half)
 
@@ -71,12 +71,15 @@ def test_without_a_judge_the_interval_is_that_of_the_t_test() -> None:
 def test_labels_that_cannot_be_are_refused() -> None:
     for human, drawn in (([0.1], [0]), ([0.1, 0.2], [3, 3]), ([0.1, np.nan], [0, 1])):
         with pytest.raises(ValueError, match="labelled queries"):
-            sharpen(np.array(human), np.zeros(10), np.array(drawn))
+            estimate_with_judge(np.array(human), np.zeros(10), np.array(drawn))
 
 
 def test_no_interval_is_shown_where_none_can_hold() -> None:
+    def unshown(human: np.ndarray, judged: np.ndarray) -> str:
+        return estimate_with_judge(human, judged, np.arange(len(human))).unshown
+
     human, judged = np.resize([0.1, -0.2, 0.0], 20), np.zeros(200)
-    assert sharpen(human, judged, np.arange(20)).unshown == ""
-    assert sharpen(human[:19], judged, np.arange(19)).unshown == "only 19 labelled queries (20 needed)"
-    assert "the same in every labelled query" in sharpen(np.zeros(20), judged, np.arange(20)).unshown
-    assert sharpen(human[:5], judged[:5], np.arange(5)).unshown == ""  # all queries are labelled
+    assert unshown(human, judged) == ""
+    assert unshown(human[:19], judged) == "only 19 labelled queries (20 needed)"
+    assert "the same in every labelled query" in unshown(np.zeros(20), judged)
+    assert unshown(human[:5], judged[:5]) == ""  # all queries are labelled

@@ -1,8 +1,8 @@
 """Differences between results by a judge's grades and people's: the estimate, and how good the judge is.
 
-asked = prepare(config, folders, labels=Path("pool.tsv"))  # what would be asked; nothing is yet
-asked.tokens, asked.price
-decide(asked, progress).tables()
+request = prepare(config, folders, labels=Path("pool.tsv"))  # what would be asked; nothing is yet
+request.tokens, request.price
+decide(request, progress).tables()
 
 The judge's grades and people's are never merged. The judge grades every pair that can change a difference, of
 all queries, also those that people have graded; its differences sharpen those of the drawn queries
@@ -30,14 +30,14 @@ from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.studies.judge.bets_in_order import BetsInOrder
-from pipeline.studies.judge.grading import GradeLog, ask, tokens_of_pairs
+from pipeline.studies.judge.grading import ask, grade_log, pair_key, tokens_of_pairs
 from pipeline.studies.judge.pool import rows_of_pairs
 from pipeline.studies.judge.prediction_powered import (
     Agreement,
-    Sharpened,
+    PredictionPoweredEstimate,
     agreement,
+    estimate_with_judge,
     no_interval,
-    sharpen,
     t_reach,
 )
 from pipeline.studies.judge.sample import Labels, decidable, note_of, open_rankings, read_labels
@@ -57,7 +57,7 @@ FAMILIES = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class JudgeRequest:
     """What a judge is asked, and what people said.
 
     Attributes:
@@ -127,13 +127,13 @@ class PairDecision:
     a: str
     b: str
     judged: float
-    sharpened: Sharpened | None
+    estimate: PredictionPoweredEstimate | None
     decided: tuple[int, int] | None
 
     @property
     def verdict(self) -> str:
         """The better one by people's and the judge's labels: "a", "b" or "undecided"; else "no labels"."""
-        made = self.sharpened
+        made = self.estimate
         if made is None:
             return "no labels"
         if made.unshown:
@@ -142,11 +142,11 @@ class PairDecision:
 
 
 @dataclass(frozen=True, repr=False)
-class Judged(Tabular):
+class JudgeReport(Tabular):
     """The decisions between results.
 
     Attributes:
-        asked: What was asked.
+        request: What was asked.
         refused: How many pairs the judge gave no grade.
         decisions: For each pair of results.
         agreement: None without people's labels of these pairs.
@@ -154,7 +154,7 @@ class Judged(Tabular):
         related: Results of a model of the judge's family.
     """
 
-    asked: Asked
+    request: JudgeRequest
     refused: int
     decisions: list[PairDecision]
     agreement: Agreement | None
@@ -165,17 +165,17 @@ class Judged(Tabular):
         """The documents that `judge --json` prints, one for each pair of results."""
         made = []
         for each in self.decisions:
-            by_both = each.sharpened
+            by_both = each.estimate
             shown = by_both if by_both and not by_both.unshown else None
             alone: Facts | None = by_both.without_judge._asdict() if by_both else None
             if alone and not shown:
                 alone |= {"ci_low": None, "ci_high": None}
             made.append(
                 {
-                    "measure": str(self.asked.measure),
+                    "measure": str(self.request.measure),
                     "a": each.a,
                     "b": each.b,
-                    "queries": len(self.asked.opened.collection.queries),
+                    "queries": len(self.request.opened.collection.queries),
                     "labelled": by_both.labelled if by_both else 0,
                     "lambda": by_both.weight if by_both else None,
                     "difference": by_both.difference if by_both else None,
@@ -188,7 +188,7 @@ class Judged(Tabular):
                     "effective_labels": by_both.effective_labels if by_both else None,
                     "verdict": each.verdict,
                     "stopped": _stopped(each),
-                    "pairs": len(self.asked.texts),
+                    "pairs": len(self.request.texts),
                     "refused": self.refused,
                 }
             )
@@ -209,7 +209,7 @@ class Judged(Tabular):
                 ),
             ]
             note = (
-                f"In {self.asked.measure}, against the mean of these results; labels: people's and judge's."
+                f"In {self.request.measure}, against the mean of these results; labels: people's and judge's."
             )
             made.append(table_of("does the judge favour a result?", columns, [note]))
         return made
@@ -217,7 +217,7 @@ class Judged(Tabular):
     def _differences(self) -> Table:
         rows: list[tuple[str, str, float, tuple[float, float] | None, float | None, float | None, str]] = []
         for each in self.decisions:
-            pair, made = f"{each.a} - {each.b}", each.sharpened
+            pair, made = f"{each.a} - {each.b}", each.estimate
             rows.append((pair, "judge's alone", each.judged, None, None, None, "decides nothing"))
             if made is None:
                 continue
@@ -245,16 +245,16 @@ class Judged(Tabular):
             (Column("worth labels", "right", "never", form=",.0f"), [row[5] for row in rows]),
             (Column("verdict", wrap="words"), [row[6] for row in rows]),
         ]
-        labels, total = self.asked.labels, len(self.asked.opened.collection.queries)
+        labels, total = self.request.labels, len(self.request.opened.collection.queries)
         known = f"{len(labels.queries):,} labelled by people" if labels else "none labelled by people"
-        title = f"{self.asked.measure}: {counted(total, 'query', 'queries')}, {known}"
+        title = f"{self.request.measure}: {counted(total, 'query', 'queries')}, {known}"
         return table_of(title, columns, self._notes())
 
     def _notes(self) -> list[str]:
-        asked, labels = self.asked, self.asked.labels
+        request, labels = self.request, self.request.labels
         notes = [
-            f"Judge: {asked.settings.model} at {asked.settings.url}, {counted(len(asked.texts), 'pair')}; "
-            f"{self.refused:,} without a grade count as 0."
+            f"Judge: {request.settings.model} at {request.settings.url}, "
+            f"{counted(len(request.texts), 'pair')}; {self.refused:,} without a grade count as 0."
         ]
         if labels is None:
             notes.append(
@@ -270,8 +270,8 @@ class Judged(Tabular):
                 late = counted(labels.after, "labelled query", "labelled queries")
                 notes.append(f"{late} not used: one before is unfinished.")
             for each in self.decisions:
-                if each.sharpened and each.sharpened.unshown:
-                    notes.append(f"{each.a} - {each.b}: no interval: {each.sharpened.unshown}.")
+                if each.estimate and each.estimate.unshown:
+                    notes.append(f"{each.a} - {each.b}: no interval: {each.estimate.unshown}.")
                 if each.decided and each.decided[0]:
                     better = each.a if each.decided[1] > 0 else each.b
                     notes.append(
@@ -282,14 +282,14 @@ class Judged(Tabular):
             notes.append(
                 f"Warning: the judge and {name} are both of {family}; judges tend to favour their own family."
             )
-        if note := note_of(asked.measure):
+        if note := note_of(request.measure):
             notes.append(f"{note}.")
         return notes
 
 
 def prepare(
     config: Config, folders: Sequence[ResultLike], labels: Path | None = None, measure: str | None = None
-) -> Asked:
+) -> JudgeRequest:
     """What `config.judge` is asked about results; nothing is asked yet.
 
     Args:
@@ -332,43 +332,45 @@ def prepare(
     texts = [
         (row.query, row.passage) for row in rows_of_pairs(opened.collection, pairs.queries, pairs.passages)
     ]
-    log = GradeLog(Path(config.cache), config.judge, write=False)
-    missing = list(dict.fromkeys(pair for pair in texts if pair not in log))
+    log = grade_log(Path(config.cache), config.judge, write=False)
+    missing = list(dict.fromkeys(pair for pair in texts if pair_key(pair) not in log))
     tokens = tokens_of_pairs(config.judge, missing)
-    return Asked(config.judge, Path(config.cache), opened, chosen, said, pairs, texts, len(missing), tokens)
+    return JudgeRequest(
+        config.judge, Path(config.cache), opened, chosen, said, pairs, texts, len(missing), tokens
+    )
 
 
-def decide(asked: Asked, progress: Progress) -> Judged:
+def decide(request: JudgeRequest, progress: Progress) -> JudgeReport:
     """Ask the judge for what is not stored, and decide between the results.
 
     Raises:
         InputError: The judge cannot be asked, or gives no grades.
     """
-    with GradeLog(asked.cache, asked.settings) as log, progress("judge", asked.missing, "pair") as bar:
-        grades = ask(asked.settings, log, asked.texts, bar)
-    pairs = asked.pairs
+    with grade_log(request.cache, request.settings) as log, progress("judge", request.missing, "pair") as bar:
+        grades = ask(request.settings, log, request.texts, bar)
+    pairs = request.pairs
     order = np.lexsort((pairs.passages, pairs.queries))
     # refused ones count as 0, drawn or not
     given = np.array([0 if grade is None else grade for grade in grades], dtype=np.int64)
     qrels = Qrels(pairs.queries[order], pairs.passages[order], given[order])
-    judged = asked.opened.values(qrels, asked.measure)
+    judged = request.opened.values(qrels, request.measure)
     answered = np.array([grade is not None for grade in grades])
-    labels, names = asked.labels, list(asked.opened.results)
-    decisions = [_decision(asked, judged, a, b) for a, b in itertools.combinations(range(len(names)), 2)]
+    labels, names = request.labels, list(request.opened.results)
+    decisions = [_decision(request, judged, a, b) for a, b in itertools.combinations(range(len(names)), 2)]
     agreed, bias = None, {}
     if labels:
-        told = JudgmentPairs(*(column[answered] for column in pairs))
-        agreed = _agreement(told, given[answered], labels.qrels, asked.opened.collection)
+        answered_pairs = JudgmentPairs(*(column[answered] for column in pairs))
+        agreed = _agreement(answered_pairs, given[answered], labels.qrels, request.opened.collection)
         favour = judged[labels.queries] - labels.values
         favour = favour - favour.mean(axis=1, keepdims=True)
         bias = {name: _bias(column) for name, column in zip(names, favour.T, strict=True)}
-    family = _family(asked.settings.model)
+    family = _family(request.settings.model)
     related = {
         name: family
-        for name, result in asked.opened.results.items()
+        for name, result in request.opened.results.items()
         if family and family in {_family(model) for model in _models(result.manifest.config)}
     }
-    return Judged(asked, int((~answered).sum()), decisions, agreed, bias, related)
+    return JudgeReport(request, int((~answered).sum()), decisions, agreed, bias, related)
 
 
 def _first_decidable(config: Config) -> Measure:
@@ -380,15 +382,15 @@ def _first_decidable(config: Config) -> Measure:
     return decidable(config.evaluate.measures[0])
 
 
-def _decision(asked: Asked, judged: Float64, a: int, b: int) -> PairDecision:
-    apart, labels, names = judged[:, a] - judged[:, b], asked.labels, list(asked.opened.results)
+def _decision(request: JudgeRequest, judged: Float64, a: int, b: int) -> PairDecision:
+    apart, labels, names = judged[:, a] - judged[:, b], request.labels, list(request.opened.results)
     if labels is None:
         return PairDecision(names[a], names[b], float(apart.mean()), None, None)
     human = labels.values[:, a] - labels.values[:, b]
     decided = None
-    if asked.measure.definition.bounded:
+    if request.measure.definition.bounded:
         decided = BetsInOrder(human, -1.0, 1.0, apart, labels.queries).decided(1 - CONFIDENCE)
-    made = sharpen(human, apart, labels.queries)
+    made = estimate_with_judge(human, apart, labels.queries)
     return PairDecision(names[a], names[b], float(apart.mean()), made, decided)
 
 
@@ -399,12 +401,14 @@ def _stopped(decision: PairDecision) -> JsonObject | None:
     return {"after": after or None, "verdict": {1: "a", -1: "b"}.get(side, "undecided")}
 
 
-def _agreement(told: JudgmentPairs, grades: Int64, human: Qrels, collection: Collection) -> Agreement | None:
-    keys, known = (pair_keys(each.queries, each.passages, collection) for each in (told, human))
-    _, mine, theirs = np.intersect1d(keys, known, assume_unique=True, return_indices=True)
-    if not len(mine):
+def _agreement(
+    answered: JudgmentPairs, grades: Int64, human: Qrels, collection: Collection
+) -> Agreement | None:
+    keys, known = (pair_keys(each.queries, each.passages, collection) for each in (answered, human))
+    _, judge_rows, human_rows = np.intersect1d(keys, known, assume_unique=True, return_indices=True)
+    if not len(judge_rows):
         return None
-    return agreement(human.grades[theirs], grades[mine], told.queries[mine])
+    return agreement(human.grades[human_rows], grades[judge_rows], answered.queries[judge_rows])
 
 
 def _agreement_table(found: Agreement) -> Table:

@@ -1,6 +1,6 @@
 """A finished ranking and how it is scored, with changes of the evaluation alone (`EVALUATION`).
 
-evidence_of(config, folder).means(["ndcg@10"])
+scored_run_of(config, folder).means(["ndcg@10"])
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline.run.benchmark import Session
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ScoredRun:
     """A ranking, and how it is scored.
 
     Attributes:
@@ -77,23 +77,23 @@ def _renamed(qrels: Judgments, names: Mapping[str, str]) -> Judgments | None:
     return replace(qrels, passage_ids=pa.array(after, pa.string()))
 
 
-def _without_zeros(given: Evidence) -> Evidence | None:
-    ids = given.qrels.passage_ids.to_pylist()
-    renamed = _renamed(given.qrels, {name: _unpadded(name) for name in ids})
-    return replace(given, qrels=renamed) if renamed else None
+def _without_zeros(scored: ScoredRun) -> ScoredRun | None:
+    ids = scored.qrels.passage_ids.to_pylist()
+    renamed = _renamed(scored.qrels, {name: _unpadded(name) for name in ids})
+    return replace(scored, qrels=renamed) if renamed else None
 
 
-def _with_zeros(given: Evidence) -> Evidence | None:
-    documents = set(given.run.documents.unique().to_pylist())
+def _with_zeros(scored: ScoredRun) -> ScoredRun | None:
+    documents = set(scored.run.documents.unique().to_pylist())
     padded = {_unpadded(name): name for name in documents}
-    absent = [name for name in given.qrels.passage_ids.to_pylist() if name not in documents]
-    renamed = _renamed(given.qrels, {name: padded[name] for name in absent if name in padded})
-    return replace(given, qrels=renamed) if renamed else None
+    absent = [name for name in scored.qrels.passage_ids.to_pylist() if name not in documents]
+    renamed = _renamed(scored.qrels, {name: padded[name] for name in absent if name in padded})
+    return replace(scored, qrels=renamed) if renamed else None
 
 
-def _ties_ascending(given: Evidence) -> Evidence | None:
+def _ties_ascending(scored: ScoredRun) -> ScoredRun | None:
     """Tied documents in ascending order of ids: their scores are replaced by descending ranks."""
-    run = given.run
+    run = scored.run
     order = np.lexsort(
         (np.array(run.documents.to_pylist(), dtype=object).astype(str), -run.scores, run.queries)
     )
@@ -102,22 +102,22 @@ def _ties_ascending(given: Evidence) -> Evidence | None:
         return None
     scores = np.empty(len(order))
     scores[order] = -np.arange(len(order), dtype=np.float64)
-    return replace(given, run=replace(run, scores=scores))
+    return replace(scored, run=replace(run, scores=scores))
 
 
-def _without_copies(judgments: bool) -> Callable[[Evidence], Evidence | None]:
+def _without_copies(judgments: bool) -> Callable[[ScoredRun], ScoredRun | None]:
     """The first passage of each text alone is retrieved; with `judgments` by their highest grade."""
 
-    def first(ids: Sequence[str], given: Evidence) -> tuple[pa.Array, Int64]:
-        named = pa.array([given.copies.get(name, name) for name in ids], pa.string()).dictionary_encode()
+    def first(ids: Sequence[str], scored: ScoredRun) -> tuple[pa.Array, Int64]:
+        named = pa.array([scored.copies.get(name, name) for name in ids], pa.string()).dictionary_encode()
         return named.dictionary, named.indices.to_numpy().astype(np.int64)
 
-    def change(given: Evidence) -> Evidence | None:
-        if not given.copies:
+    def change(scored: ScoredRun) -> ScoredRun | None:
+        if not scored.copies:
             return None
-        run, qrels = given.run, given.qrels
+        run, qrels = scored.run, scored.qrels
         listed = run.documents.combine_chunks().dictionary_encode()
-        names, row = first(listed.dictionary.to_pylist(), given)
+        names, row = first(listed.dictionary.to_pylist(), scored)
         documents = row[listed.indices.to_numpy()]
         kept = _highest(run.queries, documents, run.scores)
         made = replace(
@@ -127,7 +127,7 @@ def _without_copies(judgments: bool) -> Callable[[Evidence], Evidence | None]:
             scores=run.scores[kept],
         )
         if judgments:
-            names, row = first(qrels.passage_ids.to_pylist(), given)
+            names, row = first(qrels.passage_ids.to_pylist(), scored)
             passages = row[qrels.passages]
             kept = _highest(qrels.queries, passages, qrels.grades)
             qrels = replace(
@@ -138,7 +138,7 @@ def _without_copies(judgments: bool) -> Callable[[Evidence], Evidence | None]:
                 grades=qrels.grades[kept],
                 numbers=qrels.numbers[kept],
             )
-        return replace(given, run=made, qrels=qrels)
+        return replace(scored, run=made, qrels=qrels)
 
     return change
 
@@ -152,37 +152,37 @@ def _highest(queries: Int32, passages: Int64, values: Int64 | Float64) -> Int64:
     return kept
 
 
-def _param(name: str, value: int | bool | str) -> Callable[[Evidence], Evidence | None]:
+def _param(name: str, value: int | bool | str) -> Callable[[ScoredRun], ScoredRun | None]:
     """A parameter of the measures that have it, as a change."""
 
-    def change(given: Evidence) -> Evidence:
+    def change(scored: ScoredRun) -> ScoredRun:
         def measured(measure: Measure) -> Measure:
             if not measure.definition.parameter(name):
                 return measure
             params = dict(measure.params) | {name: value}
             return replace(measure, params=tuple(sorted(params.items())))
 
-        return replace(given, measured=measured)
+        return replace(scored, measured=measured)
 
     return change
 
 
-def _cutoff(name: str, k: int | None) -> Callable[[Evidence], Evidence | None]:
+def _cutoff(name: str, k: int | None) -> Callable[[ScoredRun], ScoredRun | None]:
     """Another cutoff of a measure, or none."""
 
     def measured(measure: Measure) -> Measure:
         return replace(measure, cutoff=k) if measure.name == name else measure
 
-    return lambda given: replace(given, measured=measured)
+    return lambda scored: replace(scored, measured=measured)
 
 
-EVALUATION: dict[str, Callable[[Evidence], Evidence | None]] = {
+EVALUATION: dict[str, Callable[[ScoredRun], ScoredRun | None]] = {
     "ids of judgments without leading zeros (CACM-46 for CACM-0046), which match no passage": _without_zeros,
     "ids of judgments with the leading zeros that the passages' ids have": _with_zeros,
-    "hits with the query's own id removed": lambda given: replace(given, self_hits=False),
-    "hits with the query's own id kept": lambda given: replace(given, self_hits=True),
-    "the mean over queries with hits": lambda given: replace(given, queries="returned"),
-    "the mean over queries with a relevant passage": lambda given: replace(given, queries="relevant"),
+    "hits with the query's own id removed": lambda scored: replace(scored, self_hits=False),
+    "hits with the query's own id kept": lambda scored: replace(scored, self_hits=True),
+    "the mean over queries with hits": lambda scored: replace(scored, queries="returned"),
+    "the mean over queries with a relevant passage": lambda scored: replace(scored, queries="relevant"),
     "gain 2^grade - 1": _param("gain", "exp"),
     "the ideal order of retrieved passages only": _param("ideal", "retrieved"),
     "grades from 2 count as relevant": _param("rel", 2),
@@ -197,12 +197,12 @@ EVALUATION: dict[str, Callable[[Evidence], Evidence | None]] = {
     "passages with an earlier one's text removed": _without_copies(judgments=False),
     "passages with an earlier one's text removed, judged as that one": _without_copies(judgments=True),
     "ties in ascending order of ids": _ties_ascending,
-    "scores compared as float32": lambda given: replace(given, single=True),
+    "scores compared as float32": lambda scored: replace(scored, single=True),
 }
 """Changes of the evaluation alone; None where a change does nothing to the files."""
 
 
-def evidence_of(config: Config, folder: Path) -> Evidence:
+def scored_run_of(config: Config, folder: Path) -> ScoredRun:
     """The ranking of a result, and the judgments of its collection."""
     with Session() as session:
         collection = session.benchmark(config).collection
@@ -225,7 +225,7 @@ def evidence_of(config: Config, folder: Path) -> Evidence:
         )
         ignored = ignored_hits(config.data.ignored, config.evaluate.ignore_identical_ids)
         run, self_hits = read_run(folder / RANKING), "identical_ids" not in ignored
-        return Evidence(run, judged, self_hits=self_hits, copies=_copies(collection, run))
+        return ScoredRun(run, judged, self_hits=self_hits, copies=_copies(collection, run))
 
 
 def _copies(collection: Collection, run: Run) -> dict[str, str]:
