@@ -35,6 +35,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -240,17 +241,33 @@ def peers(folder: Path, pooling: str, precision: str, device: str, missing: set[
     return encoders
 
 
+def attempt(what: str, do: Callable[[], Any]) -> Any:
+    """What `do` returns; None, with a sentence, if it fails: the others are measured all the same."""
+    try:
+        return do()
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "")
+        print(f"left out: {what}: {type(error).__name__}: {reason}", file=sys.stderr)
+        return None
+
+
 def encoders_of(folder: Path, pooling: str, arguments: argparse.Namespace, missing: set[str]) -> Encoders:
     """Every encoder of a model, by its precision and its name."""
     backend = "sentence-transformers" if "FlagEmbedding" in missing else "flag"
+    device = arguments.device
     encoders: Encoders = {}
     for precision in arguments.precisions:
-        padded = Ours(folder, backend, precision, arguments.device, padded=True)
-        encoders[precision, f"{backend} here, padded"] = padded
-        unpadded = Ours(folder, backend, precision, arguments.device)
-        if unpadded.unpadded:
+        ours = partial(Ours, folder, backend, precision, device)
+        padded = attempt(f"{backend} in {precision}, padded", partial(ours, padded=True))
+        unpadded = attempt(f"{backend} in {precision}", ours)
+        if padded:
+            encoders[precision, f"{backend} here, padded"] = padded
+        if unpadded and unpadded.unpadded:
             encoders[precision, f"{backend} here, unpadded"] = unpadded
-        for name, encode in peers(folder, pooling, precision, arguments.device, missing).items():
+        elif precision != "fp32":
+            print(f"{precision}: this network or device is not computed without padding", file=sys.stderr)
+        others = attempt(f"peers in {precision}", partial(peers, folder, pooling, precision, device, missing))
+        for name, encode in (others or {}).items():
             encoders[precision, name] = encode
     return encoders
 
@@ -285,11 +302,13 @@ def measure(
     seconds: dict[tuple[str, str], list[float]] = {key: [] for key in encoders}
     memory, details = dict.fromkeys(encoders, 0.0), dict[tuple[str, str], Row]()
     for number in range(arguments.rounds + 1):
-        for key, encode in encoders.items():
+        for key, encode in list(encoders.items()):
             gc.collect()
             before = reset_memory(device)
             started = time.perf_counter()
-            encode(texts)
+            if attempt(" ".join(key), partial(encode, texts)) is None:
+                del encoders[key]
+                continue
             synchronize(device)
             if number:
                 seconds[key].append(time.perf_counter() - started)
@@ -307,7 +326,7 @@ def measure(
     for key in encoders:
         precision, encoder = key
         taken = statistics.median(seconds[key])
-        base = seconds.get((precision, "FlagModel"))
+        base = seconds[precision, "FlagModel"] if (precision, "FlagModel") in encoders else None
         ratios = [there / here for there, here in zip(base, seconds[key], strict=True)] if base else []
         row: Row = {
             "model": name, "precision": precision, "encoder": encoder, "passages": len(texts),
@@ -409,8 +428,11 @@ def main() -> None:
             folder = Path(name) if arguments.model else Path(scratch) / name
             if not arguments.model:
                 write_shape(name, folder, texts)
-            rows += measure(name, folder, texts, arguments, missing)
-            show([row for row in rows if row["model"] == name])
+            found = attempt(name, partial(measure, name, folder, texts, arguments, missing))
+            if not found:
+                continue
+            rows += found
+            show(found)
             if arguments.json:
                 arguments.json.write_text(
                     json.dumps({**versions(), "rows": rows}, indent=1), encoding="utf-8"
