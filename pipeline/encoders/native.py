@@ -25,6 +25,7 @@ from pipeline.encoders.batching import Backend, TokenBatch, refuse_unknown_token
 from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
 from pipeline.models.model import ResolvedModel
+from pipeline.models.tokenizer import add_end_tokens
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -165,7 +166,7 @@ class NativeRunner:
         if not machine.has_vnni():
             log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
         self.name, self.pad_id = model.name, model.pad_id
-        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
+        self.tokenizer = add_end_tokens(Tokenizer.from_file(str(prepared / TOKENIZER)), model)
         self.token_budget = 2 * TOKENS if machine.has_amx() else TOKENS
         self.width_multiple, self.computes_padding = 1, False
         self.threads = machine.threads()

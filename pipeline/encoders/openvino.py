@@ -36,7 +36,7 @@ from pipeline.encoders.batching import Backend, TokenBatch, Usage, batches, toke
 from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
 from pipeline.models.model import ResolvedBase, ResolvedModel
-from pipeline.models.tokenizer import write_tokenizer
+from pipeline.models.tokenizer import add_end_tokens, write_tokenizer
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -165,7 +165,7 @@ class OpenVINOBackend(OpenVINOBatches, OpenVINORunner):
 
         OpenVINOBatches.__init__(self, model)
         OpenVINORunner.__init__(self, prepared / DESCRIPTION, model.precision == "bf16")
-        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
+        self.tokenizer = add_end_tokens(Tokenizer.from_file(str(prepared / TOKENIZER)), model)
         self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
 
 

@@ -41,7 +41,7 @@ def without_end(folder: Path) -> bytes:
     return json.dumps(content).encode()
 
 
-@pytest.mark.parametrize("backend", ["flag", "sentence-transformers"])
+@pytest.mark.parametrize("backend", ["flag", "sentence-transformers", "openvino"])
 def test_mteb_5237_the_end_token_that_the_settings_declare_is_pooled(
     backend: str, bge_folder: Path, edited: Edit, tmp_path: Path
 ) -> None:
