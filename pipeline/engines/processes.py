@@ -9,7 +9,6 @@ do that, with the process that started it.
 from __future__ import annotations
 
 import importlib
-import mmap
 import os
 import pickle
 import queue
@@ -17,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from typing_extensions import override
 
@@ -34,10 +32,10 @@ from pipeline.core.display import Bar
 from pipeline.encoders.conversion import end_with
 from pipeline.encoders.opener import Opener
 from pipeline.engines.engine import Content, Done, Job, LocalEngine, Part, PartJob, on_device
+from pipeline.engines.messages import receive, send
 from pipeline.engines.pool import Lost, Pool, Task
 from pipeline.storage.store import Store
 
-ALIGNED = 64  # arrays in shared memory begin at multiples of so many bytes
 PATIENCE = 1.0  # seconds in which a process whose socket has closed ends
 PROGRESS_SECONDS = 0.2  # between two reports of a process's progress
 
@@ -195,51 +193,6 @@ class ProcessEngine(Pool[Process]):
     def _end(self, worker: Process) -> None:
         worker.end()
         self._devices.append(worker.device)
-
-
-def send(connection: Connection, content: Content) -> None:
-    """Send an object; its arrays are put into shared memory."""
-    buffers: list[pickle.PickleBuffer] = []
-    pickled = pickle.dumps(content, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
-    arrays = [buffer.raw() for buffer in buffers]
-    connection.send_bytes(pickled)
-    connection.send([array.nbytes for array in arrays])
-    if not arrays:
-        return
-    with _nameless_file() as file:
-        for array in arrays:
-            file.seek(-file.tell() % ALIGNED, os.SEEK_CUR)
-            file.write(array)
-        file.write(b"\0")  # so that there is something to map
-        file.flush()
-        with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as copy:
-            socket.send_fds(copy, [b"\0"], [file.fileno()])
-
-
-def receive(connection: Connection) -> Content:
-    """The next object that was sent; the memory of its arrays is freed with them."""
-    pickled, sizes = connection.recv_bytes(), connection.recv()
-    if not sizes:
-        return pickle.loads(pickled)
-    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as copy:
-        _, descriptors, *_ = socket.recv_fds(copy, 1, 1)
-    if not descriptors:
-        raise EOFError
-    memory = memoryview(mmap.mmap(descriptors[0], 0))
-    os.close(descriptors[0])
-    arrays, start = [], 0
-    for size in sizes:
-        start += -start % ALIGNED
-        arrays.append(memory[start : start + size])
-        start += size
-    return pickle.loads(pickled, buffers=arrays)
-
-
-def _nameless_file() -> BinaryIO:
-    """A file in memory, where the system has such files."""
-    if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("benchmarco"), "w+b")
-    return tempfile.TemporaryFile()
 
 
 def serve(descriptor: int, parent: int) -> None:
