@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import io
 import json
 import logging
@@ -19,11 +20,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TextIO, get_type_hints
 
 import typer
 
 from pipeline.core.errors import InputError, memory_ran_out, visible
+from pipeline.core.result_files import trusting
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -141,6 +143,26 @@ def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[...
             goes_on = f"; run {again} to go on where it stopped" if resumed else ""
             _stop(f"interrupted{goes_on}", INTERRUPTED)
 
+    return run
+
+
+def with_trust(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that reads results the option `--trust`."""
+
+    @functools.wraps(command)
+    def run(*args: object, trust: bool = False, **kwargs: object) -> None:
+        with trusting(trust):
+            command(*args, **kwargs)
+
+    hints = get_type_hints(command, include_extras=True)
+    parameters = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+    ]
+    trust = inspect.Parameter("trust", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Trust)
+    options: Any = run
+    options.__signature__ = inspect.Signature([*parameters, trust], return_annotation=None)
+    options.__annotations__ = {**hints, "trust": Trust}
     return run
 
 
@@ -308,6 +330,9 @@ Sets = Annotated[
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all tables and details.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Read results that were edited after the run; their names say so.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 

@@ -22,7 +22,7 @@ from workplaces import give_rows, read_json
 from pipeline.storage import PruneLimits, cache_entries, hash_file, prune, verify
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
-RESULTS = {"manifest.json", "metrics.json", "per_query.csv", "run.trec"}
+RESULTS = {"checksums.json", "manifest.json", "metrics.json", "per_query.csv", "run.trec"}
 
 
 class Trial(NamedTuple):

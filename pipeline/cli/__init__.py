@@ -17,6 +17,7 @@ from pipeline.terminal import (
     open_closed_streams,
     progress,
     what_happened as what_happened,
+    with_trust,
 )
 
 __all__ = ["CACHE_COMMANDS", "COMMANDS", "app", "end_at_second_interrupt", "guarded", "main", "progress"]
@@ -63,6 +64,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "doctor": (about.doctor, ""),
 }
 """Each command's function, and the arguments of its example."""
+WITHOUT_RESULTS = {"suites", "evaluate", "fuse", "example", "schema", "doctor"}
+"""Commands that read no result folder."""
 RESUMED = {"run"}
 """Commands that keep what they finished before an interrupt."""
 for _study in all_studies().values():
@@ -90,6 +93,7 @@ cache_app = typer.Typer(
 )
 for _name, (_command, _example) in COMMANDS.items():
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
+    _command = _command if _name in WITHOUT_RESULTS else with_trust(_command)
     app.command(_name, cls=Command, epilog=_epilog)(guarded(_command, resumed=_name in RESUMED))
 for _name, (_command, _example) in CACHE_COMMANDS.items():
     _epilog = f"Example: benchmarco cache {_name} {_example}".rstrip()

@@ -22,7 +22,7 @@ from pipeline.config.mistakes import explain, read_yaml
 from pipeline.config.settings import FOLDER, Kinds, PathOrId, Section, setting
 from pipeline.config.stages import ExpectedScore
 from pipeline.core.errors import InputError
-from pipeline.core.result_files import SUITE
+from pipeline.core.result_files import RESULT_FILES
 
 SUITES = Path(__file__).parents[1] / "suites"
 """The folder of the files that come with the package."""
@@ -41,8 +41,8 @@ PlainName = Annotated[str, AfterValidator(plain_name)]
 
 
 def _collection_name(value: str) -> str:
-    if value == SUITE:
-        raise ValueError("another name than that of the suite's own file")
+    if value in RESULT_FILES:
+        raise ValueError("another name than those of a result's files")
     return value
 
 

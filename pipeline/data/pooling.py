@@ -21,10 +21,11 @@ import numpy as np
 from pipeline.config import PooledSlice
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Collection, Facts, Int32, Int64, Ranking, from_numpy
-from pipeline.core.result_files import RANKING
+from pipeline.core.result_files import CHECKSUMS, RANKING
 from pipeline.data.collection_files import POOL
 from pipeline.formats.runs import read_run
 from pipeline.storage.artifacts import Draft
+from pipeline.storage.checksums import check_files
 from pipeline.storage.hashing import hash_user_file
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def ranking_files(pool: PooledSlice) -> list[Path]:
     Raises:
         InputError: A path is no file and no folder with a ranking.
     """
+    for folder in map(Path, pool.of):
+        if (folder / CHECKSUMS).is_file():
+            check_files(folder, [RANKING])
     files = [Path(path) / RANKING if Path(path).is_dir() else Path(path) for path in pool.of]
     if absent := [str(path) for path in files if not path.is_file()]:
         raise InputError(

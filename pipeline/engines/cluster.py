@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.core import machine
 from pipeline.core.display import counted
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, memory_ran_out, short_repr
 
 Handle: TypeAlias = Any
 """Ray itself, an actor or a reference in its object store: it has no types for them."""
@@ -35,7 +35,17 @@ def connect(address: str | None) -> tuple[Handle, bool]:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         log.info("starting Ray here")
-        ray.init("local", num_cpus=machine.cores(), include_dashboard=False, **quiet)
+        try:
+            ray.init("local", num_cpus=machine.cores(), include_dashboard=False, **quiet)
+        except Exception as error:  # Ray raises many types where one of its processes does not start or ends
+            if memory_ran_out(error):
+                raise
+            raise InputError(
+                f"engine.kind: ray: Ray does not start here: {type(error).__name__}: "
+                f"{short_repr(str(error).strip().partition(chr(10))[0])}",
+                allowed="a machine on which 'ray start --head' works",
+                fix="run again, look into the newest logs in /tmp/ray, or set engine.kind: local",
+            ) from None
     else:
         try:
             if address != "auto":  # Ray itself would try for minutes

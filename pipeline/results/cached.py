@@ -128,5 +128,5 @@ def _find(manifest: Manifest, stage: str) -> Iterator[Artifact]:
     for role, recipe in manifest.recipes.items() if cache else ():
         if without_part(role) == stage:
             plain = {name: value for name, value in recipe.items() if name != "key"}
-            if artifact := Store(Path(str(cache))).find(Recipe(stage, plain)):
+            if artifact := Store(Path(str(cache))).load(Recipe(stage, plain)):
                 yield artifact

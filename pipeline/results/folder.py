@@ -1,7 +1,7 @@
 """The result folder of one collection: what it holds, and how it is read.
 
-It holds `metrics.json`, `per_query.csv`, `run.trec` and `manifest.json`, which is written last: a folder that
-has one is complete.
+It holds `metrics.json`, `per_query.csv`, `run.trec`, `manifest.json` and `checksums.json`, which is written
+last: a folder that has one is complete.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from pydantic import ValidationError
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Record
 from pipeline.core.records import Facts, Float64
-from pipeline.core.result_files import MANIFEST, METRICS, PER_QUERY, RANKING, SUITE
+from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE
 from pipeline.results.records import Manifest, Metrics
+from pipeline.storage.checksums import check_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +46,7 @@ class CollectionResult:
         measures: The columns of `per_query.csv`, in its order.
         values: float64 [queries, measures].
         document: The content of `metrics.json` as it is written; empty for the scores of a run file.
+        edited: What was changed after the run, where it is trusted anyway; see `check_files`.
     """
 
     folder: Path
@@ -54,6 +56,7 @@ class CollectionResult:
     measures: list[str]
     values: Float64
     document: Facts = field(default_factory=dict)
+    edited: str = ""
 
     @property
     def name(self) -> str:
@@ -88,13 +91,14 @@ def read_collection_result(folder: Path) -> CollectionResult:
     """Read the result folder of one collection.
 
     Raises:
-        InputError: It is not a result folder, is not finished, or its files are damaged.
+        InputError: It is not a result folder, is not finished, or its files are damaged or were edited.
     """
     absent = [name for name in COMPARED if not (folder / name).is_file()]
     if len(absent) == len(COMPARED):
         raise _not_a_result(folder)
     if absent:
         raise _unusable(folder, f"is not finished: it has no {' and no '.join(absent)}")
+    edited = check_files(folder, FILES)
     record = read_record(folder, METRICS, Metrics)
     manifest = read_record(folder, MANIFEST, Manifest)
     try:
@@ -117,7 +121,7 @@ def read_collection_result(folder: Path) -> CollectionResult:
         if not abs(mean - record.metrics[name]) <= ROUNDING:
             raise _unusable(folder, f"is damaged: the mean of {name} is not that of {PER_QUERY}")
     document = json.loads((folder / METRICS).read_bytes())
-    return CollectionResult(folder, record, manifest, query_ids, header[1:], values, document)
+    return CollectionResult(folder, record, manifest, query_ids, header[1:], values, document, edited)
 
 
 def read_record(folder: Path, name: str, record: type[R]) -> R:
@@ -162,6 +166,6 @@ def _not_a_result(folder: Path) -> InputError:
 def _unusable(folder: Path, what: str) -> InputError:
     return InputError(
         f"result folder {folder} {what}",
-        allowed=f"a complete one: {', '.join(FILES)}",
+        allowed=f"a complete one: {', '.join((*FILES, CHECKSUMS))}",
         fix="run its config again; what is in the cache is not computed again",
     )

@@ -23,7 +23,7 @@ from pydantic import Field
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts, Float64
-from pipeline.core.result_files import METRICS, SUITE
+from pipeline.core.result_files import CHECKSUMS, METRICS, SUITE
 from pipeline.core.table import Table, Tabular
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.statistics import Strata, estimate, pool_shared_queries
@@ -31,6 +31,7 @@ from pipeline.results.folder import ROUNDING, CollectionResult, read_collection_
 from pipeline.results.records import Metrics
 from pipeline.results.tables import mean_sentence, published_table, result_table, suite_table
 from pipeline.storage import whole_files
+from pipeline.storage.checksums import check_files, write_checksums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -281,7 +282,9 @@ def write_suite(
                 "intervals": dict(zip(measures, macro.intervals, strict=True)),
             }
         )
+    (folder / CHECKSUMS).unlink(missing_ok=True)
     whole_files.write_json(folder / SUITE, result.document)
+    write_checksums(folder, [SUITE])
     return result
 
 
@@ -295,14 +298,23 @@ def read_result(folder: PathLike[str] | str) -> Result:
         What `run_benchmark` returned, but for `errors`.
 
     Raises:
-        InputError: It is not one, or its files are damaged, or of several runs.
+        InputError: It is not one, or its files are damaged, edited, or of several runs.
     """
     folder = Path(folder)
     if not (folder / SUITE).is_file():
-        return Result(folder, [read_collection_result(folder)])
+        collection = read_collection_result(folder)
+        if collection.edited:  # every table names the result
+            name = f"{collection.name} ({collection.edited})"
+            collection = replace(collection, record=collection.record.model_copy(update={"name": name}))
+        return Result(folder, [collection])
+    own = check_files(folder, [SUITE])
     record = read_record(folder, SUITE, SuiteRecord)
     names = [name for name in record.collections if name not in record.failed]
-    result = Result(folder, [read_collection_result(folder / name) for name in names], record)
+    collections = [read_collection_result(folder / name) for name in names]
+    edited = [own, *(f"{each.name}: {each.edited}" for each in collections if each.edited)]
+    result = Result(folder, collections, record)
+    if any(edited):
+        result.name += f" ({'; '.join(filter(None, edited))})"
     if problem := _disagreement(result, names, record):
         raise InputError(
             f"suite {folder}: {problem}",

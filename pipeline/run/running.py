@@ -19,7 +19,7 @@ from pipeline.core import machine
 from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.core.result_files import MANIFEST, METRICS, PER_QUERY, RANKING
+from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING
 from pipeline.core.stage_row import without_part
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import FILES, read_record
@@ -31,6 +31,7 @@ from pipeline.run.benchmark import Benchmark, Session, StageOutcome
 from pipeline.run.forecast import work_ahead
 from pipeline.run.plan import REPORTED, SCORES
 from pipeline.storage import locks, whole_files
+from pipeline.storage.checksums import write_checksums
 
 log = logging.getLogger(__name__)
 
@@ -308,19 +309,21 @@ def _write_files(
     manifest: Facts,
     copied: Sequence[Path],
 ) -> None:
-    """Write the files, the manifest last, while no other run writes to the folder."""
+    """Write the files, their checksums last, while no other run writes to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = locks.hold(folder, wait=False)
     if lock is None:
         log.warning("waiting: another run is writing %s", folder)
         lock = locks.hold(folder)
     _keep_other(folder, manifest["recipes"])
-    (folder / MANIFEST).unlink(missing_ok=True)
+    for name in (CHECKSUMS, MANIFEST):
+        (folder / name).unlink(missing_ok=True)
     whole_files.write_json(folder / METRICS, metrics)
     for source in copied:
         with whole_files.replacing(folder / source.name) as temporary:
             shutil.copyfile(source, temporary)
     whole_files.write_json(folder / MANIFEST, manifest)
+    write_checksums(folder, FILES)
     if lock:
         lock.release()
 
@@ -338,7 +341,7 @@ def _keep_other(folder: Path, recipes: Facts) -> None:
         return
     other = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
     other.mkdir()
-    for name in FILES:  # the manifest last: with it, the folder is complete
+    for name in (*FILES, CHECKSUMS):  # these last: with them, the folder is complete
         if (folder / name).is_file():
             try:
                 os.link(folder / name, other / name)

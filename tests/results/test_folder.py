@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workplaces import benchmarco, change_json, read_json
+from workplaces import benchmarco, change_json, read_json, seal
 
 from pipeline import InputError, compare
 from pipeline.results import Metrics, read_result, stage_table
@@ -24,7 +24,7 @@ def edit(change: Callable[[str], str]) -> Callable[[Path], object]:
 
 
 def content(name: str, text: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_text(text)
+    return lambda folder: ((folder / name).write_text(text), seal(folder))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,61 @@ def test_what_is_no_whole_result_is_refused(
     assert str(folder) in str(refused.value)
 
 
+EDITS: dict[str, tuple[str, Callable[[str], str]]] = {
+    "a value": ("per_query.csv", lambda text: text.replace("0.5", "0.6", 1)),
+    "two queries' values": ("per_query.csv", lambda text: "\n".join(swapped(text.splitlines())) + "\n"),
+    "a score": ("run.trec", lambda text: text.replace("1 ", "1 9", 1)),
+    "a query's lines": ("run.trec", lambda text: text[text.index("\n", len(text) // 2) + 1 :]),
+    "a setting": ("manifest.json", lambda text: text.replace('"top_k": ', '"top_k": 1', 1)),
+    "a space": ("metrics.json", lambda text: text + " "),
+    "the checksums": ("checksums.json", lambda text: text[:-9]),
+    "no checksums": ("checksums.json", lambda text: "[]"),
+}
+
+
+def swapped(lines: list[str]) -> list[str]:
+    """The lines of `per_query.csv` with the values of two queries exchanged: the means stay."""
+    rows = [line.split(",") for line in lines]
+    other = next(n for n in range(2, len(rows)) if rows[n][1:] != rows[1][1:])
+    rows[1][1:], rows[other][1:] = rows[other][1:], rows[1][1:]
+    return [",".join(row) for row in rows]
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_a_result_that_was_edited_is_refused_by_every_reader_unless_it_is_trusted(
+    what: str, finished: Path, tmp_path: Path
+) -> None:
+    name, change = EDITS[what]
+    whole = finished / "results" / "t"
+    folder = Path(shutil.copytree(whole, tmp_path / "t"))
+    text = (folder / name).read_text(encoding="utf-8")
+    (folder / name).write_text(change(text), encoding="utf-8")
+    assert change(text) != text
+    page = tmp_path / "page.html"
+    readers: list[list[object]] = [
+        ["compare", folder, whole],
+        ["compare", whole, folder, "--json"],
+        ["report", folder, "--html", page],
+        ["gate", folder, "--baseline", whole],
+        ["export", folder, "--mteb", tmp_path / "mteb"],
+        ["pool", folder, "--output", tmp_path / "pool.tsv"],
+        ["reproduce", whole, "--against", folder],
+        ["verify", folder],
+    ]
+    said = "was edited" if name != "checksums.json" else "checksums.json"
+    for command in readers:
+        refused = benchmarco(*command, code=2)
+        assert said in refused.stderr
+        assert name in refused.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t"]
+    if what in ("a setting", "a value"):
+        return  # which are no longer what the other files say
+    trusted = benchmarco("compare", whole, folder, "--trust").stdout
+    assert ("t (unchecked)" if name == "checksums.json" else f"t (edited: {name})") in " ".join(
+        trusted.split()
+    )
+
+
 def test_a_mistyped_name_is_answered_with_near_ones_of_the_same_folder(
     finished: Path, tmp_path: Path
 ) -> None:
@@ -82,6 +137,7 @@ def test_a_result_of_another_version_is_read(finished: Path, tmp_path: Path) -> 
     stages = [{"stage": "index", "bytes": 5, "volts": 230}]
     (folder / "metrics.json").write_text(json.dumps(metrics | {"stages": stages, "weather": ["rain"]}))
     (folder / "manifest.json").write_text(json.dumps({"recipes": recipes}))
+    seal(folder)
     result = read_result(folder)
     assert (result.record.stage("index").bytes, result.record.stage("search").seconds) == (5, None)
     assert result.record.model_dump()["weather"] == ["rain"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from workplaces import benchmarco, document, read_json
+from workplaces import benchmarco, document, read_json, seal
 
 from pipeline import InputError, compare, load_config, run_benchmark, run_benchmarks
 from pipeline.config import Config
@@ -72,7 +72,7 @@ def test_a_macro_mean_is_the_mean_of_the_single_runs(shared: Path) -> None:
         assert low < np.mean(means) < high
     for name, each in zip(NAMES, result.collections, strict=True):
         files = {path.name for path in (result.folder / name).iterdir()}
-        assert files == {"metrics.json", "per_query.csv", "run.trec", "manifest.json"}
+        assert files == {"metrics.json", "per_query.csv", "run.trec", "manifest.json", "checksums.json"}
         assert (each.name, each.record.metrics) == (name, single[name].metrics)
     written = read_json(result.folder / "suite.json")
     assert written == result.document
@@ -233,6 +233,7 @@ def test_results_of_different_runs_are_no_suite(shared: Path) -> None:
     written = read_json(folder / "suite.json")
     written["metrics"]["ndcg@10"] += 1e-6
     (folder / "suite.json").write_text(json.dumps(written), encoding="utf-8")
+    seal(folder)
     with pytest.raises(InputError, match="the macro mean of ndcg@10 is not that of its collections"):
         read_result(folder)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from comparison.made import read_table
+from workplaces import seal
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +16,7 @@ def results(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Pa
     lines = [line.split() for line in (first / "run.trec").read_text().splitlines()]
     turned = [[q, q0, d, r, r if int(r) <= 6 else -int(r), tag] for q, q0, d, r, _, tag in lines]
     (second / "run.trec").write_text("".join(" ".join(map(str, line)) + "\n" for line in turned))
+    seal(second)
     return [first, second]
 
 

@@ -116,6 +116,14 @@ def reproduce(
     """
     folder = Path(folder)
     original = read_result(folder)
+    if absent := [
+        result.folder for result in original.collections if not (result.folder / RANKING).is_file()
+    ]:
+        raise InputError(
+            f"result folder {absent[0]} has no {RANKING}",
+            allowed="a result with its ranking, which is compared",
+            fix="restore the file, or run the config of the result",
+        )
     if against:
         again = read_result(against)
         of_again = {collection.name: collection for collection in again.collections}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, JsonObject
-from pipeline.core.result_files import MANIFEST, METRICS, SUITE
+from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, SUITE
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
 from pipeline.results.exchange import META
 from pipeline.studies.verify.published_files import MtebFile, known_measure
@@ -115,7 +115,7 @@ def lint_files(paths: Sequence[Path]) -> Lint:
                 allowed="a result folder, its metrics.json, or a result file of MTEB",
                 fix="check the path",
             )
-        skipped += not of_file and path.name not in (MANIFEST, META, SUITE)
+        skipped += not of_file and path.name not in (MANIFEST, META, SUITE, CHECKSUMS)
         evaluations += of_file
     found = [(place, each) for place, scores, cause in evaluations for each in contradictions(scores, cause)]
     n_files = len({place.file for place, *_ in evaluations})
@@ -124,7 +124,7 @@ def lint_files(paths: Sequence[Path]) -> Lint:
 
 def _evaluations(path: Path) -> Iterator[tuple[Place, Scores, str]]:
     """The sets of scores of a file, and what may explain that they contradict themselves."""
-    if path.name in (MANIFEST, META):
+    if path.name in (MANIFEST, META, CHECKSUMS):
         return
     try:
         content = json.loads(path.read_bytes())

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from comparison.made import MEASURES, THREE, make, result, single, values_of, with_values
-from workplaces import benchmarco, document, read_json
+from workplaces import benchmarco, document, read_json, seal
 
 from pipeline import InputError, compare
 from pipeline.metrics import noninferiority
@@ -158,6 +158,7 @@ def test_the_command(finished: Path, tmp_path: Path) -> None:
     metrics = read_json(worse / "metrics.json")
     metrics["metrics"] = dict.fromkeys(metrics["metrics"], 0.0)
     (worse / "metrics.json").write_text(json.dumps(metrics))
+    seal(worse)
     assert document("gate", worse, "--baseline", kept, code=3)["verdict"] == "fail"
     measures = "--measure", "RR@10", "--measure", "ndcg@10"
     text = benchmarco("gate", folder, "--baseline", kept, "--markdown", *measures).stdout

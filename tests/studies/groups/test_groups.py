@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from comparison.made import config
-from workplaces import benchmarco, document, read_json
+from workplaces import benchmarco, document, read_json, seal
 
 from pipeline import InputError, compare, run_benchmark
 from pipeline.comparison import Comparison
@@ -91,6 +91,7 @@ def test_commands_show_groups_when_asked_and_where_the_collection_is_there(
     manifest = read_json(moved / "manifest.json")
     manifest["config"]["cache"] = str(tmp_path / "nowhere")
     (moved / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    seal(moved)
     with pytest.raises(InputError, match="is not in its cache"):
         groups_of(compare([moved]))
     benchmarco("compare", moved, "--groups", code=2)

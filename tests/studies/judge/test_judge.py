@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from chat_server import ChatServer
 from comparison.made import config, read_table, write_table
-from workplaces import benchmarco, document, on_one_line, read_json
+from workplaces import benchmarco, document, on_one_line, read_json, seal
 
 from pipeline import run_benchmark
 from pipeline.studies.judge import agreement, estimate_with_judge, open_rankings, read_grade, read_labels
@@ -186,6 +186,7 @@ def test_people_and_judge_decide_together(
     settings = read_json(named / "manifest.json")
     settings["config"]["model"]["name"] = "Qwen/Qwen3-Embedding-0.6B"
     (named / "manifest.json").write_text(json.dumps(settings), encoding="utf-8")
+    seal(named)
     given = [str(named) if part == str(results[1]) else part for part in arguments]
     assert "judge and qwen are both of Qwen" in on_one_line(benchmarco(*given, "--measure", "P@5"))
     done = benchmarco(*arguments, "--labels", file, "--html", page)

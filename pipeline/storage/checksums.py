@@ -1,0 +1,45 @@
+"""`checksums.json` of a result folder: SHA-256 of its other files, written last and checked by readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline.core.errors import InputError
+from pipeline.core.result_files import CHECKSUMS, TRUSTING
+from pipeline.storage import whole_files
+from pipeline.storage.hashing import hash_file
+
+
+def write_checksums(folder: Path, names: Iterable[str]) -> None:
+    """Write the checksums of those of some files that the folder has."""
+    sums = {name: hash_file(folder / name) for name in names if (folder / name).is_file()}
+    whole_files.write_json(folder / CHECKSUMS, dict(sums))
+
+
+def check_files(folder: Path, names: Iterable[str]) -> str:
+    """Compare files of a result folder with its checksums; a file that is not there is not compared.
+
+    Returns:
+        What is wrong, to follow the name of a result that is trusted anyway: "" if nothing is.
+
+    Raises:
+        InputError: A file was changed, or has no checksum, outside of `trusting`.
+    """
+    sums = whole_files.read_json_object(folder / CHECKSUMS) if (folder / CHECKSUMS).exists() else None
+    there = [name for name in names if (folder / name).is_file()]
+    changed = [name for name in there if sums is None or sums.get(name) != hash_file(folder / name)]
+    if not changed:
+        return ""
+    if TRUSTING.get():
+        return "unchecked" if sums is None else f"edited: {', '.join(changed)}"
+    found = (
+        f"has no {CHECKSUMS}, or one that cannot be read"
+        if sums is None
+        else f"was edited: {' and '.join(changed)} changed after the run"
+    )
+    raise InputError(
+        f"result folder {folder} {found}",
+        allowed="the files as benchmarco run wrote them",
+        fix="run its config again, or read it as it is with --trust",
+    )
