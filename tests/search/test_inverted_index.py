@@ -30,7 +30,7 @@ def brute_force(passages: Ragged, queries: Ragged, k: int) -> Ranking:
 
 def found(passages: Ragged, queries: Ragged, k: int, memory: int = 1 << 20) -> Ranking:
     rank = descending_id_rank(ids(len(passages)))
-    return inverted_index.search(inverted_index.Inverted((passages,)), queries, k, rank, BAR, memory)
+    return inverted_index.search(inverted_index.InvertedSegments((passages,)), queries, k, rank, BAR, memory)
 
 
 # weights are multiples of a quarter, so that sums are exact in any order and scores often tie
