@@ -7,6 +7,7 @@ its fused kernels. And to see whether there is padding at all it waits for a GPU
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -65,16 +66,19 @@ class MaskReduction(threading.local):  # one query may be encoded beside another
         by_keys = by_keys and not getattr(body.config, "is_decoder", False)
         no_mask = self.padded_right and is_causal(body)
 
-        def reduce(module: Any, arguments: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        forward = body.forward
+
+        @functools.wraps(forward)  # sentence-transformers calls it past hooks, and reads its signature
+        def reduced(*arguments: Any, **inputs: Any) -> Any:
             mask = inputs.get("attention_mask")
             if mask is not None and mask.dim() == 2:
                 if no_mask or not self.padded:
-                    inputs = {**inputs, "attention_mask": None}
+                    inputs["attention_mask"] = None
                 elif by_keys:
-                    inputs = {**inputs, "attention_mask": mask.bool()[:, None, None, :]}
-            return arguments, inputs
+                    inputs["attention_mask"] = mask.bool()[:, None, None, :]
+            return forward(*arguments, **inputs)
 
-        body.register_forward_pre_hook(reduce, with_kwargs=True)
+        body.forward = reduced
 
 
 def _is_of_transformers(network: torch.nn.Module) -> bool:
