@@ -119,7 +119,7 @@ def no_array(folder: Path, manifest: dict[str, Any]) -> None:
     ("kind", "stage", "corrupt"),
     [
         ("dense", "data", no_array),
-        ("dense", "data", save("qrels.npy", np.full((3, 5), 10**9))),
+        ("dense", "data", save("qrels.npy", np.full((2, 5), 10**9))),
         ("dense", "queries", no_array),
         ("dense", "search", save("scores.npy", [1.0])),
         ("dense", "search", no_facts),

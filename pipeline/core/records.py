@@ -57,12 +57,13 @@ class Qrels:
         queries: int64 [j], row of the query.
         passages: int64 [j], row of the passage. Rows that follow those of the corpus stand for passages
             that the corpus lacks, and that nothing can retrieve (`Collection.missing_ids`).
-        grades: int64 [j]; below 1 is not relevant (see the measures' `rel=`).
+        grades: int64 [j], or float64 [j] where one is not whole; below 1 is not relevant (see the measures'
+            `rel=`).
     """
 
     queries: Int64
     passages: Int64
-    grades: Int64
+    grades: Array
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """A collection's files: three Arrow streams and an array of judgments, all memory-mapped.
 
 `corpus.arrow`, `queries.arrow`, and `missing.arrow` with the judged passages that the corpus lacks, hold the
-columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [3, j]: query row,
-passage row, grade; the rows of missing passages follow those of the corpus. `pool.npy` is only there where
-rankings chose the passages (`Collection.pool`). Arrow pads its buffers by how a
-batch was made, so equal collections have equal content hashes (`TextsHash`), but not always equal file bytes.
+columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [2, j]: query row and
+passage row; the rows of missing passages follow those of the corpus. `grades.npy` is int64 [j], or float64
+[j] where a grade is not whole. `pool.npy` is only there where rankings chose the passages (`Collection.pool`).
+Arrow pads its buffers by how a batch was made, so equal collections have equal content hashes (`TextsHash`),
+but not always equal file bytes.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.records import Chunks, Collection, Int64, Qrels, Texts
+from pipeline.core.records import Chunks, Collection, Qrels, Texts
 from pipeline.formats.columns import string_buffers
 from pipeline.formats.texts import BATCH_ROWS
-from pipeline.storage.artifacts import Artifact
+from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 CORPUS, QUERIES, MISSING, QRELS = "corpus.arrow", "queries.arrow", "missing.arrow", "qrels.npy"
+GRADES = "grades.npy"
 POOL = "pool.npy"
 CHUNK_TEXTS, CHUNK_PLACES, CHUNK_BOUNDS = "chunks.arrow", "places.npy", "bounds.npy"
 
@@ -102,12 +104,13 @@ def blank(texts: pa.Array | pa.ChunkedArray) -> int:
     return int(pc.sum(empty).as_py() or 0)
 
 
-def write_qrels(path: Path, qrels: Qrels) -> str:
+def write_qrels(draft: Draft, qrels: Qrels) -> str:
     """Write judgments, and return the SHA-256 of their rows and grades."""
-    table = np.stack([qrels.queries, qrels.passages, qrels.grades]).astype("<i8")
-    with open(path, "wb") as file:
-        np.save(file, table, allow_pickle=False)
-    return hashlib.sha256(table.tobytes()).hexdigest()
+    rows = np.stack([qrels.queries, qrels.passages]).astype("<i8")
+    grades = qrels.grades.astype("<f8" if qrels.grades.dtype.kind == "f" else "<i8")
+    draft.save_array(QRELS, rows)
+    draft.save_array(GRADES, grades)
+    return hashlib.sha256(rows.tobytes() + grades.tobytes()).hexdigest()
 
 
 def open_collection(artifact: Artifact) -> Collection:
@@ -130,13 +133,15 @@ def open_chunks(artifact: Artifact) -> Chunks:
 
 def open_qrels(artifact: Artifact, queries: int, passages: int) -> Qrels:
     """The judgments in an artifact, of so many queries and passages."""
-    rows: Int64 = artifact.array(QRELS)
-    if rows.ndim != 2 or len(rows) != 3 or rows.dtype != np.int64:
+    rows, grades = artifact.array(QRELS), artifact.array(GRADES)
+    if rows.ndim != 2 or len(rows) != 2 or rows.dtype != np.int64:
         raise ValueError(f"{QRELS} holds {rows.dtype} of shape {list(rows.shape)}")
+    if grades.shape != rows.shape[1:] or grades.dtype not in (np.int64, np.float64):
+        raise ValueError(f"{GRADES} holds {grades.dtype} of shape {list(grades.shape)}")
     for row, limit in ((rows[0], queries), (rows[1], passages)):
         if row.min(initial=0) < 0 or row.max(initial=-1) >= limit:
             raise ValueError(f"{QRELS} judges texts that are not there")
-    return Qrels(rows[0], rows[1], rows[2])
+    return Qrels(rows[0], rows[1], grades)
 
 
 def open_texts(path: Path) -> Texts:

@@ -26,7 +26,6 @@ from pipeline.core.records import BoolArray, JsonObject, Qrels
 from pipeline.data.collection_files import (
     CORPUS,
     MISSING,
-    QRELS,
     QUERIES,
     TextsWriter,
     blank,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = 3  # of reading, joining, slicing and storing; raise it when any of them gives other content
-JUDGED_SCHEMA = 2  # of choosing queries and storing judgments; raise it when passages stay the same
+JUDGED_SCHEMA = 3  # of choosing queries and storing judgments; raise it when passages stay the same
 
 
 @dataclass(frozen=True)
@@ -189,9 +188,8 @@ def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> 
             writer.write(batch.column("id"), batch.column("text"))
     with draft.file(MISSING) as path, TextsWriter(path) as missing_writer:
         missing_writer.write(missing, pa.repeat("", len(missing)))
-    with draft.file(QRELS) as path:
-        qrels_hash = write_qrels(path, qrels)
-    return {"queries": writer.content(), "missing": missing_writer.content(), "qrels": qrels_hash}
+    judged = write_qrels(draft, qrels)
+    return {"queries": writer.content(), "missing": missing_writer.content(), "qrels": judged}
 
 
 def _nothing_left(judgments: Judgments, what: str, first: str) -> InputError:

@@ -1,6 +1,6 @@
 """Relevance judgments: the rules for them, the same for every source, and their files (qrels).
 
-* A grade is a whole number that fits a C int, as in trec_eval; it may be written `1.0`.
+* A grade is a number, whole or not, in the range of a C int, which is trec_eval's; `1.0` is the grade 1.
 * An id is fit for a TREC file: see `refuse_unfit_ids`.
 * A repeated judgment is merged with the first and counted if its grade is the same, and refused if not.
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 LOWEST_GRADE = -(2**31)
 HIGHEST_GRADE = 2**31 - 1
-GRADE_RULE = f"a whole number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
+GRADE_RULE = f"a number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
 _HEADER_WORDS = {"score", "relevance", "rel", "grade", "label", "judgment", "judgement"}
-_INTEGER = re.compile(r"([+-]?0*[0-9]{1,10})(\.0*)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Judgments(Located):
         queries: int32 [judgments], row in `query_ids`.
         passage_ids: Arrow strings [passages], in order of first appearance.
         passages: int32 [judgments], row in `passage_ids`.
-        grades: int64 [judgments].
+        grades: int64 [judgments]; float64 where one of them is not whole.
         origin, unit, numbers: See `Located`.
         repeated: How many identical judgments were merged.
         outside: How many more a slice of the corpus leaves out, where the source itself makes that slice.
@@ -66,7 +66,7 @@ class Judgments(Located):
     queries: Int32
     passage_ids: pa.Array
     passages: Int32
-    grades: Int64
+    grades: Array
     origin: str
     unit: str
     numbers: Int64
@@ -103,7 +103,7 @@ def make_judgments(
         given,
         queries=query_rows[keep],
         passages=passage_rows[keep],
-        grades=grades[keep].astype(np.int64),
+        grades=_whole(grades[keep]),
         numbers=numbers[keep],
         repeated=len(later),
     )
@@ -116,7 +116,7 @@ def _refuse_unfit(given: Judgments) -> None:
     refuse_unfit_ids(given.query_ids, "query", place(given.queries))
     refuse_unfit_ids(given.passage_ids, "passage", place(given.passages))
     grades = given.grades
-    fit = (grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE) & (grades == np.floor(grades))
+    fit = (grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE)
     if not fit.all():
         row = int(np.argmin(fit))
         found = f"{given.place(row)}: the grade is {grades[row]}"
@@ -138,22 +138,23 @@ def _refuse_contradiction(given: Judgments, earlier: Int64, later: Int64) -> Non
     )
 
 
+def _whole(grades: Array) -> Array:
+    """Grades as int64 if all are whole, else as float64."""
+    return grades.astype(np.int64 if np.array_equal(grades, np.floor(grades)) else np.float64)
+
+
 def is_grade(text: str) -> bool:
-    """Whether a text is a grade: an integer of C, perhaps with `.0` behind."""
-    match = _INTEGER.fullmatch(text)
-    return match is not None and LOWEST_GRADE <= int(match[1]) <= HIGHEST_GRADE
+    """Whether a text is a grade."""
+    return bool(_NUMBER.fullmatch(text)) and LOWEST_GRADE <= float(text) <= HIGHEST_GRADE
 
 
-def grades_of(column: pa.Array) -> Int64:
-    """The grades of a column of texts, of which few are distinct; ValueError for one that is not a C int."""
+def grades_of(column: pa.Array) -> Array:
+    """The grades of a column of texts, of which few are distinct; ValueError where a text is none."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     if not all(map(is_grade, texts)):
         raise ValueError(f"a grade is not {GRADE_RULE}")
-    grades: Int64 = np.array([int(text.partition(".")[0]) for text in texts], dtype=np.int64)[
-        encoded.indices.to_numpy()
-    ]
-    return grades
+    return _whole(np.array([float(text) for text in texts])[encoded.indices.to_numpy()])
 
 
 TREC = Form(("query", "iteration", "document", "grade"), "grade", "string", grades_of, GRADE_RULE)

@@ -55,7 +55,8 @@ REFUSED = {
     "a field too many": (HEADER + BEIR + b"q3 0 d1 1\n", ", line 5: expected 3 fields (query document"),
     "a word on the first line": (b"q3 0 d1 x\n" + TREC, ", line 1: the grade is 'x'"),
     "two headers": (HEADER + HEADER + BEIR, ", line 2: the grade is 'score'"),
-    "float": (BEIR + b"q3 d1 1.5\n", ", line 4: the grade is '1.5'"),
+    "no finite number": (BEIR + b"q3 d1 inf\n", ", line 4: the grade is 'inf'"),
+    "a decimal comma": (BEIR + b"q3 d1 1,5\n", ", line 4: the grade is '1,5'"),
     "data behind #": (
         TREC + b"#1 0 d1 1\n",
         ", line 4: begins with #, and reads as a line of data",
@@ -170,9 +171,9 @@ def test_tables_follow_the_same_rules(kind: type) -> None:
             columns_of(np.array([1, 2, 1], kind), ("d", name, "d"))
 
 
-@pytest.mark.parametrize("grade", [0.5, np.nan, np.inf, 1e300, 2**31, 2.0**31, -(2**31) - 1, 2**53 + 1])
-def test_a_grade_that_is_no_c_int_is_refused(tmp_path: Path, grade: float) -> None:
-    with pytest.raises(InputError, match=r"table, row 1: the grade is .*a whole number from -2147483648 to"):
+@pytest.mark.parametrize("grade", [np.nan, np.inf, 1e300, 2**31, 2.0**31, -(2**31) - 1, 2**53 + 1])
+def test_a_grade_out_of_the_range_of_a_c_int_is_refused(tmp_path: Path, grade: float) -> None:
+    with pytest.raises(InputError, match=r"table, row 1: the grade is .*a number from -2147483648 to"):
         columns_of([1, grade, 1])
     parquet, lines = tmp_path / "qrels.parquet", tmp_path / "qrels.jsonl"
     pa.parquet.write_table(pa.table({"q": ["a"], "p": ["b"], "grade": [grade]}), parquet)
@@ -180,6 +181,20 @@ def test_a_grade_that_is_no_c_int_is_refused(tmp_path: Path, grade: float) -> No
     for path, place in ((parquet, "row 0"), (lines, "line 1"))[: 2 if np.isfinite(grade) else 1]:
         with pytest.raises(InputError, match=f"{path.name}, {place}: the grade is"):
             formats.read_judgments([path], "q", "p", "grade")
+
+
+def test_grades_need_not_be_whole(tmp_path: Path) -> None:
+    """mteb#5516, mteb#3479, trec_eval#49: means of annotators, and scores of judges."""
+    files = {
+        "trec": b"q1 0 a .5\nq1 0 b 2.75\nq1 0 c 1e-3\n",
+        "tsv": b"query-id\tcorpus-id\tscore\nq1\ta\t0.5\nq1\tb\t+2.75\nq1\tc\t0.001\n",
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+        found = formats.read_qrels(tmp_path / name)
+        assert rows(found) == [("q1", "a", 0.5), ("q1", "b", 2.75), ("q1", "c", 0.001)]
+        assert found.grades.dtype == np.float64
+    assert columns_of([0.5, 1, 0.5]).repeated == 1
 
 
 def test_the_extreme_grades_are_read() -> None:
