@@ -20,6 +20,9 @@ import pyarrow.compute as pc
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Scores, from_numpy
 
+MOST_BYTES = 2**31 - 1
+"""Most bytes of an Arrow string array."""
+
 
 def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
     """int64 [n]: the position of each id when ids (Arrow strings [n]) are sorted in descending order."""
@@ -40,6 +43,8 @@ def sort_hits(passages: Int64, scores: Scores, id_rank: Int64) -> tuple[Int64, S
 
 def sort_hits_by_id(passages: Int64, scores: Scores, ids: pa.ChunkedArray) -> tuple[Int64, Scores]:
     """`sort_hits` for few ties: only the `ids` (Arrow strings [passages]) of tied hits are read."""
+    if ids.nbytes > MOST_BYTES:
+        ids = ids.cast(pa.large_string())
     return _sort(passages, scores, lambda tied: descending_id_rank(ids.take(from_numpy(tied))))
 
 

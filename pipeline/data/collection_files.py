@@ -1,11 +1,11 @@
 """A collection's files: three Arrow streams and an array of judgments, all memory-mapped.
 
 `corpus.arrow`, `queries.arrow`, and `missing.arrow` with the judged passages that the corpus lacks, hold the
-columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [2, j]: query row and
-passage row; the rows of missing passages follow those of the corpus. `grades.npy` is int64 [j], or float64
-[j] where a grade is not whole. `pool.npy` is only there where rankings chose the passages (`Collection.pool`).
-Arrow pads its buffers by how a batch was made, so equal collections have equal content hashes (`TextsHash`),
-but not always equal file bytes.
+columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [2, j]: the row of
+the query and of the passage; the rows of missing passages follow those of the corpus. `grades.npy` is int64
+[j], or float64 where a grade is not whole. `pool.npy` is only there where rankings chose the passages
+(`Collection.pool`). Arrow pads its buffers by how a batch was made, so equal collections have equal content
+hashes (`TextsHash`), but not always equal file bytes.
 """
 
 from __future__ import annotations
@@ -97,11 +97,10 @@ class TextsHash:
 
 
 def blank(texts: pa.Array | pa.ChunkedArray) -> int:
-    """How many texts are empty or only white space."""
+    """How many texts are empty, or only white space and characters that are not seen, such as U+200B."""
     import pyarrow.compute as pc
 
-    empty = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
-    return int(pc.sum(empty).as_py() or 0)
+    return int(pc.sum(pc.match_substring_regex(texts, r"^[\s\p{Z}\p{Cc}\p{Cf}]*$")).as_py() or 0)
 
 
 def write_qrels(draft: Draft, qrels: Qrels) -> str:

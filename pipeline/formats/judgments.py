@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.errors import InputError
+from pipeline.core.order import MOST_BYTES
 from pipeline.core.records import Array, Int32, Int64
 from pipeline.formats.columns import (
     Form,
@@ -183,6 +184,12 @@ def read_qrels(path: Path | str) -> Judgments:
         allowed = f"lines of {' '.join(TREC.columns)} or {' '.join(BEIR.columns)}"
         raise InputError(f"{path}: has no judgments", allowed=allowed, fix="check the file")
     queries = pa.DictionaryArray.from_arrays(columns.queries, columns.query_ids)
+    if columns.documents.nbytes > MOST_BYTES:
+        raise InputError(
+            f"{path}: the ids of its passages take {columns.documents.nbytes / 1e9:.1f} GB",
+            allowed=f"{MOST_BYTES / 1e9:.1f} GB, about 18 million ids of 120 characters",
+            fix="shorten the ids, or split the judgments by query",
+        )
     passages = columns.documents.combine_chunks()
     return make_judgments(queries, passages, columns.values, str(path), "line", columns.numbers)
 
