@@ -29,6 +29,7 @@ TokenCounter = Callable[[list[str]], Sequence[int]]  # texts -> the number of to
 TOKENIZED = 10_000  # at most so many texts have their tokens counted
 SEED = 0
 EXAMPLES = 3
+MOST_LEVELS = 20  # distinct grades that are counted one by one
 
 
 def describe(collection: Collection, count_tokens: TokenCounter | None = None) -> JsonObject:
@@ -67,9 +68,9 @@ def _distribution(values: Array) -> dict[str, float | int]:
 
 
 def _per_query(qrels: Qrels, queries: int) -> JsonObject:
-    """The number of judgments of a query, over all grades and for each grade, with the grade's total."""
-    by_grade = {}
-    for grade in np.unique(qrels.grades).tolist():
+    """The number of judgments of a query, over all grades; and for each grade, if these are few."""
+    by_grade, levels = {}, np.unique(qrels.grades).tolist()
+    for grade in levels if len(levels) <= MOST_LEVELS else ():
         chosen = np.bincount(qrels.queries[qrels.grades == grade], minlength=queries)
         by_grade[str(grade)] = {"judgments": int(chosen.sum()), **_distribution(chosen)}
     return {"all": _distribution(np.bincount(qrels.queries, minlength=queries)), "grade": by_grade}
@@ -113,7 +114,7 @@ def _example(collection: Collection, query: int) -> JsonObject:
     return {
         **_text(collection.queries, query),
         "judged": [
-            {"grade": int(grade), **_text(collection.passages, int(qrels.passages[mine[at]]))}
+            {"grade": grade.item(), **_text(collection.passages, int(qrels.passages[mine[at]]))}
             for grade, at in sorted(zip(grades, first, strict=True), reverse=True)
         ],
     }

@@ -37,10 +37,12 @@ class Parameter:
         name: As in a measure's name.
         values: What it can be; the first is the default, which is not printed. A range is of whole numbers; a
             single share stands for all between 0 and 1.
+        fractions: Whether the numbers above 0 between those of a range are values, too.
     """
 
     name: str
     values: Sequence[Value]
+    fractions: bool = False
 
     @property
     def default(self) -> Value:
@@ -53,7 +55,7 @@ GAIN = Parameter("gain", ("linear", "exp"))
 IDEAL = Parameter("ideal", ("all", "retrieved"))
 NORM = Parameter("norm", ("all", "retrieved"))
 P = Parameter("p", (0.8,))
-REL = Parameter("rel", range(1, 2**31))
+REL = Parameter("rel", range(1, 2**31), fractions=True)
 UNJUDGED = Parameter("unjudged", ("kept", "removed"))
 """What is done to a ranking before it is measured, by every measure."""
 

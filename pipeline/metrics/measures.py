@@ -13,45 +13,45 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64, Int64
+from pipeline.core.records import Array, Float64, Int64
 from pipeline.metrics.rankings import Cells, Graded, JudgedRanking, gains, ideal_order, ratio
 
 HIGHEST_GRADE = 4  # gdeval's MAX_JUDGMENT
 EPSILON = 0.00001  # INFAP_EPSILON of trec_eval.h
 
 
-def precision(judged: JudgedRanking[Cells], cutoffs: Int64, rel: int) -> Float64:
+def precision(judged: JudgedRanking[Cells], cutoffs: Int64, rel: float) -> Float64:
     """Relevant in the top k, over k, also where fewer than k were retrieved (m_P.c)."""
     return judged.found.relevant(rel).total(cutoffs) / cutoffs
 
 
-def recall(judged: JudgedRanking[Cells], cutoffs: Int64, rel: int, cap: bool) -> Float64:
+def recall(judged: JudgedRanking[Cells], cutoffs: Int64, rel: float, cap: bool) -> Float64:
     """Relevant in the top k, over all relevant (m_recall.c); capped: over min(k, all relevant)."""
     n_relevant = judged.n_relevant(rel)
     reachable = np.minimum(n_relevant, cutoffs) if cap else n_relevant
     return ratio(judged.found.relevant(rel).total(cutoffs), reachable)
 
 
-def mrr(judged: JudgedRanking[Graded], cutoffs: Int64, rel: int) -> Float64:
+def mrr(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
     """One over the rank of the first relevant document (m_recip_rank.c); 0 if none is in the top k."""
     relevant = judged.found.relevant(rel)
     first = relevant.where(relevant.nth() == 1)
     return first.total(cutoffs, 1 / first.ranks)
 
 
-def average_precision(judged: JudgedRanking[Graded], cutoffs: Int64, rel: int, norm: str) -> Float64:
+def average_precision(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float, norm: str) -> Float64:
     """Sum of precision at each relevant rank in the top k, over all relevant (m_map_cut.c)."""
     relevant = judged.found.relevant(rel)
     precisions = relevant.total(cutoffs, relevant.nth() / relevant.ranks)
     return ratio(precisions, judged.n_relevant(rel) if norm == "all" else relevant.total(cutoffs))
 
 
-def success(judged: JudgedRanking[Graded], cutoffs: Int64, rel: int) -> Float64:
+def success(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
     """1 if a relevant document is in the top k, else 0 (m_success.c)."""
     return np.minimum(judged.found.relevant(rel).total(cutoffs), 1)
 
 
-def r_precision(judged: JudgedRanking[Graded], cutoffs: Int64, rel: int) -> Float64:
+def r_precision(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
     """Precision at rank R, R being the number of all relevant documents (m_Rprec.c)."""
     n_relevant = judged.n_relevant(rel)
     relevant = judged.found.relevant(rel)
@@ -64,7 +64,7 @@ def judged_share(judged: JudgedRanking[Cells], cutoffs: Int64) -> Float64:
     return ratio(judged.found.total(cutoffs), np.minimum(cutoffs, judged.retrieved[:, None]))
 
 
-def bpref(judged: JudgedRanking[Graded], cutoffs: Int64, rel: int) -> Float64:
+def bpref(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
     """The share of judged pairs, relevant and not, that stand in this order (m_bpref.c).
 
     The mean over the R relevant documents of 1 - min(n, R) / min(N, R), n being the judged non-relevant ones
@@ -78,7 +78,7 @@ def bpref(judged: JudgedRanking[Graded], cutoffs: Int64, rel: int) -> Float64:
     return ratio(relevant.total(cutoffs, 1 - lost), n_relevant)
 
 
-def infap(judged: JudgedRanking[Graded], cutoffs: Int64, rel: int) -> Float64:
+def infap(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
     """Inferred average precision (Yilmaz and Aslam, CIKM 2006; m_infap.c).
 
     The precision expected at a relevant rank i with r relevant and n other judged documents above, and u in
@@ -92,7 +92,7 @@ def infap(judged: JudgedRanking[Graded], cutoffs: Int64, rel: int) -> Float64:
     return ratio(relevant.total(cutoffs, (1 + place * share) / relevant.ranks), judged.n_relevant(rel))
 
 
-def _non_relevant_above(judged: JudgedRanking[Graded], rel: int) -> tuple[Graded, Int64]:
+def _non_relevant_above(judged: JudgedRanking[Graded], rel: float) -> tuple[Graded, Int64]:
     """The relevant cells, and for each the number of cells above of a grade from 0 to below `rel`."""
     labelled = judged.found.relevant(0)
     relevant = labelled.relevant(rel)
@@ -116,7 +116,7 @@ def ndcg(judged: JudgedRanking[Cells], cutoffs: Int64, gain: str, ideal: str) ->
     return ratio(found.dcg(cutoffs, gain), best.dcg(cutoffs, gain))
 
 
-def rbp(judged: JudgedRanking[Cells], cutoffs: Int64, p: float, rel: int) -> Float64:
+def rbp(judged: JudgedRanking[Cells], cutoffs: Int64, p: float, rel: float) -> Float64:
     """Sum of (1 - p) p^(rank - 1) over the relevant in the top k (Moffat and Zobel, TOIS 27(1), 2008).
 
     A user reads the first document, and each next one with a probability of `p`.
@@ -135,17 +135,25 @@ def err(judged: JudgedRanking[Graded], cutoffs: Int64) -> Float64:
     adds s / rank, times the probability 1 - s of each document before it not to end the reading.
     """
     found = judged.found.relevant(1)
-    highest = int(max(found.grades.max(initial=0), judged.ideal.grades.max(initial=0)))
-    if highest > HIGHEST_GRADE:
-        raise InputError(
-            f"grade {highest} with err",
-            allowed=f"grades up to {HIGHEST_GRADE}, as in gdeval",
-            fix="use ndcg, or judgments of fewer grades",
-        )
+    refuse_grades(found.grades, judged.ideal.grades)
     return found.total(cutoffs, content(found.grades) * _still_reading(found) / found.ranks)
 
 
-def content(grades: Int64) -> Float64:
+def refuse_grades(*grades: Array) -> None:
+    """Refuse grades that gdeval's probabilities are not defined for."""
+    highest = max(float(each.max(initial=0)) for each in grades)
+    fractional = [each for each in grades if each.dtype.kind == "f"]
+    if highest > HIGHEST_GRADE or fractional:
+        split = next((each[each % 1 != 0] for each in fractional if (each % 1 != 0).any()), None)
+        found = highest if split is None else split[0]
+        raise InputError(
+            f"grade {found:g} with err",
+            allowed=f"whole grades up to {HIGHEST_GRADE}, as in gdeval",
+            fix="use ndcg, or judgments of fewer grades",
+        )
+
+
+def content(grades: Array) -> Float64:
     """float64 [cells]: the probability to be content with a document of each grade."""
     content: Float64 = (np.exp2(grades, dtype=np.float64) - 1) / 2**HIGHEST_GRADE
     return content

@@ -30,6 +30,7 @@ CUTOFFS = range(1, 2**31)
 _NAME = re.compile(r"(?P<name>[^()@]*)(?:\((?P<params>[^()]*)\))?\s*(?:@(?P<cutoff>[^()@]*))?")
 _SUFFIXED = re.compile(r"(?P<name>[a-z_]+?)(?:_cut|_at)?[_.](?P<cutoff>[0-9]+)")
 _SHARE = re.compile(r"0?\.[0-9]{1,15}")
+_DECIMAL = re.compile(r"[0-9]{0,10}\.[0-9]{1,15}", re.ASCII)
 _LIST_COMMA = re.compile(r",(?![^()]*\))")
 
 
@@ -143,6 +144,9 @@ def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value],
 def _parse_value(parameter: Parameter, value: str, text: str) -> Value:
     key, options = parameter.name, parameter.values
     if isinstance(options, range):
+        if parameter.fractions and _DECIMAL.fullmatch(value) and 0 < float(value) < options.stop:
+            number = float(value)
+            return int(number) if number.is_integer() else number
         return _parse_count(value, options, f"{key}={value}", text)
     if isinstance(options[0], float):
         return _parse_share(value, f"{key}={value}", text)

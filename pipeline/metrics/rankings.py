@@ -17,7 +17,7 @@ from typing import Generic, Self, TypeVar
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Float64, Int64
+from pipeline.core.records import Array, BoolArray, Float64, Int64
 
 MAX_EXP_GRADE = 1000  # 2**1024 overflows a float64
 
@@ -32,13 +32,13 @@ class Cells(ABC):
     Attributes:
         n_queries: Rows of the matrix.
         queries: int64 [cells], row of the query, ascending.
-        grades: int64 [cells]. A document of a grade below 0 gains nothing; for trec_eval it is one that was
-            in the pool to be judged, and was not.
+        grades: [cells], as of `Qrels`. A document of a grade below 0 gains nothing; for trec_eval it is one
+            that was in the pool to be judged, and was not.
     """
 
     n_queries: int
     queries: Int64
-    grades: Int64
+    grades: Array
 
     @abstractmethod
     def where(self, mask: BoolArray) -> Self:
@@ -60,7 +60,7 @@ class Cells(ABC):
             discount: What a weight is worth at a rank; None is the same at every rank.
         """
 
-    def relevant(self, rel: int) -> Self:
+    def relevant(self, rel: float) -> Self:
         """The cells of grade `rel` or higher."""
         return self.where(self.grades >= rel)
 
@@ -190,7 +190,7 @@ class JudgedRanking(Generic[AnyCells]):
     ideal: Graded
     retrieved: Int64
 
-    def n_relevant(self, rel: int) -> Int64:
+    def n_relevant(self, rel: float) -> Int64:
         """int64 [queries, 1]: number of relevant documents of each query, retrieved or not."""
         return self.ideal.relevant(rel).count()
 
@@ -203,8 +203,11 @@ class JudgedRanking(Generic[AnyCells]):
         return JudgedRanking(labelled.moved_up(), self.ideal, labelled.count()[:, 0])
 
 
-def ideal_order(n_queries: int, queries: Int64, grades: Int64) -> Graded:
-    """The given documents (int64 [cells] each, in any order) with every query's highest grades first."""
+def ideal_order(n_queries: int, queries: Int64, grades: Array) -> Graded:
+    """The given documents ([cells] each, in any order) with every query's highest grades first."""
+    if grades.dtype.kind == "f":
+        order = np.lexsort((-grades, queries))
+        return Graded(n_queries, queries[order], grades[order], np.zeros_like(queries)).moved_up()
     highest, lowest = int(grades.max(initial=0)), int(grades.min(initial=0))
     levels = highest - lowest + 1  # query and grade become one number to sort by
     queries, below_top = np.divmod(np.sort(queries * levels + (highest - grades)), levels)
@@ -216,8 +219,8 @@ def ratio(above: Float64, below: Float64 | Int64) -> Float64:
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
-def gains(grades: Int64, gain: str) -> Float64:
-    """float64 [n]: the grade, or 2**grade - 1; 0 for grades below 0."""
+def gains(grades: Array, gain: str) -> Float64:
+    """float64 [n]: the grade, whole or not, or 2**grade - 1; 0 for grades below 0."""
     grades = np.maximum(grades, 0)
     if gain == "linear":
         return grades.astype(np.float64)

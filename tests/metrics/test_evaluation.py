@@ -4,6 +4,7 @@ import csv
 import gzip
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from workplaces import benchmarco, document, on_one_line
 
 from pipeline import InputError, evaluate, metrics
 from pipeline.core import Qrels, Ranking
+from pipeline.metrics import parse_measure
 
 QRELS = "q2 0 d1 1\nq1 0 d2 2\nq1 0 d1 0\nq3 0 d9 1\n"
 RUN = "q1 Q0 d1 1 5 t\nq1 Q0 d2 2 4 t\nq9 Q0 d1 1 1 t\nq2 Q0 d8 1 3 t\nq2 Q0 d1 2 3 t\nq1 Q0 q1 3 9 t\n"
@@ -311,3 +313,35 @@ def test_ties_of_a_hundred_thousand_documents_take_no_square_of_their_number() -
     err = sum(stops * (1 - stops) ** (rank - 1) / rank for rank in range(1, 21))
     expected = [reciprocal, err, 1 - (1 - share) ** 5, share]
     assert [each.expected for each in found.measures.values()] == pytest.approx(expected, rel=2e-3)
+
+
+def test_grades_that_are_not_whole_are_gains_and_rel_may_be_any_number() -> None:
+    """mteb#5516, mteb#3479, pytrec_eval#16: the definition, and ir_measures where it takes floats."""
+    judged = {"q": {"a": 0.5, "b": 2.75, "c": 1.0, "d": 0.0}}
+    run = {"q": {"a": 9.0, "b": 8.0, "x": 7.0, "c": 6.0}}
+    discounts = [1 / math.log2(rank + 1) for rank in (1, 2, 3, 4)]
+    dcg = 0.5 * discounts[0] + 2.75 * discounts[1] + 1.0 * discounts[3]
+    best = 2.75 * discounts[0] + 1.0 * discounts[1] + 0.5 * discounts[2]
+    names = ["cg@4", "dcg@4", "ndcg@4", "map", "map(rel=0.5)", "mrr", "recall(rel=1.5)@10", "dcg(gain=exp)@1"]
+    found = evaluate(judged, run, names).mean_by_measure
+    expected = {
+        "cg@4": 4.25, "dcg@4": dcg, "ndcg@4": dcg / best, "map": (1 / 2 + 2 / 4) / 2, "mrr": 0.5,
+        "map(rel=0.5)": (1 + 1 + 3 / 4) / 3, "recall(rel=1.5)@10": 1.0, "dcg(gain=exp)@1": 2**0.5 - 1,
+    }  # fmt: skip
+    assert found == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(InputError, match=r"grade 2\.75 with err.*whole grades up to 4"):
+        evaluate(judged, run, "err@4")
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"), [("map(rel=2.0)", "map(rel=2)"), ("P(rel=.5)@5", "precision(rel=0.5)@5")]
+)
+def test_a_level_of_relevance_is_read_as_it_is_printed(name: str, printed: str) -> None:
+    assert str(parse_measure(name)) == printed
+    assert parse_measure(printed) == parse_measure(name)
+
+
+@pytest.mark.parametrize("name", ["map(rel=0.0)", "map(rel=0)", "map(rel=-1)", "map(rel=1e3)", "map(rel=.)"])
+def test_other_levels_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="rel="):
+        parse_measure(name)

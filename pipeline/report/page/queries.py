@@ -47,7 +47,7 @@ class Hit(NamedTuple):
     passage: str
     rank: int | None
     score: float | None
-    grade: int | None
+    grade: float | None
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,11 @@ class QueryData:
         }
 
 
-def relevance_level(comparison: Comparison) -> int:
+def relevance_level(comparison: Comparison) -> float:
     """The lowest grade that counts as relevant for the measure of the comparison."""
-    return int(parse_measure(comparison.measure).settings.get("rel", 1))
+    level = parse_measure(comparison.measure).settings.get("rel", 1)
+    assert isinstance(level, int | float)
+    return level
 
 
 def read_query_data(comparison: Comparison) -> QueryData:
@@ -274,7 +276,7 @@ def _compact(column: Float64) -> list[float]:
 
 
 def examine_result(
-    source: CollectionResult, collection: Collection, selected: Sequence[str], rel: int
+    source: CollectionResult, collection: Collection, selected: Sequence[str], rel: float
 ) -> ResultDetails:
     """Score the ranking of a result at many cutoffs, and explain selected queries.
 
@@ -306,7 +308,7 @@ def examine_result(
     return ResultDetails(cutoffs, curves, judged, queries)
 
 
-def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, int], rel: int) -> QueryDetails:
+def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, float], rel: float) -> QueryDetails:
     """Compare the ranking of one query with its judgments.
 
     Args:

@@ -222,16 +222,16 @@ def _bounds(opened: LoadedResults, measure: Measure) -> tuple[float | None, floa
     if not measure.definition.additive or not {"gain", "rel"} & settings.keys():
         return None, None, int(unjudged.sum())
     keys, graded = (pair_keys(each.queries, each.passages, collection) for each in (pairs, qrels))
-    grades = np.zeros(len(keys), dtype=np.int64)
+    grades = np.zeros(len(keys), qrels.grades.dtype)
     if len(graded):
         place = np.minimum(np.searchsorted(graded, keys), len(graded) - 1)
         grades = np.where(graded[place] == keys, qrels.grades[place], 0)
-    most = max(1, int(qrels.grades.max(initial=0)))
+    most = max(1, qrels.grades.max(initial=0).item())
     if "gain" in settings:
         gain = str(settings["gain"])
         worth, best = gains(grades, gain), float(gains(np.array([most]), gain)[0])
     else:
-        worth, best = (grades >= int(settings["rel"])).astype(np.float64), 1.0
+        worth, best = (grades >= float(settings["rel"])).astype(np.float64), 1.0
     counted = np.isin(pairs.queries, judged)
     known = float((pairs.delta * worth)[counted].sum())
     open_ = pairs.delta[unjudged] * best

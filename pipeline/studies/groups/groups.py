@@ -225,7 +225,7 @@ def groups_of(comparison: Comparison) -> GroupComparison:
     names = [entry.name for entry in comparison.results]
     pairs = [(names.index(pair.a), names.index(pair.b)) for pair in comparison.pairs]
     measure, values, sources = parse_measure(comparison.measure), comparison.values, comparison.sources
-    rel, highest = int(measure.settings.get("rel", 1)), measure.highest
+    rel, highest = float(measure.settings.get("rel", 1)), measure.highest
     query_ids = sources[0].query_ids
     groupings = _group(sources, query_ids, rel)
     rows = [
@@ -256,7 +256,7 @@ def groups_of(comparison: Comparison) -> GroupComparison:
     return GroupComparison(comparison.measure, names, groups, notes, smallest)
 
 
-def _group(sources: Sequence[CollectionResult], query_ids: Sequence[str], rel: int) -> list[Grouping]:
+def _group(sources: Sequence[CollectionResult], query_ids: Sequence[str], rel: float) -> list[Grouping]:
     """Groupings with more than one group, by the first collection and query vectors in the caches."""
     opened = [(source, find_collection(source)) for source in sources]
     collection = next((each for _, each in opened if each is not None), None)
@@ -332,7 +332,7 @@ def _word_vectors(texts: Sequence[str]) -> Float64:
     return points
 
 
-def _overlaps(collection: Collection, texts: Sequence[str], rows: Int64, rel: int) -> Float64:
+def _overlaps(collection: Collection, texts: Sequence[str], rows: Int64, rel: float) -> Float64:
     """Percent of a query's distinct words that occur in a relevant passage, mean over those passages.
 
     `rows` are the rows of the queries in the collection.

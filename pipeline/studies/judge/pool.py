@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -26,7 +25,7 @@ from pipeline.comparison.inputs import ResultLike, read_results
 from pipeline.comparison.pools import pair_keys, pairs_of
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Qrels, from_numpy
-from pipeline.formats.judgments import GRADE_RULE, HIGHEST_GRADE, LOWEST_GRADE
+from pipeline.formats.judgments import GRADE_RULE, is_grade
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.results.cached import find_collection, scored_ranking
 from pipeline.results.folder import CollectionResult
@@ -43,7 +42,7 @@ class PoolRow:
     passage_id: str
     query: str
     passage: str
-    grade: int | None = None
+    grade: float | None = None
     draw: str = ""
 
 
@@ -258,9 +257,10 @@ def read_grades(path: Path) -> Grades:
         if not text.strip():
             empty += 1
             continue
-        grade = int(text) if re.fullmatch(r"\s*-?\d{1,9}\s*", text) else HIGHEST_GRADE + 1
-        if not LOWEST_GRADE <= grade <= HIGHEST_GRADE:
+        if not is_grade(text.strip()):
             raise InputError(f"{path}, line {number}: grade {text!r}", allowed=f"{GRADE_RULE}, or nothing")
+        grade = float(text)
+        grade = int(grade) if grade.is_integer() else grade
         row = PoolRow(str(ids[0]), str(ids[1]), "", "", grade, record.get("draw") or "")
         earlier = rows.setdefault((row.query_id, row.passage_id), row)
         if earlier.grade != grade:

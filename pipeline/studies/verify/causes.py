@@ -429,4 +429,4 @@ def _judgments(qrels: Judgments, queries: set[str]) -> Iterator[tuple[str, str, 
     query_ids, passage_ids = qrels.query_ids.to_pylist(), qrels.passage_ids.to_pylist()
     for query, passage, grade in zip(qrels.queries, qrels.passages, qrels.grades, strict=True):
         if query_ids[query] in queries:
-            yield query_ids[query], passage_ids[passage], int(grade)
+            yield query_ids[query], passage_ids[passage], grade
