@@ -61,7 +61,7 @@ EVALUATION = [
     Plant("capped recall", measures={"recall@100": "recall(cap=true)@100"}, on="dl19"),
     Plant("map over retrieved", measures={"map@1000": "map(norm=retrieved)@1000"}),
     Plant("duplicates removed", mine={"data.path": "repeated"}, named="passages with an earlier one's text"),
-    Plant("own ids removed", {"evaluate.ignore_identical_ids": True}, on="scifact"),
+    Plant("own ids removed", {"data.ignored": "identical_ids"}, on="scifact"),
 ]
 DENSE = [
     Plant("prompt of queries (E5)", {"model.query_instruction": "query: "}),

@@ -133,7 +133,7 @@ def _score_runs(
                 fix="name that file, or its run.trec in place of the folder",
             )
         judgments = beside.sources
-    manifest = Manifest(recipes={"evaluate": {"qrels": judgments, "ignore_identical_ids": False}})
+    manifest = Manifest(recipes={"evaluate": {"qrels": judgments}})
     results = []
     for path in runs:
         scored = evaluate_files(qrels, path, parse_measures(measures))
@@ -144,6 +144,10 @@ def _score_runs(
             passages=beside.record.passages if beside else 1,  # not known, and the same for all runs
             metrics=scored.mean_by_measure,
             unjudged={name: JudgedShare(judged=share) for name, share in scored.judged.items()},
+            unjudged_queries=scored.unjudged,
+            missing_queries=scored.missing,
+            short_rankings=scored.short_rankings,
+            ties=scored.ties,
             stages=(),
         )
         columns = list(scored.mean_by_measure)

@@ -77,9 +77,6 @@ def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult]) -> l
                 (each.record.passages, each.sources.get("corpus")) for each in both
             ],
             "have the query texts from different files": [each.sources.get("queries") for each in both],
-            "were scored with different values of evaluate.ignore_identical_ids": [
-                recipe.get("ignore_identical_ids") or "none" for recipe in scored
-            ],
             "were scored with different values of data.ignored": [
                 recipe.get("ignored") or "none" for recipe in scored
             ],

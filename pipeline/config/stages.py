@@ -78,7 +78,6 @@ class EvaluateConfig(Section):
     measures: tuple[str, ...] = setting(
         MEASURES, "measures to compute", names="evaluate", min_length=1, strict=False
     )
-    ignore_identical_ids: bool = setting(False, "as data.ignored: identical_ids", shapes="evaluate")
 
     @field_validator("measures", mode="before")
     @classmethod

@@ -126,6 +126,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         "judgments": len(qrels.grades),
         "titles": corpus.titles,
         "empty_texts": corpus.empty,
+        **({"note": note} if (note := getattr(source, "note", "")) else {}),
         "empty_queries": blank(queries.table.column("text")),
         "content": {"passages": corpus.content, **_write(draft, queries.table, missing, qrels)},
         "missing": {

@@ -10,7 +10,7 @@ get one of their own; all others share one, as no measure needs to know which of
 from __future__ import annotations
 
 import csv
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -168,12 +168,22 @@ class Evaluation(Tabular):
 
 
 def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
-    """A run a row: the mean of each measure over all judged queries."""
+    """A run a row: the mean of each measure over all judged queries; notes on queries that a run lacks."""
     columns = [
         (Column(name, "right", "never"), [evaluation.mean_by_measure[name] for evaluation in scored])
         for name in scored[0].mean_by_measure
     ]
-    return table_of("", [(Column("run"), names), *columns])
+    notes = [
+        f"{name}: {note}."
+        for name, evaluation in zip(names, scored, strict=True)
+        for note in scoring_notes(
+            evaluation.short_rankings,
+            None,
+            unjudged_queries=evaluation.unjudged,
+            missing_queries=evaluation.missing,
+        )
+    ]
+    return table_of("", [(Column("run"), names), *columns], notes)
 
 
 def evaluate_files(
@@ -183,7 +193,7 @@ def evaluate_files(
     ignore_identical_ids: bool = False,
     single_precision: bool = False,
 ) -> Evaluation:
-    """Score a TREC run with TREC or BEIR judgments; refused if no query of the run is judged.
+    """Score a TREC run with TREC or BEIR judgments; refused if no query or no document of it is judged.
 
     Args:
         qrels_given: The judgments; `.gz` is accepted for both files.
@@ -193,13 +203,23 @@ def evaluate_files(
         single_precision: Compare scores as float32, as trec_eval did before 9.0.8, and not as float64.
     """
     qrels = judgments_of(qrels_given)
-    joined = join_run_and_qrels(run_of(run_given), qrels, single_precision)
+    run = run_of(run_given)
+    joined = join_run_and_qrels(run, qrels, single_precision)
     if len(joined.query_ids) == joined.missing:
         judged = _name(qrels_given, "the judgments")
         raise InputError(
             f"no query of {_name(run_given, 'the run')} is judged in {judged}",
             allowed="a run and judgments of the same queries",
-            fix=f"compare their ids: {judged} has {joined.query_ids[0].as_py()!r}",
+            fix=f"compare their ids: the run has {run.query_ids[0].as_py()!r}, and {judged} "
+            f"{joined.query_ids[0].as_py()!r}",
+        )
+    if not pc.any(pc.is_in(run.documents, value_set=qrels.passage_ids)).as_py():
+        judged = _name(qrels_given, "the judgments")
+        raise InputError(
+            f"no document of {_name(run_given, 'the run')} is judged in {judged}",
+            allowed="a run and judgments of the same collection",
+            fix=f"compare their ids: the run has {run.documents[0].as_py()!r}, and {judged} "
+            f"{qrels.passage_ids[0].as_py()!r}",
         )
     own_passages = row_numbers(joined.query_ids, joined.document_ids)
     n_queries = len(joined.query_ids)
@@ -269,17 +289,12 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     return JoinedRun(parts, judged, qrels.query_ids, document_ids, missing, unjudged)
 
 
-def ignored_hits(ignored: str, ignore_identical_ids: bool) -> set[str]:
-    """The hits that are not scored, from `data.ignored` and `evaluate.ignore_identical_ids`."""
-    return {ignored, "identical_ids" if ignore_identical_ids else "none"} - {"none"}
-
-
-def drop_ignored(ranking: Ranking, collection: Collection, ignored: Container[str]) -> Ranking:
-    """A ranking of row numbers of a collection as it is scored; `ignored` holds values of `data.ignored`."""
-    if "negative_grades" in ignored:
-        ranking = drop_negative(ranking, collection.qrels)
-    if "identical_ids" in ignored:
-        ranking = drop_identical(ranking, row_numbers(collection.queries.ids, collection.passages.ids))
+def drop_ignored(ranking: Ranking, collection: Collection, ignored: str) -> Ranking:
+    """A ranking of row numbers of a collection as it is scored; `ignored` is `data.ignored`."""
+    if ignored == "negative_grades":
+        return drop_negative(ranking, collection.qrels)
+    if ignored == "identical_ids":
+        return drop_identical(ranking, row_numbers(collection.queries.ids, collection.passages.ids))
     return ranking
 
 

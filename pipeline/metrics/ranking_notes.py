@@ -107,9 +107,13 @@ def scoring_notes(
     missing: MissingTexts | None = None,
     unjudged_queries: int = 0,
     searched: SearchedSlice | None = None,
+    missing_queries: int = 0,
 ) -> list[str]:
     """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
     notes = [searched.note] if searched else []
+    if missing_queries:
+        queries = counted(missing_queries, "judged query is", "judged queries are")
+        notes.append(f"{queries} not in the run, and each scores 0")
     if ties and ties.moved:
         queries = counted(ties.queries, "query has", "queries have")
         notes.append(

@@ -88,6 +88,15 @@ def drop_identical(ranking: Ranking, own_passages: Int64) -> Ranking:
     return _keep(ranking, (ranking.passages != own_passages[:, None]) | (ranking.passages < 0))
 
 
+def count_relevant(before: Ranking, after: Ranking, qrels: Qrels) -> int:
+    """How many passages of grade 1 or higher a ranking has more before some were removed than after."""
+    counts = [
+        int((qrels.grades[_judged_cells(ranking.passages, qrels)[1]] >= 1).sum())
+        for ranking in (before, after)
+    ]
+    return counts[0] - counts[1]
+
+
 def drop_negative(ranking: Ranking, qrels: Qrels) -> Ranking:
     """Remove from each row the passages that are judged below 0 for its query; hits below them move up."""
     negative = qrels.grades < 0

@@ -16,7 +16,7 @@ from pipeline.core.result_files import PER_QUERY, RANKING
 from pipeline.core.stage_row import without_part
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.runs import read_run
-from pipeline.metrics.evaluation import drop_ignored, ignored_hits, lines_by_query, row_numbers
+from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Manifest
 from pipeline.retrievers.retriever import BEST_CHUNKS, open_ranking
@@ -76,9 +76,7 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
         )
     lines, scores = sort_hits_by_id(*lines_by_query(queries, run, len(collection.queries)), run.documents)
     passages = np.where(lines >= 0, rows[lines], -1)
-    config = result.manifest.config
-    data, evaluate = config.get("data", {}), config.get("evaluate", {})
-    ignored = ignored_hits(data.get("ignored", "none"), evaluate.get("ignore_identical_ids", False))
+    ignored = result.manifest.config.get("data", {}).get("ignored", "none")
     return drop_ignored(Ranking(passages, scores), collection, ignored)
 
 

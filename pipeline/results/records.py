@@ -11,6 +11,7 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
+from pipeline.core.display import counted
 from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts
 from pipeline.core.section import Section
@@ -57,7 +58,11 @@ class Metrics(Record):
         passages: How many were searched.
         models: What ran each model, rerankers included; empty of a run file.
         missing: What was judged and is not in the collection; None of a run file.
-        unjudged_queries: How many queries of the collection have no judgment and are not scored.
+        unjudged_queries: How many queries of the collection, or of a run file, have no judgment and are not
+            scored.
+        missing_queries: How many judged queries a run file lacks; they score 0.
+        ignored_relevant: How many relevant passages were found and not scored, by `data.ignored`.
+        collection_note: What the collection says of itself, in a file `note.txt`.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
         ties: Only where documents tie: the range of each mean over all their orders.
@@ -72,6 +77,9 @@ class Metrics(Record):
     models: tuple[ModelRun, ...] = ()
     missing: MissingTexts | None = None
     unjudged_queries: int = 0
+    missing_queries: int = 0
+    ignored_relevant: int = 0
+    collection_note: str = ""
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})
     unjudged: dict[str, JudgedShare] = Field({})
@@ -109,7 +117,18 @@ class Metrics(Record):
     @property
     def notes(self) -> list[str]:
         """What to know before trusting the measures; a sentence each without its full stop."""
-        return scoring_notes(self.short_rankings, self.ties, self.missing, self.unjudged_queries, self.slice)
+        notes = [self.collection_note] if self.collection_note else []
+        if self.ignored_relevant:
+            relevant = counted(self.ignored_relevant, "relevant passage was", "relevant passages were")
+            notes.append(f"{relevant} found and not scored, as data.ignored says")
+        return notes + scoring_notes(
+            self.short_rankings,
+            self.ties,
+            self.missing,
+            self.unjudged_queries,
+            self.slice,
+            self.missing_queries,
+        )
 
     @property
     def all_stages(self) -> tuple[StageRow, ...]:

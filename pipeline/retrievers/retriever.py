@@ -82,12 +82,12 @@ class Evaluator:
     Attributes:
         collection: The passages, queries and judgments.
         measures: Those of the config.
-        ignored: The hits that are not scored, see `pipeline.metrics.evaluation.ignored_hits`.
+        ignored: The hits that are not scored: `data.ignored`.
     """
 
     collection: Collection
     measures: Sequence[Measure]
-    ignored: set[str]
+    ignored: str
 
     @cached_property
     def queries(self) -> Int64:

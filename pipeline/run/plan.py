@@ -90,8 +90,7 @@ def _evaluate(
 
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
-    ignored = evaluation.ignored_hits(config.data.ignored, config.evaluate.ignore_identical_ids)
-    evaluator = Evaluator(collection, measures, ignored)
+    evaluator = Evaluator(collection, measures, config.data.ignored)
     queries, judged, scored = collection.queries, evaluator.queries, evaluator.counted(inputs[ranking])
     qrels = collection.qrels
     of_all = scoring.compute_measures(scored, qrels, len(queries), measures)
@@ -117,6 +116,10 @@ def _evaluate(
     unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
     if unjudged := dropped["queries_without_judgments"] + unscored:
         facts["unjudged_queries"] = unjudged
+    if note := collection.facts.get("note"):
+        facts["collection_note"] = note
+    if config.data.ignored != "none" and (relevant := scoring.count_relevant(inputs[ranking], scored, qrels)):
+        facts["ignored_relevant"] = relevant
     if short := scoring.short_rankings(inputs[ranking].lengths(), measures, len(collection.passages)):
         facts["short_rankings"] = short.model_dump()
     if ties := tie_ranges(scored, qrels, len(queries), measures, of_all, judged):

@@ -5,6 +5,7 @@ import gzip
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +346,30 @@ def test_a_level_of_relevance_is_read_as_it_is_printed(name: str, printed: str) 
 def test_other_levels_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="rel="):
         parse_measure(name)
+
+
+def test_a_run_of_other_documents_is_refused_with_an_id_of_each_side(tmp_path: Path) -> None:
+    """sentence-transformers#3717: ids 007 and 7 are not the same."""
+    qrels, run, other = (tmp_path / name for name in ("qrels", "run", "other"))
+    qrels.write_text("q1 0 7 1\n")
+    run.write_text("q1 Q0 007 1 1 t\n")
+    other.write_text("q1 Q0 7 1 1 t\n")
+    message = r"no document of .*run is judged in .*qrels.*the run has '007', and .*qrels '7'"
+    for command in (("evaluate", run, qrels), ("compare", run, other, "--qrels", qrels)):
+        assert re.search(message, on_one_line(benchmarco(*command, code=2)))
+    with pytest.raises(InputError, match="no document of the run is judged"):
+        evaluate({"q1": {"7": 1}}, {"q1": {"007": 1.0}})
+
+
+def test_queries_that_a_run_lacks_are_counted_in_every_comparison(tmp_path: Path) -> None:
+    """librefang#7950: a run that answers 1 of 40 queries was worse, and nobody said why."""
+    names = [f"q{number}" for number in range(40)]
+    qrels, a, b = (tmp_path / name for name in ("qrels", "A.trec", "B.trec"))
+    qrels.write_text("".join(f"{name} 0 d 1\n" for name in names))
+    a.write_text("".join(f"{name} Q0 d 1 1 t\n" for name in names))
+    b.write_text("q0 Q0 d 1 1 t\nz Q0 d 1 1 t\n")
+    lacks = "B.trec: 39 judged queries are not in the run, and each scores 0"
+    compared: Any = document("compare", a, b, "--qrels", qrels, "--measure", "mrr@10")
+    assert {lacks, "B.trec: 1 query without judgments is not scored"} <= set(compared["notes"])
+    for command in (("compare", a, b, "--qrels", qrels), ("evaluate", a, b, qrels)):
+        assert lacks in on_one_line(benchmarco(*command))

@@ -26,6 +26,9 @@ from pipeline.formats.judgments import Judgments, no_judgments, read_qrels
 from pipeline.formats.texts import Batch, read_jsonl, read_tsv
 from pipeline.storage.hashing import hash_user_file
 
+NOTE = "note.txt"
+"""In a folder: a line that every result on the collection shows."""
+MOST_NOTE = 300  # characters
 SAMPLE = Path(__file__).parents[1] / "sample"
 
 
@@ -83,6 +86,13 @@ class FolderSource:
     qrels_file: Path | None  # None without judgments
 
     @property
+    def note(self) -> str:
+        """What the folder says of the collection: the first line of `note.txt`."""
+        path = self.corpus_file.parent / NOTE
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else [""]
+        return lines[0].strip()[:MOST_NOTE]
+
+    @property
     def layout(self) -> FolderLayout:
         """The row of the table."""
         return LAYOUTS[self.name]
@@ -92,7 +102,11 @@ class FolderSource:
         return {
             "corpus": {"layout": self.name, **hashed(self.corpus_file)},
             "queries": {"layout": self.name, **hashed(self.queries_file)},
-            "qrels": {"layout": self.name, **hashed(*filter(None, [self.qrels_file]))},
+            "qrels": {
+                "layout": self.name,
+                **hashed(*filter(None, [self.qrels_file])),
+                **({"note": self.note} if self.note else {}),
+            },
         }
 
     def size(self) -> tuple[int | None, str]:

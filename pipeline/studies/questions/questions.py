@@ -26,7 +26,7 @@ from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Bar, Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.data.sources import read_passages
+from pipeline.data.sources import folders, read_passages
 from pipeline.encoders.http.chat import chat
 from pipeline.encoders.http.client import Client, TooLargeError
 from pipeline.storage.answers import AnswerLog
@@ -58,7 +58,6 @@ LEAST_WORDS = 3
 REFUSED_FIRST = 20
 """After so many passages without a kept question, and none kept, no more are asked."""
 NOTE = "its questions were written by {model}: they order systems better than they measure them"
-NOTE_FILE = "note.txt"
 
 _WORD = re.compile(r"\w+")
 _LABEL = re.compile(r"^[\s*]*(?:question|query|q)\s*:[\s*]*", re.IGNORECASE)
@@ -296,7 +295,7 @@ def _write(
         "queries.jsonl": lines({"_id": name, "text": question.text} for name, question in pairs),
         "qrels/test.tsv": "".join(["query-id\tcorpus-id\tscore\n", *judged]),
         "questions.tsv": "".join(["query\twritten_by\tabout_passage\n", *origins]),
-        NOTE_FILE: NOTE.format(model=writer) + "\n",
+        folders.NOTE: NOTE.format(model=writer) + "\n",
     }
     for file, content in files.items():
         write_whole(folder / file, content.encode())

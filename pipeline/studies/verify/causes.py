@@ -359,8 +359,7 @@ class _Trials:
 
     def _means(self, change: Facts, sections: Facts) -> Means | None:
         """The means with a change of settings; None where it cannot be made."""
-        ignored = self.config.evaluate.ignore_identical_ids
-        evaluate = {"measures": [*self.base], "ignore_identical_ids": ignored}
+        evaluate = {"measures": [*self.base]}
         try:
             with _quiet(), Session() as session:
                 config = _changed(self.config, change, **sections, evaluate=evaluate)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from embedding_server import EmbeddingServer
-from workplaces import benchmarco, document
+from workplaces import benchmarco, document, on_one_line
 
 from pipeline.studies.questions import longest_copy, read_question
 
@@ -117,8 +117,9 @@ def test_questions_that_copy_or_are_not_answered_are_left_out_and_the_rest_is_a_
         ("qwen3-30b", "coffee"),
         ("qwen3-30b", "tea"),
     }
-    ran = benchmarco("run", "--model", "bm25", "--data", "made").stdout
-    assert "2 queries" in ran or "queries" in ran
+    ran = on_one_line(benchmarco("run", "--model", "bm25", "--data", "made"))
+    assert "2 queries, 6 passages" in ran
+    assert "ts questions were written by qwen3-30b: they order systems better than they measure them" in ran
 
 
 def test_a_run_that_was_stopped_asks_nothing_twice(config: Path, server: Writer, tmp_path: Path) -> None:
