@@ -29,6 +29,7 @@ from typing_extensions import override
 
 from pipeline.core import machine
 from pipeline.core.display import Bar
+from pipeline.core.errors import InputError
 from pipeline.encoders.conversion import end_with
 from pipeline.encoders.opener import Opener
 from pipeline.engines.engine import Content, Done, Job, LocalEngine, Part, PartJob, on_device
@@ -37,6 +38,7 @@ from pipeline.engines.pool import Lost, Pool, Task
 from pipeline.storage.store import Store
 
 PATIENCE = 1.0  # seconds in which a process whose socket has closed ends
+START_SECONDS = 900.0  # in which a process must have loaded its model
 PROGRESS_SECONDS = 0.2  # between two reports of a process's progress
 
 
@@ -57,6 +59,7 @@ class Process:
     connection: Connection
     has_job: bool = False
     progress: int = field(default=0, init=False)
+    started: float = field(default_factory=time.monotonic, init=False)
 
     @classmethod
     def start(cls, device: str, threads: int) -> Process:
@@ -169,7 +172,14 @@ class ProcessEngine(Pool[Process]):
     def _wait(self) -> tuple[Process, Any]:
         processes = {process.connection: process for process in (*self._starting, *self._tasks)}
         while True:
-            for connection in wait(list(processes)):
+            news_of = wait(list(processes), START_SECONDS if self._starting else None)
+            late = [each for each in self._starting if time.monotonic() - each.started > START_SECONDS]
+            if late and not news_of:
+                raise InputError(
+                    f"the process for {late[0].device} has not loaded its model in {START_SECONDS:.0f} s",
+                    fix="name one device in engine.devices, or see what the process wrote above",
+                )
+            for connection in news_of:
                 assert isinstance(connection, Connection)
                 process = processes[connection]
                 try:

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     import torch
 
 ENOUGH = 1e10  # operations from which on integer products are worth the time it takes to load their kernels
-ENOUGH_FOR_GPU = 1e12  # from which on a GPU is worth the time that torch takes to start
+CORE_RATE = {"amx": 5e11, "vnni": 1.5e11, "other": 5e10}
+"""Operations of a search that a core does in a second, of 1.5 million rows (`scripts/bench_search.py`)."""
+GPU_START = 10.0  # seconds until torch has started on a GPU
+GPU_BYTES = 5e9  # of rows that reach a GPU in a second, on one H200 (`scripts/bench_gpu_search.py`)
 LARGEST = 1 << 16  # dimensions up to which sums of integer products cannot overflow, with much to spare
 
 
@@ -60,7 +63,7 @@ def exact_search(
     """
     queries = np.ascontiguousarray(for_metric(queries, metric))
     k = min(top_k, len(embeddings if documents is None else documents))
-    card = None if documents is not None else find_device(device, 2.0 * len(embeddings) * queries.size)
+    card = None if documents is not None else find_device(device, len(embeddings), queries)
     if documents is None and card is None and _filter_pays(queries, len(embeddings)):
         filtered = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
         if filtered is not None:
@@ -81,17 +84,24 @@ def exact_search(
     return ranking
 
 
-def find_device(device: str, operations: float) -> torch.device | None:
-    """The device of torch that a search of so many operations runs on; None is this processor.
+def find_device(device: str, n_rows: int, queries: Float32) -> torch.device | None:
+    """The device of torch that a search of `n_rows` rows runs on; None is this processor.
 
     Raises:
         InputError: The device is a GPU that torch cannot use.
     """
-    if device == "cpu" or (device == "auto" and (operations < ENOUGH_FOR_GPU or not machine.gpus())):
+    if device == "cpu" or (device == "auto" and not (machine.gpus() and _gpu_pays(n_rows, queries))):
         return None
     from pipeline.encoders.torch.devices import open_device
 
     return open_device("cuda" if device == "auto" else device, "fp16", "search")
+
+
+def _gpu_pays(n_rows: int, queries: Float32) -> bool:
+    """Whether a GPU is likely faster: it waits for the rows, and this processor for its products."""
+    rate = CORE_RATE["amx" if machine.has_amx() else "vnni" if machine.has_vnni() else "other"]
+    here = 2.0 * n_rows * queries.size / (rate * machine.threads())
+    return bool(here > GPU_START + 4.0 * n_rows * queries.shape[1] / GPU_BYTES)
 
 
 def _filtered_search(

@@ -56,8 +56,6 @@ def open_device(name: str, precision: str, section: str) -> torch.device:
             allowed="bf16 on cards of compute capability 8.0 or above",
             fix=f"set {section}.precision to fp16 or fp32",
         )
-    if precision == "fp32":
-        _hint_half(section)
     return device
 
 
@@ -81,7 +79,8 @@ def _obstacle(device: torch.device) -> str:
 
 
 @functools.cache  # so that it is said once
-def _hint_half(section: str) -> None:
+def hint_half(section: str) -> None:
+    """Say that fp32, which the config asks for, is slow on a GPU."""
     log.info("on a GPU, %s.precision: fp16 or bf16 is usually several times faster than fp32", section)
 
 
@@ -110,7 +109,9 @@ def fitting(model: ResolvedBase, section: str) -> Iterator[None]:
     Raises:
         InputError: The device cannot be used, or the model does not fit into its memory.
     """
-    open_device(model.device, model.precision, section)
+    device = open_device(model.device, model.precision, section)
+    if device.type == "cuda" and model.precision == "fp32":
+        hint_half(section)
     try:
         yield
     except RuntimeError as error:
