@@ -36,7 +36,7 @@ def remade(metrics: dict[str, Any]) -> list[str]:
 
 def test_result_folder_holds_what_the_contract_says(finished: Path) -> None:
     folder = finished / "results" / "t"
-    files = {"metrics.json", "per_query.csv", "run.trec", "manifest.json"}
+    files = {"metrics.json", "per_query.csv", "run.trec", "manifest.json", "checksums.json"}
     assert {path.name for path in folder.iterdir()} == files
     metrics = read_json(folder / "metrics.json")
     assert (metrics["name"], metrics["queries"], metrics["passages"]) == ("t", 114, 345)

@@ -53,7 +53,7 @@ UNASKED: dict[type[Section], str] = {
     rerank.HttpRerankSettings: "form max_characters",
     stages.IndexConfig: "factory metric train_rows seed shards",
     stages.SearchConfig: "top_k batch_size memory_mb device rescore parameters against_exact aggregate",
-    stages.EngineConfig: "kind workers",
+    stages.EngineConfig: "kind workers devices",
     stages.EvaluateConfig: "measures",
     stages.ExpectedScore: "measure value source tolerance digits",
     stages.ServerSettings: "concurrency timeout requests_per_minute tokens_per_minute",

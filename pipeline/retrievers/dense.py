@@ -115,9 +115,10 @@ class Dense(EncodingRetriever):
         super().check(search_is_cached)
         if search_is_cached:
             return
-        from pipeline.search import faiss_index
+        from pipeline.search import exact, faiss_index
 
         index, search = self.config.index, self.config.search
+        exact.check_device(search.device)
         dimensions = self._form.dimensions
         if dimensions and self._model_dimension:
             vector_forms.check_dimensions(dimensions, self._model_dimension)

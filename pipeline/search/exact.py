@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core import machine
-from pipeline.core.display import Bar, silent
+from pipeline.core.display import Bar, counted, silent
+from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import estimate
@@ -82,6 +83,17 @@ def exact_search(
             scan.collect_on(card, block if memory_mb else BLOCK, bar)
         set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
+
+
+def check_device(device: str) -> None:
+    """Refuse a GPU that this machine does not have, without importing torch."""
+    gpus = machine.gpus()
+    if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= len(gpus):
+        raise InputError(
+            f"search.device: {device}, and this machine has {counted(len(gpus), 'GPU')}",
+            allowed=", ".join(["auto", "cpu", *(f"cuda:{number}" for number in range(len(gpus)))]),
+            fix="leave it out, or name a GPU that it has",
+        )
 
 
 def find_device(device: str, n_rows: int, queries: Float32) -> torch.device | None:

@@ -86,7 +86,12 @@ def test_the_form_of_a_file_is_part_of_the_identity(tmp_path, written):
         ("queries", {}, "q\twords\nq0\ta\tb\n", ".*not readable as TSV.*Expected 2 columns"),
         ("queries", {}, "", ".*not readable as TSV.*Empty"),
         ("queries", {}, "q\twords\nq0\t\xff\n", ".*not readable as TSV.*UTF8"),
-        ("judgments", {}, "q\tdoc\trel\nq0\tp0\t1\nq0\tp1\thigh\n", ", row 2: 'rel' is 'high'.*whole number"),
+        (
+            "judgments",
+            {},
+            "q\tdoc\trel\nq0\tp0\t1\nq0\tp1\thigh\n",
+            ", row 2: 'rel' is 'high'.*a number",
+        ),
     ],
 )
 def test_a_broken_table_is_refused_with_its_file(tmp_path, written, loaded, part, change, content, expected):
