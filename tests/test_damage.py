@@ -143,10 +143,11 @@ def test_an_artifact_that_agrees_with_its_manifest_and_holds_nonsense_is_one_mes
         run(folder)
 
 
+UNPICKLES = r"\bpickle\b(?!d| import UnpicklingError)(?!.*allow_pickle=False)"
 EXECUTES = (
     r"allow_pickle=True",
     r"np\.(load|save)\((?!.*allow_pickle=False)",
-    r"\bpickle\b(?!d| import UnpicklingError)(?!.*allow_pickle=False)",
+    UNPICKLES,
     r"yaml\.(unsafe_|full_)?load\((?!.*(_Loader|yaml\.SafeLoader|yaml\.BaseLoader))",
     r"(?<!\.)\beval\(",
     r"\bexec\(",
@@ -155,6 +156,13 @@ EXECUTES = (
     r"shell=True",
     r"os\.system",
 )
+OF_THIS_RUN = {"engines/messages.py", "engines/processes.py"}
+"""Modules that unpickle messages between processes of one run.
+
+They come through a socket that `socketpair` made, which has no address: only this program and the processes
+that it started with the socket's other end can write to it. These run the same code as the same user, so a
+message can do nothing that its sender cannot do itself. Ray sends its messages in the same form.
+"""
 
 
 def test_nothing_is_opened_in_a_way_that_can_execute_it(root: Path) -> None:
@@ -162,6 +170,8 @@ def test_nothing_is_opened_in_a_way_that_can_execute_it(root: Path) -> None:
         f"{path}:{number}: {line}"
         for path in (root / "pipeline").rglob("*.py")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if any(re.search(pattern, line) for pattern in EXECUTES)
+        for pattern in EXECUTES
+        if re.search(pattern, line)
+        and (pattern != UNPICKLES or path.relative_to(root / "pipeline").as_posix() not in OF_THIS_RUN)
     ]
     assert found == []

@@ -34,7 +34,7 @@ def chain_folder(tmp_path_factory: pytest.TempPathFactory, bge_folder: Path) -> 
     first = Transformer(str(bge_folder))
     model = SentenceTransformer(
         modules=[first, Pooling(128, ("cls", "max")), Dense(256, 40), Normalize()],
-        prompts={"query": "find: ", "passage": "text: ", "other": "never: "},
+        prompts={"query": "find: ", "document": "text: ", "passage": "unread: ", "other": "never: "},
         default_prompt_name="other",
         device="cpu",
     )
@@ -64,7 +64,7 @@ def test_every_module_of_a_chain_runs_prompts_are_the_role_s_and_vectors_are_cut
     passages = encode(few_texts, "passages", **settings)
     assert queries.shape[1] == 40
     assert lowest_cosine(queries, model.encode_query(few_texts)) > 0.99999
-    assert lowest_cosine(passages, model.encode(few_texts, prompt="text: ")) > 0.99999
+    assert lowest_cosine(passages, model.encode_document(few_texts)) > 0.99999
     assert lowest_cosine(queries, passages) < 0.999  # a prompt does something
     vectors = encode(few_texts, "queries", **settings, truncate_dim=16)
     reference = model.encode_query(few_texts, truncate_dim=16, normalize_embeddings=True)

@@ -29,6 +29,7 @@ CHECKED = {
     "name": "a file of an artifact, a model or a result: chosen here, or checked where it is listed",
     "each": "a name of a collection, which the config checks",
     "source.name": "a file of an artifact",
+    "file": "a file of a collection that is written, chosen here",
 }
 """What else names a file that is written, and why it leads nowhere else."""
 

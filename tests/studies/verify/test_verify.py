@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from comparison.made import config
 from inside import set_clock, watch
-from workplaces import benchmarco, document, read_json
+from workplaces import benchmarco, document, read_json, seal
 
 from pipeline import InputError, compare, run_benchmark, verify, write_collection
 from pipeline.report.page import render_page
@@ -379,6 +379,7 @@ def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path, configur
     manifest = read_json(path)
     manifest["config"]["engine"] = {"kind": "ray", "address": "elsewhere:6379"}
     written(path, manifest)
+    seal(folder)
     assert verify([folder]).verdict == "not reproduced"  # runs nothing
     with pytest.raises(InputError, match="send data and code to the cluster elsewhere:6379"):
         verify([folder], why=True)
