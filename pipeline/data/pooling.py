@@ -23,6 +23,7 @@ from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Collection, Facts, Int32, Int64, Ranking, from_numpy
 from pipeline.core.result_files import CHECKSUMS, RANKING
 from pipeline.data.collection_files import POOL
+from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import read_run
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.checksums import check_files
@@ -78,20 +79,23 @@ def read_pool(pool: PooledSlice, query_ids: pa.ChunkedArray) -> list[PooledRanki
         InputError: A file cannot be read, or has none of the queries.
     """
     from pipeline.core.order import sort_hits_by_id
-    from pipeline.metrics.evaluation import lines_by_query, row_numbers
+    from pipeline.metrics.evaluation import row_numbers
 
     read = []
     for path in ranking_files(pool):
         run, count = read_run(path), len(query_ids)
-        lines, scores = lines_by_query(row_numbers(run.query_ids, query_ids, absent=count), run, count)
-        if not lines.size:
+        rows_of = RunRows.of(run, row_numbers(run.query_ids, query_ids, absent=count), count)
+        if not rows_of.lines.size:
             raise InputError(
                 f"data.corpus.of: {path} has none of the {count:,} queries of the collection, "
                 f"such as {short_repr(query_ids[0].as_py())}",
                 allowed="rankings of the queries and the whole corpus of this collection",
                 fix="name another file",
             )
-        lines = sort_hits_by_id(lines, scores, run.documents)[0][:, : pool.top]
+        lines = np.full((count, min(pool.top, int(rows_of.counts.max()))), -1)
+        for rows, found, scores in rows_of.parts():
+            best = sort_hits_by_id(found, scores, run.documents)[0][:, : pool.top]
+            lines[rows, : best.shape[1]] = best
         names = run.documents.take(from_numpy(lines[lines >= 0])).to_pylist()
         number_of = {name: number for number, name in enumerate(dict.fromkeys(names))}
         numbers = np.full(lines.shape, -1, np.int64)

@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking, Scores
+from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking
 from pipeline.core.table import Column, Table, Tabular, measure_table, table_of
 from pipeline.formats.given import QrelsLike, judgments_of, run_of
 from pipeline.formats.judgments import Judgments
+from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import Run
 from pipeline.metrics.names import Measure
 from pipeline.metrics.ranking_notes import ShortRankings, Ties, scoring_notes
@@ -42,8 +43,6 @@ from pipeline.metrics.ties import TiedValues, ranges_of, rows_of, tied_values
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PADDED_CELLS = 1 << 20  # of a ranking that are laid out together, whatever share of them is padding
 
 
 @dataclass(frozen=True)
@@ -274,10 +273,9 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     row = row_numbers(run.query_ids, qrels.query_ids, absent=n_queries)
     with ThreadPoolExecutor(1) as beside:  # takes as long as the sorting, and has no GIL
         numbering = beside.submit(row_numbers, run.documents, document_ids, absent=len(document_ids))
-        lines, ends = _lines_in_order(row, run, n_queries)
         ordered = [
-            (rows, *sort_hits_by_id(*_laid_out(lines, ends, rows, run), run.documents))
-            for rows in _parts(np.diff(ends))
+            (rows, *sort_hits_by_id(lines, scores, run.documents))
+            for rows, lines, scores in RunRows.of(run, row, n_queries).parts()
         ]
     parts, number_of = [], numbering.result()
     for rows, hits, scores in ordered:
@@ -314,49 +312,3 @@ def write_per_query(
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["query_id", *map(str, measures)])
     writer.writerows([query, *row] for query, row in zip(query_ids, values.tolist(), strict=True))
-
-
-def lines_by_query(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Scores]:
-    """Lay a run's lines out as a row per query, in their order in the file.
-
-    `row` is int64 [run queries], the row of each query of the run; the lines of row `n_queries` are left out.
-    Returns line numbers int64 [n_queries, k], padded with -1, and scores, padded with -inf.
-    """
-    lines, ends = _lines_in_order(row, run, n_queries)
-    return _laid_out(lines, ends, np.arange(n_queries), run)
-
-
-def _lines_in_order(row: Int64, run: Run, n_queries: int) -> tuple[Int64, Int64]:
-    """Numbers of a run's lines, query by query; and where each query's begin and end, [n_queries + 1]."""
-    # in the smallest type that holds the row numbers: NumPy sorts up to 16 bits in one pass
-    rows = row.astype(np.min_scalar_type(n_queries))[run.queries]
-    lines = np.argsort(rows, kind="stable")
-    ends = np.searchsorted(rows, np.arange(n_queries + 1), sorter=lines)
-    return lines[: ends[-1]], ends
-
-
-def _parts(counts: Int64) -> list[Int64]:
-    """Rows of queries to lay out together, of their numbers of hits: all, or those of like numbers.
-
-    Padding takes as much memory as the hits do, at most; or little.
-    """
-    rows, cells = np.arange(len(counts)), len(counts) * int(counts.max(initial=0))
-    if cells <= max(2 * int(counts.sum()), PADDED_CELLS):
-        return [rows]
-    _, doublings = np.frexp(np.maximum(counts, 1) - 0.5)  # the number of doublings of 1 that it takes
-    return [rows[doublings == number] for number in np.unique(doublings)]
-
-
-def _laid_out(lines: Int64, ends: Int64, rows: Int64, run: Run) -> tuple[Int64, Scores]:
-    """The lines of some queries, a row for each, and their scores, padded as by `lines_by_query`."""
-    starts, counts = ends[rows], ends[rows + 1] - ends[rows]
-    shape = (len(rows), int(counts.max(initial=0)))
-    if len(rows) == len(ends) - 1 and (counts == shape[1]).all():
-        hits = lines.reshape(shape)
-        return hits, run.scores[hits]
-    ranks = np.arange(shape[1])
-    filled = ranks < counts[:, None]
-    hits, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=run.scores.dtype)
-    hits[filled] = lines[(starts[:, None] + ranks)[filled]]
-    scores[filled] = run.scores[hits[filled]]
-    return hits, scores

@@ -15,8 +15,9 @@ from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
 from pipeline.core.result_files import PER_QUERY, RANKING
 from pipeline.core.stage_row import without_part
 from pipeline.data.collection_files import open_chunks, open_collection
+from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import read_run
-from pipeline.metrics.evaluation import drop_ignored, lines_by_query, row_numbers
+from pipeline.metrics.evaluation import drop_ignored, row_numbers
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Manifest
 from pipeline.retrievers.retriever import BEST_CHUNKS, open_ranking
@@ -74,7 +75,8 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
             allowed="the run that benchmarco run wrote",
             fix="run its config again; what is in the cache is not computed again",
         )
-    lines, scores = sort_hits_by_id(*lines_by_query(queries, run, len(collection.queries)), run.documents)
+    rows_of = RunRows.of(run, queries, len(collection.queries))  # at most search.top_k hits of each query
+    lines, scores = sort_hits_by_id(*rows_of.laid_out(np.arange(len(collection.queries))), run.documents)
     passages = np.where(lines >= 0, rows[lines], -1)
     ignored = result.manifest.config.get("data", {}).get("ignored", "none")
     return drop_ignored(Ranking(passages, scores), collection, ignored)

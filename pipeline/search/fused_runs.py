@@ -18,10 +18,11 @@ from pipeline.config.benchmark import METHODS, NORMALIZATIONS, MethodName, Norma
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank, sort_hits
-from pipeline.core.records import Facts, Int64, Qrels, Ranking
+from pipeline.core.records import Facts, Int64, Qrels, Ranking, from_numpy
 from pipeline.formats.judgments import read_qrels
+from pipeline.formats.run_rows import RunRows, like_lengths
 from pipeline.formats.runs import Run, read_run, write_run
-from pipeline.metrics.evaluation import lines_by_query, row_numbers
+from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measure
 from pipeline.search.fusion import Fusion, Tuning, folds_of, join
 from pipeline.storage import whole_files
@@ -34,14 +35,14 @@ class JoinedRuns:
     Attributes:
         query_ids: Arrow strings [queries], those of any run.
         document_ids: Arrow strings [documents], those of any run.
-        rankings: For each run its hits [queries, k], ordered by the tie rule.
+        parts: Rows of queries, int64 [n], and for each run their hits [n, k], ordered by the tie rule.
         id_rank: int64 [documents], see `pipeline.core.order.descending_id_rank`.
         partial: Number of queries that not all runs have.
     """
 
     query_ids: pa.ChunkedArray
     document_ids: pa.ChunkedArray
-    rankings: list[Ranking]
+    parts: list[tuple[Int64, list[Ranking]]]
     id_rank: Int64
     partial: int
 
@@ -73,13 +74,15 @@ def fuse_files(
         missing = "tune without qrels" if tune else "qrels without tune"
         raise InputError(missing, allowed="both or neither", fix="add the other")
     measure = parse_measure(tune) if tune else None
-    joined = join_runs([read_run(path) for path in paths])
+    joined = join_runs([read_run(path) for path in paths], together=measure is not None)
     tuning = None
     if measure and qrels:
         tuning = Tuning(measure, _judgments(joined, qrels), folds_of(joined.query_ids, folds))
-    ranking, facts = join(joined.rankings, fusion, weights, tuning, joined.id_rank, depth, progress)
+    facts: Facts = {}
     with whole_files.replacing(output) as temporary, open(temporary, "wb") as file:
-        write_run(file, joined.query_ids, joined.document_ids, ranking)
+        for rows, rankings in joined.parts:
+            ranking, facts = join(rankings, fusion, weights, tuning, joined.id_rank, depth, progress)
+            write_run(file, joined.query_ids.take(from_numpy(rows)), joined.document_ids, ranking)
     return {
         "queries": len(joined.query_ids),
         "queries_not_in_all": joined.partial,
@@ -94,22 +97,30 @@ def _check_choice(name: str, value: str | None, allowed: Sequence[str | None]) -
         raise InputError(f"{name} '{value}'", allowed=listed, fix="choose one of them")
 
 
-def join_runs(runs: Sequence[Run]) -> JoinedRuns:
-    """Give queries and documents of several runs common row numbers, and order each run."""
+def join_runs(runs: Sequence[Run], together: bool = False) -> JoinedRuns:
+    """Give queries and documents of several runs common row numbers, and order each run.
+
+    All queries are one part where `together` asks for that; else queries with like numbers of hits are.
+    """
     query_ids = pc.unique(pa.chunked_array([run.query_ids for run in runs]))
     documents = pa.chunked_array([chunk for run in runs for chunk in run.documents.chunks])
     document_ids = pa.chunked_array([pc.unique(documents)])
     id_rank = descending_id_rank(document_ids)
-    rankings = []
-    has = np.zeros(len(query_ids), np.int64)
-    for run in runs:
-        row = row_numbers(run.query_ids, query_ids)
-        has[row] += 1
-        lines, scores = lines_by_query(row, run, len(query_ids))
-        hits = np.where(lines < 0, -1, row_numbers(run.documents, document_ids)[lines])
-        rankings.append(Ranking(*sort_hits(hits, scores, id_rank)))
-    partial = int((has < len(runs)).sum())
-    return JoinedRuns(pa.chunked_array([query_ids]), document_ids, rankings, id_rank, partial)
+    all_rows = [RunRows.of(run, row_numbers(run.query_ids, query_ids), len(query_ids)) for run in runs]
+    numbers = [row_numbers(run.documents, document_ids) for run in runs]
+
+    def ranking(rows: Int64, of_run: RunRows, number: Int64) -> Ranking:
+        lines, scores = of_run.laid_out(rows)
+        return Ranking(*sort_hits(np.where(lines < 0, -1, number[lines]), scores, id_rank))
+
+    counts = [rows.counts for rows in all_rows]
+    groups = [np.arange(len(query_ids))] if together else like_lengths(counts)
+    parts = [
+        (rows, [ranking(rows, of_run, number) for of_run, number in zip(all_rows, numbers, strict=True)])
+        for rows in groups
+    ]
+    partial = int((np.min(counts, axis=0) == 0).sum())
+    return JoinedRuns(pa.chunked_array([query_ids]), document_ids, parts, id_rank, partial)
 
 
 def _judgments(joined: JoinedRuns, qrels: Path) -> Qrels:

@@ -27,9 +27,9 @@ def joined(dl19: Path) -> dict[str, JoinedRuns]:
     whole = join_runs([read_run(path) for path in sorted((dl19 / "runs").glob("*.trec.gz"))])
     cut = [
         Ranking(ranking.passages[:, :kept], ranking.scores[:, :kept])
-        for ranking, kept in zip(whole.rankings, RECORD["kept"], strict=True)
+        for ranking, kept in zip(whole.parts[0][1], RECORD["kept"], strict=True)
     ]
-    return {"whole": whole, "cut": replace(whole, rankings=cut)}
+    return {"whole": whole, "cut": replace(whole, parts=[(whole.parts[0][0], cut)])}
 
 
 def figures(ids: list[str], ranking: Ranking, row: int) -> list[float]:
@@ -53,7 +53,7 @@ def test_fused_scores_are_those_of_ranx(joined: dict[str, JoinedRuns], runs: str
         options: dict[str, Any] = {"k": int(detail)} if method == "rrf" else {"normalize": detail}
         fusion = Fusion(method, **options)  # type: ignore[arg-type]
         weights = fusion.weights(RECORD["weights"] if method == "weighted" else None, 6)
-        ranking = fuse(made.rankings, fusion, weights, made.id_rank)
+        ranking = fuse(made.parts[0][1], fusion, weights, made.id_rank)
         assert sorted(queries) == sorted(recorded)
         for row, query in enumerate(queries):
             ours, theirs = figures(ids, ranking, row), recorded[query]

@@ -4,10 +4,12 @@
 """
 
 import math
+import resource
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
@@ -86,6 +88,27 @@ def test_the_highest_score_scales_no_negative_ones() -> None:
     with pytest.raises(InputError, match=r"normalize: max, and a score is -3.*scores of 0 or more"):
         fused(ranking({A: -1, B: -3}), SECOND, method="combsum", normalize="max")
     assert fused(FIRST, SECOND, method="combsum", normalize="max")[0][A] == 1
+
+
+def test_a_long_ranking_among_short_ones_takes_little_memory(tmp_path: Path) -> None:
+    """50,000 queries of one hit, and one of 20,000: rows of one length would take 16 GB for each run."""
+    many, long = 50_000, 20_000
+    lines = [f"q{number} Q0 d{number} 1 1 t\n" for number in range(many)]
+    lines += [f"long Q0 d{number} 1 {long - number} t\n" for number in range(long)]
+    runs = [tmp_path / "a.trec", tmp_path / "b.trec"]
+    for run in runs:
+        run.write_text("".join(lines), encoding="utf-8")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    before = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (before + (3 << 30), limit))
+    try:
+        facts = pipeline.fuse(runs, tmp_path / "fused.trec", depth=3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    assert facts["queries"] == many + 1
+    fused = (tmp_path / "fused.trec").read_text(encoding="utf-8").splitlines()
+    assert len(fused) == many + 3
+    assert [line.split()[2] for line in fused if line.startswith("long ")] == ["d0", "d1", "d2"]
 
 
 @pytest.mark.parametrize(
