@@ -12,13 +12,15 @@ run of equal scores, and one sort by group and id orders all of them in their pl
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Scores, from_numpy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOST_BYTES = 2**31 - 1
 """Most bytes of an Arrow string array."""
@@ -26,6 +28,8 @@ MOST_BYTES = 2**31 - 1
 
 def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
     """int64 [n]: the position of each id when ids (Arrow strings [n]) are sorted in descending order."""
+    import pyarrow.compute as pc
+
     order = pc.sort_indices(ids, sort_keys=[("", "descending")]).to_numpy()
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
@@ -43,6 +47,8 @@ def sort_hits(passages: Int64, scores: Scores, id_rank: Int64) -> tuple[Int64, S
 
 def sort_hits_by_id(passages: Int64, scores: Scores, ids: pa.ChunkedArray) -> tuple[Int64, Scores]:
     """`sort_hits` for few ties: only the `ids` (Arrow strings [passages]) of tied hits are read."""
+    import pyarrow as pa
+
     if ids.nbytes > MOST_BYTES:
         ids = ids.cast(pa.large_string())
     return _sort(passages, scores, lambda tied: descending_id_rank(ids.take(from_numpy(tied))))

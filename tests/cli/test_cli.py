@@ -121,7 +121,7 @@ def test_a_result_with_a_query_that_its_collection_lacks_is_refused(bm25: Path, 
         ("report", bm25, "--html", tmp_path / "page.html"),
         ("pool", bm25, "--output", tmp_path / "p.tsv"),
     ):
-        assert "the collection has no query 'nobody'" in benchmarco(*command, code=2).stderr
+        assert "the collection has no query 'nobody'" in benchmarco(*command, "--trust", code=2).stderr
 
 
 def test_a_pipe_in_place_of_a_manifest_is_not_read(tmp_path: Path) -> None:

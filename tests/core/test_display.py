@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core import Cell, Column, Table, cut, figure, html_table
 from pipeline.metrics import Evaluation, parse_measure
-from pipeline.results import Result
+from pipeline.results import CollectionResult, Manifest, Metrics, Result
 
 SHARP = "<script>alert('x')</script>&"
 
@@ -19,9 +19,15 @@ def result() -> Result:
     stages = [{"stage": "data", "reused": True}, {"stage": "search", "reused": False}]
     metrics = {
         "name": "t", "queries": 1234, "passages": 1, "stages": stages,
-        "metrics": {"ndcg@10": 0.5}, "intervals": {"ndcg@10": [0.25, 0.75]},
+        "metrics": {"ndcg@10": 0.5}, "intervals": {"ndcg@10": (0.25, 0.75)},
     }  # fmt: skip
-    return Result(Path(SHARP), metrics)
+    record = Metrics.model_validate(metrics)
+    manifest = Manifest(recipes={"evaluate": {}})
+    values = np.full((1234, 1), 0.5)
+    scores = CollectionResult(
+        Path(SHARP), record, manifest, [f"q{row}" for row in range(1234)], ["ndcg@10"], values
+    )
+    return Result(Path(SHARP), [scores])
 
 
 def evaluation() -> Evaluation:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,12 +95,19 @@ def toy(device: str = "cpu", setting: str = "auto", name: str = "toy") -> Toy:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
+def children() -> Callable[[], list[psutil.Process]]:
+    """Gives the processes that this one started since the test began; servers of other tests run on."""
+    before = psutil.Process().children()
+    return lambda: [child for child in psutil.Process().children() if child not in before]
+
+
+@pytest.fixture
+def engine(tmp_path: Path, children: Callable[[], list[psutil.Process]]) -> Iterator[Engine]:
     """Two processes, not started yet."""
     opened = open_with(EngineConfig(devices=["cpu", "cpu"]), toy(), Store(tmp_path))
     yield opened
     opened.close()
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_two_processes_do_all_parts_and_split_the_threads(
@@ -170,7 +177,10 @@ NATIVE = (
 
 
 def test_they_write_the_bytes_that_one_process_writes_also_if_all_are_killed(
-    workplace: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    workplace: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    children: Callable[[], list[psutil.Process]],
 ) -> None:
     """The kernels compute a batch in one thread, so nothing depends on how many there are."""
     alone = Path(shutil.copytree(workplace, tmp_path / "alone"))
@@ -182,7 +192,7 @@ def test_they_write_the_bytes_that_one_process_writes_also_if_all_are_killed(
 
         def update(self, n: int = 1) -> None:
             if not killed:
-                killed.extend(psutil.Process().children())
+                killed.extend(children())
                 for process in killed:
                     process.kill()
 

@@ -18,7 +18,7 @@ def batches(
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Check whether a text's vector depends on the texts in its batch."""
+    """Check whether a text's vector depends on its batch."""
     from pipeline.studies.batches.batch_check import check_batches
 
     configs = load([config], settings)

@@ -22,7 +22,7 @@ def questions(
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Write questions about passages, for a collection that has no queries.
+    """Write questions about the passages of a collection.
 
     The model of the section judge writes them, and says whether their passage answers them.
     """
