@@ -22,7 +22,7 @@ import numpy as np
 from pipeline.config import DataSettings, keyed_settings
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, JsonObject, Qrels
+from pipeline.core.records import BoolArray, Int64, JsonObject, Qrels
 from pipeline.data.collection_files import (
     CORPUS,
     MISSING,
@@ -114,6 +114,9 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         corpus = write_corpus(source, judgments, of_kept_query, config, pooled, path, progress)
         if pool:
             write_pool(draft, pool, open_texts(path).ids)
+        relevant = corpus.rows[judgments.passages[of_kept_query & (judgments.grades > 0)]]
+        judged = corpus.rows[judgments.passages[of_kept_query]]
+        repeated = _count_repeated(open_texts(path).texts, queries.table.column("text"), relevant, judged)
         lacking = of_kept_query & (corpus.rows[judgments.passages] < 0)
         if of_kept_query.any() and not (of_kept_query & ~lacking).any():
             raise _nothing_left(judgments, "passage", judgments.passage_ids[0].as_py())
@@ -127,6 +130,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         "titles": corpus.titles,
         "empty_texts": corpus.empty,
         **({"note": note} if (note := getattr(source, "note", "")) else {}),
+        **repeated,
         "empty_queries": blank(queries.table.column("text")),
         "content": {"passages": corpus.content, **_write(draft, queries.table, missing, qrels)},
         "missing": {
@@ -150,6 +154,33 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
             "passages": corpus.read - corpus.kept,
         },
     }
+
+
+def _count_repeated(
+    texts: pa.ChunkedArray, queries: pa.ChunkedArray, relevant: Int64, judged: Int64
+) -> dict[str, int]:
+    """Texts that stand elsewhere, letter by letter.
+
+    Args:
+        texts: Arrow strings [passages].
+        queries: Arrow strings [queries].
+        relevant: int64, rows of passages that are relevant for any query; some are -1.
+        judged: int64, rows of passages that are judged for any query; some are -1.
+
+    Returns:
+        `unjudged_copies`, passages that nobody judged, with the text of a relevant one; and
+        `queries_as_passages`, queries whose text is a passage.
+    """
+    import pyarrow.compute as pc
+
+    from pipeline.core.records import from_numpy
+
+    texts_of = texts.take(from_numpy(np.unique(relevant[relevant >= 0]))).unique()
+    copies = pc.is_in(texts, value_set=texts_of).to_numpy()
+    copies[judged[judged >= 0]] = False
+    copies[pc.equal(pc.binary_length(texts), 0).to_numpy()] = False
+    inside = pc.is_in(queries, value_set=texts.filter(pc.is_in(texts, value_set=queries.unique())).unique())
+    return {"unjudged_copies": int(copies.sum()), "queries_as_passages": int(pc.sum(inside).as_py() or 0)}
 
 
 def _add_missing(judgments: Judgments, lacking: BoolArray, corpus: WrittenCorpus) -> pa.Array:

@@ -277,6 +277,8 @@ def _counts(name: str, description: Facts, whole: bool) -> Table:
         "queries": "judged queries",
         "empty_queries": "empty queries",
         "judgments": "judgments",
+        "unjudged_copies": "passages nobody judged, with the text of a relevant one",
+        "queries_as_passages": "queries that are a passage",
     }
     rows = [(label, f"{description[key]:,}") for key, label in labels.items() if key in description]
     if found := description.get("slice"):

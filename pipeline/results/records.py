@@ -62,6 +62,8 @@ class Metrics(Record):
             scored.
         missing_queries: How many judged queries a run file lacks; they score 0.
         ignored_relevant: How many relevant passages were found and not scored, by `data.ignored`.
+        unjudged_copies: How many passages that nobody judged have the text of a relevant one.
+        queries_as_passages: How many queries stand in the corpus as a passage.
         collection_note: What the collection says of itself, in a file `note.txt`.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
@@ -79,6 +81,8 @@ class Metrics(Record):
     unjudged_queries: int = 0
     missing_queries: int = 0
     ignored_relevant: int = 0
+    unjudged_copies: int = 0
+    queries_as_passages: int = 0
     collection_note: str = ""
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})
@@ -121,6 +125,14 @@ class Metrics(Record):
         if self.ignored_relevant:
             relevant = counted(self.ignored_relevant, "relevant passage was", "relevant passages were")
             notes.append(f"{relevant} found and not scored, as data.ignored says")
+        if self.unjudged_copies:
+            copies = counted(
+                self.unjudged_copies, "passage that nobody judged has", "passages that nobody judged have"
+            )
+            notes.append(f"{copies} the text of a relevant one (benchmarco data --audit)")
+        if self.queries_as_passages:
+            queries = counted(self.queries_as_passages, "query stands", "queries stand")
+            notes.append(f"{queries} in the corpus as a passage")
         return notes + scoring_notes(
             self.short_rankings,
             self.ties,

@@ -116,6 +116,9 @@ def _evaluate(
     unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
     if unjudged := dropped["queries_without_judgments"] + unscored:
         facts["unjudged_queries"] = unjudged
+    for name in ("unjudged_copies", "queries_as_passages"):
+        if count := collection.facts.get(name):
+            facts[name] = count
     if note := collection.facts.get("note"):
         facts["collection_note"] = note
     if config.data.ignored != "none" and (relevant := scoring.count_relevant(inputs[ranking], scored, qrels)):

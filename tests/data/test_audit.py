@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from workplaces import benchmarco, read_json
+from workplaces import benchmarco, on_one_line, read_json
 
 from pipeline import evaluate, write_collection
 
@@ -94,3 +94,18 @@ def test_a_cleaned_copy_runs_and_lists_what_it_changed(audited, tmp_path):
 )
 def test_a_copy_overwrites_nothing(audited, options, message):
     assert message in benchmarco("data", "c.yaml", *options, code=2).stderr
+
+
+def test_a_run_says_that_copies_and_queries_stand_in_the_corpus(tmp_path, monkeypatch):
+    """CoIR#18, mteb#4626: a copy of a relevant passage that nobody judged; mteb#5045: queries as passages."""
+    monkeypatch.chdir(tmp_path)
+    passages = {"a": "warm coffee", "copy": "warm coffee", "b": "cold tea", "q": "which tea", "none": ""}
+    data = write_collection("mine", passages, {"1": "warm", "2": "which tea"}, {"1": {"a": 1}, "2": {"b": 1}})
+    config = {"name": "t", "data": data, "model": {"backend": "bm25"}}
+    (tmp_path / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
+    said = on_one_line(benchmarco("run", "c.yaml"))
+    assert "1 passage that nobody judged has the text of a relevant one" in said
+    assert "1 query stands in the corpus as a passage" in said
+    shown = on_one_line(benchmarco("data", "c.yaml"))
+    assert "passages nobody judged, with the text of a relevant one │ 1" in shown
+    assert "queries that are a passage │ 1" in shown
