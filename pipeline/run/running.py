@@ -299,8 +299,7 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     check_folder(folder)
-    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RANKING)])
-    return read_result(folder)
+    return _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RANKING)])
 
 
 def _write_files(
@@ -308,8 +307,8 @@ def _write_files(
     metrics: Facts,
     manifest: Facts,
     copied: Sequence[Path],
-) -> None:
-    """Write the files, their checksums last, while no other run writes to the folder."""
+) -> Result:
+    """Write the files, their checksums last, and read them, while no other run writes to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = locks.hold(folder, wait=False)
     if lock is None:
@@ -324,8 +323,10 @@ def _write_files(
             shutil.copyfile(source, temporary)
     whole_files.write_json(folder / MANIFEST, manifest)
     write_checksums(folder, FILES)
+    result = read_result(folder)
     if lock:
         lock.release()
+    return result
 
 
 def _keep_other(folder: Path, recipes: Facts) -> None:
