@@ -75,6 +75,10 @@ class AnswerLog:
     def __getitem__(self, key: str) -> Any:
         return self._answers[key]
 
+    def get(self, key: str) -> Any:
+        """The answer to a request; None where none is stored."""
+        return self._answers.get(key)
+
     def add(self, key: str, answer: object) -> None:
         """Store an answer."""
         assert self._file

@@ -8,6 +8,9 @@ from pipeline.core.records import JsonObject
 from pipeline.encoders.batching import ServerUse
 from pipeline.encoders.http.client import BYTES_PER_TOKEN, Client
 
+MOST_CHARACTERS = 20_000
+"""Of an answer: no grade and no question is longer, and what follows is neither read nor sent back."""
+
 
 async def chat(client: Client, model: str, messages: Sequence[JsonObject]) -> str:
     """The text that a chat model answers to some messages at temperature 0; empty where it gives none.
@@ -24,4 +27,4 @@ async def chat(client: Client, model: str, messages: Sequence[JsonObject]) -> st
     first = answer["choices"][0] if answer["choices"] else None
     message = first.get("message") if isinstance(first, Mapping) else None
     text = message.get("content") if isinstance(message, Mapping) else None
-    return text if isinstance(text, str) else ""
+    return text[:MOST_CHARACTERS] if isinstance(text, str) else ""

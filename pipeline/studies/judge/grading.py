@@ -60,9 +60,13 @@ Pair = tuple[str, str]
 
 
 def grade_log(cache: Path, settings: JudgeSettings, write: bool = True) -> AnswerLog:
-    """The stored grades of one judge, by `pair_key`; None for a pair that it gave no grade."""
+    """The stored grades of one judge, by `pair_key`; None for a pair that it answered without a grade."""
     path = cache / "grades" / f"{hash_json(judge_key(settings))}.jsonl"
-    return AnswerLog(path, lambda grade: grade is None or isinstance(grade, int | float), write)
+
+    def is_answer(grade: object) -> bool:
+        return grade is None or (type(grade) is int and grade in settings.grades)
+
+    return AnswerLog(path, is_answer, write)
 
 
 def judge_key(settings: JudgeSettings) -> JsonObject:
@@ -115,7 +119,7 @@ def ask(settings: JudgeSettings, log: AnswerLog, pairs: Sequence[Pair], bar: Bar
     if missing:
         with contextlib.closing(Client(settings, "judge")) as client:
             client.run(_ask_all(client, settings, log, missing, bar))
-    grades = [log[pair_key(pair)] for pair in pairs]
+    grades = [log.get(pair_key(pair)) for pair in pairs]  # nothing is stored of an empty answer
     if pairs and all(grade is None for grade in grades):
         raise _all_refused(len(pairs), None)
     return grades
@@ -134,7 +138,8 @@ async def _ask_all(
             for _ in range(settings.repeats):
                 grade, answer = await _ask(client, settings, pair)
                 grades += [] if grade is None else [grade]
-            log.add(pair_key(pair), statistics.median_low(grades) if grades else None)
+            if grades or answer:  # an empty answer is a failure of the server, and asked for again
+                log.add(pair_key(pair), statistics.median_low(grades) if grades else None)
             bar.update(1)
             graded, refused = graded + bool(grades), refused + (not grades)
             if not graded and refused >= ALL_REFUSED:

@@ -308,7 +308,7 @@ def prepare(
             fix="add it to the config; see docs/judge.md",
         )
     opened = open_rankings(folders, "judge")
-    said = read_labels(opened, labels) if labels else None
+    said = read_labels(opened, labels, config.judge.grades) if labels else None
     if said and len(said.queries) < 2:
         raise InputError(
             f"{labels}: {counted(len(said.queries), 'finished query', 'finished queries')}",

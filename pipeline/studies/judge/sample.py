@@ -159,19 +159,27 @@ def pool_to_decide(
     return DrawnPool(rows, measure, len(drawn), len(ids))
 
 
-def read_labels(opened: LoadedResults, path: Path) -> Labels:
+def read_labels(opened: LoadedResults, path: Path, allowed: Sequence[int] = ()) -> Labels:
     """Read a file of `pool_to_decide` in which people have filled in grades, all or the first ones.
 
     Args:
         opened: The results that the file was made of, in any order.
         path: The file.
+        allowed: The grades that the judge gives; none allows all.
 
     Raises:
-        InputError: It cannot be read, has grades of queries that were not drawn, no query is finished, or a
-            grade contradicts the collection's judgments.
+        InputError: It cannot be read, has a grade that is not allowed or of a query that was not drawn, no
+            query is finished, or a grade contradicts the collection's judgments.
     """
     collection = opened.collection
     grades = read_grades(path)
+    for row in grades.rows:
+        if allowed and row.grade not in allowed:
+            raise InputError(
+                f"{path}: grade {row.grade} for passage {row.passage_id} of query {row.query_id}",
+                allowed=f"{', '.join(map(str, allowed))}, as in judge.grades",
+                fix="correct it, or change judge.grades",
+            )
     ids = collection.queries.ids.to_pylist()
     row_of = {query: row for row, query in enumerate(ids)}
     said = _DRAW.fullmatch(grades.rows[0].draw)

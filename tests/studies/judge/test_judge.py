@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -96,7 +97,10 @@ def test_bad_answers_are_asked_once_more_and_never_counted(
     assert len(server.answered) == clean["pairs"] - 2
 
     server.clear()
-    assert judged(other) == faulty
+    again = judged(other)
+    assert (again["refused"], len(server.requests)) == (1, 1)  # what was empty is no answer, and asked again
+    server.clear()
+    assert judged(other) == again
     assert server.requests == []  # refused ones are stored, too
     different = judged(other, "--set", "judge.repeats=2")
     assert (different["judge_alone"], len(server.requests)) == (clean["judge_alone"], 2 * clean["pairs"])
@@ -111,6 +115,30 @@ def test_a_judge_that_gives_no_grades_is_asked_for_no_more(server: ChatServer, a
     server.faults = [lambda handler: [handler.send(200, {"data": []})]]
     done = benchmarco(*arguments, "--measure", "P@5", "--set", "judge.model=other", code=2)
     assert "list 'choices'" in on_one_line(done)
+
+
+def test_a_server_that_fails_is_asked_again_and_a_long_answer_ends_soon(
+    server: ChatServer, arguments: list[str]
+) -> None:
+    """Empty answers of a broken server stayed grade 0 after it was mended."""
+    good, server.say = server.say, lambda query, passage: None if len(query) % 2 else "x" * 10_000_000
+    assert "gave none of" in benchmarco(*arguments, "--measure", "P@5", code=2).stderr
+    server.say = good
+    answered = judged(arguments)
+    assert answered["refused"] < answered["pairs"]
+
+
+@pytest.mark.parametrize("grade", ["NaN", "99", "-1", '"3"', "2.5", "true", "[1]", "1e300"])
+def test_a_stored_grade_that_no_judge_gives_is_refused(
+    server: ChatServer, arguments: list[str], tmp_path: Path, grade: str
+) -> None:
+    judged(arguments)
+    (log,) = (tmp_path / "c" / "grades").glob("*.jsonl")
+    first, *others = log.read_text(encoding="utf-8").splitlines()
+    broken = re.sub(r'"answer": .*}', f'"answer": {grade}}}', first)
+    log.write_text("\n".join([broken, *others, ""]), encoding="utf-8")
+    said = benchmarco(*arguments, "--measure", "P@5", code=2).stderr
+    assert f"{log.name}, line 1, is no stored answer" in said.replace("\n", "")
 
 
 def test_a_killed_run_asks_nothing_twice(server: ChatServer, arguments: list[str], tmp_path: Path) -> None:
