@@ -29,6 +29,8 @@ SIZES = {
     "shipped_bytes": "engines.worker.SHIPPED_BYTES",
     "swaps": "metrics.resampling.BLOCK_SWAPS",
     "text_bytes": "formats.columns.BLOCK_BYTES",
+    "judged_id_bytes": "formats.judgments.MOST_BYTES",
+    "tied_id_bytes": "core.order.MOST_BYTES",
     "texts_at_once": "run.model_object.AT_ONCE",
     "timed_seconds": "search.searchers.SECONDS",
     "tokenized_texts": "encoders.batching.TOKENIZED_TEXTS",

@@ -196,7 +196,7 @@ def _add_missing(judgments: Judgments, lacking: BoolArray, corpus: WrittenCorpus
     ids = judgments.passage_ids.take(from_numpy(missing))
     order = pc.sort_indices(ids)
     corpus.rows[missing[order.to_numpy()]] = corpus.kept + np.arange(len(missing))
-    return ids.take(order)
+    return ids.take(order).cast("string")
 
 
 def _resolve(

@@ -55,7 +55,7 @@ class Judgments(Located):
     Attributes:
         query_ids: Arrow strings [queries], in order of first appearance.
         queries: int32 [judgments], row in `query_ids`.
-        passage_ids: Arrow strings [passages], in order of first appearance.
+        passage_ids: Arrow strings [passages], in order of first appearance; large strings above 2 GiB.
         passages: int32 [judgments], row in `passage_ids`.
         grades: int64 [judgments]; float64 where one of them is not whole.
         origin, unit, numbers: See `Located`.
@@ -184,13 +184,10 @@ def read_qrels(path: Path | str) -> Judgments:
         allowed = f"lines of {' '.join(TREC.columns)} or {' '.join(BEIR.columns)}"
         raise InputError(f"{path}: has no judgments", allowed=allowed, fix="check the file")
     queries = pa.DictionaryArray.from_arrays(columns.queries, columns.query_ids)
-    if columns.documents.nbytes > MOST_BYTES:
-        raise InputError(
-            f"{path}: the ids of its passages take {columns.documents.nbytes / 1e9:.1f} GB",
-            allowed=f"{MOST_BYTES / 1e9:.1f} GB, about 18 million ids of 120 characters",
-            fix="shorten the ids, or split the judgments by query",
-        )
-    passages = columns.documents.combine_chunks()
+    documents = columns.documents
+    if documents.nbytes > MOST_BYTES:  # more than an array of Arrow's usual strings holds
+        documents = documents.cast(pa.large_string())
+    passages = documents.combine_chunks()
     return make_judgments(queries, passages, columns.values, str(path), "line", columns.numbers)
 
 

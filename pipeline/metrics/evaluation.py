@@ -212,7 +212,10 @@ def evaluate_files(
             fix=f"compare their ids: the run has {run.query_ids[0].as_py()!r}, and {judged} "
             f"{joined.query_ids[0].as_py()!r}",
         )
-    if not pc.any(pc.is_in(run.documents, value_set=qrels.passage_ids)).as_py():
+    n_judged = len(qrels.passage_ids)  # which come first among `document_ids`
+    if not any(
+        ((hits >= 0) & (hits < n_judged)).any() for hits in (part.passages for _, part in joined.parts)
+    ):
         judged = _name(qrels_given, "the judgments")
         raise InputError(
             f"no document of {_name(run_given, 'the run')} is judged in {judged}",
@@ -263,7 +266,8 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     if single_precision:
         with np.errstate(over="ignore"):
             run = replace(run, scores=run.scores.astype(np.float32))
-    document_ids = pc.unique(pa.chunked_array([qrels.passage_ids, qrels.query_ids], type=pa.string()))
+    kind = qrels.passage_ids.type
+    document_ids = pc.unique(pa.chunked_array([qrels.passage_ids, qrels.query_ids.cast(kind)], type=kind))
     passages = row_numbers(qrels.passage_ids, document_ids)[qrels.passages]
     judged = Qrels(qrels.queries.astype(np.int64), passages, qrels.grades)
     order = np.lexsort((judged.passages, judged.queries))
@@ -300,6 +304,7 @@ def row_numbers(
     ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray, absent: int = -1
 ) -> Int64:
     """int64 [ids]: the position of each id in `among`, both Arrow strings; `absent` if it is not in there."""
+    ids = ids if ids.type == among.type else ids.cast(among.type)  # large strings hold more than 2 GiB
     positions = pc.fill_null(pc.index_in(ids, value_set=among), absent)
     rows: Int64 = positions.to_numpy().astype(np.int64)
     return rows

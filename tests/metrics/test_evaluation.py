@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import pytrec_eval
+from inside import resize
 from workplaces import benchmarco, document, on_one_line
 
-from pipeline import InputError, evaluate, metrics
+from pipeline import InputError, evaluate, metrics, run_benchmark
 from pipeline.core import Qrels, Ranking
 from pipeline.metrics import parse_measure
 
@@ -373,3 +374,22 @@ def test_queries_that_a_run_lacks_are_counted_in_every_comparison(tmp_path: Path
     assert {lacks, "B.trec: 1 query without judgments is not scored"} <= set(compared["notes"])
     for command in (("compare", a, b, "--qrels", qrels), ("evaluate", a, b, qrels)):
         assert lacks in on_one_line(benchmarco(*command))
+
+
+def test_ids_of_more_bytes_than_an_array_of_strings_holds_are_scored_alike(
+    paths: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run or judgments of 18 million ids of 120 characters: the arrays of such ids have another type."""
+    expected = evaluate(*paths, ["ndcg@10", "mrr"]).json()
+    resize(monkeypatch, judged_id_bytes=1, tied_id_bytes=1)
+    assert evaluate(*paths, ["ndcg@10", "mrr"]).json() == expected
+    data = {"source": "beir", "path": str(paths[0].parent)}
+    for name, ids in (("corpus", ["d1", "d2", "d8"]), ("queries", ["q1", "q2", "q3"])):
+        lines = [json.dumps({"_id": one, "text": "word"}) + "\n" for one in ids]
+        (paths[0].parent / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    (paths[0].parent / "qrels").rename(paths[0].parent / "judged")
+    (paths[0].parent / "qrels").mkdir()
+    (paths[0].parent / "judged").rename(paths[0].parent / "qrels" / "test.tsv")
+    config = {"name": "t", "data": data, "model": {"backend": "bm25"}, "evaluate": {"measures": ["mrr@10"]}}
+    folders = {name: str(paths[0].parent / name) for name in ("cache", "output")}
+    assert run_benchmark(config | folders).metrics["mrr@10"] > 0
