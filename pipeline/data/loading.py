@@ -107,7 +107,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     queries = select_queries(source, judgments, config)
     of_kept_query = queries.kept[judgments.queries]
     if len(queries.seen) and not queries.seen.any():
-        raise _nothing_left(judgments, "query", judgments.query_ids[0].as_py())
+        raise _nothing_left(judgments, "query", judgments.query_ids, next(source.queries()).ids)
     pool = read_pool(config.pool, queries.table.column("id")) if config.pool else []
     pooled = {name for ranking in pool for name in ranking.passage_ids}
     with draft.file(CORPUS) as path:
@@ -119,7 +119,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         repeated = _count_repeated(open_texts(path).texts, queries.table.column("text"), relevant, judged)
         lacking = of_kept_query & (corpus.rows[judgments.passages] < 0)
         if of_kept_query.any() and not (of_kept_query & ~lacking).any():
-            raise _nothing_left(judgments, "passage", judgments.passage_ids[0].as_py())
+            raise _nothing_left(judgments, "passage", judgments.passage_ids, open_texts(path).ids)
     kept = of_kept_query & ~lacking if config.missing_passages == "drop" else of_kept_query
     missing = _add_missing(judgments, kept & lacking, corpus)
     qrels = _resolve(queries, judgments, corpus, kept)
@@ -224,10 +224,12 @@ def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> 
     return {"queries": writer.content(), "missing": missing_writer.content(), "qrels": judged}
 
 
-def _nothing_left(judgments: Judgments, what: str, first: str) -> InputError:
+def _nothing_left(
+    judgments: Judgments, what: str, judged: pa.Array, ids: pa.Array | pa.ChunkedArray
+) -> InputError:
     return InputError(
         f"no judged {what} left: the collection has no {what} of the {len(judgments.grades)} judgments, "
-        f"such as '{first}' at {judgments.place(0)}",
+        f"such as '{judged[0]}' at {judgments.place(0)}, but such as '{ids[0]}'",
         allowed=f"judgments whose {what} ids are those of the collection",
         fix="check that the files belong together, and data.split",
     )
