@@ -1,9 +1,9 @@
 """Processes of this machine, each with a device and a copy of the model: `engine.kind: local` with several.
 
-A process is sent messages over a socket: the model, then for each job the job, its parts and None. It reads
-and tokenizes one part while it computes another. Arrays travel in shared memory that has no name, so nothing
-is left of them, however the processes end. A process ends when its socket closes, and where the system can
-do that, with the process that started it.
+A process is sent messages over a socket: the model, then for each job the job, its parts and None. The next
+part is sent while it computes one. Arrays travel in shared memory that has no name, so nothing is left of
+them, however the processes end. A process ends when its socket closes, and where the system can do that,
+with the process that started it.
 """
 
 from __future__ import annotations
@@ -221,9 +221,11 @@ def serve(descriptor: int, parent: int) -> None:
         send(connection, None)
         while True:
             job = _next_of(messages)
-            inputs = (message[0] for message in iter(lambda: _next_of(messages), None))
-            for outputs in job(inputs, model, tally):
-                send(connection, (outputs, tally.take()))
+            # Part by part: a job may ask for the next part before it gives the outputs of one,
+            # and the caller may send that part only after those outputs.
+            for message in iter(lambda: _next_of(messages), None):
+                for outputs in job(iter([message[0]]), model, tally):
+                    send(connection, (outputs, tally.take()))
     except BaseException as error:
         _send_error(connection, error)
     os._exit(1)
