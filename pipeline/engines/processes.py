@@ -224,8 +224,8 @@ def serve(descriptor: int, parent: int) -> None:
             # Part by part: a job may ask for the next part before it gives the outputs of one,
             # and the caller may send that part only after those outputs.
             for message in iter(lambda: _next_of(messages), None):
-                for outputs in job(iter([message[0]]), model, tally):
-                    send(connection, (outputs, tally.take()))
+                (outputs,) = job(iter([message[0]]), model, tally)
+                send(connection, (outputs, tally.take()))
     except BaseException as error:
         _send_error(connection, error)
     os._exit(1)
