@@ -204,25 +204,14 @@ def evaluate_files(
     qrels = judgments_of(qrels_given)
     run = run_of(run_given)
     joined = join_run_and_qrels(run, qrels, single_precision)
+    names = _name(run_given, "the run"), _name(qrels_given, "the judgments")
     if len(joined.query_ids) == joined.missing:
-        judged = _name(qrels_given, "the judgments")
-        raise InputError(
-            f"no query of {_name(run_given, 'the run')} is judged in {judged}",
-            allowed="a run and judgments of the same queries",
-            fix=f"compare their ids: the run has {run.query_ids[0].as_py()!r}, and {judged} "
-            f"{joined.query_ids[0].as_py()!r}",
-        )
+        raise _not_judged("query", "queries", names, (run.query_ids[0], joined.query_ids[0]))
     n_judged = len(qrels.passage_ids)  # which come first among `document_ids`
     if not any(
         ((hits >= 0) & (hits < n_judged)).any() for hits in (part.passages for _, part in joined.parts)
     ):
-        judged = _name(qrels_given, "the judgments")
-        raise InputError(
-            f"no document of {_name(run_given, 'the run')} is judged in {judged}",
-            allowed="a run and judgments of the same collection",
-            fix=f"compare their ids: the run has {run.documents[0].as_py()!r}, and {judged} "
-            f"{qrels.passage_ids[0].as_py()!r}",
-        )
+        raise _not_judged("document", "collection", names, (run.documents[0], qrels.passage_ids[0]))
     own_passages = row_numbers(joined.query_ids, joined.document_ids)
     n_queries = len(joined.query_ids)
     values, n_hits = np.empty((n_queries, len(measures))), np.zeros(n_queries, np.int64)
@@ -250,6 +239,18 @@ def evaluate_files(
         short_rankings=short_rankings(n_hits, measures),
         judged={name: float(share.mean()) for name, share in shares.items()},
         ties=ranges_of(tied, measures, values, np.arange(n_queries)),
+    )
+
+
+def _not_judged(
+    what: str, shared: str, names: tuple[str, str], ids: tuple[pa.Scalar, pa.Scalar]
+) -> InputError:
+    """A run and judgments without a query or document in common; names and ids are those of each."""
+    run, judged = names
+    return InputError(
+        f"no {what} of {run} is judged in {judged}",
+        allowed=f"a run and judgments of the same {shared}",
+        fix=f"compare their ids: the run has {ids[0].as_py()!r}, and {judged} {ids[1].as_py()!r}",
     )
 
 
