@@ -1,4 +1,4 @@
-"""What a manifest may set unasked: it may come from a stranger.
+"""Which settings are taken from a manifest without `--set`: a manifest may come from a stranger.
 
 `UNASKED` lists the settings that only shape a computation on this machine. Every other setting is taken from
 a manifest only where `--set` gives it again, among them settings that another package defines. The check is

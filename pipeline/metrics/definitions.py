@@ -80,12 +80,13 @@ class Definition:
     """A measure.
 
     Attributes:
-        compute: (`JudgedRanking` of `Graded`, cutoffs int64 [c] ascending, **params) -> float64 [queries, c].
+        compute: (`JudgedRanking` of `GradedCells`, cutoffs int64 [c] ascending, **params) -> float64
+            [queries, c].
         params: The parameters of `compute`, in the order of their names.
         cutoff: Whether the name takes a cutoff.
         highest: The highest value that a query can have; infinite where there is none. The lowest is 0.
-        expected: The same as `compute` from `Tied`: the mean over all orders of tied documents. NaN, or None,
-            where there is no closed form. A formula that only adds up cells is its own.
+        expected: The same as `compute` from `TiedCells`: the mean over all orders of tied documents. NaN, or
+            None, where there is no closed form. A formula that only adds up cells needs no other.
         weight: (ranks int64 [k], **params) -> float64 [k]: how much a grade at each of the top k ranks can
             change the value. It orders what people are asked to judge.
         additive: Whether the value is a sum over ranks that no other judgment changes: a document at the same

@@ -11,18 +11,18 @@ import numpy as np
 
 from pipeline.core.records import Float64, Int64
 from pipeline.metrics.measures import content
-from pipeline.metrics.rankings import Discount, JudgedRanking, Tied, ratio
+from pipeline.metrics.rankings import Discount, JudgedRanking, TiedCells, ratio
 
 NEGLIGIBLE = 1e-20  # a probability that changes no sum of 100,000 terms at 1e-15
 
 
-def expected_r_precision(judged: JudgedRanking[Tied], cutoffs: Int64, rel: float) -> Float64:
+def expected_r_precision(judged: JudgedRanking[TiedCells], cutoffs: Int64, rel: float) -> Float64:
     """float64 [queries, 1], as the measure has no cutoff."""
     n_relevant, relevant = judged.n_relevant(rel), judged.found.relevant(rel)
     return ratio(relevant.total(n_relevant[relevant.queries]), n_relevant)
 
 
-def expected_map(judged: JudgedRanking[Tied], cutoffs: Int64, rel: float, norm: str) -> Float64:
+def expected_map(judged: JudgedRanking[TiedCells], cutoffs: Int64, rel: float, norm: str) -> Float64:
     """NaN of norm=retrieved, which divides by what depends on the order too.
 
     Of the R - 1 other relevant documents of a group of n, (R - 1) / (n - 1) are expected at each rank. The
@@ -39,7 +39,7 @@ def expected_map(judged: JudgedRanking[Tied], cutoffs: Int64, rel: float, norm: 
     return ratio(precisions, judged.n_relevant(rel))
 
 
-def expected_bpref(judged: JudgedRanking[Tied], cutoffs: Int64, rel: float) -> Float64:
+def expected_bpref(judged: JudgedRanking[TiedCells], cutoffs: Int64, rel: float) -> Float64:
     """From none to all N non-relevant documents of its group stand above a relevant one, equally likely."""
     labelled, relevant = judged.found.relevant(0), judged.found.relevant(rel)
     is_relevant = labelled.grades >= rel
@@ -53,25 +53,25 @@ def expected_bpref(judged: JudgedRanking[Tied], cutoffs: Int64, rel: float) -> F
     return ratio(relevant.total(cutoffs, 1 - ratio(above, most)), n_relevant)
 
 
-def expected_success(judged: JudgedRanking[Tied], cutoffs: Int64, rel: float) -> Float64:
+def expected_success(judged: JudgedRanking[TiedCells], cutoffs: Int64, rel: float) -> Float64:
     """A reader stops at the first relevant document; all ranks are worth the same."""
     relevant = judged.found.relevant(rel)
     return _worth_of_stopping(relevant, cutoffs, np.ones(len(relevant.grades)), lambda values, _: values)
 
 
-def expected_mrr(judged: JudgedRanking[Tied], cutoffs: Int64, rel: float) -> Float64:
+def expected_mrr(judged: JudgedRanking[TiedCells], cutoffs: Int64, rel: float) -> Float64:
     """A reader stops at the first relevant document; a rank is worth 1 / rank."""
     relevant = judged.found.relevant(rel)
     return _worth_of_stopping(relevant, cutoffs, np.ones(len(relevant.grades)), np.divide)
 
 
-def expected_err(judged: JudgedRanking[Tied], cutoffs: Int64) -> Float64:
+def expected_err(judged: JudgedRanking[TiedCells], cutoffs: Int64) -> Float64:
     """A reader stops where a document of some grade contents; a rank is worth 1 / rank."""
     relevant = judged.found.relevant(1)
     return _worth_of_stopping(relevant, cutoffs, content(relevant.grades), np.divide)
 
 
-def _worth_of_stopping(cells: Tied, cutoffs: Int64, stops: Float64, discount: Discount) -> Float64:
+def _worth_of_stopping(cells: TiedCells, cutoffs: Int64, stops: Float64, discount: Discount) -> Float64:
     """The expected worth of the rank at which a reader stops, float64 [queries, cutoffs].
 
     `stops`, [cells], is the probability that a document ends the reading; `discount` what a rank is worth.

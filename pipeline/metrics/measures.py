@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Float64, Int64
-from pipeline.metrics.rankings import Cells, Graded, JudgedRanking, gains, ideal_order, ratio
+from pipeline.metrics.rankings import Cells, GradedCells, JudgedRanking, gains, ideal_order, ratio
 
 HIGHEST_GRADE = 4  # gdeval's MAX_JUDGMENT
 EPSILON = 0.00001  # INFAP_EPSILON of trec_eval.h
@@ -32,26 +32,26 @@ def recall(judged: JudgedRanking[Cells], cutoffs: Int64, rel: float, cap: bool) 
     return ratio(judged.found.relevant(rel).total(cutoffs), reachable)
 
 
-def mrr(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
+def mrr(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
     """One over the rank of the first relevant document (m_recip_rank.c); 0 if none is in the top k."""
     relevant = judged.found.relevant(rel)
     first = relevant.where(relevant.nth() == 1)
     return first.total(cutoffs, 1 / first.ranks)
 
 
-def average_precision(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float, norm: str) -> Float64:
+def average_precision(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float, norm: str) -> Float64:
     """Sum of precision at each relevant rank in the top k, over all relevant (m_map_cut.c)."""
     relevant = judged.found.relevant(rel)
     precisions = relevant.total(cutoffs, relevant.nth() / relevant.ranks)
     return ratio(precisions, judged.n_relevant(rel) if norm == "all" else relevant.total(cutoffs))
 
 
-def success(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
+def success(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
     """1 if a relevant document is in the top k, else 0 (m_success.c)."""
     return np.minimum(judged.found.relevant(rel).total(cutoffs), 1)
 
 
-def r_precision(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
+def r_precision(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
     """Precision at rank R, R being the number of all relevant documents (m_Rprec.c)."""
     n_relevant = judged.n_relevant(rel)
     relevant = judged.found.relevant(rel)
@@ -64,7 +64,7 @@ def judged_share(judged: JudgedRanking[Cells], cutoffs: Int64) -> Float64:
     return ratio(judged.found.total(cutoffs), np.minimum(cutoffs, judged.retrieved[:, None]))
 
 
-def bpref(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
+def bpref(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
     """The share of judged pairs, relevant and not, that stand in this order (m_bpref.c).
 
     The mean over the R relevant documents of 1 - min(n, R) / min(N, R), n being the judged non-relevant ones
@@ -78,7 +78,7 @@ def bpref(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
     return ratio(relevant.total(cutoffs, 1 - lost), n_relevant)
 
 
-def infap(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
+def infap(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
     """Inferred average precision (Yilmaz and Aslam, CIKM 2006; m_infap.c).
 
     The precision expected at a relevant rank i with r relevant and n other judged documents above, and u in
@@ -92,7 +92,7 @@ def infap(judged: JudgedRanking[Graded], cutoffs: Int64, rel: float) -> Float64:
     return ratio(relevant.total(cutoffs, (1 + place * share) / relevant.ranks), judged.n_relevant(rel))
 
 
-def _non_relevant_above(judged: JudgedRanking[Graded], rel: float) -> tuple[Graded, Int64]:
+def _non_relevant_above(judged: JudgedRanking[GradedCells], rel: float) -> tuple[GradedCells, Int64]:
     """The relevant cells, and for each the number of cells above of a grade from 0 to below `rel`."""
     labelled = judged.found.relevant(0)
     relevant = labelled.relevant(rel)
@@ -128,7 +128,7 @@ def rbp(judged: JudgedRanking[Cells], cutoffs: Int64, p: float, rel: float) -> F
     return judged.found.relevant(rel).total(cutoffs, discount=discount)
 
 
-def err(judged: JudgedRanking[Graded], cutoffs: Int64) -> Float64:
+def err(judged: JudgedRanking[GradedCells], cutoffs: Int64) -> Float64:
     """Expected reciprocal rank (Chapelle, Metzler, Zhang and Grinspan, CIKM 2009), as in gdeval.pl 1.2.
 
     A user who reads a document of grade g is content with probability s = (2^g - 1) / 2^4, and stops. A rank
@@ -159,7 +159,7 @@ def content(grades: Array) -> Float64:
     return content
 
 
-def _still_reading(cells: Graded) -> Float64:
+def _still_reading(cells: GradedCells) -> Float64:
     """float64 [cells]: the probability that no document of the query above each cell ends the reading.
 
     Counted for each grade by itself: counts are exact, where sums of logarithms over all queries are not.

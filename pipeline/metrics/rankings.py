@@ -2,9 +2,9 @@
 
 The grades of a ranking form a matrix [queries, k] that is nearly empty: few of the retrieved documents are
 judged. Only its judged cells are stored, so the cost of a measure grows with the number of judgments and not
-with that of hits. A cell stands at a rank (`Graded`), or within a group of documents of equal scores
-(`Tied`). A formula that only adds up cells (`total`) is computed of both: of the second it is the mean over
-all orders of tied documents.
+with that of hits. A cell stands at a rank (`GradedCells`), or within a group of documents of equal scores
+(`TiedCells`). A formula that only adds up cells (`total`) takes either; from the second it gives the mean
+over all orders of tied documents.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Cells(ABC):
 
 
 @dataclass(frozen=True)
-class Graded(Cells):
+class GradedCells(Cells):
     """Judged documents at their ranks.
 
     Attributes:
@@ -83,16 +83,16 @@ class Graded(Cells):
 
     ranks: Int64
 
-    def where(self, mask: BoolArray) -> Graded:
+    def where(self, mask: BoolArray) -> GradedCells:
         """The cells where `mask`, bool [cells], is true."""
-        return Graded(self.n_queries, self.queries[mask], self.grades[mask], self.ranks[mask])
+        return GradedCells(self.n_queries, self.queries[mask], self.grades[mask], self.ranks[mask])
 
     def nth(self) -> Int64:
         """int64 [cells]: the position of each cell among its query's cells, from 1."""
         first = np.searchsorted(self.queries, np.arange(self.n_queries))
         return np.arange(1, len(self.queries) + 1) - first[self.queries]
 
-    def moved_up(self) -> Graded:
+    def moved_up(self) -> GradedCells:
         """The cells in a ranking that holds no other documents."""
         return replace(self, ranks=self.nth())
 
@@ -112,7 +112,7 @@ class Graded(Cells):
 
 
 @dataclass(frozen=True)
-class Tied(Cells):
+class TiedCells(Cells):
     """Judged documents in groups of equal scores; a document without a tie is a group of one.
 
     Attributes:
@@ -123,9 +123,11 @@ class Tied(Cells):
     above: Int64
     size: Int64
 
-    def where(self, mask: BoolArray) -> Tied:
+    def where(self, mask: BoolArray) -> TiedCells:
         """The cells where `mask`, bool [cells], is true."""
-        return Tied(self.n_queries, self.queries[mask], self.grades[mask], self.above[mask], self.size[mask])
+        return TiedCells(
+            self.n_queries, self.queries[mask], self.grades[mask], self.above[mask], self.size[mask]
+        )
 
     def counts(self) -> tuple[Int64, Int64]:
         """int64 [cells] each: how many cells of its query are in groups above, and how many in its own."""
@@ -138,18 +140,18 @@ class Tied(Cells):
         start, end = np.searchsorted(key, key), np.searchsorted(key, key, side="right")
         return np.searchsorted(self.queries, self.queries), start, end
 
-    def moved_up(self) -> Tied:
+    def moved_up(self) -> TiedCells:
         """The cells in a ranking that holds no other documents."""
         above, size = self.counts()
         return replace(self, above=above, size=size)
 
-    def ordered(self, best_first: bool) -> Graded:
+    def ordered(self, best_first: bool) -> GradedCells:
         """The cells with every group's highest grades first and unjudged documents last, or reversed."""
         order = np.lexsort((-self.grades if best_first else self.grades, self.above, self.queries))
         _, start, end = self.groups()
         unjudged = 0 if best_first else self.size - (end - start)
         ranks = self.above + unjudged + np.arange(len(start)) - start + 1
-        return Graded(self.n_queries, self.queries, self.grades[order], ranks)
+        return GradedCells(self.n_queries, self.queries, self.grades[order], ranks)
 
     def total(
         self, cutoffs: Int64, weights: Float64 | None = None, discount: Discount | None = None
@@ -187,7 +189,7 @@ class JudgedRanking(Generic[AnyCells]):
     """
 
     found: AnyCells
-    ideal: Graded
+    ideal: GradedCells
     retrieved: Int64
 
     def n_relevant(self, rel: float) -> Int64:
@@ -203,15 +205,15 @@ class JudgedRanking(Generic[AnyCells]):
         return JudgedRanking(labelled.moved_up(), self.ideal, labelled.count()[:, 0])
 
 
-def ideal_order(n_queries: int, queries: Int64, grades: Array) -> Graded:
+def ideal_order(n_queries: int, queries: Int64, grades: Array) -> GradedCells:
     """The given documents ([cells] each, in any order) with every query's highest grades first."""
     if grades.dtype.kind == "f":
         order = np.lexsort((-grades, queries))
-        return Graded(n_queries, queries[order], grades[order], np.zeros_like(queries)).moved_up()
+        return GradedCells(n_queries, queries[order], grades[order], np.zeros_like(queries)).moved_up()
     highest, lowest = int(grades.max(initial=0)), int(grades.min(initial=0))
     levels = highest - lowest + 1  # query and grade become one number to sort by
     queries, below_top = np.divmod(np.sort(queries * levels + (highest - grades)), levels)
-    return Graded(n_queries, queries, highest - below_top, np.zeros_like(queries)).moved_up()
+    return GradedCells(n_queries, queries, highest - below_top, np.zeros_like(queries)).moved_up()
 
 
 def ratio(above: Float64, below: Float64 | Int64) -> Float64:

@@ -19,7 +19,7 @@ from pipeline.metrics.definitions import Definition
 from pipeline.metrics.measures import judged_share
 from pipeline.metrics.names import Measure
 from pipeline.metrics.ranking_notes import ShortRankings
-from pipeline.metrics.rankings import AnyCells, Graded, JudgedRanking, ideal_order
+from pipeline.metrics.rankings import AnyCells, GradedCells, JudgedRanking, ideal_order
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once
 
@@ -66,14 +66,14 @@ def values_of(
     return values
 
 
-def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanking[Graded]:
+def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanking[GradedCells]:
     """Look up the grade of every hit."""
     if ranking.passages.ndim != 2 or len(ranking.passages) != n_queries:
         raise ValueError(f"ranking of shape {ranking.passages.shape} for {n_queries} queries")
     cells, entries = _judged_cells(ranking.passages, qrels)
     queries, ranks = np.divmod(cells, max(ranking.passages.shape[1], 1))
     return JudgedRanking(
-        found=Graded(n_queries, queries, qrels.grades[entries], ranks + 1),
+        found=GradedCells(n_queries, queries, qrels.grades[entries], ranks + 1),
         ideal=ideal_order(n_queries, qrels.queries, qrels.grades),
         retrieved=ranking.lengths(),
     )

@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.core.records import BoolArray, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.metrics.ranking_notes import TieRange, Ties
-from pipeline.metrics.rankings import JudgedRanking, Tied
+from pipeline.metrics.rankings import JudgedRanking, TiedCells
 from pipeline.metrics.scoring import judge_ranking, values_of
 
 
@@ -100,7 +100,7 @@ def rows_of(qrels: Qrels, rows: Int64) -> Qrels:
     return Qrels(queries, qrels.passages[is_in], qrels.grades[is_in])
 
 
-def _grouped(ranking: Ranking, tied: BoolArray, qrels: Qrels) -> JudgedRanking[Tied]:
+def _grouped(ranking: Ranking, tied: BoolArray, qrels: Qrels) -> JudgedRanking[TiedCells]:
     """A ranking's judged documents; `tied`, bool [queries, k - 1], says which hits tie with the next."""
     n_queries, k = ranking.passages.shape
     judged = judge_ranking(ranking, qrels, n_queries)
@@ -111,5 +111,5 @@ def _grouped(ranking: Ranking, tied: BoolArray, qrels: Qrels) -> JudgedRanking[T
     end = np.minimum.accumulate(end[:, ::-1], axis=1)[:, ::-1]
     graded = judged.found
     above, last = (places[graded.queries, graded.ranks - 1] for places in (start, end))
-    cells = Tied(n_queries, graded.queries, graded.grades, above, last - above)
+    cells = TiedCells(n_queries, graded.queries, graded.grades, above, last - above)
     return JudgedRanking(cells, judged.ideal, judged.retrieved)

@@ -1,6 +1,6 @@
 from .questions import (
     Question as Question,
-    Written as Written,
+    QuestionSet as QuestionSet,
     longest_copy as longest_copy,
     read_question as read_question,
     write_questions as write_questions,

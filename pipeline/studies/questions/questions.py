@@ -4,8 +4,8 @@ A chat model is asked twice for a passage: to write a question that it answers, 
 anew, whether it answers that question. A question is kept if the second answer is yes, and if it does not
 copy the passage: no more than `LONGEST_COPY` words in a row stand in both.
 
-Questions of a model keep the order of systems better than the level of their scores, and favour systems of
-the model's family (Rahmani et al., arXiv 2506.10301); every result on such a collection says so.
+With questions written by a model, the order of systems is more reliable than their scores, and systems of
+the model's family are favoured (Rahmani et al., arXiv 2506.10301). Every result on such a collection says so.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Written:
-    """What was written.
+class QuestionSet:
+    """The questions that were kept, and how many were not.
 
     Attributes:
         questions: In the order in which their passages were drawn.
@@ -133,7 +133,7 @@ def write_questions(
     cache: Path,
     folder: Path,
     progress: Progress = silent,
-) -> Written:
+) -> QuestionSet:
     """Write a collection in BEIR's layout: all passages, the questions kept, and a judgment for each.
 
     Answers are kept below `cache`, so a run that was killed asks nothing twice. `questions.tsv` has the
@@ -260,7 +260,7 @@ class _Writer:
             self._log.add(key, answer[: 4 * MOST_CHARACTERS])
         return str(self._log[key])
 
-    def written(self) -> Written:
+    def written(self) -> QuestionSet:
         """The first questions that were kept, in the order of their passages."""
         questions: list[Question] = []
         rejected: Counter[str] = Counter()
@@ -274,7 +274,7 @@ class _Writer:
                 rejected[reason] += 1
             else:
                 questions.append(Question(question, self._passages[place][0]))
-        return Written(questions, tried, dict(rejected), len(self._passages))
+        return QuestionSet(questions, tried, dict(rejected), len(self._passages))
 
 
 def _write(
