@@ -13,6 +13,7 @@ from .paired import (
     LEVEL as LEVEL,
     SMALLEST as SMALLEST,
     compare_with_rest as compare_with_rest,
+    detectable_difference as detectable_difference,
     difference_tests as difference_tests,
     holm as holm,
     queries_needed as queries_needed,

@@ -29,6 +29,7 @@ SMALLEST = 6
 """Groups of fewer queries are not tested: the randomization test could not reach 5%."""
 POWER = 0.8
 MOST_QUERIES = 1 << 40
+MOST_FREEDOM = 10_000
 SIMULATED_QUERIES = 2000
 SAMPLES, SAMPLE_RESAMPLES = 1000, 999  # of a simulation of the tests
 
@@ -238,6 +239,36 @@ def _simulated_power(
     return float(decided.mean())
 
 
+def detectable_difference(errors: ArrayLike, freedom: ArrayLike, alpha: float) -> Float64:
+    """The smallest true difference of means that a one-sided t-test at `alpha` finds with 80% power.
+
+    That is δ · error, where the noncentral t of noncentrality δ is above the test's quantile in 80% of
+    cases (Cohen, *Statistical Power Analysis for the Behavioral Sciences*, 1988, section 2.5). It depends on
+    the spread of the differences alone, and not on the difference that was observed. `queries_needed` is
+    its inverse for one collection. A two-sided test at 5% takes alpha = 0.025; one corrected for m tests
+    divides it by m, which is the first step of Holm's method.
+
+    Args:
+        errors: Standard errors of the mean differences, float64 [n], such as `Estimate.wide_errors`.
+        freedom: Their degrees of freedom, float64 [n].
+        alpha: The level of the test.
+
+    Returns:
+        float64 [n], in the unit of the errors; infinite without spread or degrees of freedom, where nothing
+        tells what could be found.
+    """
+    from scipy.special import nctdtrinc, ndtri, stdtrit
+
+    errors, freedom = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in (errors, freedom)))
+    known = (errors > 0) & (freedom >= 1)
+    degrees = np.where(known, freedom, 1)
+    quantile = stdtrit(degrees, 1 - alpha)
+    normal = degrees > MOST_FREEDOM  # above which the inverse of the noncentral t is no more precise
+    by_t = nctdtrinc(np.where(normal, 1, degrees), 1 - POWER, np.where(normal, 1, quantile))
+    distance = np.where(normal, quantile + ndtri(POWER), by_t)
+    return np.where(known, distance * errors, inf)
+
+
 def queries_needed(effect: ArrayLike, alpha: float) -> Float64:
     """The numbers of queries with which a one-sided paired t-test at `alpha` has 80% power.
 
@@ -261,7 +292,7 @@ def queries_needed(effect: ArrayLike, alpha: float) -> Float64:
         # `high` is doubled until it is enough; then the middle of what is too little and enough is tried
         queries = np.where(enough_at_high & ~done, (low + high) // 2, high)
         quantile, noncentrality = stdtrit(queries - 1, 1 - alpha), effect * np.sqrt(queries)
-        normal = (queries > 10_000) | (noncentrality > 30)  # from which t no longer differs
+        normal = (queries > MOST_FREEDOM) | (noncentrality > 30)  # from which t no longer differs
         by_t = 1 - nctdtr(queries - 1, np.where(normal, 0, noncentrality), quantile)
         enough = np.where(normal, ndtr(noncentrality - quantile), by_t) >= POWER
         low = np.where(enough, low, queries)

@@ -107,6 +107,17 @@ def test_numbers_of_queries_by_published_tables() -> None:
     assert metrics.queries_needed([0.5, 1e-3], 0.05) == pytest.approx([27, small], rel=1e-5)
 
 
+def test_the_detectable_difference_is_found_in_four_of_five_samples() -> None:
+    generator = np.random.default_rng(6)
+    for n_queries, alpha in ((6, 0.025), (43, 0.05), (43, 0.025 / 15), (20_000, 0.01)):
+        error, freedom = 0.3 / n_queries**0.5, n_queries - 1
+        difference = metrics.detectable_difference(error, freedom, alpha)
+        t = stats.nct.rvs(freedom, difference / error, size=4000, random_state=generator)
+        assert (t > stats.t.ppf(1 - alpha, freedom)).mean() == pytest.approx(0.8, abs=0.025)
+        assert metrics.queries_needed(difference / 0.3, alpha) == pytest.approx(n_queries, abs=1)
+    assert metrics.detectable_difference([0.0, 0.1], [42, 0], 0.05).tolist() == [np.inf, np.inf]
+
+
 def against_zero(differences: np.ndarray) -> metrics.Randomized:
     """Tests of runs whose differences to a last run, which has 0 everywhere, are given."""
     values = np.column_stack([differences, np.zeros(len(differences))])
