@@ -9,7 +9,7 @@ from typing import Any
 
 from embedding_server import EmbeddingServer
 
-TEXTS = re.compile(r"^Query: (.*?)\n\nPassage: (.*?)\n\nAnswer with", re.DOTALL | re.MULTILINE)
+TEXTS = re.compile(r"^Query:\n(=+)\n(.*?)\n\1\n\nPassage:\n\1\n(.*?)\n\1\n", re.DOTALL | re.MULTILINE)
 """The two texts in the default prompt."""
 
 
@@ -33,8 +33,8 @@ class ChatServer(EmbeddingServer):
             return self.chat(handler, "yes" if "\nQuestion: " in prompt else "What is written here, and why?")
         assert handler.path == "/v1/chat/completions"
         with self.lock:
-            self.answered["\n".join(found.groups())] += 1
-        return self.chat(handler, self.say(*found.groups()))
+            self.answered["\n".join(found.groups()[1:])] += 1
+        return self.chat(handler, self.say(*found.groups()[1:]))
 
     def chat(self, handler: Any, text: str | None) -> None:
         """Answer with a message."""

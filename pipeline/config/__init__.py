@@ -14,15 +14,23 @@ from pipeline.config.model import (
 )
 from pipeline.config.rerank import RERANKERS, RerankSettings, ScorerSettings
 from pipeline.config.settings import STAGES, Section, keyed_settings, kinds_of, mark_of, outputs_of, setting
-from pipeline.config.stages import FLAT, MEASURES, EngineConfig, EvaluateConfig, IndexConfig, SearchConfig
+from pipeline.config.stages import (
+    FLAT,
+    MEASURES,
+    EngineConfig,
+    EvaluateConfig,
+    IndexConfig,
+    JudgeSettings,
+    SearchConfig,
+)
 from pipeline.config.strangers import UNASKED, refuse_unasked
 from pipeline.config.suites import DATA, ManySettings, read_suite, suite_names
 
 __all__ = [
     "BACKENDS", "DATA", "FLAT", "MEASURES", "PROMPTS", "RERANKERS", "RUN_HERE", "SOURCES", "STAGES",
     "UNASKED", "ChunkSettings", "Config", "DataSettings", "EncoderSettings", "EngineConfig",
-    "EvaluateConfig", "FuseConfig", "IndexConfig", "ManySettings", "ModelSettings", "PartConfig",
-    "PooledSlice", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig", "Section",
+    "EvaluateConfig", "FuseConfig", "IndexConfig", "JudgeSettings", "ManySettings", "ModelSettings",
+    "PartConfig", "PooledSlice", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig", "Section",
     "SnowballStemmer", "StopWords", "as_config", "file_schema", "json_schema", "keyed_settings", "kinds_of",
     "mark_of", "of_each_collection", "outputs_of", "read_suite", "refuse_unasked", "setting", "suite_names",
 ]  # fmt: skip

@@ -219,7 +219,7 @@ class EncodingServerSettings(ServerSettings):
 
 
 PLACES = ("{query}", "{passage}")
-"""What a prompt must have once: the places of the two texts. {grades} is replaced, too."""
+"""What a prompt must have once: the places of the two texts. {grades} and {fence} are replaced, too."""
 
 
 class JudgeSettings(ServerSettings):
@@ -229,8 +229,9 @@ class JudgeSettings(ServerSettings):
     url: ServerUrl = setting(..., "server address, without /chat/completions", shapes="", repr=False)
     model: str = setting(..., "model name on the server", shapes="", min_length=1)
     prompt: str | None = setting(
-        None, "prompt with {query}, {passage} and optionally {grades}; null: the built-in one", shapes=""
-    )
+        None, "prompt with {query}, {passage} and optionally {grades}, {fence}; null: the built-in one",
+        shapes="",
+    )  # fmt: skip
     grades: tuple[int, ...] = setting(
         (0, 1, 2, 3), "allowed grades, ascending from 0", shapes="", min_length=2, strict=False
     )

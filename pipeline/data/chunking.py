@@ -6,6 +6,9 @@ that can be reached; only a sentence that is longer than a chunk is cut between 
 inside. The next chunk begins at a boundary of the same sort as that end, at most the overlap before it, or at
 the end itself if no such boundary is near enough or leaves room for something new.
 
+A part may have more tokens by itself than in its text: where it begins or ends inside a word, or after white
+space that was part of a token. `cut_texts` counts each chunk by itself, and shortens those with too many.
+
 Sentences end at full stops, question and exclamation marks of several scripts, with closing quotes and
 brackets, before white space, and at line ends; but not before a lower-case letter, nor after the full stop of
 a single letter, as in initials. That is most of Unicode's rule (UAX #29, section 5) without its tables.
@@ -13,11 +16,13 @@ a single letter, as in initials. That is most of Unicode's rule (UAX #29, sectio
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from pipeline.config.data import ChunkSettings
+from pipeline.core.errors import InputError
 
 Span = tuple[int, int]
 """Characters [start, stop) of a text."""
@@ -44,13 +49,68 @@ def cut(text: str, tokens: Sequence[Span] | None, settings: ChunkSettings) -> li
     """
     if tokens is None or len(tokens) <= settings.tokens:
         return [(0, len(text))]
+    ranges = _token_ranges(_boundaries(text, tokens, settings), settings.tokens, settings.overlap)
+    return [_characters(text, tokens, first, stop) for first, stop in ranges]
+
+
+def cut_texts(
+    texts: list[str], spans: TokenSpans, settings: ChunkSettings, first_only: bool = False
+) -> list[list[Span]]:
+    """The characters of each chunk of some texts, none of which has more than `settings.tokens` by itself.
+
+    Args:
+        texts: The texts.
+        spans: Finds their tokens.
+        settings: How they are cut.
+        first_only: Whether only the first chunk of each is wanted.
+
+    Raises:
+        InputError: A single character has more tokens.
+    """
+    wanted = 1 if first_only else None
+    tokens = spans(texts, settings.tokens)
+    chunks = [cut(*each, settings)[:wanted] for each in zip(texts, tokens, strict=True)]
+    rows = [row for row, of_text in enumerate(tokens) if of_text is not None for _ in chunks[row]]
+    parts = [texts[row][start:stop] for row in dict.fromkeys(rows) for start, stop in chunks[row]]
+    counted = spans(parts, settings.tokens)
+    for row in {row for row, more in zip(rows, counted, strict=True) if more is not None}:
+        shorter = _counted_chunks(texts[row], list(tokens[row] or ()), spans, settings)
+        chunks[row] = list(itertools.islice(shorter, wanted))
+    return chunks
+
+
+def _counted_chunks(
+    text: str, tokens: list[Span], spans: TokenSpans, settings: ChunkSettings
+) -> Iterator[Span]:
+    """The chunks of a text, each made shorter until it has few enough tokens by itself."""
+    most = settings.tokens
+    sorts = _boundaries(text, tokens, settings)
+    first, end, reach = -1, 0, most
+    while end < len(tokens):
+        start, stop = _next_range(sorts, reach, max(end - settings.overlap, first + 1), end)
+        begin, after = _characters(text, tokens, start, stop)
+        (counted,) = spans([text[begin:after]], most)
+        if counted is None:
+            yield begin, after
+            first, end, reach = start, stop, most
+        elif stop - start > 1:
+            reach = max(stop - start - (len(counted) - most), 1)
+        elif after - begin > 1:  # a token, whose characters become tokens
+            tokens[start:stop] = [(place, place + 1) for place in range(begin, after)]
+            sorts = _boundaries(text, tokens, settings)
+        else:
+            raise InputError(
+                f"data.chunks.tokens is {most}, and the character {text[begin:after]!r} alone has "
+                f"{len(counted)} tokens",
+                allowed=f"{len(counted)} or more",
+                fix="raise it",
+            )
+
+
+def _boundaries(text: str, tokens: Sequence[Span], settings: ChunkSettings) -> list[Sequence[int]]:
+    """Where a text may be cut, as numbers of tokens: the best sort of places first."""
     sorts = [_word_starts(text, tokens), range(len(tokens) + 1)]
-    if settings.boundary == "sentence":
-        sorts.insert(0, _sentence_starts(text, tokens))
-    return [
-        _characters(text, tokens, first, stop)
-        for first, stop in _token_ranges(sorts, settings.tokens, settings.overlap)
-    ]
+    return [_sentence_starts(text, tokens), *sorts] if settings.boundary == "sentence" else sorts
 
 
 def _token_ranges(sorts: Sequence[Sequence[int]], most: int, overlap: int) -> Iterator[Span]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, memory_ran_out
 from pipeline.core.records import Array, Embeddings, TokenEmbeddings
 from pipeline.formats.texts import read_blocks
 
@@ -59,7 +59,9 @@ def map_vectors(path: Path, setting: str) -> VectorFile:
                 array, ids = _map_archive(path)
             else:
                 array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception:  # NumPy evaluates the header, which may hold anything
+    except Exception as error:  # NumPy evaluates the header, which may hold anything
+        if memory_ran_out(error):
+            raise
         array = None
     if not isinstance(array, np.ndarray):
         raise InputError(
@@ -123,7 +125,9 @@ def map_token_vectors(path: Path, setting: str) -> TokenEmbeddings:
     try:
         with zipfile.ZipFile(path) as archive:
             vectors, ends = (map_member(path, archive, name) for name in TOKEN_VECTORS)
-    except Exception:  # the file may hold anything
+    except Exception as error:  # the file may hold anything
+        if memory_ran_out(error):
+            raise
         vectors = ends = np.empty(0)
     if vectors.ndim != 2 or not vectors.shape[1] or vectors.dtype not in FLOATS:
         raise InputError(
@@ -149,7 +153,9 @@ def map_sparse(path: Path, setting: str) -> SparseMatrix:
         with zipfile.ZipFile(path) as archive:
             kind, shape, starts, columns, values = (map_member(path, archive, name) for name in CSR)
         whole = kind.item() == b"csr" and shape.shape == (2,)
-    except Exception:  # the file may hold anything
+    except Exception as error:  # the file may hold anything
+        if memory_ran_out(error):
+            raise
         whole = False
     if not whole:
         raise InputError(

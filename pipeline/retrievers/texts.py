@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings", bound=ModelSettings, covariant=True, default=ModelSettings)
 
 CHUNKS = "chunks"
-SCHEMAS = {CHUNKS: 1}
+SCHEMAS = {CHUNKS: 2}
 BATCH = 1024  # passages cut at once
 
 
@@ -176,7 +176,7 @@ class TextRetriever(Retriever[Settings], ABC):
     ) -> Facts:
         import pyarrow as pa
 
-        from pipeline.data.chunking import cut
+        from pipeline.data.chunking import cut_texts
 
         settings = self.config.data.chunks
         assert settings is not None
@@ -189,8 +189,8 @@ class TextRetriever(Retriever[Settings], ABC):
                     column.slice(start, BATCH).to_pylist() for column in (passages.ids, passages.texts)
                 )
                 names, parts = [], []
-                for name, text, tokens_of_text in zip(ids, texts, spans(texts, settings.tokens), strict=True):
-                    chunks = cut(text, tokens_of_text, settings)[: 1 if first_only else None]
+                cuts = cut_texts(texts, spans, settings, first_only)
+                for name, text, chunks in zip(ids, texts, cuts, strict=True):
                     names += [f"{name}#{number}" for number in range(len(chunks))]
                     parts += [text[begin:end] for begin, end in chunks]
                     places.extend(chain.from_iterable(chunks))

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from pipeline import InputError
 from pipeline.config import ChunkSettings
-from pipeline.data import cut, word_spans
+from pipeline.data import cut, cut_texts, word_spans
 
 TEXT = 'One two. Three four five. "Six seven?" Dr. A. Eight nine ten, e.g. eleven twelve. Thirteen'
 
@@ -109,3 +110,41 @@ def test_the_tokens_of_a_model_are_found_in_its_text(minilm_folder: Path) -> Non
         part = text[start:stop]
         assert part == part.strip() or stop == len(text)
         assert len(tokenizer.encode(part, add_special_tokens=False).ids) <= 20
+
+
+@pytest.mark.parametrize("kind", ["bytes", "pieces"])
+def test_no_chunk_has_too_many_tokens_when_it_is_read_by_itself(kind: str) -> None:
+    """A part of a word, or a word without the space before it, may have more tokens than within its text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    if kind == "bytes":
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(vocab_size=350, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    else:
+        tokenizer = Tokenizer(models.Unigram())
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        trainer = trainers.UnigramTrainer(vocab_size=100, unk_token="?", special_tokens=["?"])
+    text = "Unbelievably, believers were relieved; unreliable levers rely on believable liars. " * 8
+    tokenizer.train_from_iterator([text], trainer)
+    text += "東"
+
+    def spans(texts: list[str], most: int) -> list[list[tuple[int, int]] | None]:
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [each.offsets if len(each) > most else None for each in encodings]
+
+    too_long = 0
+    for most in range(3, 12):
+        settings = ChunkSettings(tokens=most, overlap=most // 3)
+        (tokens,) = spans([text], most)
+        parts = [text[start:stop] for start, stop in cut(text, tokens, settings)]
+        too_long += sum(each is not None for each in spans(parts, most))
+        (chunks,) = cut_texts([text], spans, settings)
+        assert spans([text[start:stop] for start, stop in chunks], most) == [None] * len(chunks)
+        held = set(itertools.chain.from_iterable(range(*chunk) for chunk in chunks))
+        assert all(text[place].isspace() for place in set(range(len(text))) - held)
+        assert cut_texts([text], spans, settings, first_only=True) == [chunks[:1]]
+    assert too_long > 0
+    if kind == "bytes":
+        with pytest.raises(InputError, match="the character '東' alone has 3 tokens"):
+            cut_texts([text], spans, ChunkSettings(tokens=2, overlap=0))

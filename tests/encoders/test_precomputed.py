@@ -1,8 +1,10 @@
 """Vectors people already have, taken through index, search and measures."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -146,6 +148,14 @@ def test_an_archive_that_cannot_be_mapped_is_refused(tmp_path: Path, arrays: dic
     np.savez(tmp_path / "p.npz", **arrays)
     with pytest.raises(InputError, match=r"p.npz is not a .npy or .npz file of vectors"):
         map_vectors(tmp_path / "p.npz", "model.passages")
+
+
+def test_too_little_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "p.npy", np.eye(2, dtype=np.float32))
+    for error in (MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")):
+        monkeypatch.setattr(np, "load", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            map_vectors(tmp_path / "p.npy", "model.passages")
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

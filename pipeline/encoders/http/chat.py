@@ -12,6 +12,14 @@ MOST_CHARACTERS = 20_000
 """Of an answer: no grade and no question is longer, and what follows is neither read nor sent back."""
 
 
+def fence_of(*texts: str) -> str:
+    """Equals signs that no text holds, so that none can end the part of a prompt in which it stands."""
+    fence = "=" * 8
+    while any(fence in text for text in texts):
+        fence += "="
+    return fence
+
+
 async def chat(client: Client, model: str, messages: Sequence[JsonObject]) -> str:
     """The text that a chat model answers to some messages at temperature 0; empty where it gives none.
 

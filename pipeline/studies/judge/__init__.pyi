@@ -1,5 +1,5 @@
 from .bets_in_order import BetsInOrder as BetsInOrder
-from .grading import read_grade as read_grade
+from .grading import prompt_of as prompt_of, read_grade as read_grade
 from .prediction_powered import (
     PredictionPoweredEstimate as PredictionPoweredEstimate,
     agreement as agreement,

@@ -27,7 +27,7 @@ from pipeline.core.display import Bar, Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.data.sources import folders, read_passages
-from pipeline.encoders.http.chat import chat
+from pipeline.encoders.http.chat import chat, fence_of
 from pipeline.encoders.http.client import Client, TooLargeError
 from pipeline.storage.answers import AnswerLog
 from pipeline.storage.hashing import hash_json
@@ -233,9 +233,7 @@ class _Writer:
         """A question about a passage; else None, and the reason."""
         if len(_WORD.findall(passage)) < LEAST_WORDS:
             return None, "with a passage of no words"
-        fence = "=" * 8
-        while fence in passage:
-            fence += "="
+        fence = fence_of(passage)
         answer = await self._ask(WRITE.format(fence=fence, passage=passage))
         question = read_question(answer)
         if question is None:
