@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import faiss  # noqa: F401
 import numpy
 import openvino.frontend.pytorch.ts_decoder
 import openvino.tools.ovc  # noqa: F401

@@ -50,12 +50,14 @@ def pretend(
     *,
     vnni: bool | None = None,
     amx: bool | None = None,
+    flags: set[str] | None = None,
     gpus: tuple[str, ...] | None = None,
     lacks: str | None = None,
     no_version: tuple[str, ...] | None = None,
 ) -> None:
     """Pretend another machine: its processor, its GPUs, a package and versions of packages that it lacks."""
-    for name, found in (("has_vnni", vnni), ("has_amx", amx), ("gpus", gpus)):
+    known = flags if flags is None else frozenset(flags)
+    for name, found in (("has_vnni", vnni), ("has_amx", amx), ("processor_flags", known), ("gpus", gpus)):
         if found is not None:
             patch.setattr(f"pipeline.core.machine.{name}", lambda found=found: found)
     if lacks is not None:
@@ -103,7 +105,13 @@ def escape_what_is_printed() -> None:
 
 def import_all() -> None:
     """Import what commands import late."""
-    for module in ("encoders.conversion", "encoders.openvino", "retrievers.dense", "search.exact"):
+    for module in (
+        "encoders.conversion",
+        "encoders.openvino",
+        "retrievers.dense",
+        "search.exact",
+        "search.faiss_library",
+    ):
         importlib.import_module(f"pipeline.{module}")
     importlib.import_module("pipeline.core.installation").import_openvino()
 

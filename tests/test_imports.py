@@ -37,7 +37,9 @@ FACES = sorted(PACKAGE.rglob("__init__.pyi"))
 """What each package offers to others, listed; no file of tests may name another module inside a package."""
 MODULES = {"pipeline.api", "pipeline.registry", "pipeline.integrations"}
 """Modules that are faces themselves."""
-INSIDE = re.compile(r"(native|parity)/|inside\.py|search/test_(exact|documents|maxsim|inverted_index)\.py")
+INSIDE = re.compile(
+    r"(native|parity)/|inside\.py|search/test_(exact|documents|maxsim|inverted_index|faiss_library)\.py"
+)
 """Tests that name modules inside packages: of kernels, those that compare with peers, and `inside`."""
 
 

@@ -6,6 +6,7 @@ None of them imports the config's classes before it needs them: they answer at o
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ import typer
 from pipeline.core import machine, plugins
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.core.kernels import Kernels, loaded_kernels
 from pipeline.core.table import Column, Table
 from pipeline.report.listings import cache_table, prune_table, suite_table, suites_table, verify_table
 from pipeline.terminal import FAILED, Json, Sets, end_with, load, print_json, show
@@ -43,11 +45,15 @@ def doctor(as_json: Json = False) -> None:
 def examine() -> Facts:
     """All that `doctor` finds, as plain JSON."""
     from pipeline.core import installation
+    from pipeline.search import faiss_library  # noqa: F401
 
+    importlib.import_module("torch")  # its kernels are known once it is loaded
     packages = installation.installed_packages()
     return {
         "hardware": {**machine.hardware(), "features": machine.processor_features()},
         "threads": machine.threads(),
+        "kernels": [dataclasses.asdict(each) for each in loaded_kernels()],
+        "faster_than_fp32": machine.fast_precisions(),
         "hub": dataclasses.asdict(installation.ask_hub()),
         "packages": [
             {**dataclasses.asdict(each), "extra": each.extra or None, "install": each.command or None}
@@ -104,6 +110,8 @@ def _machine(found: Facts) -> Table:
     rows = [
         ("processor", f"{hardware['cpu']}, {counted(hardware['cores'], 'core')}, {found['threads']} used"),
         ("its features", " ".join(hardware["features"]) or "none of those that the backends use"),
+        ("matrix kernels", "; ".join(str(Kernels(**each)) for each in found["kernels"])),
+        ("faster than fp32", ", ".join(found["faster_than_fp32"]) or "none that is known"),
         ("memory", f"{hardware['memory_gb']} GB"),
         ("GPU", ", ".join(hardware["gpus"]) or "none"),
         ("system", hardware["system"]),

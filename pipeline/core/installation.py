@@ -49,12 +49,6 @@ def import_openvino() -> ModuleType:
     return importlib.import_module("openvino")
 
 
-def has_bfloat16() -> bool:
-    """Whether this processor multiplies in bfloat16; if not, OpenVINO emulates it."""
-    capabilities: list[str] = import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return "BF16" in capabilities
-
-
 @dataclass(frozen=True)
 class Package:
     """A package that this one needs, or uses if it is there."""

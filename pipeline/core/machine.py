@@ -245,10 +245,42 @@ def hardware() -> JsonObject:
     }
 
 
+@cache
+def processor_flags() -> frozenset[str]:
+    """The processor's features, by Linux's names; empty where the system does not list them."""
+    return frozenset((_cpu_info("flags") or _cpu_info("Features")).split())
+
+
 def processor_features() -> list[str]:
-    """Those of `FEATURES` that this processor has; none where the system does not list them."""
-    flags = (_cpu_info("flags") or _cpu_info("Features")).split()
-    return [name for name in FEATURES if name in flags]
+    """Those of `FEATURES` that this processor has."""
+    return [name for name in FEATURES if name in processor_flags()]
+
+
+_FAST = {
+    "int16": ("avx512_vnni", "avx_vnni"),
+    "bf16": ("avx512_bf16", "amx_bf16"),
+    "int8": ("avx512_vnni", "avx_vnni", "amx_int8"),
+}
+"""By precision the features of which an x86 needs one, to compute it faster than fp32."""
+
+
+def fast_precisions() -> list[str]:
+    """The precisions that this processor computes faster than fp32, as far as that is known."""
+    return [name for name, features in _FAST.items() if not processor_flags().isdisjoint(features)]
+
+
+def emulated_precision(precision: str) -> str:
+    """Which features this processor lacks, so that a precision is slower than fp32 on it; "" if it is not.
+
+    int8 without them is no slower, and of a processor that is no x86 nothing is known.
+    """
+    if (
+        precision not in ("int16", "bf16")
+        or "sse2" not in processor_flags()
+        or precision in fast_precisions()
+    ):
+        return ""
+    return " or ".join(_FAST[precision])
 
 
 @cache
@@ -257,7 +289,7 @@ def has_vnni() -> bool:
 
     On Linux this is read from /proc/cpuinfo. Elsewhere LLVM is asked, which takes time to load.
     """
-    flags = _cpu_info("flags").split()
+    flags = processor_flags()
     if flags:
         return not {"avx512_vnni", "avx_vnni"}.isdisjoint(flags)
     import llvmlite.binding as llvm

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.installation import has_bfloat16, import_openvino, require
+from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
@@ -108,10 +108,6 @@ class OpenVINORunner:
 
     def __init__(self, description: Path, bf16: bool) -> None:
         core = import_openvino().Core()
-        if bf16 and not has_bfloat16():
-            log.warning(
-                "bf16 is not native on this CPU: it is emulated, slower than fp32 and no closer to it"
-            )
         self.compiled = core.compile_model(
             str(description),
             "CPU",

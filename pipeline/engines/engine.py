@@ -225,9 +225,8 @@ def search_vectors(
 
 def build_index(index: IndexConfig, vectors: Embeddings, bar: Bar) -> UInt8:
     """The Faiss index of one shard's vectors, as the bytes of its file."""
-    import faiss
-
     from pipeline.search import faiss_index
+    from pipeline.search.faiss_library import faiss
 
     made = faiss_index.build_index(
         vectors, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed

@@ -185,9 +185,8 @@ class Dense(EncodingRetriever):
         return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, make, opened)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        import faiss
-
         from pipeline.search import faiss_index
+        from pipeline.search.faiss_library import faiss
 
         embeddings, meter = inputs["passages"], context.meter
         spans = vector_shards.split_evenly(len(embeddings), index.shards)

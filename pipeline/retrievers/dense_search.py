@@ -125,7 +125,7 @@ def search_quantized(
     count = len(ids) if documents is None else documents.chunks
     vector_shards.check_counts(len(vectors), vectors.dimension, count, queries)
     if vectors.ranges is None:  # what is compiled or imported first is not timed
-        import faiss  # noqa: F401
+        from pipeline.search import faiss_library  # noqa: F401
     else:
         exact.prepare(queries, len(vectors))
     with context.progress("search", len(queries), "queries") as bar, context.meter.working():

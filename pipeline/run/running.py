@@ -240,6 +240,7 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
             log.warning("model %s: %s", model.name, model.guessed)
     benchmark.confirm()
     if not benchmark.searched:
+        _warn_of_slow_precisions(benchmark)
         for factory in benchmark.engines_to_open[:1]:  # a missing cluster is found before work
             benchmark.session.engine(factory, benchmark.store)
         benchmark.ensure(COLLECTION)
@@ -248,6 +249,19 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
     outcomes = benchmark.run()
     benchmark.seconds += time.perf_counter() - started
     return _write_result(folder, benchmark, outcomes)
+
+
+def _warn_of_slow_precisions(benchmark: Benchmark) -> None:
+    """Say which models compute in a precision that this processor emulates, slower than fp32."""
+    for section in benchmark.resolved_config.models:
+        source = benchmark.session.identities.resolve(section)
+        precision = source.model.precision if source.model and source.device == "cpu" else ""
+        if lacking := machine.emulated_precision(precision):
+            faster = ", ".join(machine.fast_precisions()) or "none"
+            log.warning(
+                "model %s: %s is slower than fp32 on this processor, which lacks %s (faster than fp32: %s)",
+                *(section.label, precision, lacking, faster),
+            )
 
 
 def _log_work(benchmark: Benchmark) -> None:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import faiss
 import numpy as np
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
+from pipeline.search.faiss_library import faiss
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
 

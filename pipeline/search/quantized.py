@@ -22,7 +22,7 @@ from pipeline.search import exact, scoring
 from pipeline.storage import vector_forms, vector_shards
 
 if TYPE_CHECKING:
-    import faiss
+    from pipeline.search.faiss_library import faiss
 
 BIT_ROWS = 1 << 18  # rows of bits that are read and searched at once
 GROUP = 1024  # queries for which all bits are read once
@@ -177,7 +177,7 @@ def _within(
 
 def _blocks(shards: tuple[Array, ...]) -> Iterator[tuple[int, faiss.IndexBinaryFlat]]:
     """Blocks of all rows: the number of the first row, and an index of them."""
-    import faiss
+    from pipeline.search.faiss_library import faiss
 
     row = 0
     for shard in shards:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import faiss
 import numpy as np
 import pyarrow as pa
 from typing_extensions import override
@@ -24,6 +23,7 @@ from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Facts, Float32, Int64, Ranking, UInt8
 from pipeline.search import exact, faiss_index
 from pipeline.search.candidates import Documents, rank_by_search
+from pipeline.search.faiss_library import faiss
 from pipeline.search.scoring import Metric, for_metric
 
 SECONDS = 0.5  # duration of each of the three measurements of speed; at least one batch

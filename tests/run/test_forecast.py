@@ -10,7 +10,7 @@ import pytest
 from data.hub_client import client_of
 from hub_server import HubServer
 from huggingface_hub import constants
-from inside import be_offline
+from inside import be_offline, pretend
 from layouts import Plain, beir_mteb
 from workplaces import benchmarco, document
 
@@ -169,3 +169,19 @@ def test_a_run_says_what_it_computes_before_it_does(
     again = said("data.queries=31")
     assert re.search(r"155 pairs, in about [\d.]+ \w+ at ", again)
     assert "c: computes passages, queries," in said(fresh=True)
+
+
+def test_a_precision_that_the_processor_emulates_is_said(
+    config: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretend(monkeypatch, flags={"sse2", "avx_vnni"})
+    few = ["data.queries=2", "data.corpus=10"]
+    run_benchmark(load_config(config, [*few, "model.precision=bf16"]))
+    (line,) = [each for each in caplog.messages if "slower" in each]
+    lacking = "avx512_bf16 or amx_bf16"
+    assert (
+        f"bf16 is slower than fp32 on this processor, which lacks {lacking} (faster than fp32: int16" in line
+    )
+    caplog.clear()
+    run_benchmark(load_config(config, few))
+    assert not [each for each in caplog.messages if "slower" in each]
