@@ -215,9 +215,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def there(folder: Path) -> dict[str, int]:
-    """Every file below a folder with its time, locks and the read collection aside."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and ".locks" not in path.parts)
-    return {str(path): path.lstat().st_mtime_ns for path in paths if "/indexes/data/" not in str(path)}
+    """Every file and folder below one, files with their times; a read collection in the cache aside."""
+    cache = folder / "indexes"
+    aside = {cache, cache / "data", cache / ".locks"} if any(cache.glob("data/*/manifest.json")) else set()
+    return {
+        str(path): path.lstat().st_mtime_ns if path.is_file() else 0
+        for path in folder.rglob("*")
+        if aside.isdisjoint((path, *path.parents)) or (path.parent == cache and path not in aside)
+    }
 
 
 def assert_plain(code: int, out: str, err: str, expected: list[str]) -> None:

@@ -193,20 +193,34 @@ class Store:
     def _locked(self, recipe: Recipe) -> Iterator[None]:
         """Around making an artifact: holds its lock, after waiting for it, and creates its folder."""
         self.check(recipe)
-        path = making_lock(self.folder(recipe))
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = self.folder(recipe)
+        path = making_lock(folder)
+        new = [parent for parent in (self.root, path.parent, folder.parent) if not parent.exists()]
         # The lock file stays when the lock is released: it shows that the folder was made here even before
-        # it has a manifest (`is_own`), and only `CacheEntry.remove`, which holds this lock, removes it.
-        lock = locks.hold(path, wait=False, create=True)
+        # it has a manifest (`is_own`), and only who holds this lock removes it.
+        lock = _hold_new(path, wait=False)
         if lock is None:
             log.warning("waiting: another process is making %s %s", recipe.stage, recipe.key[:12])
-            lock = locks.hold(path, create=True)
+            lock = _hold_new(path)
         try:
-            self.folder(recipe).mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             yield
         finally:
+            with contextlib.suppress(OSError):  # it holds something, or cannot be removed
+                folder.rmdir()  # nothing was written: what refused its input leaves no trace
+                path.unlink()
+                for parent in reversed(new):
+                    parent.rmdir()
             if lock:
                 lock.release()
+
+
+def _hold_new(path: Path, wait: bool = True) -> locks.Lock | None:
+    """Hold a lock file, which is created; None if another process holds it and `wait` is off."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process has just removed the empty folder
+            return locks.hold(path, wait=wait, create=True)
 
 
 def user_store() -> Store:

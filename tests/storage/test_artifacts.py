@@ -99,6 +99,17 @@ def test_afresh_nothing_is_taken_of_what_an_unfinished_run_left(tmp_path: Path) 
     assert whole == [set(), set(), set()]
 
 
+def test_an_artifact_of_which_nothing_was_written_leaves_no_folder(tmp_path: Path) -> None:
+    def fail(draft: storage.Draft) -> dict[str, Any]:
+        raise ValueError
+
+    (tmp_path / "others").mkdir()
+    for root in (tmp_path / "new", tmp_path):
+        with pytest.raises(ValueError):  # noqa: PT011
+            storage.Store(root).make(RECIPE, fail)
+        assert [path.name for path in tmp_path.rglob("*")] == ["others"]
+
+
 def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "artifact").mkdir()
     files = {"../outside": {"bytes": 1, "sha256": "0" * 64}}
