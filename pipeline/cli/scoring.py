@@ -10,14 +10,14 @@ from enum import StrEnum
 from functools import partial, wraps
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output
-from pipeline.studies.table import all_studies
+from pipeline.studies.table import add_columns, all_studies
 from pipeline.terminal import (
     Json,
     Verbose,
@@ -44,8 +44,8 @@ Baseline = Annotated[
     Path | None,
     typer.Option(metavar="RESULT_DIR", help="Compare the others with this result only, not every pair."),
 ]
-Options: TypeAlias = Mapping[str, bool | None]
-"""Which studies their options ask for, by name; None where neither form of the option is given."""
+Options: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""The values of the options of each study, by its name; None where an option is not given."""
 MANY_MEASURES = (
     "{} measures: p is corrected for the pairs of one measure, and not for the number of measures. The more "
     "are looked at, the likelier one shows a difference by chance: decide on one beforehand."
@@ -53,21 +53,21 @@ MANY_MEASURES = (
 
 
 def with_study_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of studies, which it takes as `options`: by study, None if not given."""
-    options = {name: study for name, study in all_studies().items() if study.option}
+    """A command with the options of studies, which it takes as `options`."""
+    studies = {name: study.options for name, study in all_studies().items() if study.options}
 
     @wraps(command)
     def run(**arguments: object) -> None:
-        asked = {name: arguments.pop(name) for name in options}
-        command(**arguments, options=asked)
+        values = {
+            study: {name: arguments.pop(name) for name in options} for study, options in studies.items()
+        }
+        command(**arguments, options=values)
 
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
     del parameters["options"]
-    for name, study in options.items():
-        flags = f"{study.option}/--no-{study.option.removeprefix('--')}"
-        option = typer.Option(flags, help=study.option_help, show_default=False)
+    for name, annotation in chain.from_iterable(options.items() for options in studies.values()):
         parameters[name] = inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, option]
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
         )
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     vars(run)["__signature__"] = inspect.Signature(list(parameters.values()))
@@ -81,13 +81,19 @@ def _parts(comparison: Comparison, options: Options, on_page: bool) -> dict[str,
     """
     parts: dict[str, Part | None] = {}
     for name, study in all_studies().items():
-        asked = options.get(name)
-        if study.part is None or asked is False or (study.option and not asked and not on_page):
+        values = options.get(name, {})
+        unasked = study.options and not _is_asked(options, name) and not on_page
+        if study.part is None or unasked or False in values.values():
             continue
-        part = study.part(comparison, bool(asked))
-        if part is not None or not (study.option or comparison.of_suites):
+        part = study.part(comparison, values)
+        if part is not None or not (study.options or comparison.of_suites):
             parts[name] = part
     return parts
+
+
+def _is_asked(options: Options, study: str) -> bool:
+    """Whether an option of a study asks for its part."""
+    return any(options.get(study, {}).values())
 
 
 def evaluate(
@@ -189,8 +195,9 @@ def compare(
 
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
-    if form is Format.csv and any(options.values()):
-        option = next(study.option for name, study in all_studies().items() if options.get(name))
+    asked = [name for name in options if _is_asked(options, name)]
+    if form is Format.csv and asked:
+        option = ", ".join(f"--{name}" for name, value in options[asked[0]].items() if value)
         raise InputError(
             f"{option} with --format csv",
             allowed=f"{option} with a table, markdown, latex or --json",
@@ -200,10 +207,10 @@ def compare(
     if html:
         check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
         _check_page(folders, measures)
-    compared = [side_by_side.compare(folders, measure, baseline, qrels) for measure in chosen]
+    compared = [add_columns(side_by_side.compare(folders, measure, baseline, qrels)) for measure in chosen]
     short = form is Format.table and not verbose
     whole = html or as_json or not short
-    parts = [_parts(each, options, bool(html)) if whole or any(options.values()) else {} for each in compared]
+    parts = [_parts(each, options, bool(html)) if whole or asked else {} for each in compared]
     if html:
         from pipeline.report.page.render import write_page
 
@@ -221,7 +228,7 @@ def compare(
     for each, said in zip(compared, parts, strict=True):
         tables += each.short_tables() if short else each.tables()
         for name, part in said.items():
-            if part and (options.get(name) or not short):
+            if part and (name in asked or not short):
                 tables += part.tables()
     if len(compared) > 1:
         tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(compared))])
@@ -281,7 +288,7 @@ def report(
     from pipeline.report.page.render import write_page
 
     check_output(html, "--html", [folder, *([baseline] if baseline else [])])
-    comparison = compare([folder], measure, baseline)
+    comparison = add_columns(compare([folder], measure, baseline))
     parts = _parts(comparison, options, on_page=True).values()
     write_page(comparison, html, [part.page() for part in parts if part])
     print(f"page written to {html}", file=sys.stderr)

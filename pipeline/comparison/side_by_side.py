@@ -18,10 +18,10 @@ from pipeline.comparison import tables
 from pipeline.comparison.inputs import ResultLike, read_results, shared_values
 from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
-from pipeline.comparison.tables import Entry
+from pipeline.comparison.tables import ColumnGroup, Entry
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.stage_row import Cost
-from pipeline.core.table import Column, Table, Tabular, no_interval
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, no_interval
 from pipeline.metrics.paired import SAME, standings
 from pipeline.metrics.statistics import Ends, Strata, estimate
 from pipeline.results.folder import CollectionResult
@@ -52,6 +52,7 @@ class Comparison(Tabular):
         measures: Those that all results have, on every collection.
         strata: For each collection float64 [queries, results], in the first result's order.
         loaded: The results as read, in the order given; not part of the JSON form.
+        groups: What studies know of each result; see `with_columns`.
         baseline: The name of the result that the others are tested against; None where all pairs are tested.
         of_suites: Whether the results are of suites, and not of one collection.
         sources: The results of the first collection, which is the only one unless they are of suites.
@@ -68,6 +69,7 @@ class Comparison(Tabular):
     strata: Strata
     loaded: list[Result]
     baseline: str | None = None
+    groups: list[ColumnGroup] = field(default_factory=list)
     of_suites: bool = field(init=False)
     sources: list[CollectionResult] = field(init=False)
     records: dict[str, Metrics] = field(init=False)
@@ -86,11 +88,25 @@ class Comparison(Tabular):
         """One sentence: which result is better and by how much, or how many queries would decide."""
         return tables.verdict(self.measure, self.results, self.pairs, self.baseline)
 
+    @property
+    def columns(self) -> list[FilledColumn]:
+        """The columns that studies add to the leaderboard."""
+        return [column for group in self.groups for column in group.columns]
+
+    def with_columns(self, groups: Iterable[ColumnGroup]) -> Comparison:
+        """The same comparison with what studies know of each result."""
+        added = list(groups)
+        notes = [note for group in added for note in group.notes]
+        return replace(self, groups=[*self.groups, *added], notes=[*self.notes, *notes])
+
+    def _board(self) -> Table:
+        return tables.leaderboard(self.measure, self.results, self.loaded[0].groups, self.columns)
+
     def short_tables(self) -> list[Table]:
         """At most two tables for a terminal: the leaderboard, and the pairs where the verdict has not all."""
         several = len(self.pairs) > 1
-        board = tables.leaderboard(self.measure, self.results, self.loaded[0].groups)
-        shown = [tables.in_short(board, keep_sections=self.of_suites and not several)]
+        names = [column.name for column, _ in self.columns]
+        shown = [tables.in_short(self._board(), self.of_suites and not several, names)]
         if several:
             best = max(self.results, key=lambda entry: entry.mean).name
             pairs = [pair for pair in self.pairs if best in (pair.a, pair.b)]
@@ -101,7 +117,7 @@ class Comparison(Tabular):
 
     def tables(self) -> list[Table]:
         """The leaderboard, the pairs of several results, and what kinds report of them."""
-        shown = [tables.leaderboard(self.measure, self.results, self.loaded[0].groups)]
+        shown = [self._board()]
         if self.pairs:
             shown.append(tables.pair_table(self.measure, self.pairs))
         if self.pairs and self.of_suites:
@@ -136,6 +152,10 @@ class Comparison(Tabular):
         rows: list[JsonObject] = []
         for entry, document in zip(self.results, self._entries(), strict=True):
             document.pop("by_collection", None)
+            for group in self.groups:
+                known = document.pop(group.name)
+                for name, value in known.items() if isinstance(known, dict) else ():
+                    document[f"{group.name}_{name}"] = value
             rows.append(document)
             rows += [
                 {"name": entry.name, "collection": name, "mean": mean}
@@ -153,7 +173,11 @@ class Comparison(Tabular):
 
     def _entries(self) -> list[JsonObject]:
         keys = (*OF_BOTH, *(OF_SUITES if self.of_suites else OF_ONE))
-        return [{key: getattr(entry, key) for key in keys} for entry in self.results]
+        return [
+            {key: getattr(entry, key) for key in keys}
+            | {group.name: group.documents[number] for group in self.groups}
+            for number, entry in enumerate(self.results)
+        ]
 
     def json(self) -> JsonObject:
         """The document that `compare --json` prints."""

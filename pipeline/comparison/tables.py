@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from pipeline.comparison.pairs import Pair
 from pipeline.core.display import bounds, counted, figure
+from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, no_interval, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL, mean_sentence
@@ -52,6 +54,22 @@ class Entry:
     rank_high: int | None = None
 
 
+class ColumnGroup(NamedTuple):
+    """What is known of each result beside quality and the cost of its run.
+
+    Attributes:
+        name: Of the group, in JSON.
+        documents: For each result its figures as JSON; None where nothing is known of it.
+        columns: Of the leaderboard, a cell for each result.
+        notes: What to know before comparing them, sentences without their full stops.
+    """
+
+    name: str
+    documents: list[JsonObject | None]
+    columns: list[FilledColumn]
+    notes: list[str]
+
+
 COST = (
     (
         "passages/s",
@@ -72,10 +90,13 @@ SUITE_RANKS = (
 )
 
 
-def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str]) -> Table:
+def leaderboard(
+    measure: str, entries: Sequence[Entry], groups: Mapping[str, str], added: Sequence[FilledColumn] = ()
+) -> Table:
     """A result a row: how good it is, and what it costs or its mean on every collection.
 
-    `groups` has the group of each collection that is in one. Columns that are empty in all rows are left out.
+    `groups` has the group of each collection that is in one, and `added` are further costs. Columns that are
+    empty in all rows are left out.
     """
     several = len(entries) > 1
     collections = list(entries[0].by_collection)
@@ -101,6 +122,7 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
         seconds = right("seconds", form=",.1f", hint="time of all stages of all collections")
         columns.append((best, [entry.best if several else None for entry in entries]))
         columns.append((seconds, [entry.seconds for entry in entries]))
+        columns += added
         for name in collections:
             column = right(name, section="by collection", best=True)
             columns.append((column, [entry.by_collection[name] for entry in entries]))
@@ -109,6 +131,7 @@ def leaderboard(measure: str, entries: Sequence[Entry], groups: Mapping[str, str
         for name, attribute, form, hint in COST:
             column = right(name, section="cost", hint=hint, form=form)
             columns.append((column, [getattr(entry, attribute) for entry in entries]))
+        columns += added
     notes = [GROUPS] if several and entries[0].letters else []
     if several and (of_suites or entries[0].rank_low):
         notes.append(SUITE_RANKS if of_suites else RANKS)
@@ -195,14 +218,17 @@ ROOMY = 100
 """Characters of a terminal that shows the other columns of a leaderboard in short, too."""
 
 
-def in_short(board: Table, keep_sections: bool) -> Table:
-    """A leaderboard as one table, or with its sections: ranks and their explanation are left out."""
+def in_short(board: Table, keep_sections: bool, also: Sequence[str] = ()) -> Table:
+    """A leaderboard as one table, or with its sections: ranks and their explanation are left out.
+
+    Columns that are in neither `IN_SHORT` nor `also` need a wide terminal.
+    """
     columns = [
         (
             replace(
                 column,
                 section=column.section if keep_sections else "",
-                from_width=0 if keep_sections or column.name in IN_SHORT else ROOMY,
+                from_width=0 if keep_sections or column.name in (*IN_SHORT, *also) else ROOMY,
             ),
             [row[number] for row in board.rows],
         )

@@ -129,12 +129,15 @@ class TextOpener(Opener, EmbeddingSource):
 
 
 class Encoder:
-    """A loaded model, which turns texts into rows; `prepared` is the folder of the converted one."""
+    """A loaded model, which turns texts into rows; `prepared` is the folder of the converted one.
 
-    def __init__(self, opener: TextOpener, prepared: Path | None) -> None:
+    Unless `watched` is False, rows of some texts are compared with those of the fp32 model.
+    """
+
+    def __init__(self, opener: TextOpener, prepared: Path | None, watched: bool = True) -> None:
         self.settings, self.model = opener.settings, opener.model
         self.backend = opener.load_backend(prepared)
-        reference = opener.reference(prepared)
+        reference = opener.reference(prepared) if watched else None
         self.watch = Watch(self.model.name, reference, self.backend.tokenizer) if reference else None
         if prepared is None:
             self.model.files.check()

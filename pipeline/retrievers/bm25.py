@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 
 from typing_extensions import override
 
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
+from pipeline.core.display import Bar, silent
+from pipeline.core.records import Ranking
+from pipeline.encoders.batching import Usage
 from pipeline.models.model import Role
-from pipeline.retrievers.retriever import save_ranking
+from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
-from pipeline.retrievers.texts import TextRetriever, Tokens
+from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens, text_alone
 from pipeline.search import bm25_index
-from pipeline.search.bm25_index import Tokenization
+from pipeline.search.bm25_index import Tokenization, TokenizedTexts
 from pipeline.storage.artifacts import Draft
+from pipeline.storage.store import Store
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 
@@ -39,7 +44,7 @@ class Bm25(TextRetriever[Bm25Settings]):
             "passages": self._words("passages"),
             "queries": self._words("queries"),
             "index": self._postings(),
-            "search": self.search_stage(SCHEMAS["search"], ("index", "queries"), self._search, {}),
+            "search": self.search_stage(SCHEMAS["search"], ("index", "queries"), self.search, {}),
         }
 
     def _words(self, role: Role) -> Stage:
@@ -77,13 +82,25 @@ class Bm25(TextRetriever[Bm25Settings]):
         context.meter.count(len(passages))
         return {"rows": len(passages), "vocabulary": len(passages.vocabulary)}
 
-    def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+    @override
+    def open_search(self, inputs: Inputs) -> Search:
         from pipeline.core.order import descending_id_rank
 
-        collection, queries = inputs["data"], inputs["queries"]
-        id_rank = descending_id_rank(collection.passages.ids)
-        with context.progress("search", len(queries), "queries") as bar, context.meter.working():
-            top_k, documents = self.config.search.top_k, self.documents(inputs)
-            ranking = bm25_index.search(inputs["index"], queries, top_k, id_rank, bar, documents)
-        context.meter.count(len(queries))
-        return save_ranking(draft, collection, ranking)
+        index, top_k, documents = inputs["index"], self.config.search.top_k, self.documents(inputs)
+        id_rank = descending_id_rank(inputs["data"].passages.ids)
+
+        def search(queries: TokenizedTexts, bar: Bar) -> Ranking:
+            return bm25_index.search(index, queries, top_k, id_rank, bar, documents)
+
+        return search
+
+    @override
+    def encode_query(self, store: Store) -> QueryEncoder:
+        def encode(text: str, usage: Usage) -> TokenizedTexts:
+            started = time.perf_counter()
+            with silent("", None, "") as bar:
+                words = self._tokenization.tokenize(text_alone(text), bar)
+            usage.tokenize_seconds += time.perf_counter() - started
+            return words
+
+        return encode

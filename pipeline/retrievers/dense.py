@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
+from typing import Any
 
+import numpy as np
 from typing_extensions import override
 
 from pipeline.config import FLAT, EncoderSettings, IndexConfig, SearchConfig, keyed_settings
@@ -24,6 +26,9 @@ from pipeline.retrievers.dense_search import (
     counted_parts,
     file_name,
     open_quantized,
+    open_quantized_search,
+    open_whole,
+    search_of,
     search_parts,
     search_quantized,
     search_whole,
@@ -32,6 +37,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import (
     EXACT,
     Assessment,
+    Search,
     against_exact,
     exact_search,
 )
@@ -215,6 +221,25 @@ class Dense(EncodingRetriever):
                 meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
         meter.count(len(embeddings), worked=rows)
         return {"rows": len(embeddings), "dimension": embeddings.dimension}
+
+    @override
+    def open_search(self, inputs: Inputs) -> Search:
+        index, search, documents = self.config.index, self.config.search, self.documents(inputs)
+        if index.shards > 1:
+            raise InputError(
+                f"index.shards: {index.shards}, which workers search in parts",
+                allowed="an index that one process holds",
+                fix="set index.shards to 1",
+            )
+        if self.settings.is_quantized:
+            return open_quantized_search(search, documents, inputs)
+        return search_of(open_whole(index, search, inputs), inputs, documents)
+
+    @override
+    def query_row(self, encoded: Any) -> Float32:
+        row = np.empty((1, self._query_form.dimensions or encoded.shape[1]), np.float32)
+        vector_forms.apply_form(encoded, self._query_form, row, 0)
+        return row
 
     def _search(self, role: str, index: IndexConfig, search: SearchConfig) -> Stage:
         """Searches the index of a role; or the stored vectors, where memory is limited or workers share it.

@@ -17,7 +17,7 @@ from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.engines import Done, Engine, Job, Part, PartJob, engine as jobs
-from pipeline.retrievers.retriever import save_ranking
+from pipeline.retrievers.retriever import Search, save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pipeline.search.candidates import Documents
     from pipeline.search.quantized import QuantizedVectors
+    from pipeline.search.searchers import Searcher
 
 
 @dataclass(frozen=True)
@@ -117,29 +118,40 @@ def search_quantized(
 ) -> Facts:
     """Search in this process; `documents_of` as of `search_whole`."""
     from pipeline.search import exact
-    from pipeline.search.candidates import rank_by_search
 
-    collection, queries = inputs["data"], inputs["queries"]
+    collection, queries, documents = inputs["data"], inputs["queries"], documents_of(inputs)
     vectors: QuantizedVectors = inputs["index"]
-    ids, documents = collection.passages.ids, documents_of(inputs)
-    count = len(ids) if documents is None else documents.chunks
+    count = len(collection.passages) if documents is None else documents.chunks
     vector_shards.check_counts(len(vectors), vectors.dimension, count, queries)
     if vectors.ranges is None:  # what is compiled or imported first is not timed
         from pipeline.search import faiss_library  # noqa: F401
     else:
         exact.prepare(queries, len(vectors))
+    search = open_quantized_search(config, documents, inputs)
     with context.progress("search", len(queries), "queries") as bar, context.meter.working():
-        if documents is None:
-            ranking = vectors.search(queries, config.top_k, config.rescore, ids, bar, config.memory_mb)
-        else:
-            chunk_ids = documents.chunk_ids
-
-            def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-                return vectors.search(queries[chosen], k, config.rescore, chunk_ids, bar, config.memory_mb)
-
-            ranking = rank_by_search(find, len(queries), documents, config.top_k, ids, bar)
+        ranking = search(queries, bar)
     context.meter.count(len(queries))
     return save_ranking(draft, collection, ranking)
+
+
+def open_quantized_search(config: SearchConfig, documents: Documents | None, inputs: Inputs) -> Search:
+    """The search of quantized vectors, or of the documents whose chunks they are of."""
+    from pipeline.search.candidates import rank_by_search
+
+    vectors: QuantizedVectors = inputs["index"]
+    ids, k = inputs["data"].passages.ids, config.top_k
+
+    def search(queries: Float32, bar: Bar) -> Ranking:
+        if documents is None:
+            return vectors.search(queries, k, config.rescore, ids, bar, config.memory_mb)
+        chunk_ids = documents.chunk_ids
+
+        def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
+            return vectors.search(queries[chosen], k, config.rescore, chunk_ids, bar, config.memory_mb)
+
+        return rank_by_search(find, len(queries), documents, k, ids, bar)
+
+    return search
 
 
 PARTS = 4  # parts of the vectors for each worker to search: small ones end at about the same time
@@ -162,12 +174,7 @@ def search_whole(
     from pipeline.search import exact, searchers
 
     collection, queries, meter = inputs["data"], inputs["queries"], context.meter
-    documents = documents_of(inputs)
-    searcher: searchers.Searcher
-    if "index" in inputs:
-        searcher = searchers.open_searcher(index, search, inputs["index"].file(0))
-    else:
-        searcher = searchers.StreamingSearcher(index, search, inputs["passages"])
+    documents, searcher = documents_of(inputs), open_whole(index, search, inputs)
     count = len(collection.passages) if documents is None else documents.chunks
     vector_shards.check_counts(searcher.count, searcher.dimension, count, queries)
     exact.prepare(queries, searcher.count)
@@ -179,6 +186,21 @@ def search_whole(
     if measured and isinstance(searcher, searchers.ApproximateSearcher):
         facts["index"] = {**inputs["index"].cost, **searcher.measure(queries)}
     return facts
+
+
+def open_whole(index: IndexConfig, search: SearchConfig, inputs: Inputs) -> Searcher:
+    """The searcher of the index, or of the stored vectors if the inputs have no index."""
+    from pipeline.search import searchers
+
+    if "index" in inputs:
+        return searchers.open_searcher(index, search, inputs["index"].file(0))
+    return searchers.StreamingSearcher(index, search, inputs["passages"])
+
+
+def search_of(searcher: Searcher, inputs: Inputs, documents: Documents | None) -> Search:
+    """The search of the collection by a searcher."""
+    ids = inputs["data"].passages.ids
+    return lambda queries, bar: searcher.search(queries, ids, bar, documents)
 
 
 def search_parts(

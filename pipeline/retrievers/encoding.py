@@ -12,17 +12,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from typing_extensions import TypeVar, override
 
 from pipeline import engines
 from pipeline.config import RowSettings, keyed_settings
+from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Texts
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
+from pipeline.encoders.opener import Encoder, TextOpener
 from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import CalibrationCorpus, ResolvedModel, Role
 from pipeline.models.tokenizer import room_for_text, token_counter, token_spans
@@ -39,7 +41,7 @@ from pipeline.retrievers.rows import (
     table_of,
 )
 from pipeline.retrievers.stage import Context, Facts, Inputs, Stage, Work
-from pipeline.retrievers.texts import TextRetriever, Tokens
+from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
@@ -99,6 +101,32 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     @override
     def token_counter(self) -> TokenCounter | None:
         return token_counter(self.source.model) if self.source.model else None
+
+    @override
+    def encode_query(self, store: Store) -> QueryEncoder:
+        if self.source.stored:
+            raise InputError(
+                f"{self.config.label}: its vectors come from files, and no model encodes a query",
+                allowed="a model that runs here or is served",
+                fix="name a result of such a model",
+            )
+        source = self.source
+        encoder: Any
+        if isinstance(source, TextOpener):
+            prepared = source.prepare(store)
+            encoder = Encoder(source, prepared.folder if prepared else None, watched=False)
+        else:
+            encoder = source.connect() if source.served else source.open(store)
+
+        def encode(text: str, usage: Usage) -> Any:
+            with silent("", None, "") as bar:
+                return self.query_row(encoder.encode([text], "queries", usage, bar))
+
+        return encode
+
+    def query_row(self, encoded: Any) -> Any:
+        """What a model gives for a query, as the stage `queries` would open it."""
+        return encoded
 
     def encode_stage(self, role: Role, schema: int, form: RowFormat[AnyRows]) -> Stage:
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, Ragged, TokenEmbeddings
+from pipeline.core.records import Embeddings, Ragged, Ranking, TokenEmbeddings
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.retriever import save_ranking
+from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RowFormat
-from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
+from pipeline.retrievers.stage import Inputs, Plan, Stage
 from pipeline.storage import ragged_shards, vector_forms, vector_shards
 from pipeline.storage.artifacts import Draft
 
@@ -56,26 +58,36 @@ class MultiVector(EncodingRetriever):
     def _ranking(self) -> Stage:
         """Searches the stored vectors."""
         searched, settings = ("passages", "queries"), {"mean": self._mean}
-        return self.search_stage(SCHEMAS["search"], searched, self._search, settings, index="passages")
+        return self.search_stage(SCHEMAS["search"], searched, self.search, settings, index="passages")
 
-    def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+    @override
+    def open_search(self, inputs: Inputs) -> Search:
         from pipeline.search import maxsim
 
-        collection, search = inputs["data"], self.config.search
-        passages, queries = (token_embeddings(inputs[role]) for role in ("passages", "queries"))
-        with context.progress("search", len(queries), "queries") as bar, context.meter.working():
-            ranking = maxsim.maxsim_search(
+        settings, ids, passages = (
+            self.config.search,
+            inputs["data"].passages.ids,
+            token_embeddings(inputs["passages"]),
+        )
+        documents = self.documents(inputs)
+
+        def search(queries: Sequence[Ragged], bar: Bar) -> Ranking:
+            return maxsim.maxsim_search(
                 passages,
-                queries,
-                search.top_k,
-                collection.passages.ids,
+                token_embeddings(queries),
+                settings.top_k,
+                ids,
                 bar,
                 mean=self._mean,
-                memory_mb=search.memory_mb,
-                documents=self.documents(inputs),
+                memory_mb=settings.memory_mb,
+                documents=documents,
             )
-        context.meter.count(len(queries))
-        return save_ranking(draft, collection, ranking)
+
+        return search
+
+    @override
+    def query_row(self, encoded: Any) -> Sequence[Ragged]:
+        return [encoded]
 
 
 def check_token_vectors(rows: Ragged, ids: list[str]) -> None:

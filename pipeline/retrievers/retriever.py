@@ -15,6 +15,7 @@ from typing_extensions import TypeVar, override
 from pipeline import engines
 from pipeline.config import Config, SearchConfig
 from pipeline.config.settings import Section
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, Ranking
 from pipeline.core.result_files import RANKING
@@ -38,6 +39,8 @@ EXACT_MEMORY_MB = 1024  # for that search
 Settings = TypeVar("Settings", bound=Section, covariant=True, default=Section)
 TokenCounter = Callable[[list[str]], Sequence[int]]
 """Gives the number of tokens of each text."""
+Search = Callable[[Any, Bar], Ranking]
+"""Ranks the passages for queries, given as the stage `queries` opens them."""
 MakeRetriever = Callable[[Config, "Identities", Identity, Path], "Retriever"]
 """Makes the retriever of a config: `pipeline.registry.make_retriever`."""
 

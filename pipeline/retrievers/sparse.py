@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -13,7 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Int64, Ragged, Ranking
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.retriever import save_ranking
+from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.sections import Sparsity
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
@@ -63,34 +64,45 @@ class Sparse(EncodingRetriever):
         searched = "index" if self.config.search.memory_mb is None else "passages"
         return self.search_stage(SCHEMAS["search"], (searched, "queries"), self._search, {})
 
-    def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+    @override
+    def open_search(self, inputs: Inputs) -> Search:
         from pipeline.core.order import descending_id_rank
         from pipeline.search import inverted_index
         from pipeline.search.candidates import rank_by_search
 
-        collection, queries, search = inputs["data"], inputs["queries"], self.config.search
-        segments = (
-            inputs["index"] if "index" in inputs else inverted_index.InvertedSegments(inputs["passages"])
-        )
-        memory = inverted_index.QUERY_BYTES if search.memory_mb is None else search.memory_mb << 18
+        segments, top_k, memory_mb = _segments(inputs), self.config.search.top_k, self.config.search.memory_mb
+        memory = inverted_index.QUERY_BYTES if memory_mb is None else memory_mb << 18
         inverted_index.compile_all()
-        ids, documents = collection.passages.ids, self.documents(inputs)
-        with context.progress("search", len(queries), "queries") as bar, context.meter.working():
+        ids, documents = inputs["data"].passages.ids, self.documents(inputs)
+        # equal chunks decide nothing
+        order = descending_id_rank(ids) if documents is None else np.arange(documents.chunks)
+
+        def search(queries: Ragged, bar: Bar) -> Ranking:
             if documents is None:
-                id_rank = descending_id_rank(ids)
-                ranking = inverted_index.search(segments, queries, search.top_k, id_rank, bar, memory)
-            else:
-                in_order = np.arange(documents.chunks)  # equal chunks decide nothing
+                return inverted_index.search(segments, queries, top_k, order, bar, memory)
 
-                def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-                    rows = ragged_shards.take_rows(queries, chosen)
-                    return inverted_index.search(segments, rows, k, in_order, bar, memory)
+            def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
+                rows = ragged_shards.take_rows(queries, chosen)
+                return inverted_index.search(segments, rows, k, order, bar, memory)
 
-                ranking = rank_by_search(find, len(queries), documents, search.top_k, ids, bar)
-        context.meter.count(len(queries))
-        rows = len(ids) if documents is None else documents.chunks
-        facts = save_ranking(draft, collection, ranking)
-        return {**facts, "sparsity": inverted_index.sparsity(segments, rows, queries)}
+            return rank_by_search(find, len(queries), documents, top_k, ids, bar)
+
+        return search
+
+    def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        from pipeline.search import inverted_index
+
+        facts, documents = self.search(inputs, draft, context), self.documents(inputs)
+        rows = len(inputs["data"].passages) if documents is None else documents.chunks
+        sparsity = inverted_index.sparsity(_segments(inputs), rows, inputs["queries"])
+        return {**facts, "sparsity": sparsity}
+
+
+def _segments(inputs: Inputs) -> Any:
+    """The index, or the stored rows, which are inverted part by part while they are searched."""
+    from pipeline.search import inverted_index
+
+    return inputs["index"] if "index" in inputs else inverted_index.InvertedSegments(inputs["passages"])
 
 
 def check_weights(rows: Ragged, ids: list[str]) -> None:

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import TypeVar, override
@@ -26,16 +26,20 @@ from pipeline.data.collection_files import (
     TextsWriter,
     open_chunks,
 )
+from pipeline.encoders.batching import Usage
 from pipeline.models.model import Role
-from pipeline.retrievers.retriever import COLLECTION, Retriever, open_ranking
+from pipeline.retrievers.retriever import COLLECTION, Retriever, Search, open_ranking, save_ranking
 from pipeline.retrievers.sections import Chunking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, Work
 from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     from pipeline.data.chunking import TokenSpans
     from pipeline.search.candidates import Documents
 
+QueryEncoder = Callable[[str, Usage], Any]
+"""Turns the text of a query into its row; what that costs is added."""
 Settings = TypeVar("Settings", bound=ModelSettings, covariant=True, default=ModelSettings)
 
 CHUNKS = "chunks"
@@ -125,6 +129,23 @@ class TextRetriever(Retriever[Settings], ABC):
 
         return Documents.of(inputs[CHUNKS], self.config.search.aggregate)
 
+    @abstractmethod
+    def open_search(self, inputs: Inputs) -> Search:
+        """Opens what the stage `search` searches; of its inputs, the queries are not needed."""
+
+    @abstractmethod
+    def encode_query(self, store: Store) -> QueryEncoder:
+        """Loads what turns the text of one query into what the stage `queries` would open."""
+
+    def search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        """Search in this process, and save the ranking."""
+        search, collection = self.open_search(inputs), inputs[COLLECTION]
+        count = len(collection.queries)
+        with context.progress("search", count, "queries") as bar, context.meter.working():
+            ranking = search(inputs["queries"], bar)
+        context.meter.count(count)
+        return save_ranking(draft, collection, ranking)
+
     def search_stage(
         self,
         schema: int,
@@ -206,3 +227,10 @@ class TextRetriever(Retriever[Settings], ABC):
             "chunks": int(per_passage.sum()),
             "cut": int((per_passage > 1).sum()),
         }
+
+
+def text_alone(text: str) -> Texts:
+    """One text, as a collection of texts."""
+    import pyarrow as pa
+
+    return Texts(*(pa.chunked_array([[value]], pa.string()) for value in ("0", text)))

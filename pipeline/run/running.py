@@ -31,7 +31,7 @@ from pipeline.run.benchmark import Benchmark, Session, StageOutcome
 from pipeline.run.forecast import work_ahead
 from pipeline.run.plan import REPORTED, SCORES
 from pipeline.storage import locks, whole_files
-from pipeline.storage.checksums import write_checksums
+from pipeline.storage.checksums import added_files, write_checksums
 
 log = logging.getLogger(__name__)
 
@@ -329,6 +329,7 @@ def _write_files(
         log.warning("waiting: another run is writing %s", folder)
         lock = locks.hold(folder)
     _keep_other(folder, manifest["recipes"])
+    added = added_files(folder, FILES)
     for name in (CHECKSUMS, MANIFEST):
         (folder / name).unlink(missing_ok=True)
     whole_files.write_json(folder / METRICS, metrics)
@@ -336,7 +337,7 @@ def _write_files(
         with whole_files.replacing(folder / source.name) as temporary:
             shutil.copyfile(source, temporary)
     whole_files.write_json(folder / MANIFEST, manifest)
-    write_checksums(folder, FILES)
+    write_checksums(folder, [*FILES, *added])
     result = read_result(folder)
     if lock:
         lock.release()
@@ -346,7 +347,8 @@ def _write_files(
 def _keep_other(folder: Path, recipes: Facts) -> None:
     """Keep a finished result that other settings or data led to: as `NAME~1`, or the next free number.
 
-    Its files get a second name there before the new ones take their places, so none is ever absent.
+    Its files get a second name there before the new ones take their places, so none is ever absent. What
+    studies added to it goes with it.
     """
     try:
         recipes_before = read_record(folder, MANIFEST, Manifest).recipes
@@ -356,12 +358,15 @@ def _keep_other(folder: Path, recipes: Facts) -> None:
         return
     other = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
     other.mkdir()
-    for name in (*FILES, CHECKSUMS):  # these last: with them, the folder is complete
+    added = added_files(folder, FILES)
+    for name in (*FILES, *added, CHECKSUMS):  # these last: with them, the folder is complete
         if (folder / name).is_file():
             try:
                 os.link(folder / name, other / name)
             except OSError:  # a file system without links
                 shutil.copy2(folder / name, other / name)
+    for name in added:
+        (folder / name).unlink()
     log.warning("the result in %s had other settings or data; it is kept as %s", folder, other)
 
 

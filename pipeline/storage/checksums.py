@@ -17,6 +17,18 @@ def write_checksums(folder: Path, names: Iterable[str]) -> None:
     whole_files.write_json(folder / CHECKSUMS, dict(sums))
 
 
+def add_checksum(folder: Path, name: str) -> None:
+    """Add the checksum of one more file to those of a finished result; the others stay as they are."""
+    sums = whole_files.read_json_object(folder / CHECKSUMS) or {}
+    whole_files.write_json(folder / CHECKSUMS, {**sums, name: hash_file(folder / name)})
+
+
+def added_files(folder: Path, names: Iterable[str]) -> list[str]:
+    """The files with a checksum besides those of some names: what studies added to a result."""
+    sums = whole_files.read_json_object(folder / CHECKSUMS) or {}
+    return [name for name in sums if name not in set(names) and (folder / name).is_file()]
+
+
 def check_files(folder: Path, names: Iterable[str]) -> str:
     """Compare files of a result folder with its checksums; a file that is not there is not compared.
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
+    from pipeline.comparison.tables import ColumnGroup
     from pipeline.config import Config
     from pipeline.core.records import JsonObject
     from pipeline.core.table import Table
@@ -62,17 +63,18 @@ class Study:
     Attributes:
         question: What it answers.
         commands: By name.
-        part: What it adds to compared results, and whether its option asks for it; None where it has nothing
-            to say of them.
-        option: The option of `compare` and `report` that asks for the part; a page has it without that. If
-            empty, all forms of a comparison but the short tables have the part.
-        option_help: The help of that option.
+        part: What it adds to compared results, given the values of its options; None where it has nothing to
+            say of them.
+        options: Options of `compare` and `report` that ask for the part, as annotations for Typer by the name
+            of the parameter; None, in place of a value, is not asked, and False asks for no part. A page has
+            the part without being asked. Without options, all forms of a comparison but the short tables do.
+        columns: What it knows of each of compared results, beside quality; None where that is nothing.
         plan: What it would do with the results of configs, for `plan`; None if nothing.
     """
 
     question: str
     commands: Mapping[str, Command] = field(default_factory=dict)
-    part: Callable[[Comparison, bool], Part | None] | None = None
-    option: str = ""
-    option_help: str = ""
+    part: Callable[[Comparison, Mapping[str, Any]], Part | None] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    columns: Callable[[Comparison], ColumnGroup | None] | None = None
     plan: Callable[[Sequence[Config]], Plan | None] | None = None

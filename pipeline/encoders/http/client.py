@@ -244,6 +244,16 @@ class Client:
         await asyncio.gather(*others, return_exceptions=True)
         await self._api.close()
 
+    async def round_trip(self) -> float:
+        """Seconds that a request takes for which the server computes nothing; a refusal is an answer, too."""
+        import openai
+
+        sent: list[float] = []
+        _sent.set(sent)
+        with contextlib.suppress(openai.APIStatusError):
+            await self._api.get("/models", cast_to=object, options={**self._options, "max_retries": 0})
+        return time.perf_counter() - sent[-1]
+
     async def post(self, path: str, body: JsonObject, tokens: float, use: ServerUse) -> tuple[object, float]:
         """The answer to a request, as JSON, and the seconds that the last try took.
 

@@ -11,6 +11,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -143,8 +144,11 @@ def speed_plots(comparison: Comparison) -> list[Plot]:
     return plots
 
 
-def table_plots(comparison: Comparison, table: Table) -> Iterator[Plot]:
-    """The columns of a table that are to be drawn against each other, if two points differ in the first."""
+def table_plots(comparison: Comparison, table: Table, front: bool = False) -> Iterator[Plot]:
+    """The columns of a table that are to be drawn against each other, if two points differ in the first.
+
+    With `front`, a line joins the points that none to their left is above.
+    """
     numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
     columns = {column.name: number for number, column in enumerate(table.columns)}
     for across, upwards in table.plots:
@@ -162,9 +166,11 @@ def table_plots(comparison: Comparison, table: Table) -> Iterator[Plot]:
             figures = ", ".join(
                 f"{each.name} {figure(each.mean)} at {figure(each.speed, 'rate')}" for each in points
             )
-            svg = draw_speeds(points, upwards, across, f"{upwards} against {across}: {figures}", across)
+            title = f"{upwards} against {across}: {figures}"
+            svg = draw_speeds(points, upwards, across, title, across, front)
             bars = f"; bars are 95% intervals of {upwards}" if upwards == comparison.measure else ""
-            yield Plot(svg, f"{upwards} against {across}{bars}.")
+            line = "; the line joins the results that none with less is better than" if front else ""
+            yield Plot(svg, f"{upwards} against {across}{bars}{line}.")
 
 
 def forest_plot(measure: str, pair: Pair) -> Plot:
@@ -227,15 +233,26 @@ def mean_axis(means: Iterable[tuple[float, float | None, float | None]]) -> tupl
 
 
 def draw_speeds(
-    points: Sequence[SpeedPoint], measure: str, unit: str, title: str, axis: str | None = None
+    points: Sequence[SpeedPoint],
+    measure: str,
+    unit: str,
+    title: str,
+    axis: str | None = None,
+    front: bool = False,
 ) -> str:
     """Quality against speed with one point and interval per result, as an `<svg>` element.
 
-    `axis` is what the speeds are, if they are something else than `unit` per second.
+    `axis` is what the speeds are, if they are something else than `unit` per second; where they are costs,
+    `front` draws the line of the results that none with a lower cost is better than.
     """
 
     def draw(axes: Axes) -> Handles:
         drawn = []
+        if front:
+            ordered = sorted(points, key=lambda point: (point.speed, -point.mean))
+            highest = accumulate((point.mean for point in ordered), max)
+            x = [point.speed for point in ordered]
+            axes.step(x, list(highest), where="post", color=_MUTED, linewidth=1.0, zorder=1)
         for point in points:
             style = result_style(point.number) | {"linestyle": "none", "markersize": 6}
             ends = (point.mean if end is None else end for end in (point.low, point.high))

@@ -173,7 +173,7 @@ def _quality_section(comparison: Comparison, data: QueryData) -> JsonObject:
 
 def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
     """The leaderboard with columns for the other measures and for judged passages, before the costs."""
-    table = leaderboard(comparison.measure, comparison.results, {})
+    table = leaderboard(comparison.measure, comparison.results, {}, comparison.columns)
     columns = list(zip(table.columns, zip(*table.rows, strict=True), strict=True))
     added: list[FilledColumn] = [
         (Column(name, "right"), [source.record.metrics[name] for source in comparison.sources])
@@ -211,7 +211,7 @@ def _suite_context(comparison: Comparison) -> JsonObject:
     measure, results, pairs = comparison.measure, comparison.results, comparison.pairs
     numbers = {entry.name: number for number, entry in enumerate(results)}
     order = sorted(range(len(results)), key=lambda number: -results[number].mean)
-    board = leaderboard(measure, results, comparison.loaded[0].groups)
+    board = leaderboard(measure, results, comparison.loaded[0].groups, comparison.columns)
     names = [entry.name for entry in results]
     size = display.counted(len(comparison.loaded[0].collections), "collection")
     marks = [[numbers[pair.a], numbers[pair.b]] for pair in pairs]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pipeline.studies.study import Study
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from pipeline.studies.churn.churn import Churn
 
 
-def add(comparison: Comparison, asked: bool) -> Churn | None:
+def add(comparison: Comparison, options: Mapping[str, Any]) -> Churn | None:
     """What changes from one of two results to the other."""
     from pipeline.studies.churn.churn import churn_of
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from pipeline.core.errors import InputError
 from pipeline.studies.study import Study
@@ -15,8 +18,9 @@ QUERIES_GROUPED = 2_000
 """Most queries that a page shows in groups unless it is told to."""
 
 
-def add(comparison: Comparison, asked: bool) -> GroupComparison | None:
+def add(comparison: Comparison, options: Mapping[str, Any]) -> GroupComparison | None:
     """The results in groups of queries, where they are asked for, or can be had soon for a page."""
+    asked = bool(options["groups"])
     if not asked and (comparison.of_suites or len(comparison.query_ids) > QUERIES_GROUPED):
         return None
     from pipeline.studies.groups.groups import groups_of
@@ -29,9 +33,16 @@ def add(comparison: Comparison, asked: bool) -> GroupComparison | None:
         return None  # without the collection; the page says so
 
 
+Groups = Annotated[
+    bool | None,
+    typer.Option(
+        "--groups/--no-groups",
+        help="Also compare within groups of queries. The default for a page of up to 2,000 queries.",
+        show_default=False,
+    ),
+]
 STUDY = Study(
     "In which groups of queries do results differ?",
     part=add,
-    option="--groups",
-    option_help="Also compare within groups of queries. The default for a page of up to 2,000 queries.",
+    options={"groups": Groups},
 )

@@ -1,0 +1,5 @@
+"""What one query costs: time, memory, and which results are within limits of them."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

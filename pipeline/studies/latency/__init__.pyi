@@ -1,0 +1,3 @@
+from .limits import Limit as Limit, pareto_front as pareto_front
+from .measurement import measure as measure
+from .record import LatencyRecord as LatencyRecord, read_latency as read_latency

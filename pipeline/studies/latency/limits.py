@@ -1,0 +1,298 @@
+"""Which of compared results are within limits of time and memory, which of them is best, the Pareto front."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.comparison.side_by_side import Comparison
+from pipeline.comparison.tables import ColumnGroup, enumerated
+from pipeline.core.display import figure
+from pipeline.core.errors import InputError
+from pipeline.core.records import BoolArray, Float64, JsonObject
+from pipeline.core.table import Column, FilledColumn, Table, table_of
+from pipeline.report.page import plots
+from pipeline.report.page.parts import PagePart
+from pipeline.results.result import Result
+from pipeline.studies.latency.record import LatencyRecord, read_latency
+
+UNITS = {
+    "ms": 1.0, "s": 1000.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20,
+    "GiB": 2.0**30,
+}  # fmt: skip
+TIMES, SIZES = ("p50", "p95", "p99", "cold_start"), ("memory", "gpu_memory", "index")
+EXAMPLE = '"p95 <= 20ms", "memory <= 500MB"'
+P95, MEMORY = "p95 ms", "memory"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that a figure may be: milliseconds, or bytes."""
+
+    name: str
+    most: float
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Limit:
+        """A limit such as `p95 <= 20ms`.
+
+        Raises:
+            InputError: It is none.
+        """
+        found = re.fullmatch(r"\s*([\w ]+?)\s*<=\s*([0-9.]+)\s*([A-Za-z]+)\s*", text)
+        name, number, unit = found.groups() if found else ("", "", "")
+        name = name.lower().replace(" ", "_")
+        of_time = unit in ("ms", "s")
+        if (
+            name not in (*TIMES, *SIZES)
+            or unit not in UNITS
+            or of_time != (name in TIMES)
+            or number.count(".") > 1
+        ):
+            raise InputError(
+                f"--limit {text}",
+                allowed=f"{', '.join(TIMES)} <= a number of ms or s; {', '.join(SIZES)} <= of kB, MB or GB",
+                fix=f"for example --limit {EXAMPLE}",
+            )
+        return cls(name, float(number) * UNITS[unit], f"{name} <= {number} {unit}")
+
+
+def costs_of(result: Result) -> dict[str, float] | None:
+    """The figures of a result that limits are about; of a suite the most of any collection.
+
+    None where a collection's latency was not measured.
+    """
+    records = [read_latency(collection) for collection in result.collections]
+    known = [record for record in records if record]
+    if len(known) < len(records):
+        return None
+    costs = [_costs(record) for record in known]
+    return {
+        name: max(each[name] for each in costs) for name in costs[0] if all(name in each for each in costs)
+    }
+
+
+def _costs(record: LatencyRecord) -> dict[str, float]:
+    whole, memory = record.whole, record.memory
+    gpu = {} if memory.gpu is None else {"gpu_memory": memory.gpu * 1e6}
+    return {
+        "p50": whole.p50,
+        "p95": whole.p95,
+        "p99": whole.p99,
+        "cold_start": record.cold_start.seconds * 1000,
+        "memory": memory.resident * 1e6,
+        **gpu,
+    }
+
+
+def columns_of(comparison: Comparison) -> ColumnGroup | None:
+    """The latency and memory of each result, where one was measured."""
+    costs = [costs_of(result) for result in comparison.loaded]
+    if not any(costs):
+        return None
+
+    def column(name: str, key: str, form: str, hint: str) -> FilledColumn:
+        section = "" if comparison.of_suites else "cost"
+        return (
+            Column(name, "right", "never", section=section, hint=hint, form=form),
+            [each[key] if each else None for each in costs],
+        )
+
+    columns = [
+        column("p50 ms", "p50", ",.1f", "median time of one query"),
+        column(P95, "p95", ",.1f", "time in which 95% of single queries are answered"),
+        column(MEMORY, "memory", "bytes", "of the process that answers queries"),
+    ]
+    return ColumnGroup(
+        "latency", [dict(each) if each else None for each in costs], columns, list(_notes(comparison))
+    )
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    """What to know before comparing latencies."""
+    records = {
+        result.name: [record for each in result.collections if (record := read_latency(each))]
+        for result in comparison.loaded
+    }
+    machines = {name: {record.machine for record in each} for name, each in records.items() if each}
+    if len(set().union(*machines.values())) > 1:
+        yield (
+            f"latencies of {enumerated([*machines])} were measured on different machines or numbers of "
+            "threads: they do not compare (benchmarco latency on one machine measures them again)"
+        )
+    for name, each in records.items():
+        if noisy := next((record.stability.noisy for record in each if record.stability.noisy), ""):
+            yield f"latency of {name}: the machine was noisy ({noisy})"
+
+
+def pareto_front(quality: Float64, costs: Float64) -> BoolArray:
+    """Bool [n]: the results that no other equals or beats in everything and beats in something.
+
+    Args:
+        quality: float64 [n], higher is better.
+        costs: float64 [n, costs], lower is better.
+    """
+    table = np.column_stack([-quality, costs])
+    no_worse = (table[:, None] <= table).all(axis=2)  # [i, j]: i is no worse than j in anything
+    better = no_worse & (table[:, None] < table).any(axis=2)
+    return np.logical_not(better.any(axis=0))
+
+
+@dataclass(frozen=True)
+class Affordable:
+    """Results within limits.
+
+    Attributes:
+        comparison: All of them.
+        limits: Those that were asked for.
+        costs: By result, with `index`; None where latency was not measured.
+        beyond: By result, the limits that it exceeds or whose figure is not known, as clauses.
+        front: The results on the Pareto front of quality, p95 and memory.
+        close: What the uncertainty of p95 leaves open, as sentences.
+    """
+
+    comparison: Comparison
+    limits: Sequence[Limit]
+    costs: Mapping[str, Mapping[str, float] | None]
+    beyond: Mapping[str, Sequence[str]]
+    front: Sequence[str]
+    close: Sequence[str]
+
+    @property
+    def within(self) -> list[str]:
+        """The results within all limits, the best first."""
+        entries = sorted(self.comparison.results, key=lambda entry: -entry.mean)
+        return [entry.name for entry in entries if not self.beyond[entry.name]]
+
+    @property
+    def verdict(self) -> str:
+        """Which result within the limits is best, as a sentence without its full stop."""
+        measure, within = self.comparison.measure, self.within
+        where = f"Within {enumerated([limit.text for limit in self.limits])}"
+        if not within:
+            return f"{where}: no result"
+        best = within[0]
+        mean = next(entry.mean for entry in self.comparison.results if entry.name == best)
+        opening = f"{where}, {best} has the highest {measure}, {figure(mean)}"
+        if len(within) == 1:
+            return f"{opening}, and no other is within"
+        decided = {
+            ({pair.a, pair.b} - {best}).pop(): pair.shown
+            for pair in self.comparison.pairs
+            if best in (pair.a, pair.b)
+        }
+        kinds = {
+            "significantly better than": [name for name in within[1:] if decided.get(name)],
+            "no significant difference from": [name for name in within[1:] if decided.get(name) is False],
+            "not tested against": [name for name in within[1:] if name not in decided],
+        }
+        return "; ".join(
+            [opening, *(f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names)]
+        )
+
+    def json(self) -> JsonObject:
+        """What `compare --json` prints as `latency`."""
+        return {
+            "limits": [limit.text for limit in self.limits],
+            "verdict": self.verdict if self.limits else None,
+            "best": next(iter(self.within), None) if self.limits else None,
+            "within": self.within if self.limits else None,
+            "beyond": {name: list(why) for name, why in self.beyond.items() if why},
+            "front": list(self.front),
+        }
+
+    def figures(self) -> JsonObject:
+        """Nothing: CSV has the figures in the rows of results."""
+        return {}
+
+    def tables(self) -> list[Table]:
+        """A result a row: quality, cost, what it exceeds, and whether it is on the Pareto front."""
+        entries = sorted(self.comparison.results, key=lambda entry: -entry.mean)
+        names = [entry.name for entry in entries]
+
+        def column(name: str, key: str, form: str) -> FilledColumn:
+            values = [(self.costs[each] or {}).get(key) for each in names]
+            return Column(name, "right", "never", form=form), values
+
+        columns: list[FilledColumn] = [
+            (Column("result", least=8), names),
+            (Column(self.comparison.measure, "right", "never"), [entry.mean for entry in entries]),
+            column(P95, "p95", ",.1f"),
+            column(MEMORY, "memory", "bytes"),
+            column("index", "index", "bytes"),
+            (Column("on the front", wrap="never"), ["yes" if each in self.front else "" for each in names]),
+        ]
+        if self.limits:
+            cells = ["; ".join(self.beyond[each]) or "yes" for each in names]
+            columns.insert(1, (Column("within", wrap="words"), cells))
+        title = f"{self.verdict}." if self.limits else "quality and cost of one query"
+        front = (
+            f"front: no other result is as good in {self.comparison.measure}, {P95.removesuffix(' ms')} and "
+            "memory, and better in one."
+        )
+        notes = [front, *(f"{each}." for each in self.close)]
+        return [table_of(title, columns, notes, [(each, self.comparison.measure) for each in (P95, MEMORY)])]
+
+    def page(self) -> PagePart:
+        """A section of the page, with quality drawn against p95 and memory."""
+        (table,) = self.tables()
+        numbers = {entry.name: number for number, entry in enumerate(self.comparison.results)}
+        drawn = list(plots.table_plots(self.comparison, table, front=True))
+        return PagePart(
+            "afford", "What one query costs", [(table, [[numbers[row[0]]] for row in table.rows])], drawn
+        )
+
+
+def affordable(comparison: Comparison, options: Mapping[str, Any]) -> Affordable | None:
+    """The results within the limits of `options`; None without limits where fewer than two were measured."""
+    limits = [Limit.parse(text) for text in options["limits"] or ()]
+    costs: dict[str, dict[str, float] | None] = {}
+    measured = []
+    for result, entry in zip(comparison.loaded, comparison.results, strict=True):
+        known = costs_of(result)
+        sizes = {} if entry.index_bytes is None else {"index": float(entry.index_bytes)}
+        costs[entry.name] = {**(known or {}), **sizes} or None
+        if known:
+            measured.append(entry)
+    if not limits and len(measured) < 2:
+        return None
+    beyond = {name: list(_beyond(known or {}, limits)) for name, known in costs.items()}
+    front: list[str] = []
+    if measured:
+        table = np.array(
+            [[(costs[entry.name] or {})[key] for key in ("p95", "memory")] for entry in measured]
+        )
+        on_front = pareto_front(np.array([entry.mean for entry in measured]), table)
+        front = [entry.name for entry, on in zip(measured, on_front.tolist(), strict=True) if on]
+    return Affordable(comparison, limits, costs, beyond, front, list(_close(comparison, limits)))
+
+
+def _beyond(costs: Mapping[str, float], limits: Sequence[Limit]) -> Iterator[str]:
+    for limit in limits:
+        value = costs.get(limit.name)
+        if value is None:
+            yield f"{limit.name} not measured"
+        elif value > limit.most:
+            form = "bytes" if limit.name in SIZES else ",.1f"
+            yield f"no: {limit.name} {figure(value, form)}{'' if limit.name in SIZES else ' ms'}"
+
+
+def _close(comparison: Comparison, limits: Sequence[Limit]) -> Iterator[str]:
+    """Results whose interval of p50 or p95 holds a limit."""
+    for limit in limits:
+        if limit.name not in ("p50", "p95"):
+            continue
+        for result in comparison.loaded:
+            for record in filter(None, map(read_latency, result.collections)):
+                low, high = (getattr(record.whole, f"{limit.name}_{end}") for end in ("low", "high"))
+                if low is not None and low <= limit.most and (high is None or high > limit.most):
+                    until = "more" if high is None else f"{high:,.1f}"
+                    yield (
+                        f"{limit.name} of {result.name} is uncertain, {low:,.1f} to {until} ms (95%): more "
+                        "queries would tell whether it is within"
+                    )

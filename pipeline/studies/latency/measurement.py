@@ -1,0 +1,279 @@
+"""Measures what one query of a finished result costs, and keeps the record in its folder.
+
+record, = measure(["results/A"], queries=200)
+record.whole.p95, record.memory.resident
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.config import Config
+from pipeline.config.files import load_configs, make_config, settings_of, with_overrides
+from pipeline.core import machine
+from pipeline.core.errors import InputError, memory_ran_out
+from pipeline.core.records import Facts, Int64
+from pipeline.core.result_files import MANIFEST, METRICS, SUITE
+from pipeline.core.stage_row import Hardware
+from pipeline.encoders.opener import Opener
+from pipeline.results.folder import CollectionResult
+from pipeline.results.result import read_result
+from pipeline.retrievers.retriever import Retriever, open_ranking
+from pipeline.run.benchmark import Benchmark, Session
+from pipeline.run.running import result_folder
+from pipeline.studies.latency.process import TOP, Task
+from pipeline.studies.latency.query_path import needed_stages, path_of
+from pipeline.studies.latency.record import (
+    ENCODE,
+    WHOLE,
+    LatencyRecord,
+    Load,
+    Network,
+    Quantiles,
+    Stability,
+    write_latency,
+)
+
+WARM_UP = 10  # queries
+SLOWER, P_VALUE = 1.1, 0.05  # halves differ if their medians do by more than this, and a test says so
+UNEVEN = 1.3  # the fixed work's p95 over its median, on a machine that other work disturbs
+DISTURBED = 0.1  # the share of the cores that other processes may use
+SERVE = "from pipeline.studies.latency.process import serve; serve()"
+
+
+def measure(
+    targets: Sequence[str | Path],
+    *,
+    queries: int = 200,
+    concurrency: Sequence[int] = (1,),
+    threads: int | None = None,
+    overrides: Sequence[str] = (),
+) -> list[LatencyRecord]:
+    """Answer real queries one at a time, in a process of its own for each result, and keep the records.
+
+    Args:
+        targets: Configs whose results are finished, or result folders, of one collection or of a suite.
+        queries: How many are timed, at most.
+        concurrency: Numbers of clients that ask at once.
+        threads: How many threads libraries may use; None is their default.
+        overrides: `key.path=value` strings.
+
+    Returns:
+        The record of each collection's result.
+
+    Raises:
+        InputError: A result is not finished, its index is not in the cache, or its kind is not served.
+    """
+    # all are checked before the first is measured
+    planned = [each for target in targets for each in _results_of(Path(target), overrides)]
+    with Session() as session:
+        benchmarks = [session.benchmark(config) for config, _ in planned]
+        for benchmark, (_, result) in zip(benchmarks, planned, strict=True):
+            _check(benchmark, result)
+        return [
+            _measure_one(benchmark, result, queries, sorted(set(concurrency)), threads)
+            for benchmark, (_, result) in zip(benchmarks, planned, strict=True)
+        ]
+
+
+def _results_of(target: Path, overrides: Sequence[str]) -> Iterator[tuple[Config, CollectionResult]]:
+    """The results that a config or a folder stands for, each with the config that serves it."""
+    if target.is_file():
+        for config in load_configs([target], overrides):
+            folder = result_folder(config, None)
+            if not any((folder / name).is_file() for name in (METRICS, SUITE)):
+                raise InputError(
+                    f"{target}: no result {folder}",
+                    allowed="a config whose benchmark was run: its index is used",
+                    fix=f"benchmarco run {target}",
+                )
+            members = config.members or {"": config}
+            for result in read_result(folder).collections:
+                yield members.get(result.name, config), result
+        return
+    for result in read_result(target).collections:
+        raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
+        given = [*settings_of(overrides), "output"]  # nothing is written but the record, into the folder
+        yield make_config(raw, result.folder / MANIFEST, given=given), result
+
+
+def _check(benchmark: Benchmark, result: CollectionResult) -> None:
+    """Refuse a result of other settings, and one whose artifacts are not in the cache.
+
+    Raises:
+        InputError: It is refused; nothing was loaded.
+    """
+    path_of(benchmark.retriever, benchmark)
+    again = "run its config again; what is in the cache is not computed again"
+    if benchmark.all_recipes["evaluate"].key != result.key:
+        raise InputError(
+            f"{result.folder} is a result of other settings or data than its config has now",
+            allowed="a result whose index can be opened",
+            fix=again,
+        )
+    roles = dict.fromkeys(needed_stages(benchmark.retriever))
+    if absent := [role for role in roles if not benchmark.has(role)]:
+        raise InputError(
+            f"{result.folder}: its {' and '.join(absent)} are not in the cache {benchmark.store.root}",
+            allowed="a result whose index is in the cache",
+            fix=again,
+        )
+
+
+def _measure_one(
+    benchmark: Benchmark, result: CollectionResult, queries: int, concurrency: list[int], threads: int | None
+) -> LatencyRecord:
+    sample = _sample(benchmark, queries)
+    for opener in _openers(benchmark.retriever):  # conversion is no part of a cold start
+        opener.prepare(benchmark.store)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    if threads:
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+        environment |= dict.fromkeys((*names, "NUMBA_NUM_THREADS"), str(threads))
+    task = Task(
+        config=benchmark.resolved_config,
+        driver=os.getpid(),
+        started=time.monotonic(),
+        concurrency=concurrency,
+        **sample._asdict(),
+    )
+    figures = _run(task, environment)
+    loads = [
+        Load(
+            concurrency=load["concurrency"],
+            queries=len(load["stages"][WHOLE]),
+            stages={stage: Quantiles.of(seconds) for stage, seconds in load["stages"].items()},
+            queries_per_second=round(len(load["stages"][WHOLE]) / load["seconds"], 3),
+        )
+        for load in figures["loads"]
+    ]
+    trips = figures["round_trips"]
+    network = None
+    if trips:
+        trip = Quantiles.of(trips["seconds"])
+        share = min(trip.p50 / loads[0].stages.get(ENCODE, trip).p50, 1.0)
+        network = Network(url=trips["url"], round_trip=trip, share=round(share, 4))
+    record = LatencyRecord.model_validate(
+        {
+            "name": result.record.name,
+            "key": result.key,
+            **{name: figures[name] for name in ("agreement", "kernels", "threads")},
+            "cold_start": {name: round(value, 3) for name, value in figures["cold_start"].items()},
+            "memory": {name: value and round(value, 1) for name, value in figures["memory"].items()},
+            "warm_up": (figures["warm_up"][0], round(figures["warm_up"][1], 3)),
+            "loads": loads,
+            "stability": _stability(figures["loads"][0]["stages"][WHOLE], figures["work"], figures["others"]),
+            "network": network,
+            "hardware": Hardware.model_validate(machine.hardware()),
+            "versions": machine.versions(),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "notes": tuple(_delays(benchmark.resolved_config)),
+        }
+    )
+    write_latency(result.folder, record)
+    return record
+
+
+class _Sample(NamedTuple):
+    warm_up: list[str]
+    queries: list[str]
+    expected: list[list[int]] | None
+
+
+def _sample(benchmark: Benchmark, count: int) -> _Sample:
+    """Judged queries, evenly from the collection; two of them joined warm up, so that none is asked twice."""
+    collection = benchmark.collection
+    judged: Int64 = np.unique(collection.qrels.queries)
+    rows = judged[np.linspace(0, len(judged) - 1, min(count, len(judged))).round().astype(np.int64)]
+    texts = [collection.queries.texts[row].as_py() for row in rows.tolist()]
+    warm_up = [f"{texts[i % len(texts)]} {texts[(i + 1) % len(texts)]}" for i in range(WARM_UP)]
+    expected = None
+    ranking = benchmark.retriever.ranking
+    fuse = benchmark.resolved_config.fuse
+    if benchmark.has(ranking) and not (fuse and fuse.tune):
+        top = open_ranking(benchmark.ensure(ranking)).passages[rows, :TOP].tolist()
+        expected = [[passage for passage in passages if passage >= 0] for passages in top]
+    return _Sample(warm_up, texts, expected)
+
+
+def _openers(retriever: Retriever) -> Iterator[Opener]:
+    """The local models of a retriever."""
+    for part in getattr(retriever, "inner", ()):
+        yield from _openers(part)
+    source = getattr(retriever, "source", None)
+    if isinstance(source, Opener):
+        yield source
+
+
+def _run(task: Task, environment: dict[str, str]) -> Facts:
+    """What the process finds.
+
+    Raises:
+        InputError: It refuses something.
+        MemoryError: Its memory ran out.
+        RuntimeError: It failed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SERVE],
+        input=pickle.dumps(task),
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        last = (lines or ["no message"])[-1]
+        error = RuntimeError(f"the measuring process ended with {done.returncode}: {last}")
+        if memory_ran_out(error):
+            raise MemoryError(str(error))
+        raise error
+    figures: Facts | InputError = pickle.loads(done.stdout)
+    if isinstance(figures, InputError):
+        raise figures
+    return figures
+
+
+def _stability(seconds: list[float], works: list[float], others: float | None) -> Stability:
+    """Whether the machine was quiet, and the halves of the queries, in the order of time, alike."""
+    from scipy.stats import mannwhitneyu
+
+    middle = len(seconds) // 2
+    halves = [seconds[:middle] or seconds, seconds[middle:]]
+    first, second = (statistics.median(half) * 1000 for half in halves)
+    p = float(mannwhitneyu(*halves).pvalue)
+    work = Quantiles.of(works or [0.0])
+    found = []
+    if max(first, second) > SLOWER * min(first, second) and p < P_VALUE:
+        found.append(f"the halves of the queries differ, {first:,.2f} and {second:,.2f} ms (median)")
+    if work.p95 > UNEVEN * work.p50:
+        found.append(f"the same work takes {work.p50:.3f} ms, and {work.p95:.3f} (p95)")
+    if others is not None and others > DISTURBED * machine.cores():
+        found.append(f"other processes use {others:.1f} of its {machine.cores()} cores")
+    return Stability(
+        other_cores=None if others is None else round(others, 3),
+        first_half=round(first, 4),
+        second_half=round(second, 4),
+        p=p,
+        work_p50=work.p50,
+        work_p95=work.p95,
+        noisy="; ".join(found),
+    )
+
+
+def _delays(config: Config) -> Iterator[str]:
+    """What else delays queries."""
+    for section in config.models:
+        if getattr(section, "requests_per_minute", None) or getattr(section, "tokens_per_minute", None):
+            yield f"{section.label}: the limits of its requests and tokens per minute delay queries"

@@ -1,0 +1,208 @@
+"""The process that answers queries and is timed; `serve` is its main function.
+
+It is a process of its own, so that the cold start, its memory and its threads are those of serving alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pipeline.config import Config
+from pipeline.core import machine
+from pipeline.core.errors import InputError
+from pipeline.core.records import Facts, Ranking
+from pipeline.encoders.conversion import end_with
+
+TOP = 10  # passages that are compared with those of the result
+WORK = 10_000  # numbers that the fixed piece of work adds up
+TRIPS = 20  # requests that measure the network
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the process is told.
+
+    Attributes:
+        config: With the backends that are used.
+        driver: The process that waits for the answer.
+        started: When this process was started, by `time.monotonic`.
+        warm_up: Queries that are answered first.
+        queries: Those that are timed.
+        expected: For each of them its first passages in the result; None where that is not known.
+        concurrency: The numbers of clients.
+    """
+
+    config: Config
+    driver: int
+    started: float
+    warm_up: list[str]
+    queries: list[str]
+    expected: list[list[int]] | None
+    concurrency: list[int]
+
+
+class Answer(NamedTuple):
+    """One answered query: its stages' seconds, those of the whole, and its first passages."""
+
+    stages: dict[str, float]
+    whole: float
+    top: list[int]
+
+
+def run(task: Task) -> Facts:
+    """Load, warm up, and time the queries."""
+    from pipeline.run.benchmark import Session
+    from pipeline.studies.latency.query_path import INDEX, MODEL, Clock, path_of
+
+    meter = machine.Meter()
+    with Session() as session:
+        benchmark = session.benchmark(task.config)
+        path = path_of(benchmark.retriever, benchmark)
+        loading: dict[str, float] = {MODEL: 0.0, INDEX: 0.0}
+        memory = dict(loading)
+        at, held = time.monotonic(), machine.resident_mb()
+        start = at - task.started
+        for part in path.load(task.warm_up[0]):
+            now, holds = time.monotonic(), machine.resident_mb()
+            loading[part] += now - at
+            memory[part] += holds - held
+            at, held = now, holds
+        cold = {"seconds": at - task.started, "start": start, **loading}
+
+        def answer(query: str) -> Answer:
+            clock = Clock()
+            started = time.perf_counter()
+            ranking = path.answer(query, clock)
+            return Answer(clock.seconds, time.perf_counter() - started, _top(ranking))
+
+        warm = [answer(query).whole for query in task.warm_up]
+        loads: list[Facts] = []
+        works: list[float] = []
+        before = _processor_seconds()
+        for clients in task.concurrency:
+            answers, seconds = _ask(answer, task.queries, clients, works)
+            loads.append({"concurrency": clients, "seconds": seconds, "stages": _by_stage(answers)})
+        others = _used_by_others(before)
+        same = [set(each.top) == set(top) for each, top in zip(answers, task.expected or (), strict=False)]
+        trips = _round_trips(benchmark.retriever)
+        resident = machine.resident_mb()
+        figures: Facts = meter.figures()
+        gpu: Facts = figures.get("gpu", {})
+    return {
+        "cold_start": cold,
+        "warm_up": [len(warm), max(warm) * 1000],
+        "loads": loads,
+        "work": works,
+        "others": others,
+        "agreement": sum(same) / len(same) if same else None,
+        "round_trips": trips,
+        "memory": {
+            "resident": resident,
+            "peak": figures["peak_rss_mb"],
+            "model": memory[MODEL],
+            "index": memory[INDEX],
+            "gpu": gpu.get("peak_mb"),
+        },
+        "threads": machine.threads(),
+        "kernels": kernels(),
+    }
+
+
+def _top(ranking: Ranking) -> list[int]:
+    return [passage for passage in ranking.passages[0, :TOP].tolist() if passage >= 0]
+
+
+def _ask(
+    answer: Callable[[str], Answer], queries: Sequence[str], clients: int, works: list[float]
+) -> tuple[list[Answer], float]:
+    """The answers to all queries by so many clients, in order, and the seconds for all of them.
+
+    With one client, a fixed piece of work is timed before each query: how its times vary is the machine's
+    doing alone.
+    """
+    if clients == 1:
+        answers = []
+        for query in queries:
+            started = time.perf_counter()
+            sum(range(WORK))
+            works.append(time.perf_counter() - started)
+            answers.append(answer(query))
+        return answers, sum(each.whole for each in answers)
+    started = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        answers = list(pool.map(answer, queries))
+    return answers, time.perf_counter() - started
+
+
+def _processor_seconds() -> tuple[float, float, float] | None:
+    """The time, the seconds that the cores of this process were busy, and those of this process."""
+    with contextlib.suppress(OSError, AttributeError), open("/proc/stat", encoding="ascii") as file:
+        cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        rows = [line.split() for line in file if line.split(maxsplit=1)[0] in cores]
+        # user, nice, system, idle, iowait, irq, softirq, steal
+        busy = sum(int(value) for row in rows for value in (*row[1:4], *row[6:9]))
+        return time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), time.process_time()
+    return None
+
+
+def _used_by_others(before: tuple[float, float, float] | None) -> float | None:
+    """How many cores other processes have used since; None if the system does not say."""
+    after = _processor_seconds()
+    if before is None or after is None:
+        return None
+    elapsed, busy, own = (now - then for then, now in zip(before, after, strict=True))
+    return max(busy - own, 0.0) / elapsed
+
+
+def _by_stage(answers: Sequence[Answer]) -> dict[str, list[float]]:
+    """The seconds of each query by stage, and of the whole."""
+    stages = {name: [each.stages[name] for each in answers] for name in answers[0].stages}
+    return {**stages, "whole": [each.whole for each in answers]}
+
+
+def _round_trips(retriever: Any) -> Facts | None:
+    """Requests to the first server of a retriever for which it computes nothing; None without a server."""
+    source = getattr(retriever, "source", None)
+    if source is not None and source.served and hasattr(encoder := source.connect(), "client"):
+        client = encoder.client
+        try:
+            client.run(client.round_trip())  # opens the connection
+            trips = [client.run(client.round_trip()) for _ in range(TRIPS)]
+        finally:
+            encoder.close()
+        return {"url": client.url, "seconds": trips}
+    inner = getattr(retriever, "inner", ())
+    return next(filter(None, map(_round_trips, inner)), None)
+
+
+def kernels() -> dict[str, str]:
+    """By library of matrix products that this process has loaded, the processor that it computes for."""
+    from threadpoolctl import threadpool_info
+
+    return {
+        f"{each['internal_api']} {each['version'] or ''}".strip(): each["architecture"]
+        for each in threadpool_info()
+        if each.get("architecture")
+    }
+
+
+def serve() -> None:
+    """Read a pickled task on stdin, and write the pickled figures, or the refusal of bad input, to stdout."""
+    task: Task = pickle.load(sys.stdin.buffer)
+    end_with(task.driver)
+    figures: Facts | InputError
+    with redirect_stdout(sys.stderr):
+        try:
+            figures = run(task)
+        except InputError as error:
+            figures = error
+    sys.stdout.buffer.write(pickle.dumps(figures))

@@ -1,0 +1,236 @@
+"""The way of one query through a benchmark: its model, its index, its reranker, loaded once.
+
+The functions are those of a run. What a run does besides, such as looking for known rows and writing
+artifacts, is left out, and nothing is cached.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from pipeline.core.display import silent
+from pipeline.core.errors import InputError
+from pipeline.core.order import descending_id_rank
+from pipeline.core.records import Collection, Ranking
+from pipeline.core.stage_row import in_part
+from pipeline.encoders.batching import Usage
+from pipeline.retrievers.encoding import EncodingRetriever
+from pipeline.retrievers.fused import FUSE, FusionRetriever
+from pipeline.retrievers.reranked import RERANK, RerankingRetriever, rerank
+from pipeline.retrievers.retriever import COLLECTION, Retriever
+from pipeline.retrievers.texts import TextRetriever
+from pipeline.run.benchmark import Benchmark
+from pipeline.search import fusion
+from pipeline.studies.latency.record import ENCODE
+
+TOKENIZE, SEARCH = "tokenize", "search"
+MODEL, INDEX = "model", "index"
+
+
+@dataclass
+class Clock:
+    """Seconds of each stage of one query; those of joined retrievers are added up."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time of a block."""
+        started = time.perf_counter()
+        yield
+        self.add(name, time.perf_counter() - started)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Add to a stage."""
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+
+class QueryPath(ABC):
+    """Answers queries one at a time; several threads may call `answer` once all is loaded."""
+
+    @abstractmethod
+    def load(self, query: str) -> Iterator[str]:
+        """Load all parts, and answer one query with each: its first use is a part of loading.
+
+        Yields, after each part, whether it is a `MODEL` or an `INDEX`.
+        """
+
+    @property
+    @abstractmethod
+    def first(self) -> Ranking:
+        """The answer of `load`."""
+
+    @abstractmethod
+    def answer(self, query: str, clock: Clock) -> Ranking:
+        """The ranking of one query."""
+
+
+def path_of(retriever: Retriever, benchmark: Benchmark, prefix: str = "") -> QueryPath:
+    """The path of a retriever whose stages are in the plan of a benchmark under a prefix.
+
+    Raises:
+        InputError: It is of a kind whose queries cannot be answered one by one.
+    """
+    if isinstance(retriever, RerankingRetriever):
+        return RerankedPath(retriever, benchmark, path_of(retriever.first, benchmark, prefix))
+    if isinstance(retriever, FusionRetriever):
+        parts = [
+            path_of(part, benchmark, prefix + in_part(number, ""))
+            for number, part in enumerate(retriever.parts, start=1)
+        ]
+        return FusedPath(retriever, benchmark, parts)
+    if isinstance(retriever, TextRetriever):
+        return TextPath(retriever, benchmark, prefix)
+    raise InputError(
+        f"{benchmark.config.name}: a {type(retriever).__name__} does not answer queries one by one",
+        allowed="dense, sparse, multi-vector and BM25 retrievers, fused and reranked",
+        fix="name another result",
+    )
+
+
+def needed_stages(retriever: Retriever, prefix: str = "") -> list[str]:
+    """The roles of the artifacts that answering reads."""
+    if isinstance(retriever, RerankingRetriever):
+        return needed_stages(retriever.first, prefix)
+    if isinstance(retriever, FusionRetriever):
+        return [
+            role
+            for number, part in enumerate(retriever.parts, start=1)
+            for role in needed_stages(part, prefix + in_part(number, ""))
+        ]
+    needs = retriever.plan()[retriever.ranking].needs
+    return [role if role == COLLECTION else prefix + role for role in needs if role != "queries"]
+
+
+def local_lock(retriever: Retriever) -> AbstractContextManager[Any]:
+    """A lock for a model of this process, which computes one query at a time; none for a server."""
+    source = retriever.source
+    return threading.Lock() if source and not source.served else nullcontext()
+
+
+class TextPath(QueryPath):
+    """Tokens, a row, a search."""
+
+    def __init__(self, retriever: TextRetriever, benchmark: Benchmark, prefix: str) -> None:
+        self.retriever, self.benchmark, self.prefix = retriever, benchmark, prefix
+        self.encodes = isinstance(retriever, EncodingRetriever)
+        self.lock = local_lock(retriever)
+
+    @override
+    def load(self, query: str) -> Iterator[str]:
+        self._encode = self.retriever.encode_query(self.benchmark.store)
+        row = self._encode(query, Usage())
+        yield MODEL
+        needs = self.retriever.plan()[self.retriever.ranking].needs
+        inputs = {
+            role: self.benchmark.opened(role if role == COLLECTION else self.prefix + role)
+            for role in needs
+            if role != "queries"
+        }
+        self._search = self.retriever.open_search(inputs)
+        with silent("", None, "") as bar:
+            self._first = self._search(row, bar)
+        yield INDEX
+
+    @property
+    @override
+    def first(self) -> Ranking:
+        return self._first
+
+    @override
+    def answer(self, query: str, clock: Clock) -> Ranking:
+        usage = Usage()
+        with self.lock:
+            started = time.perf_counter()
+            row = self._encode(query, usage)
+            seconds = time.perf_counter() - started
+        clock.add(TOKENIZE, usage.tokenize_seconds)
+        if self.encodes:
+            clock.add(ENCODE, seconds - usage.tokenize_seconds)
+        with clock.stage(SEARCH), silent("", None, "") as bar:
+            return self._search(row, bar)
+
+
+class RerankedPath(QueryPath):
+    """The path of a first stage, whose best passages are scored again."""
+
+    def __init__(self, retriever: RerankingRetriever, benchmark: Benchmark, below: QueryPath) -> None:
+        self.retriever, self.benchmark, self.below = retriever, benchmark, below
+        self.lock = local_lock(retriever)
+
+    @override
+    def load(self, query: str) -> Iterator[str]:
+        yield from self.below.load(query)
+        source = self.retriever.source
+        self._scorer = source.connect() if source.served else source.open(self.benchmark.store)
+        collection: Collection = self.benchmark.collection
+        self._texts = collection.passages.texts
+        self._id_rank = descending_id_rank(collection.passages.ids)
+        self._first = self._rerank(query, self.below.first)
+        yield MODEL
+
+    @property
+    @override
+    def first(self) -> Ranking:
+        return self._first
+
+    @override
+    def answer(self, query: str, clock: Clock) -> Ranking:
+        ranking = self.below.answer(query, clock)
+        with self.lock, clock.stage(RERANK):
+            return self._rerank(query, ranking)
+
+    def _rerank(self, query: str, ranking: Ranking) -> Ranking:
+        best = ranking.passages[0, : self.retriever.settings.depth]
+        rows = best[best >= 0]
+        passages = self._texts.take(pa.array(rows)).to_pylist()
+        scores = np.full((1, len(best)), -np.inf, np.float32)
+        with silent("", None, "") as bar:
+            pairs = [(query, passage) for passage in passages]
+            scores[0, best >= 0] = self._scorer.score(pairs, Usage(), bar) if pairs else []
+        return rerank(ranking, scores, self._id_rank)
+
+
+class FusedPath(QueryPath):
+    """The paths of several retrievers, one after the other, and their fusion.
+
+    Weights that are tuned differ between parts of the queries; these are fused with equal ones.
+    """
+
+    def __init__(self, retriever: FusionRetriever, benchmark: Benchmark, parts: list[QueryPath]) -> None:
+        self.retriever, self.benchmark, self.parts = retriever, benchmark, parts
+        settings = retriever.settings
+        self.method = fusion.Fusion(settings.method, settings.normalize, settings.k)
+        self.weights = self.method.weights(settings.weights, len(parts))
+
+    @override
+    def load(self, query: str) -> Iterator[str]:
+        for part in self.parts:
+            yield from part.load(query)
+        self._id_rank = descending_id_rank(self.benchmark.collection.passages.ids)
+        self._first = self._fuse([part.first for part in self.parts])
+
+    @property
+    @override
+    def first(self) -> Ranking:
+        return self._first
+
+    @override
+    def answer(self, query: str, clock: Clock) -> Ranking:
+        rankings = [part.answer(query, clock) for part in self.parts]
+        with clock.stage(FUSE):
+            return self._fuse(rankings)
+
+    def _fuse(self, rankings: list[Ranking]) -> Ranking:
+        top_k = self.retriever.config.search.top_k
+        return fusion.fuse(rankings, self.method, self.weights, self._id_rank, top_k)

@@ -1,0 +1,271 @@
+"""The content of `latency.json` in a result folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Self
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from pipeline.core.display import figure
+from pipeline.core.errors import InputError
+from pipeline.core.json_record import Name, Record
+from pipeline.core.stage_row import Hardware
+from pipeline.core.table import Column, FilledColumn, Table, table_of
+from pipeline.results.folder import CollectionResult
+from pipeline.storage import whole_files
+from pipeline.storage.checksums import add_checksum, check_files
+
+LATENCY = "latency.json"
+ENCODE, WHOLE = "encode", "whole"
+CONFIDENCE = 0.95
+
+
+class Quantiles(Record):
+    """Milliseconds of queries: percentiles, and a 95% interval of `p50` and `p95`.
+
+    The ends of an interval are order statistics whose ranks come from the binomial distribution; None where
+    there are too few queries for one.
+    """
+
+    p50: float
+    p95: float
+    p99: float
+    p50_low: float | None
+    p50_high: float | None
+    p95_low: float | None
+    p95_high: float | None
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Self:
+        """The percentiles of times in seconds, one or more."""
+        ordered = np.sort(np.asarray(seconds, np.float64)) * 1000
+        p50, p95, p99 = np.percentile(ordered, (50, 95, 99)).tolist()
+        ends = [_interval(ordered, share) for share in (0.5, 0.95)]
+        (low50, high50), (low95, high95) = ends
+        rounded = [
+            None if value is None else round(value, 4)
+            for value in (p50, p95, p99, low50, high50, low95, high95)
+        ]
+        return cls.model_validate(dict(zip(cls.model_fields, rounded, strict=True)))
+
+
+def _interval(ordered: np.ndarray, share: float) -> tuple[float | None, float | None]:
+    """A distribution-free interval of a quantile, from n sorted values (David and Nagaraja, 2003, 7.1)."""
+    from scipy.stats import binom
+
+    count, tail = len(ordered), (1 - CONFIDENCE) / 2
+    low, high = int(binom.ppf(tail, count, share)), int(binom.ppf(1 - tail, count, share))
+    return (
+        float(ordered[low - 1]) if low >= 1 else None,
+        float(ordered[high]) if high < count else None,
+    )
+
+
+class Load(Record):
+    """The queries answered by so many clients, each of which waits for its answer before it asks again.
+
+    Attributes:
+        stages: By stage, and `whole`.
+        queries_per_second: By all clients together.
+    """
+
+    concurrency: int
+    queries: int
+    stages: dict[str, Quantiles]
+    queries_per_second: float
+
+
+class ColdStart(Record):
+    """Seconds from the start of a process to its first answer; files are in the system's cache.
+
+    Attributes:
+        start: Python, imports, and the identities of data and model.
+        model, index: Loading each, with its first use.
+    """
+
+    seconds: float
+    start: float
+    model: float
+    index: float
+
+
+class Memory(Record):
+    """Memory of the process, in 10^6 bytes.
+
+    Attributes:
+        resident: After all queries: what serving them takes.
+        peak: The most while loading and answering.
+        model: What loading the models and their libraries added.
+        index: What loading the index and the passages' ids added.
+        gpu: The most that torch held on one GPU; None without one.
+    """
+
+    resident: float
+    peak: float
+    model: float
+    index: float
+    gpu: float | None = None
+
+
+class Network(Record):
+    """Of a served model: a request that computes nothing, and its share of the median of `encode`."""
+
+    url: str
+    round_trip: Quantiles
+    share: float
+
+
+class Stability(Record):
+    """Whether the machine was quiet.
+
+    Attributes:
+        first_half, second_half: Median milliseconds of each half of the queries, in the order of time.
+        p: Of a Mann-Whitney test that the halves are alike.
+        work_p50, work_p95: Milliseconds of one fixed piece of work, done before each query.
+        other_cores: How many cores other processes used meanwhile; None where the system does not say.
+        noisy: What shows that other work disturbed the measurement, as a clause; "" if nothing does.
+    """
+
+    first_half: float
+    second_half: float
+    p: float
+    work_p50: float
+    work_p95: float
+    other_cores: float | None = None
+    noisy: str
+
+
+class LatencyRecord(Record):
+    """What one query of a result costs.
+
+    Attributes:
+        key: Of the result's scores.
+        warm_up: Queries answered before, and not counted: their number, and the milliseconds of the slowest.
+        agreement: The share of the queries whose first ten passages are those of the result; None where its
+            ranking is not in the cache, or weights were tuned.
+        threads: How many threads libraries could use.
+        kernels: By library of matrix products, what it runs on.
+        notes: What else delayed queries.
+    """
+
+    name: Name
+    key: str
+    loads: Annotated[tuple[Load, ...], Field(min_length=1)]
+    warm_up: tuple[int, float]
+    cold_start: ColdStart
+    memory: Memory
+    stability: Stability
+    network: Network | None = None
+    agreement: float | None = None
+    threads: int
+    hardware: Hardware
+    kernels: dict[str, str]
+    versions: dict[str, str]
+    created: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def alone(self) -> Load:
+        """The queries of the fewest clients."""
+        return min(self.loads, key=lambda load: load.concurrency)
+
+    @property
+    def whole(self) -> Quantiles:
+        """The time of a whole query, by the fewest clients."""
+        return self.alone.stages[WHOLE]
+
+    @property
+    def machine(self) -> tuple[object, ...]:
+        """What times depend on besides the result."""
+        return (*self.hardware.processors, self.threads)
+
+    def tables(self) -> list[Table]:
+        """The times by stage and number of clients, then the cold start and memory."""
+        rows = [(load, stage, times) for load in self.loads for stage, times in load.stages.items()]
+        several = len(self.loads) > 1
+        clients = Column("clients", "right", form="")
+        columns: list[FilledColumn] = [
+            (clients, [load.concurrency if several else None for load, *_ in rows]),
+            (Column("stage"), [stage for _, stage, _ in rows]),
+        ]
+        for name in ("p50", "p95", "p99"):
+            columns.append((Column(f"{name} ms", "right", form=",.2f"), [getattr(t, name) for *_, t in rows]))
+        columns.append(
+            (Column("95% interval of p95", "right", form=",.2f"), [(t.p95_low, t.p95_high) for *_, t in rows])
+        )
+        per_second = [load.queries_per_second if stage == WHOLE else None for load, stage, _ in rows]
+        columns.append((Column("queries/s", "right", form="rate"), per_second))
+        title = f"{self.name}: latency of {self.alone.queries} queries, one at a time"
+        if several:
+            title = f"{self.name}: latency of {self.alone.queries} queries, each client one at a time"
+        return [table_of(title, columns, list(self._notes())), self._costs()]
+
+    def _notes(self) -> Iterator[str]:
+        count, slowest = self.warm_up
+        yield f"Warm-up, not counted: {count} queries, the slowest {slowest:,.1f} ms."
+        if self.network:
+            trip = self.network.round_trip.p50
+            share = f"{self.network.share:.0%} of {ENCODE}"
+            yield f"Network: {trip:,.1f} ms to {self.network.url} and back, {share}."
+        stable = self.stability
+        if stable.noisy:
+            yield f"The machine is noisy: {stable.noisy}. Measure again when it is quiet."
+        else:
+            yield (
+                f"No noise seen: halves of the queries {stable.first_half:,.2f} and "
+                f"{stable.second_half:,.2f} ms (median), fixed work {stable.work_p50:.3f} ms (p95 "
+                f"{stable.work_p95:.3f})."
+            )
+        if self.agreement is not None and self.agreement < 1:
+            yield f"{1 - self.agreement:.1%} of the queries have other first ten passages than in the result."
+        yield from (f"{note}." for note in self.notes)
+        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+        gpus = "".join(f", {gpu}" for gpu in self.hardware.gpus)
+        yield f"On {self.hardware.cpu}{gpus}, {threads}."
+
+    def _costs(self) -> Table:
+        memory, cold = self.memory, self.cold_start
+        sizes = {
+            "memory, all": memory.resident, "memory, peak": memory.peak, "memory, model": memory.model,
+            "memory, index": memory.index, "memory, GPU": memory.gpu,
+        }  # fmt: skip
+        rows = [(name, figure(size * 1e6, "bytes")) for name, size in sizes.items() if size is not None]
+        parts = f"start {cold.start:.1f}, model {cold.model:.1f}, index {cold.index:.1f}"
+        rows.append(("cold start", f"{cold.seconds:.1f} s ({parts})"))
+        notes = [
+            "all: of the process after the queries. model: weights and the library that runs them. "
+            "cold start: from the process to its first answer."
+        ]
+        return Table(f"{self.name}: memory and start", [Column("what"), Column("size", "right")], rows, notes)
+
+
+def write_latency(folder: Path, record: LatencyRecord) -> None:
+    """Add a record to a finished result folder, and its checksum to the others."""
+    whole_files.write_json(folder / LATENCY, record.model_dump(mode="json"))
+    add_checksum(folder, LATENCY)
+
+
+def read_latency(result: CollectionResult) -> LatencyRecord | None:
+    """The record of a result; None if there is none, or it is of other settings or data.
+
+    Raises:
+        InputError: The file was edited, or is damaged.
+    """
+    folder = result.folder
+    if not (folder / LATENCY).is_file():
+        return None
+    check_files(folder, [LATENCY])
+    try:
+        record = LatencyRecord.model_validate_json((folder / LATENCY).read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{folder / LATENCY} is damaged: '{where}': {first['msg']}",
+            allowed="the file as benchmarco latency wrote it",
+            fix=f"run benchmarco latency {folder} again",
+        ) from None
+    return record if record.key == result.key else None
