@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "pipeline" / "data" / "sample"
 COMPARED = ("run.trec", "per_query.csv")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+KINDS = ("native", "native", "bm25", "fused", "flag", "sparse", "multivector")
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "index.factory": ("Flat", "IVF4,Flat", "HNSW8", "PQ8x4"),
     "index.metric": ("inner_product", "l2"),
@@ -105,6 +106,8 @@ class Chain:
         source = Path(bundled.__path__[0]) / "model"
         for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "modules.json"):
             shutil.copy(source / file, folder / file)
+        for head, width in (("sparse_linear", 1), ("colbert_linear", 64)):  # as BGE-M3 has them
+            torch.save(torch.nn.Linear(64, width).state_dict(), folder / f"{head}.pt")
         self.write_pooling("mean")
 
     def write_pooling(self, mode: str) -> None:
@@ -136,7 +139,7 @@ class Chain:
             name = pick.choice(list(SETTINGS))
             self.settings[name] = pick.choice(SETTINGS[name])
         elif edit == "kind":
-            self.kind = pick.choice(("native", "native", "bm25", "fused"))
+            self.kind = pick.choice(KINDS)
         elif edit == "passage":
             record = pick.choice(self.passages)
             record["text"] += f" {pick.choice(('coffee', 'tea', 'water'))} {pick.randrange(9)}"
@@ -177,6 +180,13 @@ class Chain:
         index = config.pop("index", {})
         if self.kind == "bm25":
             config["model"] = {"backend": "bm25"}
+        elif self.kind in ("flag", "sparse", "multivector"):
+            config["model"] = model | {"backend": "flag", "precision": "fp32"}
+            if self.kind == "flag":
+                config["index"] = index
+            else:
+                config["model"].pop("normalize", None)
+                config["model"] |= {"output": self.kind}
         elif self.kind == "native":
             config |= {"model": model, "index": index}
         else:
@@ -194,7 +204,7 @@ class Chain:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
             if kill:
                 try:
-                    process.wait(self.random.uniform(0.3, 4))
+                    process.wait(self.random.uniform(0.3, 4 if self.kind in ("native", "bm25") else 12))
                 except subprocess.TimeoutExpired:
                     process.send_signal(self.random.choice(SIGNALS))
                     self.counts["killed"] += 1
