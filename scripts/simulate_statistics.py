@@ -11,9 +11,11 @@ holds the true one: the t interval that is shown, and bootstrap intervals, of wh
 `shared` does the same for collections that share their queries, as translations do.
 `gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts,
 by t alone, by default and with `--guarantee`.
+`rare` gates results of which few queries lose much, and `many_gates` gates many on the same queries.
 `real` does all that to rows of real systems, drawn with replacement; it needs `--rows QRELS RUN RUN…`, which
 may be repeated, one for each collection.
-`needed` takes the number of queries that an undecided gate names, and counts how often so many decide.
+`needed` takes the loss that a gate says its queries detect, and the number that a margin takes, and counts
+how often they do.
 `judge` compares pairs of systems by few human labels and a judge's labels of all queries: what intervals hold
 and how narrow they are, false winners where one stops at any time, and pairs that need not be judged; of
 generated passages and, with `--rows`, of real ones.
@@ -37,9 +39,10 @@ from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
-from pipeline.metrics import paired, resampling, statistics
+from pipeline.metrics import resampling, statistics
 from pipeline.metrics.statistics import ONE, estimate
 from pipeline.studies.gate.betting import Bets
+from pipeline.studies.gate.margin_tests import Sensitivity, noninferiority
 from pipeline.studies.judge.bets_in_order import BetsInOrder
 from pipeline.studies.judge.prediction_powered import estimate_with_judge
 
@@ -238,12 +241,6 @@ def by_rates(wins: float, losses: float) -> Sampler:
     return draw
 
 
-def little_and_rare(samples: int, queries: int) -> Float64:
-    """Differences of a mean of 0: two in a hundred lose 0.9, the others gain a little."""
-    lost = random.random((samples, queries)) < 0.02
-    return np.where(lost, -0.9, random.normal(0.018 / 0.98, 0.02, lost.shape))
-
-
 DIFFERENCES: dict[str, Sampler] = {
     "normal": lambda *size: random.normal(0, 0.1, size),
     "6 of 10 ties": lambda *size: random.normal(0, 0.15, size) * (random.random(size) < 0.4),
@@ -269,10 +266,6 @@ def simulate_gate(samples: int) -> None:
     }
     for wins, losses in BINARY:
         worse[f"binary, {wins:.0%} win, {losses:.0%} lose"] = by_rates(wins, losses), by_rates(wins, wins)
-    worse["2% lose 0.9, the others move a little"] = (
-        lambda *size: little_and_rare(*size) - MARGIN,
-        little_and_rare,
-    )
     for name, (at_margin, equal) in worse.items():
         for n_queries in (25, 43, 114, 300, 1000):
             count = samples if n_queries <= 300 else max(samples // 4, 1)
@@ -299,7 +292,7 @@ def _simulate_suite_gates(samples: int) -> None:
         suites = [[by_rates(wins, losses)(samples, size).T for size in sizes] for wins, losses in BINARY]
         suites.append([lost, *(np.zeros((size, samples)) for size in others)])
         suites.append([lost, *(random.normal(0, 0.1, (size, samples)) for size in others)])
-        tests = [resampling.noninferiority(each, np.full(samples, MARGIN), weights)[0] for each in suites]
+        tests = [noninferiority(each, np.full(samples, MARGIN), weights)[0] for each in suites]
         cells = " | ".join(_percent(p < ALPHA) for p in tests)
         print(f"| {', '.join(map(str, sizes))} | {cells} |", flush=True)
 
@@ -314,7 +307,7 @@ def _verdicts(differences: Float64) -> tuple[list[str], str, list[str]]:
     made = estimate([differences])
     above = made.means + MARGIN
     t = np.divide(above, made.errors, out=np.copysign(np.inf, above), where=made.errors > 0)
-    not_worse, is_worse = resampling.noninferiority([differences], np.full(samples, MARGIN))
+    not_worse, is_worse = noninferiority([differences], np.full(samples, MARGIN))
     bets = [Bets.of_one(one.clip(-1, 1)) for one in differences.T[:BETS]]
     bounds = np.array([each.lower_bound(ALPHA) for each in bets])
     quantile = float(stdtrit(n_queries - 1, 1 - ALPHA))
@@ -331,37 +324,107 @@ def _verdicts(differences: Float64) -> tuple[list[str], str, list[str]]:
     )
 
 
+RARE = (
+    (0.01, 1.0, 0.001), (0.01, 1.0, 0.02), (0.02, 0.9, 0.01), (0.02, 0.9, 0.05), (0.02, 0.9, 0.1),
+    (0.05, 0.9, 0.01), (0.05, 0.9, 0.1), (0.05, 0.5, 0.02), (0.1, 0.6, 0.02),
+)  # fmt: skip
+"""Queries that lose much: their share, the loss, and the standard deviation of all others' differences."""
+
+
+def rare(share: float, loss: float, deviation: float, ties: float = 0) -> Sampler:
+    """Differences with a mean of 0: few losses, some ties, and others that make up for the losses."""
+
+    def draw(samples: int, queries: int) -> Float64:
+        kind = random.random((samples, queries))
+        others = random.normal(share * loss / (1 - share - ties), deviation, kind.shape)
+        return np.where(kind < share, -loss, np.where(kind < share + ties, 0, others))
+
+    return draw
+
+
+def simulate_rare(samples: int) -> None:
+    """Print false verdicts of the gate, in percent, where few queries lose much, or gain much.
+
+    Results are worse by exactly the margin; a gate may neither pass nor fail them.
+    """
+    resampling.RESAMPLES = 999
+    print(
+        "| differences | queries | false passes | by t alone | false fails where as many gain | by t alone |"
+    )
+    print("|---|---:|---:|---:|---:|---:|")
+    drawn = {f"{q:.0%} lose {loss:g}, others ± {sd:g}": rare(q, loss, sd) for q, loss, sd in RARE}
+    drawn |= {f"{ties:.0%} ties, 3% lose 0.8": rare(0.03, 0.8, 0, ties) for ties in (0.5, 0.7)}
+    drawn["skewed: 10% lose 0.45"] = skewed_losses
+    for name, draw in drawn.items():
+        for n_queries in (25, 43, 114, 300):
+            cells = []
+            for sign in (1, -1):
+                values = (sign * draw(samples, n_queries) - MARGIN).T
+                with np.errstate(divide="ignore"):
+                    t = (values.mean(axis=0) + MARGIN) / values.std(axis=0, ddof=1) * np.sqrt(n_queries)
+                p = noninferiority([values], np.full(samples, MARGIN))[sign < 0]
+                cells += [_percent(p < ALPHA), _percent(sign * t > stdtrit(n_queries - 1, 1 - ALPHA))]
+            print(f"| {name} | {n_queries} | {' | '.join(cells)} |", flush=True)
+
+
+def simulate_many_gates(samples: int) -> None:
+    """Print what many gates on the same queries let through.
+
+    Of 20 commits that are worse by the margin, in how many series any passes, in percent: commits that have
+    nothing in common, and those whose differences share half of their variance. And of ten releases that each
+    lose half the margin against the last one, how many pass, also against the first one.
+    """
+    resampling.RESAMPLES = 999
+    print(
+        "| queries | any of 20 bad commits | half in common | releases of 10 | also --since the first, 0.02 |"
+    )
+    print("|---:|---:|---:|---:|---:|")
+    series = max(samples // 5, 1)
+    for n_queries in (114, 300, 1000):
+        cells = []
+        for shared in (0, 0.5):
+            common, each = (
+                random.normal(0, 0.1 * np.sqrt(share), (series, n_queries, commits))
+                for share, commits in ((shared, 1), (1 - shared, 20))
+            )
+            p = [noninferiority([one], np.full(20, MARGIN))[0] for one in common + each - MARGIN]
+            cells.append(_percent((np.array(p) < ALPHA).any(axis=1)))
+        last, first = [], []
+        for steps in random.normal(-MARGIN / 2, 0.05, (series, n_queries, 10)):
+            passes = noninferiority([steps], np.full(10, MARGIN))[0] < ALPHA
+            since_first = noninferiority([steps.cumsum(axis=1)], np.full(10, 2 * MARGIN))[0] < ALPHA
+            last.append(passes.sum())
+            first.append((passes & since_first).sum())
+        cells += [f"{np.mean(last):.1f}", f"{np.mean(first):.1f}"]
+        print(f"| {n_queries:,} | {' | '.join(cells)} |", flush=True)
+
+
 def few_differ(samples: int, queries: int) -> Float64:
     """Differences of a mean of 0 at one query in eight, as between two precisions of one model."""
     return random.normal(0, 0.1, (samples, queries)) * (random.random((samples, queries)) < 1 / 8)
 
 
 def simulate_needed(samples: int) -> None:
-    """Print the number of queries that a gate names for 43 differences, and how often so many decide.
+    """Print the loss that a gate says 43 and 300 queries detect, and how often they do, if nothing is lost.
 
-    The 43 differences are the population: the number takes their mean and spread for the true ones.
+    The queries are the population: only their mean is made 0. The same for the number that a margin takes.
     """
-    margin, alpha = MARGIN, ALPHA
-    print(
-        "| differences | by the formula | number named | decided with the formula's | with the number named |"
-    )
-    print("|---|---:|---:|---:|---:|")
+    print("| differences | queries | detect | in % of samples | queries for 0.02 | in % of samples |")
+    print("|---|---:|---:|---:|---:|---:|")
     for name, draw in {**DIFFERENCES, "7 of 8 ties": few_differ}.items():
-        for shift in (-0.004, 0.008):
-            found = draw(1, 43)[0]
-            found += shift - found.mean()
-            effect = (found.mean() + margin) / found.std(ddof=1)
-            formula = int(paired.queries_needed(effect, alpha))
-            named = int(paired.queries_to_decide([found[:, None]], margin, alpha))
-            if named <= len(found):
-                continue  # with so many the gate would have decided
-            drawn = [random.choice(found, (number, samples)) for number in (formula, named)]
-            p = [
-                resampling.noninferiority([each], np.full(samples, margin), resamples=1999)[0]
-                for each in drawn
-            ]
-            powers = " | ".join(_percent(one < alpha) for one in p)
-            print(f"| {name}, mean {shift} | {formula:,} | {named:,} | {powers} |", flush=True)
+        for n_queries in (43, 300):
+            values = draw(1, n_queries)[0]
+            values -= values.mean() * (values != 0) / np.mean(values != 0)
+            sensitivity = Sensitivity([values[:, None]], ONE, 1.0, ALPHA)
+            (loss,) = sensitivity.detectable()
+            needed = int(sensitivity.needed(0, 0.02))
+            powers = []
+            for number, margin in ((n_queries, loss), (needed, 0.02)):
+                drawn, margins = random.choice(values, (number, samples)), np.full(samples, margin)
+                powers.append(_percent(noninferiority([drawn], margins, resamples=1999)[0] < ALPHA))
+            print(
+                f"| {name} | {n_queries} | {loss:.4f} | {powers[0]} | {needed:,} | {powers[1]} |", flush=True
+            )
 
 
 SUITES: dict[str, tuple[int, ...]] = {
@@ -584,7 +647,7 @@ def _false_passes(
 ) -> float:
     """How often a gate passes what is worse by the margin."""
     strata, weights = _drawn(populations, size, samples)
-    not_worse, _ = resampling.noninferiority(strata, np.full(samples, margin), weights)
+    not_worse, _ = noninferiority(strata, np.full(samples, margin), weights)
     return float((not_worse < ALPHA).mean())
 
 
@@ -848,6 +911,8 @@ PARTS: dict[str, Callable[[int], None]] = {
     "suites": simulate_suites,
     "shared": simulate_shared,
     "gate": simulate_gate,
+    "rare": simulate_rare,
+    "many_gates": simulate_many_gates,
     "real": simulate_real,
     "needed": simulate_needed,
     "judge": simulate_judge,

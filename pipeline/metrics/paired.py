@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import ceil, inf, isfinite, log, sqrt
+from math import inf
 from string import ascii_lowercase
 
 import numpy as np
@@ -13,14 +13,10 @@ from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.metrics.names import Measure
 from pipeline.metrics.resampling import (
     PERMUTATIONS,
-    PSEUDO_LOSS,
-    SEED_OF_ONE,
-    largest_loss,
-    noninferiority,
     permutation_test,
     randomization_test,
 )
-from pipeline.metrics.statistics import ONE, ROUNDING, Strata, estimate
+from pipeline.metrics.statistics import estimate
 
 SAME = 1e-12
 """Values that differ by no more are a tie; above 1, such as those of DCG, as a share of the highest."""
@@ -30,8 +26,6 @@ SMALLEST = 6
 POWER = 0.8
 MOST_QUERIES = 1 << 40
 MOST_FREEDOM = 10_000
-SIMULATED_QUERIES = 2000
-SAMPLES, SAMPLE_RESAMPLES = 1000, 999  # of a simulation of the tests
 
 
 def paired_differences(ours: Float64, theirs: Float64) -> Float64:
@@ -185,58 +179,6 @@ def standings(
         "".join(name for name, group in zip(names, groups, strict=True) if run in group) for run in runs
     ]
     return letters, [(1 + above[run], len(means) - below[run]) for run in runs]
-
-
-def queries_to_decide(
-    strata: Strata, margin: float, alpha: float, weights: Float64 = ONE, highest: float = 1.0
-) -> float:
-    """How many queries such as these give a decision at `alpha` in 80% of cases.
-
-    By the noncentral t distribution, as `queries_needed`, if the mean and the deviation found, of
-    differences float64 [queries, 1] of each collection, are the true ones. To pass, `noninferiority` takes
-    something to be lost unseen, which adds to it. The tests need more where few queries differ, or lose much.
-    So for one collection numbers up to 2,000 are raised until the tests themselves decide in 80% of 1,000
-    samples of that size. Where nothing differs, the number is that of which none may lose `highest`. Infinite
-    where no number would do.
-    """
-    from scipy.special import ndtri
-
-    estimated = estimate(strata, weights)
-    mean, queries = float(estimated.means[0]), sum(map(len, strata))
-    distance = mean + margin
-    deviation = float(estimated.errors[0]) * sqrt(queries)
-    unit = float(largest_loss(strata, weights, highest))
-    counted = ceil(queries * unit * log(1 / alpha) / margin) if margin and isfinite(unit) else inf
-    if not distance or deviation <= ROUNDING:
-        return inf if mean or not distance else counted
-    needed = float(queries_needed(abs(distance) / deviation, alpha))
-    if len(strata) > 1 or needed > SIMULATED_QUERIES:
-        if distance > 0:
-            # of f times the queries the spread shrinks by √f and the unseen loss by f: a quadratic in √f
-            unseen = unit * (PSEUDO_LOSS + sqrt(PSEUDO_LOSS) * float(ndtri(1 - alpha)))
-            root = sqrt(needed / queries)
-            needed = ceil(queries * ((root + sqrt(root**2 + 4 * unseen / distance)) / 2) ** 2)
-        return needed if len(strata) == 1 or estimated.shown[0] else max(needed, counted)
-    differences = strata[0][:, 0]
-    low, high = 1, int(needed)
-    while _simulated_power(differences, margin, high, alpha, highest) < POWER:
-        low, high = high, max(high + 1, round(1.3 * high))
-    while high - low > max(low // 50, 1) and low > 1:
-        middle = (low + high) // 2
-        enough = _simulated_power(differences, margin, middle, alpha, highest) >= POWER
-        low, high = (low, middle) if enough else (middle, high)
-    return high
-
-
-def _simulated_power(
-    differences: Float64, margin: float, n_queries: int, alpha: float, highest: float
-) -> float:
-    """How often samples of `n_queries`, drawn from float64 [queries], give the decision of their mean."""
-    drawn = np.random.default_rng(SEED_OF_ONE).choice(differences, (n_queries, SAMPLES))
-    margins = np.full(SAMPLES, margin)
-    not_worse, worse = noninferiority([drawn], margins, resamples=SAMPLE_RESAMPLES, highest=highest)
-    decided = (not_worse if differences.mean() > -margin else worse) < alpha
-    return float(decided.mean())
 
 
 def detectable_difference(errors: ArrayLike, freedom: ArrayLike, alpha: float) -> Float64:

@@ -1,7 +1,6 @@
 """Tests by resampling: the studentized bootstrap of means, and randomizations of many tests at once.
 
-The bootstrap serves non-inferiority and resampled means. Strata and weights are those of
-`pipeline.metrics.statistics`.
+Strata and weights are those of `pipeline.metrics.statistics`.
 
 If two runs are equally good, the values of a query could as well have changed places, which changes the sign
 of its difference. A randomization changes the signs of random queries, in all pairs alike, so it keeps what
@@ -16,117 +15,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.statistics import (
-    CONFIDENCE,
-    MANY_OTHERS,
-    ONE,
-    ROUNDING,
-    Strata,
-    estimate,
-    variance_identifiable,
-)
+from pipeline.metrics.statistics import CONFIDENCE, ONE, ROUNDING, Strata
 
 RESAMPLES = 10_000
 SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
 DRAWN_OF_ONE, DRAWN_AT_ONCE = 1 << 17, 1 << 20  # random draws made at once; they shape the random numbers
-PSEUDO_LOSS = 0.25
-"""Weight of one pseudo-query that loses everything, which a gate adds. By simulation: docs/statistics.md."""
 MOST_DRAWN = 1000
 """Queries of a collection up to which resamples are drawn query by query."""
 
 
-def noninferiority(
-    strata: Strata,
-    margins: Float64,
-    weights: Float64 = ONE,
-    resamples: int | None = None,
-    highest: ArrayLike = 1.0,
-) -> tuple[Float64, Float64]:
-    """One-sided p-values of mean differences against margins, float64 [columns].
+def resampled_t(strata: Strata, weights: Float64, resamples: int | None = None) -> Float64:
+    """float64 [resamples, columns]: (M* - M) over its standard error in each of 10,000 resamples.
 
-    The first is against "M is `margin` or more below 0", the second against "it is at most `margin` below".
-    Each is the larger of those of the t-test and of the studentized paired bootstrap, stratified by
-    collection: the share of 10,000 resamples whose t, about the observed mean, is as large as the observed t,
-    which is counted as one more (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, sections
-    12.5 and 16.4). The bootstrap is the stricter where a few queries lose much. A collection of a single
-    query shows nothing.
-
-    Few queries often lack the one that loses most. So the first p is also that of a t-test with a
-    pseudo-query of weight `PSEUDO_LOSS` that lost `highest`, where a query counts most: with u what such a
-    loss takes from M, M is lower by PSEUDO_LOSS · u, and its variance higher by PSEUDO_LOSS · u². What that
-    costs fades with the number of queries.
-
-    Where ties may hide spread (`variance_identifiable`), or fewer than `MANY_OTHERS` values differ from the
-    most common one, the first p counts losses instead (`_few_losses`). Where ties may hide spread, the second
-    is 1.
-
-    `highest`, float64 [columns] or one for all, is how much a query can lose.
-
-    Returns:
-        float64 [columns] each: p of not being worse, p of being worse.
-    """
-    from scipy.special import stdtr
-
-    if min(map(len, strata)) < 2:
-        return np.ones(len(margins)), np.ones(len(margins))
-    resamples = resamples or RESAMPLES
-    estimated = estimate(strata, weights)
-    above = estimated.means + margins
-    above[np.abs(above) <= ROUNDING] = 0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(above == 0, 0.0, above / estimated.errors)
-    resampled = _resampled_t(strata, weights, resamples)
-    high = (1 + (resampled >= t - ROUNDING).sum(axis=0)) / (1 + resamples)
-    low = (1 + (resampled <= t + ROUNDING).sum(axis=0)) / (1 + resamples)
-    freedom = np.maximum(estimated.freedom, 1)
-    unit = largest_loss(strata, weights, highest)
-    few = _few_losses(strata, margins, weights, unit)
-    known = variance_identifiable(estimated, strata, weights)
-    by_spread = known & (estimated.others >= MANY_OTHERS)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        guarded = (above - PSEUDO_LOSS * unit) / np.sqrt(estimated.errors**2 + PSEUDO_LOSS * unit**2)
-    by_t = stdtr(freedom, -np.minimum(t, guarded))
-    return (
-        np.where(by_spread, np.maximum(by_t, high), few),
-        np.where(known, np.maximum(stdtr(freedom, t), low), 1.0),
-    )
-
-
-def largest_loss(strata: Strata, weights: Float64, highest: ArrayLike) -> Float64:
-    """float64 [columns]: what a query that loses `highest` takes from M, where a query counts most."""
-    counts = np.max(weights / [len(values) for values in strata])
-    return np.asarray(counts * np.asarray(highest), dtype=np.float64)
-
-
-def _few_losses(strata: Strata, margins: Float64, weights: Float64, unit: Float64) -> Float64:
-    """Return p against "M is `margin` or more below 0": the probability of so few losses if it were.
-
-    Then queries would lose the margin on average, whatever others gain. Of all ways to lose it, to lose as
-    much as possible at as few queries as possible, in the collection where a query counts most, goes unseen
-    most often. So the sum of losses, in units of that `largest_loss`, is compared with a Poisson distribution
-    of mean margin / unit; without any loss p is exp(-margin / unit), of one collection that of the rule of
-    three. It holds for every distribution, and is strict where gains make up for losses.
-    """
-    from scipy.special import gammaincc
-
-    shares = weights / [len(values) for values in strata]
-    lost = sum(
-        share * np.maximum(-values, 0).sum(axis=0) for share, values in zip(shares, strata, strict=True)
-    )
-    p: Float64 = gammaincc(lost / unit + 1, margins / unit)
-    return p
-
-
-def _resampled_t(strata: Strata, weights: Float64, resamples: int) -> Float64:
-    """float64 [resamples, columns]: (M* - M) over its standard error in the resample.
+    The studentized bootstrap (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, section 12.5).
 
     Of several collections, n - 1 of n queries are drawn, as by `resampled_means`. Without spread t is
     infinite, unless the mean is the observed one.
     """
-    one = len(strata) == 1
+    one, resamples = len(strata) == 1, resamples or RESAMPLES
     generator = np.random.default_rng(SEED_OF_ONE if one else SEED)
     total, variance = np.zeros((2, resamples, strata[0].shape[1]))
     for values, weight in zip(strata, weights, strict=True):

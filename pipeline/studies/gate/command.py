@@ -28,6 +28,16 @@ def gate(
         bool,
         typer.Option("--guarantee", help="Use bounds that are valid for any distribution of differences."),
     ] = False,
+    since: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RESULT_DIR", help="Result folder of a release of record, to be tested against as well."
+        ),
+    ] = None,
+    since_margin: Annotated[
+        float | None,
+        typer.Option("--since-margin", help="Largest acceptable loss against that; by default the margin."),
+    ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +48,7 @@ def gate(
     refuse_both(as_json, as_markdown)
     from pipeline.studies.gate.gate import EXIT_CODES, gate_result
 
-    verdicts = gate_result(folder, baseline, measures or (), margin, alpha, guarantee)
+    verdicts = gate_result(folder, baseline, measures or (), margin, alpha, guarantee, since, since_margin)
     print_as(verdicts, as_json, as_markdown)
     end_with(EXIT_CODES[verdicts.verdict])
 

@@ -6,24 +6,24 @@ gate_result("results/new", "results/released", ["ndcg@10"]).verdict
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from math import ceil, inf, isfinite, log
+from math import ceil, inf, isfinite
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from pipeline.comparison.inputs import ResultLike, read_results, shared_values
-from pipeline.core.display import counted, figure
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
-from pipeline.core.table import Column, FilledColumn, Table, Tabular, no_interval, table_of
-from pipeline.metrics.paired import holm, paired_differences, queries_to_decide
-from pipeline.metrics.resampling import noninferiority
-from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata, estimate
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
+from pipeline.metrics.paired import holm, paired_differences
+from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata
 from pipeline.results.result import Result
-from pipeline.results.tables import NO_MACRO_INTERVAL, slice_notes
+from pipeline.results.tables import slice_notes
 from pipeline.studies.gate.betting import Bets
+from pipeline.studies.gate.margin_tests import Sensitivity, noninferiority
 
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
@@ -36,15 +36,16 @@ class GatedMeasure:
 
     Attributes:
         difference: Mean of the result minus mean of the baseline; of suites, of macro means.
-        ci_low, ci_high: Ends of its t interval of 1 - 2 alpha; None where none is shown. With `guarantee`,
-            betting bounds, each at alpha.
+        ci_low, ci_high: Bounds of the true difference, each at alpha; None where too few values differ.
         margin: How far below the baseline the result may be.
         p_not_worse: One-sided p against "the result is `margin` or more below", by Holm's correction over
             the measures.
         verdict: "pass" where that is below alpha, "fail" where the opposite is shown, else "undecided".
         queries: How many were judged, in all collections.
-        queries_needed: Of an undecided measure: with how many queries the difference, were it the true one,
-            would be decided in 80% of cases; None where none would do, and where it is decided.
+        queries_needed: Of an undecided measure: how many queries exclude a loss of the margin in 80% of
+            cases, if there is no loss; None where no number does, and where it is decided.
+        detectable: The smallest loss that `queries` exclude in 80% of cases, if there is no loss; None where
+            no loss is.
     """
 
     measure: str
@@ -56,6 +57,7 @@ class GatedMeasure:
     verdict: Verdict
     queries: int
     queries_needed: int | None
+    detectable: float | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,72 +65,53 @@ class Gate(Tabular):
     """Verdicts on the measures of a result, and on the whole.
 
     Attributes:
-        unseen: The share of the queries of the smallest collection that could lose everything without one of
-            them being among those judged, with a probability of `alpha`: ln(1 / alpha) / queries, by the rule
-            of three. A pass does not exclude it, unless it is by `guarantee` or `same`.
-        smallest: The queries and the name of that collection; no name of a result of one collection.
         guarantee: Whether betting bounds decide.
         same: Whether result and baseline are of the same settings and data, and have the same values.
         slices: What slices of a corpus do to the measures, a sentence each.
+        since: The gate against a release of record, with a margin of its own.
     """
 
     result: str
     baseline: str
     measures: list[GatedMeasure]
     alpha: float = ALPHA
-    unseen: float = 0.0
-    smallest: tuple[int, str] = (0, "")
     guarantee: bool = False
     same: bool = False
     slices: tuple[str, ...] = ()
+    since: Gate | None = None
 
     @property
     def verdict(self) -> Verdict:
         """Fail if anything fails; else undecided if anything is; else pass."""
-        found = {each.verdict for each in self.measures}
-        return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
+        verdicts = {each.verdict for each in self.measures} | ({self.since.verdict} if self.since else set())
+        return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
 
     @property
     def message(self) -> str:
-        """What the verdict means; what a pass does not exclude; how many queries an undecided one takes."""
+        """What the verdict means; of an undecided one what the queries can show, and how many it takes."""
+        if self.since:
+            return f"{replace(self, since=None).message}. {self.since.message}"
         if self.same:
             return f"pass: {self.result} and {self.baseline} have the same settings, data and values"
-        if self.verdict == "pass":
-            passed = f"pass: {self.result} {self._no_loss} {self.baseline} in {self._named('pass')}"
-            if self.guarantee:
-                return f"{passed}, whatever the distribution of the differences"
-            queries, collection = self.smallest
-            share = f"{figure(100 * self.unseen, '.2g')}% of the queries"
-            share += f" of {collection}" if collection else ""
-            share += f" ({figure(-log(self.alpha), '.2g')} / {queries:,})"
-            return f"{passed}; not excluded: up to {share} losing everything (--guarantee excludes it)"
         named, margin = self._named(self.verdict), self.measures[0].margin
+        if self.verdict == "pass":
+            loss = f"loses less than {margin:g} against" if margin else "is above"
+            whatever = ", whatever the distribution of the differences" if self.guarantee else ""
+            return f"pass: {self.result} {loss} {self.baseline} in {named}{whatever}"
         if self.verdict == "fail":
             more = f" by more than {margin:g}" if margin else ""
             return f"fail: {self.result} is worse than {self.baseline}{more} in {named}"
-        needed = [each.queries_needed for each in self.measures if each.verdict == self.verdict]
-        if None in needed:
-            said = (
-                f"undecided: {named} of {self.result} is so near the margin below {self.baseline} "
-                "that no number of queries would decide"
-            )
-        else:
-            most = max(number for number in needed if number is not None)
-            power = "" if self.guarantee else " with 80% power"
-            said = (
-                f"undecided: {counted(self.measures[0].queries, 'query', 'queries')} are too few for "
-                f"{named}; about {most:,} would decide{power}, if the difference stays the same"
-            )
-        if self.guarantee and margin:
-            least = ceil(log(1 / self.alpha) / margin)
-            bound = f"ln(1 / {self.alpha:g}) / {margin:g} = {least:,}"
-            said += f". Even if no query differs, a guarantee takes at least {bound} queries"
+        undecided = [each for each in self.measures if each.verdict == "undecided"]
+        queries = undecided[0].queries
+        said = f"undecided: {counted(queries, 'query', 'queries')} do not show whether {self.result} loses "
+        said += f"less than {margin:g} against {self.baseline} in {named}"
+        if losses := [each.detectable for each in undecided if each.detectable is not None]:
+            power = "" if self.guarantee else " in 80% of cases"
+            said += f"; they detect a loss of {max(losses):.2g}{power}"
+        needed = max((each.queries_needed or 0 for each in undecided), default=0)
+        if needed > queries:
+            said += f", and about {needed:,} a loss of {margin:g}"
         return said
-
-    @property
-    def _no_loss(self) -> str:
-        margin = self.measures[0].margin
-        return f"loses less than {margin:g} against" if margin else "is not below"
 
     def _named(self, verdict: Verdict) -> str:
         return ", ".join(each.measure for each in self.measures if each.verdict == verdict)
@@ -136,13 +119,16 @@ class Gate(Tabular):
     def json(self) -> JsonObject:
         """The document that `gate --json` prints."""
         measures = [asdict(each) for each in self.measures]
+        since = {"since": self.since.json()} if self.since else {}
         return {
             "measures": measures, "verdict": self.verdict, "result": self.result, "baseline": self.baseline,
-            "unseen": self.unseen, "guarantee": self.guarantee, "same": self.same,
+            "guarantee": self.guarantee, "same": self.same, **since,
         }  # fmt: skip
 
     def tables(self) -> list[Table]:
-        """A measure a row."""
+        """A measure a row, against each baseline."""
+        if self.since:
+            return [*replace(self, since=None).tables(), *self.since.tables()]
         measures = self.measures
         right = partial(Column, align="right", wrap="never")
         columns: list[FilledColumn] = [
@@ -156,16 +142,19 @@ class Gate(Tabular):
             (right("margin", form="g"), [each.margin for each in measures]),
             (right("p", form="p"), [each.p_not_worse for each in measures]),
             (right("queries", form=","), [each.queries for each in measures]),
+            (right("detects"), [each.detectable for each in measures]),
             (right("needed", form=","), [each.queries_needed for each in measures]),
         ]
         title = f"{self.result} against {self.baseline}"
         notes = [] if self.same else [BETTING if self.guarantee else LEGEND]
-        if any(each.ci_low is None for each in measures) and not self.same:
-            notes.append(NO_MACRO_INTERVAL if self.smallest[1] else no_interval(measures[0].queries))
         return [table_of(title, columns, [f"{self.message}.", *notes, *self.slices])]
 
 
-LEGEND = "p: one-sided test against a loss of the margin or more, Holm over the measures (docs/compare.md)."
+LEGEND = (
+    "p: one-sided test against a loss of the margin or more, rare losses that no query shows included; Holm "
+    "over the measures. detects: the smallest loss that so many queries exclude in 80% of cases, if there is "
+    "none (docs/compare.md)."
+)
 BETTING = (
     "p: test against a loss of the margin or more by betting bounds, which hold for every distribution and "
     "however often queries are added; Holm over the measures (docs/compare.md)."
@@ -179,35 +168,65 @@ def gate_result(
     margin: float = MARGIN,
     alpha: float = ALPHA,
     guarantee: bool = False,
+    since: ResultLike | None = None,
+    since_margin: float | None = None,
 ) -> Gate:
     """Whether a result is no more than a margin below a baseline, measure by measure.
 
     Args:
         result: The result, of one collection or of a suite, whose macro means are compared.
         baseline: What it is compared with.
-        measures: Names of measures that both have; none takes the baseline's first that both have.
+        measures: Names of measures that all have; none takes the baseline's first that all have.
         margin: How far below the baseline a mean may be.
         alpha: Significance level: the probability, at most, of passing a result that is worse by the margin,
             over all measures together.
         guarantee: Decide by betting bounds, which hold for every distribution of differences, also of rare
             losses that no query shows, and at any time of stopping. It takes more queries.
+        since: A release of record, against which the result must pass as well: small losses against one
+            baseline after another add up.
+        since_margin: How far below that a mean may be; None is `margin`.
 
     Raises:
-        InputError: They were scored on other queries or judgments, a measure is not in both, or a setting is
+        InputError: They were scored on other queries or judgments, a measure is not in all, or a setting is
             out of range; or there is no bound of a measure that has no highest value.
     """
+    if since is None and since_margin is not None:
+        raise InputError(
+            "--since-margin without --since", allowed="both", fix="name the release with --since"
+        )
+    since_margin = margin if since_margin is None else since_margin
     for value, name, low, high, allowed in (
         (margin, "--margin", 0, inf, "0 or more"),
+        (since_margin, "--since-margin", 0, inf, "0 or more"),
         (alpha, "--alpha", 1e-6, 0.5, "a share from 0.000001 to 0.5"),
     ):
         if not low <= value <= high or not isfinite(value):
             raise InputError(f"{name} {value}", allowed=allowed)
-    suites, _ = read_results([baseline, result])
-    first = suites[0]
-    chosen, values, _ = shared_values(suites, measures)
+    results, _ = read_results([baseline, result, *([] if since is None else [since])])
+    chosen, values, _ = shared_values(results, measures)
+    first, new, *of_record = results
+    slices = slice_notes([each.record for one in results for each in one.collections])
+    gate = _against(first, new, chosen, [each[:, :2] for each in values], margin, alpha, guarantee)
+    if of_record:
+        pairs = [each[:, [2, 1]] for each in values]
+        record = _against(of_record[0], new, chosen, pairs, since_margin, alpha, guarantee)
+        gate = replace(gate, since=record)
+    return replace(gate, slices=tuple(slices))
+
+
+def _against(
+    first: Result,
+    new: Result,
+    chosen: Sequence[str],
+    values: Sequence[Float64],
+    margin: float,
+    alpha: float,
+    guarantee: bool,
+) -> Gate:
+    """The gate against one baseline; of each collection float64 [queries, baseline and result, measures]."""
     differences = [paired_differences(each[:, 1], each[:, 0]) for each in values]
     sample = Sample(*first.pool_shared_queries(differences), _most_lost(first, chosen, values), margin, alpha)
-    same = first.same_as(suites[1])
+    same = first.same_as(new)
     if guarantee:
         if unbounded := [name for name in chosen if not isfinite(first.highest([name])[0])]:
             raise InputError(
@@ -216,18 +235,18 @@ def gate_result(
                 fix="name another --measure, or leave out --guarantee",
             )
         (ones, _) = first.pool_shared_queries([np.ones((len(each), 1)) for each in differences])
-        scales = np.array([each.max() for each in ones])
-        tested = _by_bets(sample, scales)
+        tested = _by_bets(sample, np.array([each.max() for each in ones]))
     else:
-        tested = _by_tests(sample, first.highest(chosen))
+        tested = _by_tests(sample)
     queries = sum(map(len, differences))
     gated = []
-    for measure, i in zip(chosen, range(len(chosen)), strict=True):
+    for i, measure in enumerate(chosen):
         decided = same or (tested.decides and min(tested.p_not_worse[i], tested.p_worse[i]) < alpha)
         verdict: Verdict = "undecided"
         if decided:
             verdict = "pass" if same or tested.p_not_worse[i] < alpha else "fail"
         needed = inf if decided else tested.needed(i)
+        detectable = float(tested.detectable[i])
         gated.append(
             GatedMeasure(
                 measure=measure,
@@ -238,23 +257,11 @@ def gate_result(
                 p_not_worse=0.0 if same else float(tested.p_not_worse[i]),
                 verdict=verdict,
                 queries=queries,
-                queries_needed=max(ceil(needed), MIN_QUERIES, queries + 1) if isfinite(needed) else None,
+                queries_needed=max(ceil(needed), MIN_QUERIES) if isfinite(needed) else None,
+                detectable=detectable if isfinite(detectable) else None,
             )
         )
-    names = [each.name if first.suite else "" for each in first.collections]
-    smallest = min(zip(map(len, differences), names, strict=True))
-    unseen = min(-log(alpha) / smallest[0], 1)
-    return Gate(
-        suites[1].name,
-        first.name,
-        gated,
-        alpha,
-        unseen,
-        smallest,
-        guarantee,
-        same,
-        tuple(slice_notes([each.record for suite in suites for each in suite.collections])),
-    )
+    return Gate(new.name, first.name, gated, alpha, guarantee, same)
 
 
 def _most_lost(result: Result, measures: Sequence[str], values: Sequence[Float64]) -> Float64:
@@ -282,29 +289,33 @@ class Sample(NamedTuple):
 
 
 class Tested(NamedTuple):
-    """What tests say of each measure; `needed` gives the number of queries that decides on one."""
+    """What tests say of each measure; `needed` gives the number of queries that excludes the margin."""
 
     means: Float64
     ends: Sequence[Ends]
     decides: bool
     p_not_worse: Float64
     p_worse: Float64
+    detectable: Float64
     needed: Callable[[int], float]
 
 
-def _by_tests(sample: Sample, highest: Float64) -> Tested:
+def _by_tests(sample: Sample) -> Tested:
     """By t-tests and the bootstrap, or by counting losses."""
     strata, weights, most_lost, margin, alpha = sample
-    made = estimate(strata, weights, confidence=1 - 2 * alpha, low=-highest, high=highest)
     margins = np.full(len(most_lost), margin)
-    tests = noninferiority(strata, margins, weights, highest=most_lost)
-
-    def needed(i: int) -> float:
-        alone = [values[:, i : i + 1] for values in strata]
-        return queries_to_decide(alone, margin, alpha / len(margins), weights, float(most_lost[i]))
-
-    not_worse, is_worse = map(holm, tests)
-    return Tested(made.means, made.ends, sample.queries >= MIN_QUERIES, not_worse, is_worse, needed)
+    not_worse, is_worse = map(holm, noninferiority(strata, margins, weights, highest=most_lost))
+    of_one = Sensitivity(strata, weights, most_lost, alpha)
+    of_all = Sensitivity(strata, weights, most_lost, alpha / len(margins))  # as Holm's first step
+    return Tested(
+        of_one.means,
+        of_one.ends,
+        sample.queries >= MIN_QUERIES,
+        not_worse,
+        is_worse,
+        of_all.detectable(),
+        lambda i: of_all.needed(i, margin),
+    )
 
 
 def _by_bets(sample: Sample, scales: Float64) -> Tested:
@@ -328,8 +339,10 @@ def _by_bets(sample: Sample, scales: Float64) -> Tested:
     means = weights @ np.stack([values.mean(axis=0) for values in strata])
     ends = [(better[i].lower_bound(alpha), -worse[i].lower_bound(alpha)) for i in columns]
 
-    def needed(i: int) -> float:
-        bets, mean = (better[i], -margin) if means[i] > -margin else (worse[i], margin)
-        return bets.times_needed(mean, alpha / len(columns)) * sample.queries
+    level = alpha / len(columns)
+    detectable = means - [bets.lower_bound(level) for bets in better]
 
-    return Tested(means, ends, True, not_worse, is_worse, needed)
+    def needed(i: int) -> float:
+        return better[i].times_needed(means[i] - margin, level) * sample.queries
+
+    return Tested(means, ends, True, not_worse, is_worse, detectable, needed)
