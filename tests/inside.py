@@ -14,7 +14,6 @@ SIZES = {
     "answer_bytes": "encoders.http.client.ANSWER_BYTES",
     "bits_block": "search.quantized.BIT_ROWS",
     "bits_spare": "search.quantized.SPARE",
-    "drawn": "metrics.resampling.MOST_DRAWN",
     "faiss_rows": "search.faiss_index.ADDED_VECTORS",
     "fused_cells": "search.fusion.BLOCK_CELLS",
     "hashed_bytes": "storage.hashing.HASHED_BYTES",

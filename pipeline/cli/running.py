@@ -186,6 +186,17 @@ def plan(
     model: line.Models = None,
     data: line.Data = None,
     settings: Sets = None,
+    detect: Annotated[
+        float | None,
+        typer.Option(metavar="DIFFERENCE", help="Show how many queries detect this difference of means."),
+    ] = None,
+    spread: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NUMBER|RESULT_DIR",
+            help="With --detect: standard deviation of differences between queries, or results that have it.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what a run would compute, and how long it takes.
@@ -195,6 +206,15 @@ def plan(
     from pipeline.api import forecast
 
     loaded, _ = line.load_line(configs, model, data, settings)
+    detection = None
+    if detect is not None:
+        from pipeline.comparison.detection import plan_detection
+
+        detection = plan_detection(detect, spread or [], len(loaded))
+    elif spread:
+        raise InputError(
+            "--spread without --detect", allowed="--detect 0.01 --spread 0.25", fix="add --detect"
+        )
     forecasts = forecast(loaded)
     unseen = [each for each in forecasts if not each.stages]
     if unseen and not any(config.suite for config in loaded):  # a suite lists what its collections lack
@@ -203,7 +223,11 @@ def plan(
     plans = {name: each for name, each in planned.items() if each}
     if as_json:
         known = {name: each.document for name, each in plans.items() if each.document is not None}
-        print_each([each.document() | known for each in forecasts])
+        documents = [each.document() | known for each in forecasts]
+        if detection:
+            for document in documents:
+                document["detect"] = detection.document(document["queries"])
+        print_each(documents)
     elif any(config.suite for config in loaded):
         show(forecast_table(forecasts))
     else:
@@ -211,6 +235,10 @@ def plan(
     if not as_json:
         for name, each in plans.items():
             print(f"{name}: {each.sentence}")
+        if detection:
+            sizes = {known.queries: known.name for known in forecasts}
+            for queries, name in sizes.items() if len(sizes) == 1 else [(None, "")]:
+                print(f"detect: {detection.sentence(name, queries)}")
 
 
 def data(

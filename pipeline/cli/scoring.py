@@ -182,6 +182,10 @@ def compare(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
     baseline: Baseline = None,
+    detect: Annotated[
+        float | None,
+        typer.Option(metavar="DIFFERENCE", help="Show how many queries detect this difference of means."),
+    ] = None,
     verbose: Verbose = False,
     as_json: Json = False,
     *,
@@ -207,7 +211,9 @@ def compare(
     if html:
         check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
         _check_page(folders, measures)
-    compared = [add_columns(side_by_side.compare(folders, measure, baseline, qrels)) for measure in chosen]
+    compared = [
+        add_columns(side_by_side.compare(folders, measure, baseline, qrels, detect)) for measure in chosen
+    ]
     short = form is Format.table and not verbose
     whole = html or as_json or not short
     parts = [_parts(each, options, bool(html)) if whole or asked else {} for each in compared]

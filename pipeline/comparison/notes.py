@@ -49,15 +49,18 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
                 "threads: these speeds do not compare"
             )
     for a, b in pairs:
-        judged = [
-            share.judged for number in (a, b) if (share := results[number].record.unjudged.get(measure))
-        ]
-        if len(judged) == 2 and abs(results[a].metrics[measure] - results[b].metrics[measure]) < abs(
-            judged[0] - judged[1]
-        ):
+        # unjudged passages count as not relevant: the result with more of them may be lower for that alone
+        low, high = sorted((a, b), key=lambda number: results[number].metrics[measure])
+        shares = [results[number].record.unjudged.get(measure) for number in (low, high)]
+        if not all(shares):
+            continue
+        low_share, high_share = (share.judged for share in shares if share)
+        below = results[high].metrics[measure] - results[low].metrics[measure]
+        if 0 < below < high_share - low_share:
             notes.append(
-                f"{names[a]} and {names[b]}: of the top {parse_measure(measure).cutoff}, {judged[0]:.1%} and "
-                f"{judged[1]:.1%} are judged; missing judgments could reverse the order (benchmarco pool)"
+                f"{names[low]} is {below:.4f} below {names[high]} and has fewer judged passages in its top "
+                f"{parse_measure(measure).cutoff}, {low_share:.1%} against {high_share:.1%}; unjudged ones "
+                "count as not relevant, which may be the difference (benchmarco pool)"
             )
     return notes
 

@@ -10,9 +10,17 @@ import numpy as np
 
 from pipeline.comparison.inputs import PairIndices
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.paired import LEVEL, SAME, holm, larger_p, paired_differences, queries_needed
-from pipeline.metrics.resampling import randomize, resampled_means
-from pipeline.metrics.statistics import CONFIDENCE, Ends, Estimate, Strata, estimate
+from pipeline.metrics.paired import (
+    LEVEL,
+    SAME,
+    detectable_difference,
+    holm,
+    larger_p,
+    paired_differences,
+    queries_needed,
+)
+from pipeline.metrics.resampling import randomization_test
+from pipeline.metrics.statistics import MIN_OTHERS, RULE_OF_THREE, Ends, Estimate, Strata, estimate
 
 
 @dataclass(frozen=True)
@@ -43,8 +51,8 @@ class Pair:
     """Two results, query by query.
 
     Of several collections, the means are macro means, the t-test has Satterthwaite's degrees of freedom,
-    randomizations are within collections, and the queries needed are those of one collection of all the
-    queries that has the standard error of the macro mean.
+    randomizations are within collections, and the spread is that of one collection of all the queries that
+    has the standard error of the macro mean.
 
     Attributes:
         a, b: Their names.
@@ -55,12 +63,16 @@ class Pair:
             shown, and only there. None where no interval is shown, and with one pair.
         p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
         p_holm: `p_ttest` by Holm's correction over all pairs.
-        p_maxt: p of the randomization test over all pairs at once.
-        shown: Whether the difference counts as shown: `p_holm` and `p_maxt` are below 5%.
+        shown: Whether the difference counts as shown: `p_holm` and `p_randomization` are below 5%.
+        rare_failures: Whether losing everything at `RULE_OF_THREE` queries, of which none may be seen, would
+            move the difference by more than half the width of its 95% interval, shown or not.
         wins, ties, losses: Queries where a has the higher value, the same, the lower; of several collections,
             the collections where it has the higher mean.
-        queries_needed: With how many queries a t-test of this pair alone would show the difference found with
-            80% power; None where no number would do.
+        spread: Standard deviation of the differences between queries.
+        detects: The smallest true difference that is shown with 80% power: by the t-test with Holm's
+            correction for the pairs that are not shown, this one among them. None where fewer than
+            `MIN_OTHERS` differences are unlike the most common one, as the spread is not known.
+        queries_to_detect: How many queries detect the difference that was asked for; None without one.
         collections: The pair on each collection, where there are several.
     """
 
@@ -74,18 +86,20 @@ class Pair:
     p_ttest: float
     p_randomization: float
     p_holm: float
-    p_maxt: float
     shown: bool
+    rare_failures: bool
     wins: int
     ties: int
     losses: int
-    queries_needed: int | None = None
+    spread: float
+    detects: float | None
+    queries_to_detect: int | None = None
     collections: tuple[CollectionDifference, ...] = field(default=())
 
     @property
     def deciding_p(self) -> float:
-        """The larger corrected p, which decides whether the difference is shown."""
-        return max(self.p_holm, self.p_maxt)
+        """The larger p, which decides whether the difference is shown."""
+        return max(self.p_holm, self.p_randomization)
 
 
 def compare_pairs(
@@ -95,6 +109,7 @@ def compare_pairs(
     weights: Float64,
     pairs: PairIndices,
     highest: float = inf,
+    detect: float | None = None,
 ) -> list[Pair]:
     """Test pairs of results.
 
@@ -104,27 +119,35 @@ def compare_pairs(
         strata: The same as strata of independent queries, which `pool_shared_queries` makes.
         weights: float64 [strata].
         pairs: Positions of the two results of each pair.
-        highest: The highest value of the measure; infinite where there is none.
+        highest: The highest value of the measure; infinite where there is none: that of the values counts.
+        detect: A difference of which the number of queries that detect it is wanted.
     """
     if not pairs:
         return []
     first, second = np.array(pairs).T
     differences = [paired_differences(values.take(first, 1), values.take(second, 1)) for values in strata]
+    if not isfinite(highest):
+        highest = float(max(values.max() for values in strata))
     estimates = estimate(differences, weights, low=-highest, high=highest)
-    randomized = randomize(strata, pairs, differences, estimates.shown, weights)
     p_values = {
         "p_ttest": estimates.p,
-        "p_randomization": randomized.p,
+        "p_randomization": randomization_test(differences, weights),
         "p_holm": holm(estimates.p),
-        "p_maxt": randomized.p_maxt,
     }
-    shown = np.maximum(p_values["p_holm"], p_values["p_maxt"]) < LEVEL
+    shown = np.maximum(p_values["p_holm"], p_values["p_randomization"]) < LEVEL
     simultaneous: list[Ends] = [(None, None)] * len(pairs)
     if len(pairs) > 1:
-        simultaneous = _simultaneous(strata, pairs, estimates, weights, randomized.reach, shown, highest)
-    deviations = estimates.errors * sqrt(sum(map(len, strata)))
-    effects = np.divide(estimates.means, deviations, out=np.full(len(pairs), np.nan), where=deviations > 0)
-    needed = queries_needed(np.abs(effects), LEVEL / 2)
+        simultaneous = _simultaneous(estimates, shown, highest)
+    unseen = RULE_OF_THREE * highest * np.max(weights / [len(values) for values in strata])
+    rare_failures = _reach(estimates, LEVEL) < unseen
+    level = LEVEL / 2 / np.maximum((~shown).sum() + shown, 1)
+    detects = detectable_difference(estimates.wide_errors, estimates.wide_freedom, level)
+    detects[estimates.others < MIN_OTHERS] = inf
+    spreads = estimates.errors * sqrt(sum(map(len, strata)))
+    needed = np.full(len(pairs), inf)
+    if detect is not None:
+        effects = np.divide(detect, spreads, out=np.zeros(len(pairs)), where=np.isfinite(detects))
+        needed = queries_needed(effects, level)
     per_collection: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
     units = differences[0]
     if collections:
@@ -132,7 +155,7 @@ def compare_pairs(
             name: paired_differences(values.take(first, 1), values.take(second, 1))
             for name, values in collections.items()
         }
-        per_collection = _per_collection(collections, pairs, by_collection, highest)
+        per_collection = _per_collection(by_collection, len(pairs), highest)
         units = np.stack([values.mean(axis=0) for values in by_collection.values()])
     signs = np.sign(np.where(np.abs(units) <= SAME, 0, units))
     wins, ties, losses = ((signs == sign).sum(axis=0).tolist() for sign in (1, 0, -1))
@@ -147,48 +170,32 @@ def compare_pairs(
             simultaneous_high=simultaneous[i][1],
             **{name: values.item(i) for name, values in p_values.items()},
             shown=bool(shown[i]),
+            rare_failures=bool(rare_failures[i]),
             wins=wins[i],
             ties=ties[i],
             losses=losses[i],
-            queries_needed=int(needed[i]) if isfinite(needed[i]) else None,
+            spread=float(spreads[i]),
+            detects=float(detects[i]) if isfinite(detects[i]) else None,
+            queries_to_detect=int(needed[i]) if isfinite(needed[i]) else None,
             collections=per_collection[i],
         )
         for i, (a, b) in enumerate(pairs)
     ]
 
 
-def _simultaneous(
-    strata: Strata,
-    pairs: PairIndices,
-    estimates: Estimate,
-    weights: Float64,
-    reach_of_one: float,
-    shown: BoolArray,
-    highest: float,
-) -> list[Ends]:
-    """Simultaneous intervals of the differences: the wider one of Bonferroni's and MaxT's.
+def _reach(estimates: Estimate, level: float) -> Float64:
+    """Half the width of intervals of 1 - level, float64 [pairs], whether they are shown or not."""
+    from scipy.special import stdtrit
 
-    Bonferroni's is t at 1 - 0.05 / (2 · pairs). MaxT's is `reach_of_one`, of the randomizations, for one
-    collection. For several it is the 95% quantile, over resamples, of the largest |M* - M| / standard error
-    among all pairs, widened as t is against the normal distribution.
-    """
-    from scipy.special import ndtri, stdtrit
+    reach: Float64 = stdtrit(np.maximum(estimates.wide_freedom, 1), 1 - level / 2) * estimates.wide_errors
+    return reach
 
-    freedom = np.where(estimates.shown, estimates.wide_freedom, 1)
-    reach: Float64 = stdtrit(freedom, 1 - LEVEL / (2 * len(pairs))) * estimates.wide_errors
-    if estimates.shown.any():
-        by_maxt = reach_of_one * estimates.errors
-        if len(strata) > 1:
-            means, usable = resampled_means(strata, weights), estimates.shown & (estimates.errors > 0)
-            first, second = np.array(pairs)[usable].T
-            off = np.abs(means[:, first] - means[:, second] - estimates.means[usable])
-            off /= estimates.errors[usable]
-            single = stdtrit(freedom, (1 + CONFIDENCE) / 2)
-            quantile = np.quantile(off.max(axis=1, initial=0), CONFIDENCE) * single
-            by_maxt = np.maximum(quantile / ndtri((1 + CONFIDENCE) / 2), single) * estimates.wide_errors
-        reach = np.maximum(by_maxt, reach)
-    # the stepwise tests can decide otherwise where 0 is near an end: steps after the first are corrected for
-    # fewer pairs, and a randomization changes signs of differences with their means. Then the end moves to 0
+
+def _simultaneous(estimates: Estimate, shown: BoolArray, highest: float) -> list[Ends]:
+    """Simultaneous intervals of the differences, by Bonferroni: each of 1 - 5% / pairs."""
+    reach = _reach(estimates, LEVEL / len(shown))
+    # the tests can decide otherwise where 0 is near an end: later steps of Holm's are corrected for fewer
+    # pairs, and randomizations may reach what the t-test does not. Then the end moves to 0
     low, high = np.clip([estimates.means - reach, estimates.means + reach], -highest, highest)
     above = estimates.means > 0
     low = np.where(shown, np.where(above, np.maximum(low, 0), low), np.minimum(low, 0))
@@ -198,14 +205,11 @@ def _simultaneous(
 
 
 def _per_collection(
-    collections: Mapping[str, Float64], pairs: PairIndices, differences: Mapping[str, Float64], highest: float
+    differences: Mapping[str, Float64], pairs: int, highest: float
 ) -> list[tuple[CollectionDifference, ...]]:
     """For each pair its tests on every collection, corrected for the number of collections and pairs."""
     estimates = [estimate([values], low=-highest, high=highest) for values in differences.values()]
-    nothing = np.zeros(len(pairs), dtype=bool)
-    randomized = [
-        randomize([values], pairs, [differences[name]], nothing).p for name, values in collections.items()
-    ]
+    randomized = [randomization_test([values]) for values in differences.values()]
     larger = larger_p(np.array([each.p for each in estimates]), np.array(randomized))
     corrected = holm(larger.ravel()).reshape(larger.shape)
     return [
@@ -220,7 +224,7 @@ def _per_collection(
                 p_holm=float(corrected[c, i]),
                 shown=bool(corrected[c, i] < LEVEL),
             )
-            for c, name in enumerate(collections)
+            for c, name in enumerate(differences)
         )
-        for i in range(len(pairs))
+        for i in range(pairs)
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
+from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from pipeline.comparison.inputs import ResultLike, read_results, shared_values
 from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import ColumnGroup, Entry
+from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.stage_row import Cost
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, no_interval
@@ -53,6 +55,7 @@ class Comparison(Tabular):
         strata: For each collection float64 [queries, results], in the first result's order.
         loaded: The results as read, in the order given; not part of the JSON form.
         groups: What studies know of each result; see `with_columns`.
+        detect: A difference of which the number of queries that detect it is shown; None for none.
         baseline: The name of the result that the others are tested against; None where all pairs are tested.
         of_suites: Whether the results are of suites, and not of one collection.
         sources: The results of the first collection, which is the only one unless they are of suites.
@@ -70,6 +73,7 @@ class Comparison(Tabular):
     loaded: list[Result]
     baseline: str | None = None
     groups: list[ColumnGroup] = field(default_factory=list)
+    detect: float | None = None
     of_suites: bool = field(init=False)
     sources: list[CollectionResult] = field(init=False)
     records: dict[str, Metrics] = field(init=False)
@@ -85,8 +89,8 @@ class Comparison(Tabular):
 
     @property
     def verdict(self) -> str:
-        """One sentence: which result is better and by how much, or how many queries would decide."""
-        return tables.verdict(self.measure, self.results, self.pairs, self.baseline)
+        """One sentence: which result is better and by how much, and what so many queries cannot show."""
+        return tables.verdict(self.measure, self.results, self.pairs, self.baseline, self.detect)
 
     @property
     def columns(self) -> list[FilledColumn]:
@@ -111,7 +115,7 @@ class Comparison(Tabular):
             best = max(self.results, key=lambda entry: entry.mean).name
             pairs = [pair for pair in self.pairs if best in (pair.a, pair.b)]
             few = self.baseline or len(self.pairs) <= tables.MOST_PAIRS
-            shown.append(tables.short_pairs(self.measure, self.pairs if few else pairs))
+            shown.append(tables.short_pairs(self.measure, self.pairs if few else pairs, self.detect))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
         return [*shown[:-1], replace(shown[-1], notes=notes)]
 
@@ -119,7 +123,7 @@ class Comparison(Tabular):
         """The leaderboard, the pairs of several results, and what kinds report of them."""
         shown = [self._board()]
         if self.pairs:
-            shown.append(tables.pair_table(self.measure, self.pairs))
+            shown.append(tables.pair_table(self.measure, self.pairs, self.detect))
         if self.pairs and self.of_suites:
             shown.append(tables.each_collection(self.measure, self.pairs))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
@@ -196,6 +200,7 @@ class Comparison(Tabular):
             "notes": self.notes,
             "measures": self.measures,
             "baseline": self.baseline,
+            "detect": self.detect,
         }
 
 
@@ -204,6 +209,7 @@ def compare(
     measure: str | None = None,
     baseline: PathLike[str] | str | None = None,
     qrels: PathLike[str] | str | None = None,
+    detect: float | None = None,
 ) -> Comparison:
     """Compare finished results.
 
@@ -214,11 +220,15 @@ def compare(
         baseline: The result that the others are tested against, and only against it: one of the folders, or
             another, which is put before them, or the name of one of the results. None tests every pair.
         qrels: The judgments that run files are scored by. Not of suites.
+        detect: A difference of means, above 0: `queries_to_detect` of each pair says how many queries show
+            it with 80% power.
 
     Raises:
         InputError: A folder has no complete result, the results were scored on different queries or by
             different judgments, the measure is not in all of them, or some are suites and some are not.
     """
+    if detect is not None and not 0 < detect < inf:
+        raise InputError(f"detect {detect}", allowed="a difference above 0, such as 0.01")
     loaded, position = read_results(folders, baseline, qrels, measure)
     (chosen, *_), values, shared = shared_values(loaded, [measure] if measure else [])
     first, names = loaded[0], [result.name for result in loaded]
@@ -230,7 +240,7 @@ def compare(
         indices = [(other, position) for other in range(len(loaded)) if other != position]
     collections = [collection.name for collection in first.collections] if first.suite else []
     by_collection = dict(zip(collections, strata, strict=False))
-    pairs = compare_pairs(names, by_collection, independent, weights, indices, highest)
+    pairs = compare_pairs(names, by_collection, independent, weights, indices, highest, detect)
     ends = estimate(independent, weights, low=0, high=highest).ends
     results = _entries(loaded, chosen, by_collection, strata, ends)
     if position is None:  # letters and ranks need a test of every two
@@ -253,6 +263,7 @@ def compare(
         strata=strata,
         loaded=loaded,
         baseline=None if position is None else names[position],
+        detect=detect,
     )
 
 

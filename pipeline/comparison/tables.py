@@ -12,6 +12,7 @@ from pipeline.core.display import bounds, counted, figure
 from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, no_interval, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
+from pipeline.metrics.statistics import RULE_OF_THREE
 from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL, mean_sentence
 
 
@@ -142,22 +143,26 @@ def leaderboard(
 
 
 TESTS = (
-    f"p: two-sided and paired, of a t-test and of {PERMUTATIONS:,} randomizations; Holm and MaxT correct "
-    "them for the number of pairs."
+    f"p: two-sided and paired, of a t-test and of {PERMUTATIONS:,} randomizations; Holm corrects the t-test "
+    "for the number of pairs."
 )
 SIMULTANEOUS = "First interval: of that pair alone. [95%, all pairs]: valid for all pairs together."
 COUNTS = "w/t/l: queries where a wins, ties, loses."
 SUITE_COUNTS = "w/t/l: collections where a wins, ties, loses."
 OF_QUERIES = "Randomizations are of single queries."
-STAR = "* = significant at 5% after correction, by Holm and by MaxT."
+STAR = "* = significant at 5% after correction."
+DETECTS = "detects: the smallest true difference that these queries show with 80% power."
 EACH = (
     "* = significant at 5% on that collection: by the larger p of t-test and randomization, after Holm's "
     "correction over all collections and pairs."
 )
 
 
-def pair_table(measure: str, pairs: Sequence[Pair]) -> Table:
-    """A pair a row: its difference, and how likely chance alone is to make it as large."""
+def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None) -> Table:
+    """A pair a row: its difference, and how likely chance alone is to make it as large.
+
+    With `detect`, also how many queries detect such a difference.
+    """
     of_suites = bool(pairs and pairs[0].collections)
     right = partial(Column, align="right", wrap="never")
     ends = [
@@ -183,12 +188,15 @@ def pair_table(measure: str, pairs: Sequence[Pair]) -> Table:
         "t-test": [pair.p_ttest for pair in pairs],
         f"random{SOFT_HYPHEN}ization": [pair.p_randomization for pair in pairs],
         "Holm": [pair.p_holm for pair in pairs],
-        "MaxT": [pair.p_maxt for pair in pairs],
     }
     for name, values in p_values.items():
-        marks = [" *" * (pair.shown and name == "MaxT") for pair in pairs]
+        marks = [" *" * (pair.shown and name == "Holm") for pair in pairs]
         cells = [Cell(figure(p, "p") + mark, p) for p, mark in zip(values, marks, strict=True)]
         columns.append((right(name), cells))
+    columns.append((right("detects"), [pair.detects for pair in pairs]))
+    if detect is not None:
+        needed = right(QUERIES_FOR.format(detect), form=",")
+        columns.append((needed, [pair.queries_to_detect for pair in pairs]))
     counts = [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs]
     columns.append((right("w/t/l"), counts))
     over, counted_in = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
@@ -196,6 +204,7 @@ def pair_table(measure: str, pairs: Sequence[Pair]) -> Table:
         TESTS,
         SIMULTANEOUS if any(simultaneous) else "",
         STAR if any(pair.shown for pair in pairs) else "",
+        DETECTS if any(pair.detects for pair in pairs) else "",
         f"{OF_QUERIES} {counted_in}" if of_suites else counted_in,
     ]
     notes = [" ".join(filter(None, legend))]
@@ -239,12 +248,13 @@ def in_short(board: Table, keep_sections: bool, also: Sequence[str] = ()) -> Tab
     return table_of(board.title, columns, [note for note in board.notes if note not in left_out])
 
 
-P_VALUES = ("t-test", "randomization", "Holm", "MaxT")
+LONG_ONLY = ("t-test", "randomization", "Holm", "detects")
+QUERIES_FOR = "queries for {:g}"
 
 
-def short_pairs(measure: str, pairs: Sequence[Pair]) -> Table:
+def short_pairs(measure: str, pairs: Sequence[Pair], detect: float | None = None) -> Table:
     """A pair a row: the difference, with the interval and the p that hold for all pairs."""
-    table = pair_table(measure, pairs)
+    table = pair_table(measure, pairs, detect)
     cells = {column.name: [row[i] for row in table.rows] for i, column in enumerate(table.columns)}
     if "[95%, all pairs]" in cells:
         cells["difference [95%]"] = [Cell(figure(pair.difference, "+.4f"), pair.difference) for pair in pairs]
@@ -257,12 +267,12 @@ def short_pairs(measure: str, pairs: Sequence[Pair]) -> Table:
             cells[column.name],
         )
         for column in table.columns
-        if column.plain_name not in P_VALUES
+        if column.plain_name not in LONG_ONLY
     ]
     decided: list[str] = [
         Cell(figure(each.deciding_p, "p") + " *" * each.shown, each.deciding_p) for each in pairs
     ]
-    columns.insert(-1, (Column("p", "right", "never"), decided))
+    columns.insert(-1 if detect is None else -2, (Column("p", "right", "never"), decided))
     counts = SUITE_COUNTS if pairs[0].collections else COUNTS
     return table_of(table.title, columns, [f"{STAR} {counts}" if any(p.shown for p in pairs) else counts])
 
@@ -291,8 +301,12 @@ def verdict(
     results: Sequence[Entry],
     pairs: Sequence[Pair],
     baseline: str | None,
+    detect: float | None = None,
 ) -> str:
-    """One sentence without its full stop: who is better, by how much, or how many queries would decide."""
+    """One sentence without its full stop: who is better and by how much, and what the queries cannot show.
+
+    With `detect`, also how many queries detect such a difference.
+    """
     queries = results[0].queries
     best = max(results, key=lambda entry: entry.mean)
     mean = f"macro mean of {measure}" if best.by_collection else measure
@@ -317,10 +331,18 @@ def verdict(
     else:
         parts = [f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names]
         sentence = f"{opening}; {'; '.join(parts)}"
-    needed = max((pair.queries_needed or 0 for _, pair in against if not pair.shown), default=0)
-    if needed > queries:
-        sentence += f"; about {needed:,} queries would decide (80% power, if the difference stays the same)"
-    return sentence
+    said = [sentence]
+    if any(pair.shown and pair.rare_failures for _, pair in against):
+        of = "the queries of a collection" if best.by_collection else f"{queries:,} queries"
+        said.append(f"cannot rule out rare failures: up to {RULE_OF_THREE} of {of} may lose everything")
+    detected = [pair.detects for _, pair in against if not pair.shown and pair.detects is not None]
+    if detected:
+        ends = dict.fromkeys(figure(end, ".2g") for end in (min(detected), max(detected)))
+        said.append(f"{queries:,} queries detect a difference of {' to '.join(ends)} (80% power)")
+    needed = max((pair.queries_to_detect or 0 for _, pair in against), default=0)
+    if detect is not None and needed:
+        said.append(f"a difference of {detect:g} takes about {needed:,} queries")
+    return "; ".join(said)
 
 
 def _of_pair(measure: str, pair: Pair) -> str:

@@ -151,7 +151,7 @@ class Tabular:
         return "".join(html_table(table) for table in self.tables())
 
 
-ALIKE = "too many values are equal (docs/statistics.md)"
+ALIKE = "the values differ too little to allow for rare failures (docs/statistics.md)"
 """Why a mean over enough queries has no interval; the rules are in `pipeline.metrics.statistics`."""
 
 
@@ -165,8 +165,8 @@ def no_interval(queries: int, name: str = "", values: Iterable[float] = ()) -> s
     """
     if queries < 25:
         return f"No interval: only {counted(queries, 'query', 'queries')} (25 needed)."
-    if most := Counter(values).most_common(1):
-        ((value, equal),) = most
+    ((value, equal),) = Counter(values).most_common(1) or [(0.0, 0)]
+    if equal > queries / 2:
         return f"No interval for {name}: {equal:,} of {queries:,} values are {round(value, 4)}."
     return f"No interval{f' for {name}' if name else ''}: {ALIKE}."
 

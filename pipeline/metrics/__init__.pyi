@@ -22,10 +22,7 @@ from .paired import (
 )
 from .resampling import (
     PERMUTATIONS as PERMUTATIONS,
-    Randomized as Randomized,
     randomization_test as randomization_test,
-    randomize as randomize,
-    resampled_means as resampled_means,
     resampled_t as resampled_t,
 )
 from .scoring import compute_measures as compute_measures, short_rankings as short_rankings

@@ -181,7 +181,7 @@ def standings(
     return letters, [(1 + above[run], len(means) - below[run]) for run in runs]
 
 
-def detectable_difference(errors: ArrayLike, freedom: ArrayLike, alpha: float) -> Float64:
+def detectable_difference(errors: ArrayLike, freedom: ArrayLike, alpha: ArrayLike) -> Float64:
     """The smallest true difference of means that a one-sided t-test at `alpha` finds with 80% power.
 
     That is δ · error, where the noncentral t of noncentrality δ is above the test's quantile in 80% of
@@ -193,7 +193,7 @@ def detectable_difference(errors: ArrayLike, freedom: ArrayLike, alpha: float) -
     Args:
         errors: Standard errors of the mean differences, float64 [n], such as `Estimate.wide_errors`.
         freedom: Their degrees of freedom, float64 [n].
-        alpha: The level of the test.
+        alpha: The level of the test, float64 [n] or one for all.
 
     Returns:
         float64 [n], in the unit of the errors; infinite without spread or degrees of freedom, where nothing
@@ -201,7 +201,9 @@ def detectable_difference(errors: ArrayLike, freedom: ArrayLike, alpha: float) -
     """
     from scipy.special import nctdtrinc, ndtri, stdtrit
 
-    errors, freedom = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in (errors, freedom)))
+    errors, freedom, alpha = np.broadcast_arrays(
+        *(np.asarray(each, dtype=np.float64) for each in (errors, freedom, alpha))
+    )
     known = (errors > 0) & (freedom >= 1)
     degrees = np.where(known, freedom, 1)
     quantile = stdtrit(degrees, 1 - alpha)
@@ -211,7 +213,7 @@ def detectable_difference(errors: ArrayLike, freedom: ArrayLike, alpha: float) -
     return np.where(known, distance * errors, inf)
 
 
-def queries_needed(effect: ArrayLike, alpha: float) -> Float64:
+def queries_needed(effect: ArrayLike, alpha: ArrayLike) -> Float64:
     """The numbers of queries with which a one-sided paired t-test at `alpha` has 80% power.
 
     Power is that of the noncentral t distribution. An effect is the distance of the true mean from the tested
@@ -220,14 +222,14 @@ def queries_needed(effect: ArrayLike, alpha: float) -> Float64:
 
     Args:
         effect: float64 [n].
-        alpha: The level of the test.
+        alpha: The level of the test, float64 [n] or one for all.
 
     Returns:
         float64 [n]: whole numbers; infinite where none has that power.
     """
     from scipy.special import nctdtr, ndtr, stdtrit
 
-    effect = np.asarray(effect, dtype=np.float64)
+    effect, alpha = np.broadcast_arrays(np.asarray(effect, dtype=np.float64), alpha)
     low, high = np.ones(effect.shape), np.full(effect.shape, 2.0)
     enough_at_high, done = np.zeros((2, *effect.shape), dtype=bool)
     while not done.all():

@@ -12,7 +12,8 @@ Two rules keep intervals honest where the sample says little about the spread; `
 coverage, counted by `scripts/simulate_statistics.py`:
 
 - Ties can hide spread, so `_with_hidden_spread` widens errors.
-- An interval is shown only where `_is_shown` finds nothing against it.
+- An interval is shown only where `_is_shown` finds nothing against it. Values of 0 and 1 always have one:
+  `_score_intervals`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -76,8 +76,9 @@ class Estimate:
         wide_errors, wide_freedom: The same with the spread that ties may hide.
         others: int [columns]: the values that differ from the most common one of their collection; of each
             collection at most `MANY_OTHERS` are counted.
-        shown: Whether an interval is shown: `_is_shown`.
-        intervals: M ± t · wide error, t the quantile of Student's t; within the range.
+        shown: Whether an interval is shown: `_is_shown`, or values of 0 and 1.
+        intervals: M ± t · wide error, t the quantile of Student's t; within the range. Of values that are all
+            the lowest or the highest of the range, `_score_intervals`.
         ends: The same, as two values of each.
     """
 
@@ -91,18 +92,6 @@ class Estimate:
     shown: BoolArray
     intervals: list[Interval]
     ends: list[Ends]
-
-
-class _Ties(NamedTuple):
-    """How far the values of collections are equal, [collections, columns] each.
-
-    Attributes:
-        others: int64: the values that differ from the most common one; at most `MANY_OTHERS` are counted.
-        mostly: bool: whether two thirds of the values or more are equal.
-    """
-
-    others: Int64
-    mostly: BoolArray
 
 
 def estimate(
@@ -120,8 +109,8 @@ def estimate(
         weights: float64 [collections].
         confidence: Of the intervals.
         hidden: How many values, hidden by ties, widen the errors.
-        low: The lowest that values can be, float64 [columns] or one for all; of differences below 0.
-        high: The highest; infinite where there is none.
+        low: The lowest that values can be, float64 [columns] or one for all; infinite where there is none.
+        high: The highest.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -138,21 +127,26 @@ def estimate(
     deviations = [
         values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(len(power)) for values in strata
     ]
-    ties = _count_ties(strata)
-    roots = (
-        np.stack(deviations) / np.sqrt(sizes) * weights[:, None]
-    )  # of each collection's part of the variance
+    others = _count_others(strata)
+    # the roots of each collection's part of the variance
+    roots = np.stack(deviations) / np.sqrt(sizes) * weights[:, None]
     errors, freedom = _pooled(roots, sizes)
-    wide_errors, wide_freedom = _pooled(_with_hidden_spread(roots, strata, weights, ties, hidden), sizes)
+    wide_errors, wide_freedom = _pooled(_with_hidden_spread(roots, strata, weights, others, hidden), sizes)
     means = weights @ by_collection
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(np.maximum(freedom, 1), -np.abs(means) / errors)
     p = np.where((means != 0) & (sizes.min() > 1), p, 1.0)
-    far = np.maximum(by_collection - lowest, highest - by_collection) * weights[:, None] / sizes
-    far = np.where(np.isfinite(far) & (ties.mostly | (lowest >= 0)), far, 0).max(axis=0)
-    shown = _is_shown(wide_freedom, ties, errors, far)
+    distances = np.stack([by_collection - lowest, highest - by_collection])
+    far = np.where(np.isfinite(distances), distances, 0).max(axis=0) * weights[:, None] / sizes
+    shown = _is_shown(wide_freedom, others, errors, far.max(axis=0))
     reach = stdtrit(np.maximum(wide_freedom, 1), (1 + confidence) / 2) * wide_errors
-    ends = np.ldexp(np.clip([means - reach, means + reach], lowest, highest).T, power[:, None]).tolist()
+    bounds = np.clip([means - reach, means + reach], lowest, highest)
+    binary = np.zeros(len(power), dtype=bool)
+    if len(strata) == 1:
+        binary = ((strata[0] == 0) | (strata[0] == highest)).all(axis=0) & (lowest == 0) & (highest > 0)
+        bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]), confidence)
+    shown |= binary
+    ends = np.ldexp(bounds.T, power[:, None]).tolist()
     intervals = [
         (start, end) if is_shown else None for is_shown, (start, end) in zip(shown, ends, strict=True)
     ]
@@ -163,17 +157,37 @@ def estimate(
         p=p,
         wide_errors=np.ldexp(wide_errors, power),
         wide_freedom=wide_freedom,
-        others=ties.others.sum(axis=0),
+        others=others.sum(axis=0),
         shown=shown,
         intervals=intervals,
         ends=[interval or (None, None) for interval in intervals],
     )
 
 
-def _count_ties(strata: Strata) -> _Ties:
-    """How far values are equal: all but j of n are if, in order, two that are n - 1 - j places apart are."""
+def _score_intervals(means: Float64, highest: Float64, n_queries: int, confidence: float) -> Float64:
+    """Wilson's score intervals of means of values that are all 0 or `highest`, float64 [2, columns].
+
+    They hold those shares that the normal test with their own variance does not reject (Wilson, J. American
+    Statistical Association 22(158), 1927; for few values recommended by Brown, Cai and DasGupta, Statistical
+    Science 16(2), 2001). No other values within the range have a greater variance at the same mean, so they
+    hold the mean no less often where a value between the ends was only not seen.
+    """
+    from scipy.special import ndtri
+
+    squared = float(ndtri((1 + confidence) / 2)) ** 2 / n_queries
+    shares = means / highest
+    centres = (shares + squared / 2) / (1 + squared)
+    reach = np.sqrt(squared * shares * (1 - shares) + squared**2 / 4) / (1 + squared)
+    within: Float64 = np.clip([centres - reach, centres + reach], 0, 1) * highest
+    return within
+
+
+def _count_others(strata: Strata) -> Int64:
+    """int64 [collections, columns]: the values that differ from the most common one, up to `MANY_OTHERS`.
+
+    All but j of n are equal if, in order, two that are n - 1 - j places apart are.
+    """
     others = np.full((len(strata), strata[0].shape[1]), MANY_OTHERS)
-    mostly = np.zeros(others.shape, dtype=bool)
     for row, values in enumerate(strata):
         n_queries, in_order = len(values), np.sort(values, axis=0)
 
@@ -183,12 +197,11 @@ def _count_ties(strata: Strata) -> _Ties:
 
         for j in reversed(range(min(MANY_OTHERS, n_queries))):
             others[row, all_but(j)] = j
-        mostly[row] = all_but(n_queries // 3)
-    return _Ties(others, mostly)
+    return others
 
 
 def _with_hidden_spread(
-    roots: Float64, strata: Strata, weights: Float64, ties: _Ties, hidden: float
+    roots: Float64, strata: Strata, weights: Float64, others: Int64, hidden: float
 ) -> Float64:
     """`roots`, float64 [collections, columns], with the spread that ties may hide.
 
@@ -198,7 +211,7 @@ def _with_hidden_spread(
     """
     widest = np.max([np.ptp(values, axis=0) for values in strata], axis=0)
     sizes = np.array([[len(values)] for values in strata])
-    few = ties.others < RULE_OF_THREE
+    few = others < RULE_OF_THREE
     widened: Float64 = np.hypot(roots, few * widest * np.sqrt(hidden) * weights[:, None] / sizes)
     return widened
 
@@ -224,15 +237,16 @@ def _pooled(roots: Float64, sizes: Int64) -> tuple[Float64, Float64]:
     return errors, freedom
 
 
-def _is_shown(wide_freedom: Float64, ties: _Ties, errors: Float64, far: Float64) -> BoolArray:
+def _is_shown(wide_freedom: Float64, others: Int64, errors: Float64, far: Float64) -> BoolArray:
     """Whether an interval is shown, bool [columns]: the one rule for it.
 
     `far`, float64 [columns], is what one query more, at the far end of the measure's range, would add to the
-    error, in the collection where that is the most. It is 0 where there is no range; and for differences, but
-    in collections where two thirds of them or more are ties, as there few queries carry the variance.
+    error, in the collection where that is the most; 0 where there is no range. Of a loss at 3 of N queries
+    none is seen in one of twenty samples, so an interval that reaches less than 3 / N of the range is not one
+    of 95%; by this rule no shown one reaches less than 2.8 / N.
     """
     enough_queries = wide_freedom >= MIN_QUERIES - 1 - ROUNDING
-    enough_others = ties.others.sum(axis=0) >= MIN_OTHERS
+    enough_others = others.sum(axis=0) >= MIN_OTHERS
     one_decides = far**2 * (1 - MOST_OF_ONE) > errors**2 * MOST_OF_ONE
     shown: BoolArray = enough_queries & enough_others & ~one_decides
     return shown

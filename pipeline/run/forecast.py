@@ -63,6 +63,7 @@ class Forecast:
         fetch: By repository and path, the bytes of the files that must be fetched.
         unknown: Why what must be fetched cannot be listed; "" if it can.
         passages: Passages of the collection; None if that is not known before it is read.
+        queries: Its queries; None likewise.
         encode: Passages, or chunks of them, to be encoded.
         pairs: Pairs of a query and a passage to be scored by rerankers.
         models: Each model's `name`, `backend` and `precision`, and whether that was left to `auto`.
@@ -78,6 +79,7 @@ class Forecast:
     pairs: Todo = Todo()
     models: Sequence[Facts] = ()
     settings: Sequence[Facts] = ()
+    queries: int | None = None
 
     @property
     def repositories(self) -> list[str]:
@@ -96,6 +98,7 @@ class Forecast:
                 "unknown": self.unknown or None,
             },
             "passages": self.passages,
+            "queries": self.queries,
             "encode": self.encode.count,
             "items_per_second": self.encode.per_second,
             "seconds": self.encode.seconds,
@@ -148,13 +151,14 @@ def _forecast(
         return Forecast(name, [], {}, str(error), passages, *_todo_unseen(benchmark, passages))
     read = benchmark.store.find(collection)
     passages = int(read.facts["passages"]) if read else passages
+    queries = int(read.facts["queries"]) if read else None
     if all(stage["exists"] for stage in stages) or benchmark.searched:
-        return Forecast(name, stages, passages=passages, models=models, settings=settings)
+        return Forecast(name, stages, passages=passages, models=models, settings=settings, queries=queries)
     lacking, unknown = _lacking(_probes(benchmark, read is None and identity.on_hub))
     fetch = {file: size for file, size in lacking.items() if file not in fetched}
     fetched |= fetch.keys()
     todo = _todo(benchmark, passages, made)
-    return Forecast(name, stages, fetch, unknown, passages, *todo, models, settings)
+    return Forecast(name, stages, fetch, unknown, passages, *todo, models, settings, queries)
 
 
 def _probes(benchmark: Benchmark, reads_hub: bool) -> list[Callable[[], object]]:

@@ -69,7 +69,7 @@ def make(
     results = {}
     for (collection, size), more in zip(sizes.items(), better, strict=False):
         shared = hard.normal(0.5, 0.2, size)
-        values = np.stack([shared + each.normal(more, 0.1, size) for each in own], axis=1)
+        values = np.stack([shared + each.normal(more, 0.17, size) for each in own], axis=1)
         results[collection] = result(name, np.clip(values, 0, 1), collection=collection)
     return suite(name, results, **record) if sizes is not ONE else changed(results[""], **record)
 

@@ -5,7 +5,6 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from inside import resize
 from scipy import stats
 
 from pipeline.metrics import (
@@ -14,7 +13,6 @@ from pipeline.metrics import (
     holm,
     pool_shared_queries,
     randomization_test,
-    resampled_means,
     standings,
     variance_identifiable,
 )
@@ -63,11 +61,25 @@ def test_no_interval_where_one_query_more_would_decide() -> None:
     assert estimate([near_one], low=0, high=1).ends == [(None, None)]
     assert estimate([failing], low=0, high=1).shown == [True]
     assert estimate([near_one, near_one], np.full(2, 0.5), low=0, high=1).ends == [(None, None)]
-    assert estimate([near_one]).shown == [True]  # a measure without a highest value
-    close = np.random.default_rng(1).normal(0, 0.02, (43, 1))
-    assert estimate([close], low=-1, high=1).shown == [True]
-    close[:29] = 0  # two thirds
-    assert estimate([close], low=-1, high=1).shown == [False]
+    assert estimate([near_one], low=0).shown == [False]  # without a highest value: the lowest is known
+    assert estimate([near_one]).shown == [True]  # without a range
+    apart = np.random.default_rng(1).normal(0, 1, (43, 1))
+    half_widths = {scale: 2.02 * scale * apart.std(ddof=1) / 43**0.5 for scale in (0.02, 0.2, 0.25)}
+    for scale, half_width in half_widths.items():
+        assert estimate([scale * apart], low=-1, high=1).shown == [half_width > 3 / 43]
+
+
+def test_values_of_0_and_1_have_the_score_interval() -> None:
+    for wins, n_queries in ((0, 5), (29, 30), (30, 30), (7, 43)):
+        values = (np.arange(n_queries) < wins).astype(float)[:, None]
+        expected = stats.binomtest(wins, n_queries).proportion_ci(method="wilson")
+        for highest in (1.0, 3.0):
+            (found,) = estimate([highest * values], low=0, high=highest).intervals
+            assert found == pytest.approx((highest * expected.low, highest * expected.high))
+    halves = np.linspace(0, 1, 30)[:, None] > 0.5
+    assert estimate([halves - 0.5], low=-1, high=1).ends != estimate([halves * 1.0], low=0, high=1).ends
+    strata, weights = [np.ones((30, 1))] * 2, np.array([0.5, 0.5])
+    assert estimate(strata, weights, low=0, high=1).ends == [(None, None)]  # of one collection alone
 
 
 def test_intervals_stay_within_the_range() -> None:
@@ -195,22 +207,6 @@ def test_ties_may_hide_half_a_value_more() -> None:
     few[:3] = 0.4  # 3 values differ: they say how much it is
     made = estimate([spread, few], weights)
     assert made.wide_errors == pytest.approx(made.errors)
-
-
-def test_means_of_many_queries_are_drawn_as_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    strata = [np.column_stack([STRATA[2], STRATA[2][:, 0]])]  # one column twice
-    whole = resampled_means(strata, np.ones(1))
-    resize(monkeypatch, drawn=89)
-    normal = resampled_means(strata, np.ones(1))
-    error = whole.std(axis=0)
-    # of n - 1 draws: not too small by (n - 1) / n
-    assert error == pytest.approx(estimate(strata).errors, rel=0.03)
-    assert normal.mean(axis=0) == pytest.approx(whole.mean(axis=0), abs=0.05 * error.max())
-    assert np.cov(normal.T) == pytest.approx(np.cov(whole.T), abs=0.06 * error.max() ** 2)
-    for tail in (0.025, 0.975):
-        there, here = np.quantile(whole, tail, axis=0), np.quantile(normal, tail, axis=0)
-        assert (np.abs(there - here) < 0.15 * error).all()
-    assert normal[:, 3] == pytest.approx(normal[:, 0], abs=1e-7)
 
 
 def test_a_randomization_within_collections_counts_every_way_of_few_queries() -> None:

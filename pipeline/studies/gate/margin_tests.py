@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from pipeline.core.records import Float64
 from pipeline.metrics.paired import POWER, detectable_difference
-from pipeline.metrics.resampling import MOST_DRAWN, resampled_t
+from pipeline.metrics.resampling import resampled_t
 from pipeline.metrics.statistics import (
     MANY_OTHERS,
     MIN_QUERIES,
@@ -31,6 +31,8 @@ from pipeline.metrics.statistics import (
 
 MOST_EXPECTED = 14.0
 """The largest λ that is tried: beyond it exp(-λ) is below the smallest level of a gate."""
+MOST_DRAWN = 1000
+"""More queries than these are not resampled: the bootstrap agrees with t."""
 STEPS = 200
 MOST_TIMES = 1 << 30
 """How many times as many queries a sample size may be."""

@@ -1,0 +1,116 @@
+"""How many queries detect a difference, before anything is run: from the spread of results that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from math import isfinite, sqrt
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.comparison.inputs import read_results, shared_values
+from pipeline.core.display import figure
+from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
+from pipeline.metrics.paired import LEVEL, detectable_difference, paired_differences, queries_needed
+from pipeline.metrics.statistics import estimate
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What a comparison can show with 80% power: by a paired t-test at 5%, with Bonferroni's correction.
+
+    Attributes:
+        difference: Of means, the one to detect.
+        spread: Standard deviation of the differences between queries.
+        origin: Where the spread is from, as a clause.
+        pairs: How many are compared.
+        queries: How many queries detect the difference.
+    """
+
+    difference: float
+    spread: float
+    origin: str
+    pairs: int
+    queries: int
+
+    def detects(self, queries: int) -> float | None:
+        """The smallest difference that so many queries detect; None for fewer than 2."""
+        if queries < 2:
+            return None
+        level = LEVEL / 2 / self.pairs
+        return float(detectable_difference(self.spread / sqrt(queries), queries - 1, level))
+
+    def sentence(self, name: str, queries: int | None) -> str:
+        """What it takes, and what the queries of the collection `name` detect, if their number is known."""
+        said = f"a difference of {self.difference:g} takes about {self.queries:,} queries (80% power; "
+        said += f"{self.origin})"
+        found = self.detects(queries) if queries else None
+        return said if found is None else f"{said}; the {queries:,} of {name} detect {figure(found, '.2g')}"
+
+    def document(self, queries: int | None) -> JsonObject:
+        """The same as JSON."""
+        return {**asdict(self), "detects": self.detects(queries) if queries else None}
+
+
+def plan_detection(
+    difference: float, spread: Sequence[str], results: int, measure: str | None = None
+) -> Detection:
+    """Plan the size of a comparison.
+
+    Args:
+        difference: Of means, the one to detect.
+        spread: A number; or result folders that resemble those to compare: the largest spread of two of
+            them. Of a single one it is that of its values, which is the spread of differences from a result
+            of the same spread whose correlation with it is 0.5.
+        results: How many are to be compared, every two of them.
+        measure: Of the result folders; None takes the first that all have.
+
+    Raises:
+        InputError: The difference is not above 0, the spread is neither a number above 0 nor results, or
+            their values are all equal.
+    """
+    if not 0 < difference < np.inf:
+        raise InputError(f"--detect {difference}", allowed="a difference above 0, such as 0.01")
+    pairs = max(results * (results - 1) // 2, 1)
+    try:
+        (deviation,) = map(float, spread)
+        origin = f"spread {deviation:g}"
+    except ValueError:
+        deviation, origin = _spread_of(spread, measure)
+    if not 0 < deviation < np.inf:
+        raise InputError(
+            f"--spread {' '.join(spread)}: a spread of {deviation:g}",
+            allowed="a number above 0, or result folders whose values differ",
+            fix="for example --spread 0.25",
+        )
+    needed = float(queries_needed(difference / deviation, LEVEL / 2 / pairs))
+    if not isfinite(needed):
+        raise InputError(f"--detect {difference}: no number of queries does", fix="take a larger difference")
+    return Detection(difference, deviation, origin, pairs, int(needed))
+
+
+def _spread_of(folders: Sequence[str], measure: str | None) -> tuple[float, str]:
+    """The largest spread between two results, and where it is from."""
+    if not folders or not all(Path(folder).exists() for folder in folders):
+        raise InputError(
+            f"--spread {' '.join(folders) or 'is missing'}",
+            allowed="the standard deviation of the differences between queries, or result folders",
+            fix="for example --detect 0.01 --spread results/a --spread results/b, or --spread 0.25",
+        )
+    results, _ = read_results(folders)
+    (name, *_), values, _ = shared_values(results, [measure] if measure else [])
+    pairs = list(combinations(range(len(results)), 2))
+    columns = [
+        np.stack([paired_differences(each[:, a, 0], each[:, b, 0]) for a, b in pairs], axis=1)
+        if pairs
+        else each[:, :, 0]
+        for each in values
+    ]
+    strata, weights = results[0].pool_shared_queries(columns)
+    spreads = estimate(strata, weights).errors * sqrt(sum(map(len, strata)))
+    widest = int(spreads.argmax())
+    of = " and ".join(results[number].name for number in (pairs[widest] if pairs else (0,)))
+    return float(spreads[widest]), f"spread {figure(float(spreads[widest]), '.2g')} as of {of} in {name}"
