@@ -12,13 +12,13 @@ import pyarrow as pa
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
-from pipeline.core.result_files import PER_QUERY, RANKING
+from pipeline.core.result_files import PER_QUERY
 from pipeline.core.stage_row import without_part
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import drop_ignored, row_numbers
-from pipeline.results.folder import CollectionResult
+from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import Manifest
 from pipeline.retrievers.retriever import BEST_CHUNKS, open_ranking
 from pipeline.storage import vector_shards
@@ -62,7 +62,7 @@ def find_query_vectors(manifest: Manifest) -> Float32 | None:
 
 def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
     """The ranking of a result as it was scored, in rows of the collection."""
-    path = result.folder / RANKING
+    path = ranking_file(result.folder)
     if not path.stat().st_size:  # nothing was retrieved for any query
         none = np.zeros((len(collection.queries), 0))
         return Ranking(none.astype(np.int64), none)

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pipeline.core.errors import InputError
 from pipeline.core.json_record import Record
 from pipeline.core.records import Facts, Float64
-from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE
+from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE, TRUSTING
 from pipeline.results.records import Manifest, Metrics
 from pipeline.storage.checksums import check_files
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILES = (METRICS, PER_QUERY, RANKING, MANIFEST)
-COMPARED = (METRICS, PER_QUERY, MANIFEST)
-"""What a comparison reads: a kept baseline may lack the ranking, the largest file."""
+READ_BY_ALL = (METRICS, PER_QUERY, MANIFEST)
+"""What every reader needs. The ranking, the largest file, is checked by whoever reads it: `ranking_file`."""
 ROUNDING = 1e-9  # a mean in metrics.json and that of the table per query may differ by so much
 
 R = TypeVar("R", bound=Record)
@@ -93,12 +93,12 @@ def read_collection_result(folder: Path) -> CollectionResult:
     Raises:
         InputError: It is not a result folder, is not finished, or its files are damaged or were edited.
     """
-    absent = [name for name in COMPARED if not (folder / name).is_file()]
-    if len(absent) == len(COMPARED):
+    absent = [name for name in READ_BY_ALL if not (folder / name).is_file()]
+    if len(absent) == len(READ_BY_ALL):
         raise _not_a_result(folder)
     if absent:
         raise _unusable(folder, f"is not finished: it has no {' and no '.join(absent)}")
-    edited = check_files(folder, FILES)
+    edited = check_files(folder, FILES if TRUSTING.get() else READ_BY_ALL)
     record = read_record(folder, METRICS, Metrics)
     manifest = read_record(folder, MANIFEST, Manifest)
     try:
@@ -122,6 +122,16 @@ def read_collection_result(folder: Path) -> CollectionResult:
             raise _unusable(folder, f"is damaged: the mean of {name} is not that of {PER_QUERY}")
     document = json.loads((folder / METRICS).read_bytes())
     return CollectionResult(folder, record, manifest, query_ids, header[1:], values, document, edited)
+
+
+def ranking_file(folder: Path) -> Path:
+    """The ranking of a finished result, as a TREC run.
+
+    Raises:
+        InputError: It was edited.
+    """
+    check_files(folder, [RANKING])
+    return folder / RANKING
 
 
 def read_record(folder: Path, name: str, record: type[R]) -> R:

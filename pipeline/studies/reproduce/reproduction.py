@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.core.result_files import MANIFEST, RANKING
 from pipeline.core.table import Column, Table, Tabular, table_of
-from pipeline.results.folder import CollectionResult
+from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import compared_settings, flatten
 from pipeline.results.result import read_result
 from pipeline.run.benchmark import Session
@@ -187,7 +187,7 @@ def compare_with_original(original: CollectionResult, again: CollectionResult) -
 
 def _by_query(result: CollectionResult, measures: Sequence[str]) -> dict[str, tuple[list[float], int]]:
     """For each query its values, none if it is not scored, and a hash of its ranking."""
-    with open(result.folder / RANKING, encoding="utf-8") as file:
+    with open(ranking_file(result.folder), encoding="utf-8") as file:
         hits = groupby((line.split() for line in file), lambda line: line[0])
         rankings = {query: hash(tuple(line[2] for line in lines)) for query, lines in hits}
     chosen = result.values[:, [result.measures.index(name) for name in measures]].tolist()

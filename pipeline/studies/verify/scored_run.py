@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from pipeline.config import Config
 from pipeline.core.records import BoolArray, Collection, Float64, Int32, Int64
-from pipeline.core.result_files import RANKING
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
+from pipeline.results.folder import ranking_file
 from pipeline.run.benchmark import Session
 
 
@@ -223,7 +223,7 @@ def scored_run_of(config: Config, folder: Path) -> ScoredRun:
             "judgment",
             np.arange(len(qrels.grades)),
         )
-        run, self_hits = read_run(folder / RANKING), config.data.ignored != "identical_ids"
+        run, self_hits = read_run(ranking_file(folder)), config.data.ignored != "identical_ids"
         return ScoredRun(run, judged, self_hits=self_hits, copies=_copies(collection, run))
 
 
