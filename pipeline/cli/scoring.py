@@ -16,6 +16,7 @@ import typer
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.core.table import stacked
 from pipeline.storage.whole_files import check_output
 from pipeline.studies.table import add_columns, all_studies
 from pipeline.terminal import (
@@ -165,7 +166,10 @@ def evaluate(
 def compare(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="RESULT_DIR", help="A result folder. With --qrels, also a TREC run file."),
+        typer.Argument(
+            metavar="RESULT_DIR|FOLDER",
+            help="A result folder, or a folder of results. With --qrels, also a TREC run file.",
+        ),
     ],
     measures: Annotated[
         list[str] | None,
@@ -193,9 +197,10 @@ def compare(
 ) -> None:
     """Compare results: confidence intervals, paired tests, cost.
 
-    In a difference a - b, a is the result named first.
+    In a difference a - b, a is the result named first. Of a folder of results, those of each collection are
+    compared, and the history of each name is shown.
     """
-    from pipeline.comparison import side_by_side
+    from pipeline.comparison import board, side_by_side
 
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
@@ -211,16 +216,24 @@ def compare(
     if html:
         check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
         _check_page(folders, measures)
-    compared = [
-        add_columns(side_by_side.compare(folders, measure, baseline, qrels, detect)) for measure in chosen
-    ]
+    compared: list[Comparison] = []
+    below = len(folders) == 1 and not qrels and board.holds_results(folders[0])
+    for measure in chosen:
+        if below:
+            compared += map(add_columns, board.compare_below(folders[0], measure, baseline, detect))
+        else:
+            compared.append(add_columns(side_by_side.compare(folders, measure, baseline, qrels, detect)))
     short = form is Format.table and not verbose
     whole = html or as_json or not short
     parts = [_parts(each, options, bool(html)) if whole or asked else {} for each in compared]
     if html:
+        from pipeline.report.page.board import write_board
         from pipeline.report.page.render import write_page
 
-        write_page(compared[0], html, [part.page() for part in parts[0].values() if part])
+        if below:
+            write_board(compared, html)
+        else:
+            write_page(compared[0], html, [part.page() for part in parts[0].values() if part])
     if as_json:
         documents = zip(compared, parts, strict=True)
         print_each(
@@ -236,11 +249,12 @@ def compare(
         for name, part in said.items():
             if part and (name in asked or not short):
                 tables += part.tables()
-    if len(compared) > 1:
-        tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(compared))])
+    if len(chosen) > 1:
+        tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(chosen))])
     if form is Format.table:
         for each in compared:
-            show_verdict(each.verdict, any(pair.shown for pair in each.pairs) or not each.pairs)
+            opening = f"{each.collection}: " if each.collection else ""
+            show_verdict(opening + each.verdict, any(pair.shown for pair in each.pairs) or not each.pairs)
         show(*tables)
         if short:
             print("-v shows every test, cost and change of rankings; --html FILE writes a page")
@@ -253,8 +267,7 @@ def compare(
             for said in parts
         ]
         figures = [each.figures(added) for each, added in zip(compared, columns, strict=True)]
-        csv = replace(figures[0], rows=[row for each in figures for row in each.rows])
-        print(write(tables) if write else renderings.csv_text(csv), end="")
+        print(write(tables) if write else renderings.csv_text(stacked(figures)), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
 

@@ -19,7 +19,7 @@ from pipeline.comparison import tables
 from pipeline.comparison.inputs import ResultLike, read_results, shared_values
 from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
-from pipeline.comparison.tables import ColumnGroup, Entry
+from pipeline.comparison.tables import ColumnGroup, Entry, History
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.stage_row import Cost
@@ -54,6 +54,8 @@ class Comparison(Tabular):
         measures: Those that all results have, on every collection.
         strata: For each collection float64 [queries, results], in the first result's order.
         loaded: The results as read, in the order given; not part of the JSON form.
+        collection: What the results are of, where a folder of several collections is compared.
+        history: The earlier results of the same names, where such a folder has any.
         groups: What studies know of each result; see `with_columns`.
         detect: A difference of which the number of queries that detect it is shown; None for none.
         baseline: The name of the result that the others are tested against; None where all pairs are tested.
@@ -72,6 +74,8 @@ class Comparison(Tabular):
     strata: Strata
     loaded: list[Result]
     baseline: str | None = None
+    collection: str = ""
+    history: list[History] = field(default_factory=list)
     groups: list[ColumnGroup] = field(default_factory=list)
     detect: float | None = None
     of_suites: bool = field(init=False)
@@ -104,7 +108,15 @@ class Comparison(Tabular):
         return replace(self, groups=[*self.groups, *added], notes=[*self.notes, *notes])
 
     def _board(self) -> Table:
-        return tables.leaderboard(self.measure, self.results, self.loaded[0].groups, self.columns)
+        board = tables.leaderboard(self.measure, self.results, self.loaded[0].groups, self.columns)
+        if not self.collection:
+            return board
+        order = sorted(range(len(board.rows)), key=lambda row: -self.results[row].mean)
+        rows = [board.rows[row] for row in order]
+        return replace(board, title=f"{self.collection}: {board.title}", rows=rows)
+
+    def _past(self) -> list[Table]:
+        return [tables.history_table(self.measure, self.history)] if self.history else []
 
     def short_tables(self) -> list[Table]:
         """At most two tables for a terminal: the leaderboard, and the pairs where the verdict has not all."""
@@ -117,7 +129,7 @@ class Comparison(Tabular):
             few = self.baseline or len(self.pairs) <= tables.MOST_PAIRS
             shown.append(tables.short_pairs(self.measure, self.pairs if few else pairs, self.detect))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
-        return [*shown[:-1], replace(shown[-1], notes=notes)]
+        return [*shown[:-1], replace(shown[-1], notes=notes), *self._past()]
 
     def tables(self) -> list[Table]:
         """The leaderboard, the pairs of several results, and what kinds report of them."""
@@ -132,7 +144,7 @@ class Comparison(Tabular):
         for key, kind in SECTIONS.items():
             if kind.in_comparisons and key in held:
                 shown += kind.tables(self.records, self.measure)
-        return shown
+        return [*shown, *self._past()]
 
     def figures(self, added: JsonObject | None = None) -> Table:
         """Every figure in full precision, for CSV: a row per result and per pair, and for each collection.
@@ -169,6 +181,8 @@ class Comparison(Tabular):
             collections = pair.pop("collections")
             rows += [pair, *({"a": pair["a"], "b": pair["b"], **each} for each in collections)]
         rows[-1] |= added
+        if self.collection:
+            rows = [{"of": self.collection, **row} for row in rows]
         # a result's mean and a pair's difference share a column
         renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
         named = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]
@@ -191,7 +205,12 @@ class Comparison(Tabular):
             {key: value for key, value in asdict(pair).items() if key != "collections" or value}
             for pair in self.pairs
         ]
+        board = {
+            "collection": self.collection,
+            "history": {each.name: [run._asdict() for run in each.runs] for each in self.history},
+        }
         return {
+            **(board if self.collection else {}),
             "measure": self.measure,
             "verdict": self.verdict,
             **(suite if self.of_suites else {}),

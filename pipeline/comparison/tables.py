@@ -71,6 +71,26 @@ class ColumnGroup(NamedTuple):
     notes: list[str]
 
 
+class PastRun(NamedTuple):
+    """A result of a name: when it ended, as UTC in ISO 8601, its mean with the ends of its interval.
+
+    `shown` says whether it differs from the one before by more than chance, tested as a pair.
+    """
+
+    created: str
+    mean: float
+    low: float | None
+    high: float | None
+    shown: bool
+
+
+class History(NamedTuple):
+    """The results of a name, the oldest first."""
+
+    name: str
+    runs: list[PastRun]
+
+
 COST = (
     (
         "passages/s",
@@ -246,6 +266,20 @@ def in_short(board: Table, keep_sections: bool, also: Sequence[str] = ()) -> Tab
     ]
     left_out = (RANKS, SUITE_RANKS, *([] if len(board.rows) > 2 else [GROUPS]))
     return table_of(board.title, columns, [note for note in board.notes if note not in left_out])
+
+
+def history_table(measure: str, histories: Sequence[History]) -> Table:
+    """A name a row: its means in the order of time."""
+    lines = [
+        " → ".join(f"{figure(run.mean)}{' *' * run.shown} ({run.created[:10]})" for run in each.runs)
+        for each in histories
+    ]
+    columns: list[FilledColumn] = [
+        (Column("result", least=8), [each.name for each in histories]),
+        (Column(f"{measure} by date", wrap="words"), lines),
+    ]
+    starred = any(run.shown for each in histories for run in each.runs)
+    return table_of("history", columns, ["* = differs from the run before (5%)."] if starred else [])
 
 
 LONG_ONLY = ("t-test", "randomization", "Holm", "detects")

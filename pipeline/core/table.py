@@ -118,6 +118,17 @@ def table_of(
     return Table(title, [column for column, _ in filled], rows, notes, plots)
 
 
+def stacked(tables: Sequence[Table]) -> Table:
+    """The rows of several tables, with the columns of all; cells of a column that a table lacks are empty."""
+    columns = {column.name: column for table in tables for column in table.columns}
+    rows = []
+    for table in tables:
+        names = [column.name for column in table.columns]
+        cells = [dict(zip(names, row, strict=True)) for row in table.rows]
+        rows += [[row.get(name, "") for name in columns] for row in cells]
+    return Table("", list(columns.values()), rows)
+
+
 def with_interval(
     value: float | None, low: float | None, high: float | None, form: str, mark: str = ""
 ) -> Cell:

@@ -11,6 +11,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import accumulate
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -171,6 +172,32 @@ def table_plots(comparison: Comparison, table: Table, front: bool = False) -> It
             bars = f"; bars are 95% intervals of {upwards}" if upwards == comparison.measure else ""
             line = "; the line joins the results that none with less is better than" if front else ""
             yield Plot(svg, f"{upwards} against {across}{bars}{line}.")
+
+
+def history_plot(comparison: Comparison) -> Plot:
+    """The means of each name by date, with a line through those of one name."""
+    numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
+
+    def draw(axes: Axes) -> Handles:
+        from matplotlib import dates as calendar
+
+        drawn: list[Any] = []
+        for each in comparison.history:
+            dates: Any = [datetime.fromisoformat(run.created) for run in each.runs if run.created]
+            means = [run.mean for run in each.runs if run.created]
+            drawn += axes.plot(dates, means, **result_style(numbers[each.name]))
+        untyped: Any = calendar
+        locator = untyped.AutoDateLocator(maxticks=6)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator))
+        axes.set(ylabel=comparison.measure)
+        return drawn
+
+    names = [each.name for each in comparison.history]
+    ends = ", ".join(f"{each.name} {figure(each.runs[-1].mean)}" for each in comparison.history)
+    salt = f"history {comparison.collection} {comparison.measure}"
+    svg = _svg(draw, names, salt, f"{comparison.measure} by date; at the end: {ends}")
+    return Plot(svg, f"{comparison.measure} of the results of a name, by the date of the run.")
 
 
 def forest_plot(measure: str, pair: Pair) -> Plot:

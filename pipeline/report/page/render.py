@@ -48,11 +48,11 @@ def write_page(comparison: Comparison, file: Path, parts: Sequence[PagePart] = (
 def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
     """The report as HTML."""
     if comparison.of_suites:
-        return _render("suite.html.j2", ["sort.js"], _suite_context(comparison))
+        return render("suite.html.j2", ["sort.js"], _suite_context(comparison))
     data = read_query_data(comparison)
     before = [*_published_parts(comparison), *parts]
     after = _section_parts(comparison)
-    return _render(
+    return render(
         "page.html.j2",
         ["sort.js", "page.js"],
         _frame(comparison, data, before, after)
@@ -69,7 +69,7 @@ def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
     )
 
 
-def _render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
+def render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
     """A template with the style of the page and one script, made of several files."""
     import jinja2
 

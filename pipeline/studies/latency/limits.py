@@ -125,9 +125,9 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             f"latencies of {enumerated([*machines])} were measured on different machines or numbers of "
             "threads: they do not compare (benchmarco latency on one machine measures them again)"
         )
-    for name, each in records.items():
-        if noisy := next((record.stability.noisy for record in each if record.stability.noisy), ""):
-            yield f"latency of {name}: the machine was noisy ({noisy})"
+    noisy = [name for name, each in records.items() if any(record.stability.noisy for record in each)]
+    if noisy:
+        yield f"latency of {enumerated(noisy)} was measured on a noisy machine (measure it again)"
 
 
 def pareto_front(quality: Float64, costs: Float64) -> BoolArray:

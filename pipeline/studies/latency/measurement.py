@@ -33,6 +33,7 @@ from pipeline.results.result import read_result
 from pipeline.retrievers.retriever import Retriever, open_ranking
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import result_folder
+from pipeline.storage.whole_files import temporary_folder
 from pipeline.studies.latency.process import TOP, Task
 from pipeline.studies.latency.query_path import needed_stages, path_of
 from pipeline.studies.latency.record import (
@@ -142,14 +143,16 @@ def _measure_one(
     if threads:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
         environment |= dict.fromkeys((*names, "NUMBA_NUM_THREADS"), str(threads))
-    task = Task(
-        config=benchmark.resolved_config,
-        driver=os.getpid(),
-        started=time.monotonic(),
-        concurrency=concurrency,
-        **sample._asdict(),
-    )
-    figures = _run(task, environment)
+    with temporary_folder() as folder:
+        task = Task(
+            config=benchmark.resolved_config,
+            answer=folder / "figures",
+            driver=os.getpid(),
+            started=time.monotonic(),
+            concurrency=concurrency,
+            **sample._asdict(),
+        )
+        figures = _run(task, environment)
     loads = [
         Load(
             concurrency=load["concurrency"],
@@ -229,7 +232,8 @@ def _run(task: Task, environment: dict[str, str]) -> Facts:
         [sys.executable, "-P", "-c", SERVE],
         input=pickle.dumps(task),
         env=environment,
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         check=False,
     )
     if done.returncode:
@@ -239,7 +243,7 @@ def _run(task: Task, environment: dict[str, str]) -> Facts:
         if memory_ran_out(error):
             raise MemoryError(str(error))
         raise error
-    figures: Facts | InputError = pickle.loads(done.stdout)
+    figures: Facts | InputError = pickle.loads(task.answer.read_bytes())
     if isinstance(figures, InputError):
         raise figures
     return figures

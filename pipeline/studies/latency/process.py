@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.config import Config
@@ -33,7 +33,8 @@ class Task:
 
     Attributes:
         config: With the backends that are used.
-        driver: The process that waits for the answer.
+        answer: The file for the figures.
+        driver: The process that waits for them.
         started: When this process was started, by `time.monotonic`.
         warm_up: Queries that are answered first.
         queries: Those that are timed.
@@ -42,6 +43,7 @@ class Task:
     """
 
     config: Config
+    answer: Path
     driver: int
     started: float
     warm_up: list[str]
@@ -196,13 +198,12 @@ def kernels() -> dict[str, str]:
 
 
 def serve() -> None:
-    """Read a pickled task on stdin, and write the pickled figures, or the refusal of bad input, to stdout."""
+    """Read a pickled task on stdin; write the pickled figures, or the refusal of bad input, to its file."""
     task: Task = pickle.load(sys.stdin.buffer)
     end_with(task.driver)
     figures: Facts | InputError
-    with redirect_stdout(sys.stderr):
-        try:
-            figures = run(task)
-        except InputError as error:
-            figures = error
-    sys.stdout.buffer.write(pickle.dumps(figures))
+    try:
+        figures = run(task)
+    except InputError as error:
+        figures = error
+    task.answer.write_bytes(pickle.dumps(figures))

@@ -4,10 +4,13 @@ import csv
 import io
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from comparison.made import config
+from embedding_server import MODEL
 from workplaces import benchmarco, change_json, document, on_one_line, read_json, seal
 
 from pipeline import run_benchmark
@@ -69,6 +72,34 @@ def test_the_record_belongs_to_its_result(place: Path, tmp_path: Path) -> None:
     change_json(kept / "latency.json", memory__resident=1.0)
     (kept / "checksums.json").write_bytes(sums)
     assert "latency.json changed" in on_one_line(benchmarco("compare", kept, code=2))
+
+
+def test_a_served_model_has_the_share_of_the_network(embedding_server: Any, tmp_path: Path) -> None:
+    model = {"backend": "http", "url": embedding_server.url, "name": MODEL, "changed": "ignore"}
+    few = {"source": "sample", "queries": 30, "corpus": 200}
+    run_benchmark(config(tmp_path, "served", model=model, data=few, search={"top_k": 20}))
+    result = tmp_path / "results" / "served"
+    refused = on_one_line(benchmarco("latency", result, code=2))
+    assert "send texts to" in refused
+    record = document("latency", result, "--set", f"model.url={embedding_server.url}")
+    assert list(record["loads"][0]["stages"]) == ["tokenize", "encode", "search", "whole"]
+    assert 0 < record["network"]["share"] < 1
+    assert record["network"]["round_trip"]["p50"] < record["loads"][0]["stages"]["encode"]["p50"]
+
+
+def test_parts_that_are_joined_and_reranked_are_answered_as_they_were_scored(
+    m3_folder: Path, reranker: Callable[[str], Path], tmp_path: Path
+) -> None:
+    parts = [
+        {"model": {"name": str(m3_folder), "output": output, "backend": "flag"}}
+        for output in ("dense", "sparse", "multivector")
+    ]
+    settings = config(tmp_path, "all", rerank={"backend": "flag", "name": str(reranker("bert")), "depth": 20})
+    settings["fuse"] = {"of": [*parts, {"model": settings.pop("model")}]}
+    run_benchmark(settings)
+    record = document("latency", tmp_path / "results" / "all", "--queries", 8)
+    assert list(record["loads"][0]["stages"]) == ["tokenize", "encode", "search", "fuse", "rerank", "whole"]
+    assert record["agreement"] >= 0.8  # near ties
 
 
 def record_of(result: Path, p95: float, memory: float, cores: int = 4) -> None:
@@ -141,4 +172,6 @@ def test_other_machines_and_noise_are_said(three: list[Path], tmp_path: Path) ->
     assert "latencies of good and fair were measured on different machines" in said
     record = read_json(other / "latency.json")
     change_json(other / "latency.json", stability=record["stability"] | {"noisy": "it was"})
-    assert "the machine was noisy (it was)" in on_one_line(benchmarco("compare", other, three[1]))
+    assert "latency of good was measured on a noisy machine" in on_one_line(
+        benchmarco("compare", other, three[1])
+    )
