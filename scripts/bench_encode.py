@@ -153,7 +153,7 @@ def layer_shape(name: str) -> tuple[int, int, int]:
 def work(name: str, texts: list[str]) -> tuple[int, float]:
     """Tokens of all texts, and the arithmetic of a model's linear layers on them, in operations."""
     model = resolved(name)
-    count = token_counter(model)
+    count = token_counter(model.tokenizer)
     tokens = sum(min(length, model.max_lengths["passages"]) for length in count(texts))
     layers, width, inner = layer_shape(name)
     return tokens, 2.0 * layers * (4 * width * width + 2 * width * inner) * tokens

@@ -201,7 +201,7 @@ def main() -> None:
         name = named(arguments.model, Path(folder))
         opener = resolve(BACKENDS.make(name=name, backend="native", precision="int16"))
         model = opener.model
-        encode, count = ours(name, "native", "int16", store, corpus), token_counter(model)
+        encode, count = ours(name, "native", "int16", store, corpus), token_counter(model.tokenizer)
         lengths = np.minimum(count(texts), model.max_lengths["passages"])
         steps = Steps(layer_shape(name), model.config["num_attention_heads"], lengths, model.pooling == "cls")
         encode(texts[: len(texts) // 4])

@@ -201,7 +201,8 @@ def _save_tokenizer(folder: Path, texts: list[str], template: str, padding_side:
     scores = [(piece, math.log(count / len(words))) for piece, count in counts.items()]
     made = Tokenizer(models.Unigram([*special, *scores], unk_id=3))
     made.add_special_tokens([token for token, _ in special])
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    splits = [pre_tokenizers.WhitespaceSplit()] if kind == "XLMRobertaTokenizer" else []
+    made.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.Metaspace()])
     made.post_processor = processors.TemplateProcessing(
         single=template, special_tokens=[("<s>", 0), ("</s>", 2)]
     )

@@ -94,7 +94,7 @@ def be_no_node(patch: pytest.MonkeyPatch) -> None:
 
 def convert_by(patch: pytest.MonkeyPatch, subprocess: object) -> None:
     """Start the processes that convert models by this object instead of `subprocess`."""
-    patch.setattr("pipeline.encoders.conversion.subprocess", subprocess)
+    patch.setattr("pipeline.core.subprocesses.subprocess", subprocess)
 
 
 def escape_what_is_printed() -> None:

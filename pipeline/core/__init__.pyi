@@ -22,6 +22,7 @@ from .records import (
     VectorForm as VectorForm,
 )
 from .stage_row import Hardware as Hardware
+from .subprocesses import run_in_subprocess as run_in_subprocess
 from .table import (
     Cell as Cell,
     Column as Column,

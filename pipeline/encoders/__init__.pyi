@@ -16,7 +16,6 @@ from .batching import (
     tokenize as tokenize,
     tokenized_windows as tokenized_windows,
 )
-from .conversion import run_in_subprocess as run_in_subprocess
 from .opener import Encoder as Encoder, Opener as Opener, PairOpener as PairOpener, TextOpener as TextOpener
 from .openers import OPENERS as OPENERS, resolve as resolve
 from .pairs.scorer import Pair as Pair

@@ -1,45 +1,30 @@
 """Conversion of a torch model for another backend: the process it runs in, and the check of its vectors.
 
 Converting takes several times the memory of the converted model, so it runs in a process of its own, which
-gives all of that back when it ends. The process runs a module such as `pipeline.encoders.openvino`, and the
-last line on stderr says why it failed. It is started here, and killed as soon as its driver ends:
-
-python -m pipeline.encoders.conversion DRIVER MODULE ARGUMENTS…
-
-A converted model must give the vectors that torch gives; see `pipeline.encoders.agreement`.
+gives all of that back when it ends (`pipeline.core.subprocesses`). A converted model must give the vectors
+that torch gives; see `pipeline.encoders.agreement`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import errno
 import json
 import os
-import re
-import runpy
-import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.core.errors import MEMORY_FULL, InputError
+from pipeline.core.errors import InputError
+from pipeline.core.subprocesses import REFUSAL, last_line, run_in_subprocess
 from pipeline.encoders.torch.loading import loading
-from pipeline.models.model import ResolvedBase, ResolvedModel, untrusted_code
+from pipeline.models.files import untrusted_code
+from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.artifacts import Draft, Recipe
 
 if TYPE_CHECKING:
     import torch
 
     from pipeline.encoders.agreement import PooledNetwork
-
-REFUSAL = f"{InputError.__module__}.{InputError.__qualname__}: "
-"""Before the message, on the last line of stderr, where a model's own files are at fault."""
-_SIGNAL_AT_PARENT_S_DEATH = 1  # PR_SET_PDEATHSIG of Linux's prctl
-_DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
 
 
 class ConversionSettings(NamedTuple):
@@ -57,6 +42,7 @@ def conversion_recipe(model: ResolvedModel, backend: str, schema: int, package: 
     plain = {
         "schema": schema,
         "model": model.identity,
+        "tokenizer": model.tokenizer.probe,
         "pooling": model.pooling,
         "trust_remote_code": model.trust_remote_code,
         package: metadata.version(package),
@@ -102,58 +88,6 @@ def keep_files(aside: Path, draft: Draft, names: Iterable[str]) -> None:
             os.replace(aside / name, path)
 
 
-def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str | None:
-    """Run a module that writes a model's `weights`; what it wrote to stderr if it failed, else None.
-
-    It is killed if this process ends first.
-
-    Raises:
-        OSError: The model cannot be written, or the process was killed.
-        MemoryError: The memory ran out.
-    """
-    child = [__name__, str(os.getpid()), module, *arguments]
-    command = [sys.executable, "-P", "-m", *child]  # -P: not from the working directory
-    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode < 0:
-        name = signal.Signals(-done.returncode).name
-        raise ChildProcessError(f"{module}: the conversion was ended by {name}; memory may have run out")
-    if done.returncode:
-        _raise_what_the_machine_refused(last_line(done.stderr), weights)
-    return done.stderr if done.returncode else None
-
-
-def _raise_what_the_machine_refused(reason: str, weights: Path) -> None:
-    """Raise an error of the disk or of the memory behind a process's last line: no fault of the model.
-
-    Raises:
-        OSError: The disk refused to write `weights`.
-        MemoryError: The memory ran out.
-    """
-    if reason.startswith(REFUSAL):
-        return
-    if numbered := re.search(r"\[Errno (\d+)\] ([^:]*)", reason):
-        raise OSError(int(numbered[1]), numbered[2], str(weights))
-    if any(words in reason for words in _DISK_FULL):
-        raise OSError(
-            errno.ENOSPC, "the converted model cannot be written: the disk may be full", str(weights)
-        )
-    if any(words in reason for words in MEMORY_FULL):
-        raise MemoryError(reason)
-
-
-def last_line(stderr: str) -> str:
-    """The last line of a process's stderr: the error that ended it."""
-    return (stderr.strip().splitlines() or ["no reason given"])[-1]
-
-
 def pooled_network(folder: Path, settings: ConversionSettings) -> PooledNetwork:
     """A torch module from token ids and mask to vectors; its `body` is loaded by transformers from `folder`.
 
@@ -186,22 +120,3 @@ def pooled_network(folder: Path, settings: ConversionSettings) -> PooledNetwork:
             return vectors
 
     return PooledEncoder()
-
-
-def end_with(driver: int) -> None:
-    """Let the kernel kill this process when the one that started it ends, as Linux can.
-
-    Neither Python nor a signal's handler would get its turn while a library traces or compiles a model.
-    """
-    with contextlib.suppress(AttributeError, OSError):  # another system: this process ends when its work does
-        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENT_S_DEATH, signal.SIGKILL)
-    try:
-        os.kill(driver, 0)
-    except ProcessLookupError:  # it ended before that
-        raise SystemExit("the process that this one works for has ended") from None
-
-
-if __name__ == "__main__":
-    end_with(int(sys.argv[1]))
-    del sys.argv[:2]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +26,6 @@ from pipeline.encoders.batching import Backend, TokenBatch, refuse_unknown_token
 from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
 from pipeline.models.model import ResolvedModel
-from pipeline.models.tokenizer import add_end_tokens
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -127,6 +127,7 @@ def _pack(model: ResolvedModel, draft: Draft) -> dict[str, Any]:
     with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
         if model.config.get("model_type") in PLAIN:
             thread.submit(compile_forward)  # while a subprocess packs the model
+        shutil.copy(model.tokenizer.path, aside / TOKENIZER)
         conversion.convert_in_subprocess(
             model,
             "pipeline.encoders.native_packing",
@@ -166,7 +167,7 @@ class NativeRunner:
         if not machine.has_vnni():
             log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
         self.name, self.pad_id = model.name, model.pad_id
-        self.tokenizer = add_end_tokens(Tokenizer.from_file(str(prepared / TOKENIZER)), model)
+        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.token_budget = 2 * TOKENS if machine.has_amx() else TOKENS
         self.width_multiple, self.computes_padding = 1, False
         self.threads = machine.threads()

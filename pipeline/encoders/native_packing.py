@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import ConversionSettings, pooled_network
@@ -22,7 +23,6 @@ from pipeline.encoders.torch.loading import (
     read_head,
     unused_tokens,
 )
-from pipeline.models.tokenizer import write_tokenizer
 from pipeline.native import vectors
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ LOGARITHMS = {"relu": 1, "log1p_relu": 2}
 def pack_model(folder: Path, target: Path, settings: ConversionSettings) -> None:
     """Write the model in `folder`, used with these settings, to the `.npz` `target`.
 
-    Beside it go the tokenizer as `tokenizer.json`, torch's vectors of a few texts as `torch_vectors.npz`, and
-    the matrices of linear layers in fp32.
+    The tokenizer is beside it, as `tokenizer.json`. Torch's vectors of a few texts go there, too, as
+    `torch_vectors.npz`, and the matrices of linear layers in fp32.
     """
     name, pad_id = settings.name, settings.pad_id
-    tokenizer = write_tokenizer(folder, target.with_name("tokenizer.json"), name, settings.trust_remote_code)
+    tokenizer = Tokenizer.from_file(str(target.with_name("tokenizer.json")))
     network, head = _network(folder, settings)
     np.savez(target, **vectors.network_arrays(network.body), **head)
     for file, matrices in vectors.network_matrices(network.body):

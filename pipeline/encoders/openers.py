@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings, ScorerSettings
@@ -56,17 +57,18 @@ OPENERS: dict[type[Section], Callable[..., ModelSource]] = {
 """What opens each section of a built-in backend, from the section and its resolved model if it has one."""
 
 
-def resolve(settings: Any, find: FindModel = find_model) -> Any:
+def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = None) -> Any:
     """The `EmbeddingSource` or `ScoreSource` of a section, without loading anything.
 
     Args:
         settings: A section `model` or `rerank`, of a backend other than `auto`.
         find: Finds and hashes the model's files; a cached function does so once for several sections.
+        cache: Where tokenizers are kept if the user's store cannot be written.
     """
     kinds: Kinds[Any] = RERANKERS if isinstance(settings, ScorerSettings) else BACKENDS
     opener = OPENERS.get(type(settings)) or kinds.opener(settings.backend)
     if isinstance(settings, EncoderSettings):
-        return opener(settings, resolve_model(settings, find))
+        return opener(settings, resolve_model(settings, find, cache))
     if isinstance(settings, RerankSettings):
-        return opener(settings, resolve_reranker(settings, find))
+        return opener(settings, resolve_reranker(settings, find, cache))
     return opener(settings)

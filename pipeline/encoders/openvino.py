@@ -29,6 +29,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
+from pipeline.core.subprocesses import last_line, run_in_subprocess
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import PooledNetwork, Reference, disagreement, torch_vectors
@@ -36,7 +37,6 @@ from pipeline.encoders.batching import Backend, TokenBatch, Usage, batches, toke
 from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
 from pipeline.models.model import ResolvedBase, ResolvedModel
-from pipeline.models.tokenizer import add_end_tokens, write_tokenizer
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -161,7 +161,7 @@ class OpenVINOBackend(OpenVINOBatches, OpenVINORunner):
 
         OpenVINOBatches.__init__(self, model)
         OpenVINORunner.__init__(self, prepared / DESCRIPTION, model.precision == "bf16")
-        self.tokenizer = add_end_tokens(Tokenizer.from_file(str(prepared / TOKENIZER)), model)
+        self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
 
 
@@ -195,10 +195,10 @@ def _quantize(model: ResolvedModel, converted: Artifact, draft: Draft) -> JsonOb
     with draft.scratch() as aside:
         np.savez(aside / "batches.npz", allow_pickle=False, **arrays)
         arguments = [str(converted.path(DESCRIPTION)), str(aside / DESCRIPTION), str(aside / "batches.npz")]
-        error = conversion.run_in_subprocess(__name__, arguments, aside / WEIGHTS)
+        error = run_in_subprocess(__name__, arguments, aside / WEIGHTS)
         if error is not None:
             raise InputError(
-                f"model '{model.name}' cannot be calibrated in int8: {conversion.last_line(error)}",
+                f"model '{model.name}' cannot be calibrated in int8: {last_line(error)}",
                 fix="set model.precision to bf16",
             )
         shutil.copy(converted.path(TOKENIZER), aside)
@@ -250,6 +250,7 @@ def convert_once(
     """Write the files that a `module` makes of a model; see `conversion.convert_in_subprocess`."""
     log.info("converting %s to OpenVINO, once", model.name)
     with draft.scratch() as aside:
+        shutil.copy(model.tokenizer.path, aside / TOKENIZER)
         conversion.convert_in_subprocess(
             model,
             module,
@@ -274,11 +275,13 @@ def calibration_texts(passages: Texts) -> list[str]:
 def _convert(folder: Path, target: Path, settings: conversion.ConversionSettings) -> None:
     """Write the model in `folder` as OpenVINO IR, used with these settings.
 
-    `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and the tokenizer as
-    `tokenizer.json`.
+    `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32; the tokenizer is
+    there, as `tokenizer.json`.
     """
+    from tokenizers import Tokenizer
+
     name, pad_id = settings.name, settings.pad_id
-    tokenizer = write_tokenizer(folder, target.with_name(TOKENIZER), name, settings.trust_remote_code)
+    tokenizer = Tokenizer.from_file(str(target.with_name(TOKENIZER)))
     network = conversion.pooled_network(folder, settings)
     expected = torch_vectors(network, name, tokenizer, pad_id)
     if settings.pooling == "cls":

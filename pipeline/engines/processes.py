@@ -30,7 +30,7 @@ from typing_extensions import override
 from pipeline.core import machine
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.encoders.conversion import end_with
+from pipeline.core.subprocesses import end_with
 from pipeline.encoders.opener import Opener
 from pipeline.engines.engine import Content, Done, Job, LocalEngine, Part, PartJob, on_device
 from pipeline.engines.messages import receive, send

@@ -1,5 +1,10 @@
 from .card import FAMILIES as FAMILIES, family_of as family_of, prompt_parts as prompt_parts
 from .files import BUNDLED as BUNDLED, Bundled as Bundled, Files as Files, find_model as find_model
+from .library_tokenizer import TokenizerSettings as TokenizerSettings
 from .model import CalibrationCorpus as CalibrationCorpus, ResolvedModel as ResolvedModel
 from .reranker import ResolvedReranker as ResolvedReranker
-from .tokenizer import token_counter as token_counter, token_spans as token_spans
+from .tokenizer import (
+    ModelTokenizer as ModelTokenizer,
+    token_counter as token_counter,
+    token_spans as token_spans,
+)

@@ -42,6 +42,10 @@ ADAPTER = "adapter_config.json"
 """The file in which peft names the base model of an adapter."""
 
 
+STATIC = ("StaticEmbedding", "SparseStaticEmbedding")
+"""Modules that look words up, and have no network: their texts have no special tokens."""
+
+
 class JsonType(NamedTuple):
     """A type that a JSON file, or one of its fields, must have: a description and a check."""
 
@@ -126,13 +130,29 @@ class Files:
         """What identifies the tokenizer in artifact keys: its file, or all that it is built from."""
         if not self.local:
             return self._identity({})
-        folder = PurePath(self.network_folder())
-        beside = {name: hash_ for name, hash_ in self.hashes.items() if PurePath(name).parent == folder}
-        name = str(folder / "tokenizer.json")
-        if name in beside:
-            return {"files": {"tokenizer.json": beside[name]}}
-        built_from = [name for name in beside if any(map(PurePath(name).match, TOKENIZER))]
-        return {"files": {PurePath(name).name: beside[name] for name in built_from}}
+        folder = PurePath(self.text_module()[1])
+        hashes = self._text_files()
+        beside = {PurePath(name).name: hashes[name] for name in hashes if PurePath(name).parent == folder}
+        whole = beside.get("tokenizer.json")
+        return {"files": {"tokenizer.json": whole} if whole else beside}
+
+    @property
+    def text_identity(self) -> JsonObject:
+        """What identifies all files that may shape the tokenizer: each one but the weights."""
+        return self._identity(self._text_files())
+
+    def _text_files(self) -> dict[str, str]:
+        """The hashes of a local folder's files but the weights."""
+        patterns = (*TOKENIZER, *CODE)
+        names = [name for name in self.hashes if any(map(PurePath(name).match, patterns))]
+        return {name: self.hashes[name] for name in names}
+
+    def check_text_files(self) -> None:
+        """As `check`, of the files that `text_identity` covers."""
+        for name, hash_ in self._text_files().items():
+            assert self.local
+            if not (self.local / name).is_file() or hash_user_file(self.local / name) != hash_:
+                raise file_changed(f"model folder {self.local}: {name}")
 
     def _identity(self, hashes: dict[str, str]) -> JsonObject:
         identity = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
@@ -158,8 +178,9 @@ class Files:
 
     def refuse_missing_tokenizer(self) -> None:
         """Raise an `InputError` if no file holds a vocabulary: libraries then make an empty one, silently."""
-        folder = self.tokenizer_folder()
-        places = [folder, *(folder / str(module.get("path", "")) for module in self.read_modules())]
+        folder = self.tokenizer_folder("")
+        inside = [self.network_folder(), *(str(entry.get("path", "")) for entry in self.read_modules())]
+        places = [folder / name for name in inside]
         if not any(any(place.glob(pattern)) for place in places for pattern in VOCABULARY):
             raise damaged(
                 f"model '{self.local or self.repo}' has no file with its tokenizer's vocabulary",
@@ -175,10 +196,9 @@ class Files:
             return folder
         return hub.snapshot(self.repo, self.commit, "model", (*self.patterns, "*.bin"))  # an older repository
 
-    def tokenizer_folder(self) -> Path:
-        """A folder with at least the tokenizer's files; fetches no weights."""
-        folder = self.local or hub.snapshot(self.repo, self.commit, "model", TOKENIZER)
-        return folder / self.network_folder()
+    def tokenizer_folder(self, inside: str) -> Path:
+        """A folder, `inside` the model's, with at least the tokenizer's files; fetches no weights."""
+        return (self.local or hub.snapshot(self.repo, self.commit, "model", TOKENIZER)) / inside
 
     def read_json(self, name: str, **fields: JsonType) -> Facts:
         """Content of a JSON file that holds an object; empty if there is none. Fetches small files only.
@@ -203,12 +223,21 @@ class Files:
         It is another one where a Router of sentence-transformers leads queries and passages to different
         modules, and in old models, whose Transformer module has a folder.
         """
-        structure = self.read_json("router_config.json", structure=OBJECT).get("structure") or {}
-        if names := structure.get(route):
-            return str(names[0])
+        kind, folder = self.text_module(route)
+        return "" if kind in STATIC else folder
+
+    def text_module(self, route: str = "document") -> tuple[str, str]:
+        """The class of the module that a route's texts go to first, and its folder inside the model's.
+
+        The folder has the module's tokenizer. See `network_folder`.
+        """
+        router = self.read_json("router_config.json", structure=OBJECT, types=OBJECT)
+        if names := (router.get("structure") or {}).get(route):
+            return str((router.get("types") or {}).get(names[0])).rpartition(".")[2], str(names[0])
         first, *_ = [*self.read_modules(), Facts()]
-        network = str(first.get("path") or "") if str(first.get("type")).endswith(".Transformer") else ""
-        return network if self.has(f"{network}/config.json") else ""
+        kind, folder = str(first.get("type")).rpartition(".")[2], str(first.get("path") or "")
+        own = kind in STATIC or (kind == "Transformer" and self.has(f"{folder}/config.json"))
+        return kind, folder if own else ""
 
     def _read(self, name: str, expected: JsonType, missing: T) -> tuple[Path, T]:
         """The path of a JSON file and its content; `missing` if there is no such file."""
@@ -234,6 +263,14 @@ def _expect(expected: JsonType, value: object, where: str) -> None:
 def damaged(found: str, allowed: str = "") -> InputError:
     """The error for a model whose files are damaged."""
     return InputError(found, allowed=allowed, fix="restore the model's files")
+
+
+def untrusted_code(name: str, example: str = "") -> InputError:
+    """The error for a model that needs its own Python files, where the config does not let them run."""
+    return InputError(
+        f"model '{name}' runs only with Python files of its own{example}",
+        fix="read them, then set model.trust_remote_code to true",
+    )
 
 
 def find_model(name: str, revision: str | None, trust_remote_code: bool) -> Files:

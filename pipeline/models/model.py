@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pipeline.core.errors import InputError, short_repr
+from pipeline.core.errors import short_repr
 from pipeline.core.records import Facts, JsonObject
 from pipeline.models.files import Files
+from pipeline.models.tokenizer import ModelTokenizer, token_counter
 
 Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
@@ -40,6 +41,7 @@ class ResolvedBase:
         precision: Number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does.
         device: `cpu` or `cuda:N`.
         pad_id: Id of the padding token.
+        tokenizer: Its tokenizer; of passages, where queries have another one.
         trust_remote_code: Whether Python files that come with the model may run.
         config: Content of its `config.json`.
     """
@@ -49,6 +51,7 @@ class ResolvedBase:
     precision: str
     device: str
     pad_id: int
+    tokenizer: ModelTokenizer
     trust_remote_code: bool = False
     config: Facts = field(default_factory=dict, compare=False)
 
@@ -77,8 +80,7 @@ class ResolvedModel(ResolvedBase):
             the sum.
         similarity: What vectors are compared by, as the model's files declare it: `cosine`, `dot`,
             `euclidean` or `manhattan`; "" if they do not, or if they scale vectors to length 1.
-        end_tokens: The tokens that begin and end each text by the tokenizer's settings, "" for none; known
-            for last-token pooling, which depends on them.
+        query_tokenizer: That of queries, where they go through another network than passages.
         truncate_dim: Number of dimensions kept of each vector (Matryoshka); None keeps all.
         dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
         corpus: Passages that an int8 model is calibrated on.
@@ -93,7 +95,7 @@ class ResolvedModel(ResolvedBase):
     normalize: bool = False
     mean_over_tokens: bool = False
     similarity: str = ""
-    end_tokens: tuple[str, str] = ("", "")
+    query_tokenizer: ModelTokenizer | None = None
     truncate_dim: int | None = None
     dimension: int | None = None
     corpus: CalibrationCorpus | None = None
@@ -122,6 +124,15 @@ class ResolvedModel(ResolvedBase):
         advice = f"check the model card, then set {' and '.join(settings)}"
         return f"using {' and '.join(defaults)} (guessed); {advice}"
 
+    def tokenizer_of(self, role: Role) -> ModelTokenizer:
+        """The tokenizer of the texts of a role."""
+        return self.query_tokenizer or self.tokenizer if role == "queries" else self.tokenizer
+
+    def room_for_text(self) -> int:
+        """How many tokens it reads of a passage, besides special tokens and the passage instruction."""
+        (around,) = token_counter(self.tokenizer)(["".join(self.prompts["passages"])])
+        return self.max_lengths["passages"] - around
+
     def recipe(self, role: Role) -> JsonObject:
         """The model's part of the key of what it makes of texts in `role`."""
         kind = {"pooling": self.pooling} if self.output == "dense" else {"output": self.output}
@@ -131,7 +142,7 @@ class ResolvedModel(ResolvedBase):
             "prompt": list(self.prompts[role]),
             "max_length": self.max_lengths[role],
             **kind,
-            **({"end_tokens": list(self.end_tokens)} if any(self.end_tokens) else {}),
+            "tokenizer": self.tokenizer_of(role).probe,
         }
 
 
@@ -139,11 +150,3 @@ def precision_key(precision: str) -> JsonObject:
     """The precision in keys; in fp16 and bf16, buffers such as the frequencies of positions are in fp32."""
     half = precision in ("fp16", "bf16")
     return {"precision": precision, **({"buffers": "fp32"} if half else {})}
-
-
-def untrusted_code(name: str, example: str = "") -> InputError:
-    """The error for a model that needs its own Python files, where the config does not let them run."""
-    return InputError(
-        f"model '{name}' runs only with Python files of its own{example}",
-        fix="read them, then set model.trust_remote_code to true",
-    )

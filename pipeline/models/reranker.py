@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.config.rerank import FlagRerankSettings, RerankSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.models.card import CONFIG_TYPES, max_positions
 from pipeline.models.files import SIZE, find_model
+from pipeline.models.library_tokenizer import TokenizerSettings
 from pipeline.models.model import ResolvedBase, precision_key
 from pipeline.models.resolution import FindModel, choose_device, computed_in, padding_id, refuse_adapter
 from pipeline.models.text_settings import SCORE, read_text_settings
+from pipeline.models.tokenizer import prepare_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +41,13 @@ class ResolvedReranker(ResolvedBase):
             **precision_key(self.precision),
             "max_length": self.max_length,
             "query_max_length": self.query_max_length,
+            "tokenizer": self.tokenizer.probe,
         }
 
 
-def resolve_reranker(settings: RerankSettings, find: FindModel = find_model) -> ResolvedReranker:
+def resolve_reranker(
+    settings: RerankSettings, find: FindModel = find_model, cache: Path | None = None
+) -> ResolvedReranker:
     """Find a config's reranker and decide every setting that the config leaves open; see `resolve_model`."""
     device = choose_device(settings.device, settings.on_gpu)
     files = find(settings.name, settings.revision, settings.trust_remote_code)
@@ -61,6 +67,9 @@ def resolve_reranker(settings: RerankSettings, find: FindModel = find_model) -> 
         precision=computed_in(settings.precision, device),
         device=device,
         pad_id=padding_id(config),
+        tokenizer=prepare_tokenizer(
+            files, "", TokenizerSettings(settings.name, settings.trust_remote_code), cache
+        ),
         max_length=min(limits),
         query_max_length=query_max_length,
         trust_remote_code=settings.trust_remote_code,

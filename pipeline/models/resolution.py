@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 from pipeline.config import EncoderSettings
 from pipeline.core import machine
@@ -26,9 +28,11 @@ from pipeline.models.card import (
     read_card,
     read_late_interaction,
 )
-from pipeline.models.files import ADAPTER, Files, find_model
-from pipeline.models.model import ROLES, Origin, ResolvedModel, Role, SettingWithOrigin, untrusted_code
-from pipeline.models.text_settings import refuse_chat_template
+from pipeline.models.files import ADAPTER, STATIC, Files, find_model, untrusted_code
+from pipeline.models.library_tokenizer import TokenizerSettings
+from pipeline.models.model import ROLES, Origin, ResolvedModel, Role, SettingWithOrigin
+from pipeline.models.text_settings import TASKS, refuse_chat_template
+from pipeline.models.tokenizer import prepare_tokenizer
 
 PYLATE = ("pylate.models.Dense.",)
 """Modules of PyLate for which MultiVectorEncoder has its own."""
@@ -41,10 +45,15 @@ FindModel = Callable[[str, str | None, bool], Files]
 """See `find_model`."""
 
 
-def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> ResolvedModel:
+def resolve_model(
+    config: EncoderSettings, find: FindModel = find_model, cache: Path | None = None
+) -> ResolvedModel:
     """Find a config's model and decide every setting that the config leaves open.
 
-    `find` finds and hashes the files; a cached function does so once for several configs.
+    Args:
+        config: A section `model`.
+        find: Finds and hashes the files; a cached function does so once for several configs.
+        cache: Where the tokenizer is kept if the user's store cannot be written.
     """
     device = choose_device(config.device, config.on_gpu)
     precision = computed_in(config.precision, device)
@@ -89,6 +98,10 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Reso
     pooling = _pooling(config, card, family) if config.output == "dense" else None
     if pooling:
         decided = {"backend": decided["backend"], "pooling": pooling, **decided}
+    pools_last = pooling is not None and pooling.value == "last_token"
+    ends = " and ".join(filter(None, card.end_tokens))
+    if pools_last and ends:
+        decided["end tokens"] = SettingWithOrigin(ends, "model")
     similarity = _similarity(card) if pooling else ""
     if similarity and similarity != "cosine":
         decided["similarity"] = SettingWithOrigin(similarity, "model")
@@ -101,6 +114,7 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Reso
         prompts=prompts,
         max_lengths={role: int(lengths[role].value) for role in ROLES},
         pad_id=padding_id(card.config),
+        **_tokenizers(config, files, card, pools_last, cache),
         trust_remote_code=config.trust_remote_code,
         config=card.config,
         decided=decided,
@@ -110,9 +124,30 @@ def resolve_model(config: EncoderSettings, find: FindModel = find_model) -> Reso
         dimension=_dimension(config, card, str(pooling.value)) if pooling else None,
         normalize=config.output == "multivector" and late is None,
         similarity=similarity,
-        end_tokens=card.end_tokens if pooling and pooling.value == "last_token" else ("", ""),
         mean_over_tokens=late.mean if late else config.output == "multivector",
     )
+
+
+def _tokenizers(
+    config: EncoderSettings, files: Files, card: ModelCard, pools_last: bool, cache: Path | None
+) -> dict[str, Any]:
+    """The tokenizer of passages, and that of queries if they go through another network."""
+    prepared = {}
+    for task in TASKS.values():
+        kind, folder = files.text_module(task)
+        settings = TokenizerSettings(
+            name=config.name,
+            trust_remote_code=config.trust_remote_code,
+            end_tokens=card.end_tokens if pools_last else ("", ""),
+            declared_ends=card.end_tokens,
+            by_library=kind != "StaticEmbedding",
+            plain=kind in STATIC,
+        )
+        prepared[task] = (files, folder, settings, cache)
+    of_passages = prepare_tokenizer(*prepared["document"])
+    if prepared["query"] == prepared["document"]:
+        return {"tokenizer": of_passages}
+    return {"tokenizer": of_passages, "query_tokenizer": prepare_tokenizer(*prepared["query"])}
 
 
 def choose_device(setting: str, on_gpu: bool) -> str:

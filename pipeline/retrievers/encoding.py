@@ -27,7 +27,7 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import Encoder, TextOpener
 from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import CalibrationCorpus, ResolvedModel, Role
-from pipeline.models.tokenizer import room_for_text, token_counter, token_spans
+from pipeline.models.tokenizer import token_counter, token_spans
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import (
@@ -74,7 +74,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         chunks, model = self.config.data.chunks, self.source.model
         if chunks is None or model is None:
             return
-        room = room_for_text(model)
+        room = model.room_for_text()
         if chunks.tokens > room:
             raise InputError(
                 f"data.chunks.tokens is {chunks.tokens:,}, and model '{model.name}' reads {room:,} "
@@ -88,7 +88,8 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         model = self.source.model
         if model is None:
             raise RuntimeError("rows from files have no tokenizer")
-        return Tokens(model.files.tokenizer_identity, partial(token_spans, model))
+        identity = {**model.files.tokenizer_identity, "probe": model.tokenizer.probe}
+        return Tokens(identity, partial(token_spans, model.tokenizer))
 
     @override
     def models(self) -> list[ResolvedModel]:
@@ -100,7 +101,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
 
     @override
     def token_counter(self) -> TokenCounter | None:
-        return token_counter(self.source.model) if self.source.model else None
+        return token_counter(self.source.model.tokenizer) if self.source.model else None
 
     @override
     def encode_query(self, store: Store) -> QueryEncoder:

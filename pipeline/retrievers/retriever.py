@@ -154,8 +154,11 @@ class Identities:
     """Looks up and hashes the data and models of configs, each once for all benchmarks that share this."""
 
     def __init__(self) -> None:
+        self.cache: Path | None = None
+        """Where tokenizers are kept if the user's store cannot be written."""
         self.collection = cache(identify)
-        self.resolve: Callable[[Any], Any] = cache(partial(resolve, find=cache(find_model)))
+        find = cache(find_model)
+        self.resolve: Callable[[Any], Any] = cache(lambda section: resolve(section, find, self.cache))
         """Gives the source of a section `model` or `rerank`, see `pipeline.encoders.openers.resolve`."""
 
     def settle(self, config: Config) -> Config:

@@ -58,6 +58,7 @@ class Session:
     def benchmark(self, config: Config, progress: Progress = silent) -> Benchmark:
         """The benchmark of a config; those of one cache share its store."""
         root = Path(config.cache)
+        self.identities.cache = self.identities.cache or root
         return Benchmark(config, self._stores.setdefault(root, Store(root)), self, progress)
 
     def engine(self, factory: EngineFactory, store: Store) -> Engine:

@@ -102,7 +102,7 @@ def test_the_tokens_of_a_model_are_found_in_its_text(minilm_folder: Path) -> Non
     tokenizer.no_padding()
     text = "Unbelievable   Größe, 東京. Then more words follow here. " * 30
     model = resolve(BACKENDS.make(backend="flag", name="all-minilm-l6-v2")).model
-    (whole, short) = token_spans(model)([text, "two words"], 5)
+    (whole, short) = token_spans(model.tokenizer)([text, "two words"], 5)
     assert short is None
     assert whole is not None
     settings = ChunkSettings(tokens=20, overlap=5)

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from pipeline.encoders import (
     tokenized_windows,
 )
 from pipeline.encoders.torch import Texts, TorchBackend
-from pipeline.models import Files, ResolvedModel
+from pipeline.models import Files, ModelTokenizer, ResolvedModel, TokenizerSettings
 
 PAD = 9
 
@@ -123,7 +124,7 @@ def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.Mon
 MODEL = ResolvedModel(
     name="tiny", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
     prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
-    pad_id=0,
+    pad_id=0, tokenizer=ModelTokenizer(Path(), "", TokenizerSettings("tiny")),
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from workplaces import process
 
-from pipeline.encoders import run_in_subprocess
+from pipeline.core import run_in_subprocess
 
 
 def test_what_lies_in_the_working_directory_is_not_run(
@@ -65,7 +65,7 @@ def test_it_ends_with_the_process_that_it_works_for(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(waiting + "signal.pause()\n", encoding="utf-8")
     script = (
         "from pathlib import Path\n"
-        "from pipeline.encoders.conversion import run_in_subprocess\n"
+        "from pipeline.core.subprocesses import run_in_subprocess\n"
         f"run_in_subprocess('waiting', [{str(pipe)!r}], Path('weights'))\n"
     )
     paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -56,7 +56,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / BIN).write_bytes(pickle.dumps(Evil(folder / "mark"))), PICKLED
     ),
     "a damaged tokenizer": (
-        lambda folder: (folder / "tokenizer.json").write_bytes(b"{}"), "cannot be loaded: "
+        lambda folder: (folder / "tokenizer.json").write_bytes(b"{}"), "not a tokenizer: "
     ),
 }  # fmt: skip
 

@@ -57,12 +57,14 @@ def test_mteb_5237_the_end_token_that_the_settings_declare_is_pooled(
 
 
 def test_tokens_that_the_settings_declare_are_counted(bge_folder: Path, edited: Edit) -> None:
-    settings = {"add_eos_token": True, "eos_token": {"content": "[SEP]"}}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "add_eos_token": True}
+    settings |= {"eos_token": {"__type": "AddedToken", "content": "[SEP]"}}
     folder = edited({"tokenizer.json": without_end(bge_folder), "tokenizer_config.json": settings})
-    counts = [
-        token_counter(resolve(BACKENDS.make(backend="flag", name=str(folder), pooling=pooling)).model)(TEXTS)
+    models = [
+        resolve(BACKENDS.make(backend="flag", name=str(folder), pooling=pooling)).model
         for pooling in ("last_token", "cls")
     ]
+    counts = [token_counter(model.tokenizer)(TEXTS) for model in models]
     assert [one - other for one, other in zip(*counts, strict=True)] == [1, 1, 1]
 
 

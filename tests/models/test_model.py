@@ -1,5 +1,6 @@
 """How a model wants to be used, by the config, its own files, its family and its library."""
 
+import json
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any
 
 import pytest
 from inside import pretend
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from pipeline import InputError
 from pipeline.config import BACKENDS
@@ -20,6 +23,7 @@ NO_POOLING = {"1_Pooling": None}
 ST = {"backend": "sentence-transformers"}
 PLAIN_TEXT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 PROMPTS = {"query": "q: ", "passage": "p: "}
+WORDS: object = json.loads(Tokenizer(WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]")).to_str())
 
 
 def modules(*names: str) -> dict[str, object]:
@@ -125,7 +129,10 @@ USED: dict[str, Case] = {
         {
             **modules("Transformer", "Pooling"),
             "0_sentence_transformers.models.Transformer/config.json": {},
-            "0_sentence_transformers.models.Transformer/tokenizer.json": {},
+            "0_sentence_transformers.models.Transformer/tokenizer.json": WORDS,
+            "0_sentence_transformers.models.Transformer/tokenizer_config.json": {
+                "tokenizer_class": "PreTrainedTokenizerFast"
+            },
             "0_sentence_transformers.models.Transformer/sentence_bert_config.json": {"max_seq_length": 99},
         },
         ST,

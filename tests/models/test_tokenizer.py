@@ -47,11 +47,11 @@ REFUSED: dict[str, tuple[Mapping[str, object], str]] = {
 def test_a_tokenizer_that_cannot_encode_every_text_is_refused(case: str, edited: Edit) -> None:
     files, said = REFUSED[case]
     with pytest.raises(InputError, match=said):
-        token_counter(resolve(BACKENDS.make(backend="flag", name=str(edited(files)))).model)
+        token_counter(resolve(BACKENDS.make(backend="flag", name=str(edited(files)))).model.tokenizer)
 
 
 def test_a_slow_tokenizer_is_refused(edited: Edit) -> None:
     folder = edited({"tokenizer.json": None})
     ByT5Tokenizer().save_pretrained(folder)
     with pytest.raises(InputError, match="only a slow tokenizer, ByT5Tokenizer"):
-        token_counter(resolve(BACKENDS.make(backend="flag", name=str(folder))).model)
+        token_counter(resolve(BACKENDS.make(backend="flag", name=str(folder))).model.tokenizer)

@@ -48,7 +48,6 @@ from pipeline.encoders.pairs.scorer import (
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
 from pipeline.models.card import max_positions
 from pipeline.models.reranker import ResolvedReranker
-from pipeline.models.tokenizer import write_tokenizer
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -86,6 +85,7 @@ class OpenVINORerankOpener(PairOpener):
             "schema": SCHEMA,
             "pairs": True,
             "model": self.model.files.identity,
+            "tokenizer": self.model.tokenizer.probe,
             "trust_remote_code": self.model.trust_remote_code,
             "openvino": metadata.version("openvino"),
         }
@@ -142,9 +142,10 @@ def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> N
         ValueError: The converted model gives other scores than torch.
     """
     import torch
+    from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
-    fast = write_tokenizer(folder, target.with_name(TOKENIZER), name, trust_remote_code)
+    fast = Tokenizer.from_file(str(target.with_name(TOKENIZER)))
     known = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code).model_input_names
     network = load_classifier(folder, name, trust_remote_code)
     template = template_of(fast)

@@ -24,7 +24,6 @@ from pipeline.encoders.torch.loading import (
     loading,
 )
 from pipeline.models.reranker import ResolvedReranker, check_labels
-from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +106,7 @@ class _CrossEncoder(Classifier):
             encoder = _load(model, folder, self.dtype)
         check_labels(model.name, encoder.num_labels)
         self.activation = encoder.activation_fn
-        fast = fast_tokenizer(model.name, encoder.tokenizer)
+        fast = model.tokenizer.of_library(encoder.tokenizer)
         template = template_of(fast)
         if TYPES not in encoder.tokenizer.model_input_names:
             template = template._replace(typed=False)

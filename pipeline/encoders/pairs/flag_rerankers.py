@@ -29,7 +29,6 @@ from pipeline.encoders.pairs.scorer import (
 from pipeline.encoders.torch.devices import fitting
 from pipeline.encoders.torch.loading import loading
 from pipeline.models.reranker import ResolvedReranker
-from pipeline.models.tokenizer import fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +75,7 @@ class FlagRerankOpener(PairOpener):
             return BatchedScorer(_Decoder(settings, model, flag), settings.batch_size)
         backend = Classifier(model)
         backend.use(flag.model)
-        fast = fast_tokenizer(model.name, flag.tokenizer)
+        fast = model.tokenizer.of_library(flag.tokenizer)
         backend.tokenizer = encoder_tokenizer(settings, model, fast, flag.tokenizer.model_input_names)
         return BatchedScorer(backend, settings.batch_size)
 
@@ -129,7 +128,7 @@ class _Decoder(TorchPairs):
         template = _template(flag.tokenizer, settings.prompt or QUESTION)
         query, passage = settings.query_instruction, settings.passage_instruction
         self.tokenizer = PairTokenizer(
-            fast_tokenizer(model.name, flag.tokenizer),
+            model.tokenizer.of_library(flag.tokenizer),
             template,
             # as many tokens as FlagEmbedding leaves to both texts
             model.max_length + len(template.after) - len(template.before) - len(template.between),

@@ -23,7 +23,6 @@ from pipeline.encoders.torch.loading import (
 )
 from pipeline.encoders.torch.opening import Load, open_backend
 from pipeline.models.model import ResolvedModel
-from pipeline.models.tokenizer import add_end_tokens, fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +89,7 @@ class FlagBackend(_Network):
         if model.pooling == "cls":
             limit_last_layer_to_first_token(self.network)
         self._unpad_where_supported()
-        self.tokenizer = add_end_tokens(fast_tokenizer(model.name, self.flag.tokenizer), model)
+        self.tokenizer = model.tokenizer.of_library(self.flag.tokenizer)
         self.dimension = int(self.network.config.hidden_size)
 
     @override
@@ -116,7 +115,7 @@ class _M3(_Network):
         module = self.place(flag.model)
         self.network = module.model
         self._unpad_where_supported()
-        self.tokenizer = fast_tokenizer(model.name, flag.tokenizer)
+        self.tokenizer = model.tokenizer.of_library(flag.tokenizer)
         self.unused = unused_tokens(flag.tokenizer)
         self.linear = module.sparse_linear if model.output == "sparse" else module.colbert_linear
 

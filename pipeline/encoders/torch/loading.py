@@ -19,8 +19,8 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, Ragged
 from pipeline.encoders.torch.varlen import attend_texts
-from pipeline.models.files import damaged
-from pipeline.models.model import ResolvedModel, untrusted_code
+from pipeline.models.files import damaged, untrusted_code
+from pipeline.models.model import ResolvedModel
 
 if TYPE_CHECKING:
     import torch

@@ -26,7 +26,6 @@ from pipeline.models.card import read_late_interaction
 from pipeline.models.files import damaged
 from pipeline.models.model import ResolvedModel, Role
 from pipeline.models.text_settings import TASKS
-from pipeline.models.tokenizer import add_end_tokens, checked, fast_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -61,11 +60,7 @@ class SentenceTransformersBackend(TorchBackend):
         _prepare_for_vectors(self.network, model.pooling)
         first = self.network[0]
         self.is_static = not hasattr(first, "auto_model")
-        if self.is_static:
-            self.tokenizer = checked(first.tokenizer, model.name)
-            self.tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
-        else:
-            self.tokenizer = add_end_tokens(fast_tokenizer(model.name, first.tokenizer), model)
+        self.tokenizer = model.tokenizer.of_library(first.tokenizer)
         self.dimension = int(self.network.get_embedding_dimension())
 
     @override
@@ -172,10 +167,10 @@ class SparseEncoderBackend(TorchBackend):
         """Compute texts by the chain of a role."""
         self.chain = self.chains[role]
         self.embedded = tokens_embedded(self.chain[0])
-        self.tokenizer = fast_tokenizer(self.model.name, self.chain[0].tokenizer)
+        tokenizer = self.chain[0].tokenizer
         if not hasattr(self.chain[0], "auto_model"):
-            self.tokenizer = copy.deepcopy(self.tokenizer)
-            self.tokenizer.post_processor = None  # words are looked up, special tokens are not
+            tokenizer = copy.deepcopy(tokenizer)  # its special tokens are taken away
+        self.tokenizer = self.model.tokenizer_of(role).of_library(tokenizer)
 
     @override
     def rows(self, texts: Texts) -> torch.Tensor:
@@ -246,7 +241,7 @@ class MultiVectorEncoderBackend(TorchBackend):
 
         super().__init__(model)
         self.network = self.place(_load(MultiVectorEncoder, model, self.dtype))
-        self.tokenizer = fast_tokenizer(model.name, self.network[0].tokenizer)
+        self.tokenizer = model.tokenizer.of_library(self.network[0].tokenizer)
         self.expansion = self.network[0].query_expansion
         self._check_markers()
 

@@ -20,7 +20,7 @@ from pipeline.config import Config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Ranking
-from pipeline.encoders.conversion import end_with
+from pipeline.core.subprocesses import end_with
 
 TOP = 10  # passages that are compared with those of the result
 WORK = 10_000  # numbers that the fixed piece of work adds up

@@ -1,0 +1,291 @@
+"""Transformers' tokenizer of a model: the one that is used, once it was compared with the model's own file.
+
+From version 5 on, transformers builds many tokenizers from the vocabulary of tokenizer.json alone, by the
+class that a model's files name. With another class than the vocabulary's, words become single characters or
+unknown tokens. So texts as documents hold them must have the same token ids by tokenizer.json itself.
+
+Importing transformers takes seconds, so a run that has not done so leaves this to a process of its own, which
+hides torch from it:
+
+python -m pipeline.models.library_tokenizer FOLDER OUT.json SETTINGS
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.core.errors import InputError, short_repr
+from pipeline.core.subprocesses import REFUSAL, last_line, run_in_subprocess
+from pipeline.models.files import damaged, untrusted_code
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+DOCUMENT_TEXTS = (
+    "How do pilots guide ships into harbours?",
+    "In 2023 the port served 1,204 ships; 3.14159 and 0x1F are numbers, too.",
+    "Two lines\nof one text.",
+    "Straße, café, ¿qué tal?, Łódź, İstanbul, smørrebrød",
+    "今天的天气很好，我们去图书馆检索文献。",
+    "日本語のテキストを検索します",
+    "한국어 문서를 검색합니다",
+    "Поиск по документам на русском языке",
+    "αναζήτηση εγγράφων",
+    "البحث في الوثائق",
+    "חיפוש במסמכים",
+    "दस्तावेज़ों में खोज",
+    "การค้นหาเอกสาร",
+    "for i in range(10): total_sum += x[i]  # code, see https://example.org/a?b=c",
+    "Don't they've I'll",
+    "ships and harbours " * 200,
+)
+"""Texts whose ids by tokenizer.json and by transformers must be equal."""
+EDGE_TEXTS = (
+    "", "a", "  two  spaces   ", "\n\na\tb\r\n  c\n", "ﬁne Ｆｕｌｌ１２ e\u0301",
+    "\u200bzero\u00a0width\u00ad\ufeff", "🙂\u200d👧 🇩🇪", "a" * 300, "<bos> <eos> <instruct>",
+    "[CLS] [SEP] [MASK] [UNK] [PAD] <s> </s> <pad> <unk> <mask>", "<|endoftext|> <|im_start|>",
+)  # fmt: skip
+"""Texts that tokenizers often read in different ways: white space, look-alikes, special tokens.
+
+What transformers reads counts, and another version that reads them otherwise leads to other keys."""
+NORMALIZER_SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+"""Settings of `tokenizer_config.json` that transformers puts in place of those in `tokenizer.json`."""
+
+
+SHOWN = 16  # tokens of a text that is read in two ways
+
+
+class TokenizerSettings(NamedTuple):
+    """What the tokenizer of a model is made by, besides its files.
+
+    Attributes:
+        name: The model's, for messages.
+        trust_remote_code: Whether Python files that come with the model may run.
+        end_tokens: The tokens to begin and end each text with; "" for none.
+        declared_ends: The same as `tokenizer_config.json` declares them, whether or not they are put there.
+        by_library: Whether transformers loads it; not of a static model, which takes its tokenizer.json.
+        plain: Whether texts get no special tokens, as in a static model.
+    """
+
+    name: str
+    trust_remote_code: bool = False
+    end_tokens: tuple[str, str] = ("", "")
+    declared_ends: tuple[str, str] = ("", "")
+    by_library: bool = True
+    plain: bool = False
+
+
+def write_tokenizer(folder: Path, target: Path, settings: TokenizerSettings) -> None:
+    """Write the tokenizer of the model in `folder` to the file `target`, as tokenizer.json.
+
+    Raises:
+        InputError: It is damaged, or is not in the package tokenizers; or transformers and the model's own
+            tokenizer.json read texts in different ways.
+    """
+    if not settings.by_library or "transformers" in sys.modules:
+        _write(folder, target, settings)
+        return
+    arguments = [str(folder), str(target), json.dumps(settings)]
+    error = run_in_subprocess(__name__, arguments, target)
+    if error is None:
+        return
+    reason = last_line(error)
+    if not reason.startswith(REFUSAL):
+        raise damaged(f"the tokenizer of model '{settings.name}' cannot be loaded: {reason}")
+    raise InputError(reason.removeprefix(REFUSAL).rstrip("."))
+
+
+def _write(folder: Path, target: Path, settings: TokenizerSettings) -> None:
+    own = _own_tokenizer(folder, settings.name)
+    if settings.by_library:
+        library = _load(folder, settings)
+        used = fast_tokenizer(settings.name, library)
+        if own is not None:
+            kind = type(library).__name__
+            _refuse_difference(folder, settings, own, used, kind)
+    elif own is not None:
+        used = own
+    else:
+        raise damaged(f"model '{settings.name}' has no tokenizer.json in {folder}")
+    complete(used, settings).save(str(target))
+
+
+def complete(tokenizer: Tokenizer, settings: TokenizerSettings) -> Tokenizer:
+    """A tokenizer of transformers, changed to what the model needs; the same object."""
+    if settings.plain:
+        tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
+    return add_end_tokens(tokenizer, settings.name, settings.end_tokens)
+
+
+def _own_tokenizer(folder: Path, name: str) -> Tokenizer | None:
+    """The tokenizer in a model's `tokenizer.json`; None if there is no such file."""
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    try:
+        return checked(Tokenizer.from_file(str(path)), name)
+    except InputError:
+        raise
+    except Exception as error:  # tokenizers raises this class itself
+        raise damaged(f"{path}: not a tokenizer: {error}") from None
+
+
+def _load(folder: Path, settings: TokenizerSettings) -> PreTrainedTokenizerBase:
+    """The tokenizer as FlagEmbedding and sentence-transformers load it."""
+    from transformers import AutoTokenizer
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)
+    except MemoryError:
+        raise
+    except Exception as error:  # of tokenizers, of transformers, and of a model's own Python files
+        if "trust_remote_code" in str(error):
+            raise untrusted_code(settings.name) from None
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise damaged(f"the tokenizer of model '{settings.name}' cannot be loaded: {reason}") from error
+
+
+def _refuse_difference(
+    folder: Path, settings: TokenizerSettings, own: Tokenizer, used: Tokenizer, kind: str
+) -> None:
+    """Refuse a model whose tokenizer.json and whose tokenizer by transformers give other ids.
+
+    The settings of tokenizer_config.json are applied to both: in some classes, transformers applies them.
+    """
+    path = folder / "tokenizer_config.json"
+    declared = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if declared.keys() & {*NORMALIZER_SETTINGS}:
+        own.normalizer = used.normalizer
+    processor = used.post_processor
+    for tokenizer in (own, used):
+        add_end_tokens(tokenizer, settings.name, settings.declared_ends)
+    ids, expected = (token_ids(tokenizer, DOCUMENT_TEXTS, settings.name) for tokenizer in (own, used))
+    used.post_processor = processor
+    for text, some, others in zip(DOCUMENT_TEXTS, ids, expected, strict=True):
+        if some != others:
+            read, otherwise = (
+                " ".join(str(tokenizer.id_to_token(number)) for number in numbers[:SHOWN])
+                for tokenizer, numbers in ((own, some), (used, others))
+            )
+            raise InputError(
+                f"model '{settings.name}': the text {short_repr(text)} is {len(some)} tokens by its "
+                f"tokenizer.json, {read} …, and {len(others)} by transformers, which takes the class "
+                f"{kind}, {otherwise} …",
+                allowed="a model whose tokenizer transformers reads as its file says",
+                fix="set tokenizer_class in its tokenizer_config.json to the class that it was trained with, "
+                "or to PreTrainedTokenizerFast, which takes tokenizer.json as it is",
+            )
+
+
+def token_ids(tokenizer: Tokenizer, texts: tuple[str, ...], name: str) -> list[list[int]]:
+    """The token ids of whole texts, special tokens included; the tokenizer keeps the side it truncates at.
+
+    Raises:
+        InputError: The tokenizer of the model `name` cannot encode one.
+    """
+    side = (tokenizer.truncation or {}).get("direction", "right")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    try:
+        return [encoding.ids for encoding in tokenizer.encode_batch(list(texts))]
+    except Exception as error:  # tokenizers raises this class itself
+        raise damaged(f"the tokenizer of model '{name}' cannot encode a text: {error}") from None
+    finally:
+        tokenizer.enable_truncation(512, direction=side)  # for the side alone
+
+
+def fast_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """The `tokenizers` tokenizer inside one of transformers', of the model `name`.
+
+    Raises:
+        InputError: There is none, as a few are written in Python alone, or it cannot encode every text.
+    """
+    fast: Tokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
+    if fast is None:
+        raise InputError(
+            f"model '{name}' has only a slow tokenizer, {type(tokenizer).__name__}",
+            allowed="a tokenizer of the package tokenizers, as in tokenizer.json",
+            fix="convert it, or encode elsewhere and set model.backend to precomputed",
+        )
+    fast.enable_truncation(512, direction=tokenizer.truncation_side)  # for the side alone
+    return checked(fast, name)
+
+
+def add_end_tokens(tokenizer: Tokenizer, name: str, end_tokens: tuple[str, str]) -> Tokenizer:
+    """The tokenizer of the model `name`, changed to begin and end each text with two tokens, "" for none.
+
+    From version 5 on, transformers applies `add_bos_token` and `add_eos_token` of tokenizer_config.json to
+    few classes of tokenizers. A model that pools the last token gives other vectors without its end token.
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    if not any(end_tokens):
+        return tokenizer
+    tokenizer.no_padding()  # whose tokens are special ones, too
+    encoding = tokenizer.encode("a")
+    if 0 not in encoding.special_tokens_mask:
+        raise damaged(f"the tokenizer of model '{name}' gives no token for the text 'a'")
+    place, (begin, end) = encoding.special_tokens_mask.index(0), end_tokens
+    before, after = encoding.tokens[:place], encoding.tokens[place:]
+    after = after[encoding.special_tokens_mask[place:].count(0) :]
+    missing_begin = [begin] if begin and before[:1] != [begin] else []
+    missing_end = [end] if end and after[-1:] != [end] else []
+    if not missing_begin and not missing_end:
+        return tokenizer
+    special = [*missing_begin, *before, *after, *missing_end]
+    ids = {token: tokenizer.token_to_id(token) for token in special}
+    if None in ids.values():
+        raise damaged(f"the tokenizer of model '{name}' lacks the token of its tokenizer_config.json")
+    single = [*missing_begin, *before, "$A", *after, *missing_end]
+    tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=list(ids.items()))
+    return tokenizer
+
+
+def checked(tokenizer: Tokenizer, name: str) -> Tokenizer:
+    """The tokenizer of the model `name`, if it can encode every text.
+
+    Raises:
+        InputError: Its vocabulary is empty, or lacks the token that stands for unknown words.
+    """
+    special = tokenizer.get_added_tokens_decoder()
+    if tokenizer.get_vocab_size() <= len(special):
+        raise damaged(
+            f"the tokenizer of model '{name}' has an empty vocabulary",
+            "tokenizer.json, or the files it is built from, such as vocab.txt",
+        )
+    by_words = type(tokenizer.model).__name__ in ("WordPiece", "WordLevel")  # others may never meet one
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    if by_words and tokenizer.model.token_to_id(str(unknown)) is None:
+        raise damaged(
+            f"the tokenizer of model '{name}' has no token {short_repr(unknown)}, which stands for words "
+            "that it does not know"
+        )
+    return tokenizer
+
+
+def _hide_torch() -> None:
+    """Let transformers find no torch: it imports it otherwise, which takes three times as long as itself."""
+    find_spec = importlib.util.find_spec
+
+    def without_torch(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name == "torch" else find_spec(name, package)
+
+    importlib.util.find_spec = without_torch
+    sys.modules["torch"] = None  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    chosen = TokenizerSettings(*json.loads(sys.argv[3]))
+    if not chosen.trust_remote_code:  # a model's own Python files may need it
+        _hide_torch()
+    _write(Path(sys.argv[1]), Path(sys.argv[2]), chosen)
