@@ -160,7 +160,7 @@ def describe_data(
         InputError: The data cannot be found, or is not what it should be.
     """
     from pipeline.data.audit import audit as audit_collection, write_cleaned
-    from pipeline.data.description import count_cut, describe, find_training_data
+    from pipeline.data.description import describe, find_training_data
 
     alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
     described = {}
@@ -171,14 +171,10 @@ def describe_data(
         for group in alike.values():
             collection = group[0].collection
             counter = _token_counter(group)
-            facts: Facts = describe(collection, counter)
+            models = group[0].retriever.models() if counter else []
+            facts: Facts = describe(collection, counter, models[0].room_for_texts() if models else None)
             if audit:
-                models = group[0].retriever.models() if counter else []
-                cut = (
-                    count_cut(collection.passages, counter, models[0].max_lengths["passages"])
-                    if models and counter
-                    else None
-                )
+                cut = facts["lengths"]["passages"].get("tokens", {}).get("truncation")
                 audited = audit_collection(collection, parse_measures(group[0].config.evaluate.measures), cut)
                 facts["audit"] = audited.json()
                 if cleaned:

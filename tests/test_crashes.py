@@ -183,8 +183,10 @@ def test_killed_again_and_again_it_ends_as_if_nothing_had_happened(
 
 def test_killed_while_it_makes_everything_afresh(trial: Trial) -> None:
     assert trial.run().returncode == 0
-    for call, number in (("replace", 5), ("open", 9), ("replace", 29), ("replace", 35)):  # the last is late:
-        assert trial.kill("--fresh", call=call, number=number)  # a run takes what is finished without data
+    for call, number in (("replace", 5), ("open", 9), ("replace", 29)):
+        assert trial.kill("--fresh", call=call, number=number)
+    late = {"call": "replace", "path": "/evaluate/", "number": 1}
+    assert trial.kill("--fresh", **late)  # a run takes what is finished without data
     trial.assert_goes_on()
 
 

@@ -9,6 +9,8 @@ from pipeline.comparison.inputs import PairIndices
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.results.result import MAIN, Result, main_measures_note
+from pipeline.results.tables import most_truncated
+from pipeline.retrievers.sections import Truncation
 
 
 def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:
@@ -18,8 +20,9 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
     """
     first, names = results[0], [result.name for result in results]
     collections_of: dict[str, list[str]] = {}  # by note
+    several = len(first.collections) > 1
     for parts in zip(*(result.collections for result in results), strict=True):
-        for note in _on_collection(names, parts):
+        for note in _on_collection(names, parts, several):
             collections_of.setdefault(note, []).append(parts[0].name)
     notes = [main_measures_note(first.main_measures)] if measure == MAIN else []
     times = Counter(query for collection in first.collections for query in collection.query_ids)
@@ -29,6 +32,9 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
     for note, collections in collections_of.items():
         everywhere = len(collections) == len(first.collections)
         notes.append(note if everywhere else f"{', '.join(collections)}: {note}")
+    for result in results if several else ():
+        of_parts = most_truncated([part.record for part in result.collections])
+        notes += [f"{result.name}: {note.rstrip('.')}" for note in of_parts]
     # a speed depends on the processors and the threads; the last run's machine is known of all results
     machines = [
         {
@@ -65,9 +71,10 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
     return notes
 
 
-def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult]) -> list[str]:
-    """What to know of the results on one collection."""
-    of_each = [part.record.model_copy(update={"ties": None}).notes for part in parts]
+def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult], several: bool) -> list[str]:
+    """What to know of the results on one collection, or on one of several."""
+    left_out = {"ties": None, **({Truncation.key: None} if several else {})}
+    of_each = [part.record.model_copy(update=left_out).notes for part in parts]
     notes = [note for note in of_each[0] if all(note in others for others in of_each)]
     for name, said in zip(names, of_each, strict=True):
         notes += [f"{name}: {note}" for note in said if note not in notes]

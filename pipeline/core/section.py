@@ -66,6 +66,10 @@ class Section(Record):
         """What a reader of the measures should know, a sentence each."""
         return []
 
+    def cautions(self) -> list[str]:
+        """What to know before trusting the measures, a sentence each without its full stop."""
+        return []
+
     def stage_notes(self, stages: Mapping[str, StageRow], passages: int) -> list[str]:
         """What a reader of the table of stages should know; `stages` by name, and how many passages."""
         return []

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, BoolArray, Collection, Int64, JsonObject, Qrels, Ranking, Texts
+from pipeline.core.records import (
+    Array,
+    BoolArray,
+    Collection,
+    Facts,
+    Int64,
+    JsonObject,
+    Qrels,
+    Ranking,
+    Texts,
+)
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures
@@ -115,15 +125,14 @@ class Audit:
 def audit(
     collection: Collection,
     measures: Sequence[Measure],
-    cut: tuple[int, int] | None = None,
+    cut: Facts | None = None,
 ) -> Audit:
     """Look for the defects of a collection.
 
     Args:
         collection: The collection.
         measures: Those whose change is computed.
-        cut: How many passages of a sample are longer than the model reads, and the size of the sample;
-            None if no model is known.
+        cut: How many passages of a sample the model cuts, by `truncation_of`; None if no model is known.
     """
     passages, passage_defects = _examine(collection.passages, "passages")
     queries, query_defects = _examine(collection.queries, "queries")
@@ -144,7 +153,7 @@ def audit(
         *_judgment_defects(collection),
     ]
     if cut:
-        defects.append(Defect("passages that the model cuts (of a sample)", *cut, []))
+        defects.append(Defect("passages that the model cuts (of a sample)", cut["cut"], cut["texts"], []))
     return Audit(defects, len(touched), _score_changes(collection, qrels, measures, touched), qrels, changes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -32,13 +32,18 @@ EXAMPLES = 3
 MOST_LEVELS = 20  # distinct grades that are counted one by one
 
 
-def describe(collection: Collection, count_tokens: TokenCounter | None = None) -> JsonObject:
+def describe(
+    collection: Collection,
+    count_tokens: TokenCounter | None = None,
+    read: Mapping[str, int] | None = None,
+) -> JsonObject:
     """Facts, judgments per query, lengths and examples of a collection, as JSON.
 
     Args:
         collection: The collection, as `open_collection` returns it.
         count_tokens: Counts the tokens of texts, at most of a seeded sample of `TOKENIZED`; without it,
             `tokens` are left out.
+        read: For `passages` and `queries` the tokens that a model reads of one; None if no model is known.
 
     Of a slice, `slice` is what `pipeline.data.pooling.describe_slice` says.
     """
@@ -48,8 +53,8 @@ def describe(collection: Collection, count_tokens: TokenCounter | None = None) -
         **({"slice": sliced} if sliced else {}),
         "judgments_per_query": _per_query(collection.qrels, len(collection.queries)),
         "lengths": {
-            "passages": _lengths(collection.passages, count_tokens),
-            "queries": _lengths(collection.queries, count_tokens),
+            role: _lengths(getattr(collection, role), count_tokens, read[role] if read else None)
+            for role in ("passages", "queries")
         },
         "examples": [_example(collection, query) for query in range(min(EXAMPLES, len(collection.queries)))],
     }
@@ -76,21 +81,25 @@ def _per_query(qrels: Qrels, queries: int) -> JsonObject:
     return {"all": _distribution(np.bincount(qrels.queries, minlength=queries)), "grade": by_grade}
 
 
-def _lengths(texts: Texts, count_tokens: TokenCounter | None) -> JsonObject:
+def _lengths(texts: Texts, count_tokens: TokenCounter | None, read: int | None) -> JsonObject:
     import pyarrow.compute as pc
 
     characters = pc.utf8_length(texts.texts).to_numpy()
-    lengths: JsonObject = {"characters": _distribution(characters)}
+    lengths: dict[str, JsonObject] = {"characters": {**_distribution(characters)}}
     if count_tokens:
-        counts = [count_tokens(part) for part in _sampled(texts.texts)]
-        lengths["tokens"] = _distribution(np.concatenate([np.asarray(part, np.int64) for part in counts]))
-    return lengths
+        counts = np.concatenate([np.asarray(count_tokens(part)) for part in _sampled(texts.texts)])
+        lengths["tokens"] = {**_distribution(counts)}
+        if read is not None:
+            lengths["tokens"]["truncation"] = truncation_of(counts, read)
+    return {**lengths}
 
 
-def count_cut(texts: Texts, count_tokens: TokenCounter, most: int) -> tuple[int, int]:
-    """How many texts of a sample of `TOKENIZED` have more tokens than `most`, and the sample's size."""
-    counts = [np.asarray(count_tokens(part)) for part in _sampled(texts.texts)]
-    return sum(int((part > most).sum()) for part in counts), sum(map(len, counts))
+def truncation_of(counts: Array, max_length: int) -> JsonObject:
+    """JSON of how many of some texts, by their tokens [texts], a model cuts, and of how many tokens."""
+    cut = np.maximum(counts.astype(np.int64) - max_length, 0)
+    figures = {"texts": len(counts), "cut": int((cut > 0).sum())}
+    figures |= {"tokens": int(counts.sum(dtype=np.int64)), "tokens_cut": int(cut.sum())}
+    return {"max_length": max_length, **figures}
 
 
 def _sampled(column: pa.ChunkedArray) -> Iterator[list[str]]:

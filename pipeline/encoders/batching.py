@@ -213,11 +213,13 @@ def _tokenized_parts(
     """Each part, then its windows, then None."""
 
     def tokenize_rows(rows: list[int]) -> list[Int32]:
-        return tokenize(tokenizer, [part.texts[row] for row in rows], max_length)
+        tokens, counts[rows] = tokenize_and_count(tokenizer, [part.texts[row] for row in rows], max_length)
+        return tokens
 
     first = 0
     for texts in parts:
-        part = _Part(texts, first, len(texts), Usage())
+        counts = np.zeros(len(texts), np.int32)
+        part = _Part(texts, first, len(texts), Usage(counts=counts))
         yield part
         yield from _windows([len(text) for text in texts], tokenize_rows, part.usage)
         yield None
@@ -295,18 +297,31 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> lis
     Raises:
         InputError: The tokenizer has no token for a word that it does not know.
     """
+    return tokenize_and_count(tokenizer, texts, max_length)[0]
+
+
+def tokenize_and_count(
+    tokenizer: Tokenizer, texts: Sequence[str], max_length: int
+) -> tuple[list[Int32], list[int]]:
+    """As `tokenize`, and how many tokens each text has without truncation."""
     tokens: list[Int32] = []
+    counts: list[int] = []
     with _TOKENIZING:
         tokenizer.no_padding()
         side = (tokenizer.truncation or {}).get("direction", "right")
         tokenizer.enable_truncation(max_length, direction=side)
+        special = tokenizer.num_special_tokens_to_add(is_pair=False)  # of each part cut off, too
         for start in range(0, len(texts), TOKENIZED_TEXTS):
             try:
                 encodings = tokenizer.encode_batch_fast(list(texts[start : start + TOKENIZED_TEXTS]))
             except Exception as error:  # tokenizers raises this class itself
                 raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
-            tokens.extend(np.array(encoding.ids, np.int32) for encoding in encodings)
-    return tokens
+            ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
+            tokens += ids
+            for encoding, kept in zip(encodings, ids, strict=True):
+                parts = encoding.overflowing if len(kept) >= max_length else ()
+                counts.append(len(kept) + sum(len(part) - special for part in parts))
+    return tokens, counts
 
 
 def batches(
@@ -415,9 +430,10 @@ class Usage:
     padded: int = 0  # tokens computed, padding included
     tokenize_seconds: float = 0.0
     server: ServerUse | None = None  # of a served model
+    counts: Int32 | None = None  # [texts], the tokens of each text without truncation; of one part alone
 
     def add(self, other: Usage) -> None:
-        """Add the cost of encoding other texts."""
+        """Add the cost of encoding other texts, but for their `counts`."""
         self.texts += other.texts
         self.tokens += other.tokens
         self.padded += other.padded

@@ -128,10 +128,12 @@ class ResolvedModel(ResolvedBase):
         """The tokenizer of the texts of a role."""
         return self.query_tokenizer or self.tokenizer if role == "queries" else self.tokenizer
 
-    def room_for_text(self) -> int:
-        """How many tokens it reads of a passage, besides special tokens and the passage instruction."""
-        (around,) = token_counter(self.tokenizer)(["".join(self.prompts["passages"])])
-        return self.max_lengths["passages"] - around
+    def room_for_texts(self, special: bool = True) -> dict[str, int]:
+        """How many tokens it reads of a text, without the instruction, and without special ones if not so."""
+        prompts = ["".join(self.prompts[role]) for role in ROLES]
+        empty, *around = token_counter(self.tokenizer)(["", *prompts])
+        taken = (count - empty * special for count in around)
+        return {role: self.max_lengths[role] - count for role, count in zip(ROLES, taken, strict=True)}
 
     def recipe(self, role: Role) -> JsonObject:
         """The model's part of the key of what it makes of texts in `role`."""

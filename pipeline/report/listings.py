@@ -314,7 +314,18 @@ def _distributions(description: Facts, whole: bool) -> Table:
             for unit, each in (units if whole else units[-1:])
         }
     cells = [(label, *(f"{each[name]:,.5g}" for name in figures)) for label, each in rows.items()]
-    return Table("", [Column("distribution"), *(Column(name, "right") for name in figures)], cells)
+    columns = [Column("distribution"), *(Column(name, "right") for name in figures)]
+    return Table("", columns, cells, list(_truncated(description["lengths"])))
+
+
+def _truncated(lengths: Facts) -> Iterator[str]:
+    """How much of the texts the model does not read."""
+    from pipeline.retrievers.sections import ADVICE, TruncatedTexts
+
+    for role, of_role in lengths.items():
+        counts = of_role.get("tokens", {}).get("truncation", {})
+        if counts.get("cut"):
+            yield f"{TruncatedTexts(**counts).note(role, ADVICE if role == 'passages' else '')}."
 
 
 def _sample(lengths: Facts, texts: int) -> str:

@@ -116,7 +116,7 @@ class Metrics(Record):
     def sections(self) -> list[Section]:
         """All that kinds of retrievers report, in the order of `SECTIONS`."""
         extra = self.model_extra or {}
-        return [extra[key] for key in SECTIONS if key in extra]
+        return [extra[key] for key in SECTIONS if extra.get(key) is not None]
 
     @property
     def notes(self) -> list[str]:
@@ -133,6 +133,7 @@ class Metrics(Record):
         if self.queries_as_passages:
             queries = counted(self.queries_as_passages, "query stands", "queries stand")
             notes.append(f"{queries} in the corpus as a passage")
+        notes += [note for section in self.sections for note in section.cautions()]
         return notes + scoring_notes(
             self.short_rankings,
             self.ties,

@@ -11,7 +11,7 @@ from pipeline.core.stage_row import StageRow
 from pipeline.core.table import ALIKE, Cell, Column, FilledColumn, Table, measure_table, table_of
 from pipeline.results.published import VERDICTS, ScoreCheck, decimals
 from pipeline.results.records import Metrics
-from pipeline.retrievers.sections import SECTIONS
+from pipeline.retrievers.sections import SECTIONS, Truncation
 
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""
@@ -159,10 +159,26 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
     notes = [REUSED] if any(row.reused for rows in stages for row in rows) else []
-    return table_of(title, columns, [*notes, *slice_notes(records), *_model_notes(records)], keep_empty=True)
+    return table_of(
+        title,
+        columns,
+        [*notes, *most_truncated(records), *slice_notes(records), *_model_notes(records)],
+        keep_empty=True,
+    )
 
 
 REUSED = "seconds: all stages, reused ones with their original time."
+
+
+def most_truncated(records: Sequence[Metrics]) -> list[str]:
+    """What the model of one result does not read of its texts: the one of which it reads the least."""
+    sections = [(record.name, section) for record in records if (section := record.section(Truncation))]
+    cut = [(name, section) for name, section in sections if section.cautions()]
+    if not cut:
+        return []
+    name, section = max(cut, key=lambda pair: pair[1].unread)
+    others = f"; texts of {counted(len(cut) - 1, 'other result')} are cut, too" if len(cut) > 1 else ""
+    return [f"{name}: {section.cautions()[0]}{others}."]
 
 
 def slice_notes(records: Sequence[Metrics]) -> list[str]:
@@ -232,6 +248,7 @@ def suite_table(
         else:
             rows.append([name, "failed", *[""] * (len(measures) + 1)])
     notes = [f"{name} failed: {why}" for name, why in document["failed"].items()]
+    notes += most_truncated(list(records.values()))
     notes += slice_notes(list(records.values()))
     if document["metrics"]:
         rows.append([MACRO, "", "", *(_mean(document["metrics"], measure) for measure in measures)])

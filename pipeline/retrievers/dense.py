@@ -49,7 +49,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 
 EXACT_INDEX = "exact_index"  # the role of the index that the exact search would use, if not the vectors
 PARITY = "parity"  # the role of the comparison of a served model with one that runs here
-SCHEMAS = {PARITY: 1, "passages": 5, "queries": 5, "index": 2, "search": 4}
+SCHEMAS = {PARITY: 1, "passages": 6, "queries": 6, "index": 2, "search": 4}
 
 
 class Dense(EncodingRetriever):

@@ -8,7 +8,7 @@ are kept.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -35,11 +35,13 @@ from pipeline.retrievers.rows import (
     AnyRows,
     RowFormat,
     ShardWriter,
+    count_truncated,
     find_known_rows,
     hash_texts,
     rows_of_shard,
     table_of,
 )
+from pipeline.retrievers.sections import Truncation
 from pipeline.retrievers.stage import Context, Facts, Inputs, Stage, Work
 from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens
 from pipeline.storage import vector_shards
@@ -74,7 +76,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         chunks, model = self.config.data.chunks, self.source.model
         if chunks is None or model is None:
             return
-        room = model.room_for_text()
+        room = model.room_for_texts(special=False)["passages"]
         if chunks.tokens > room:
             raise InputError(
                 f"data.chunks.tokens is {chunks.tokens:,}, and model '{model.name}' reads {room:,} "
@@ -94,6 +96,11 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     @override
     def models(self) -> list[ResolvedModel]:
         return [self.source.model] if self.source.model else []
+
+    @override
+    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
+        truncation = Truncation.reported(artifacts, self.cuts)
+        return {**super().report(artifacts, scores, stages), **truncation}
 
     @override
     def check_collection(self, collection: Collection) -> None:
@@ -168,7 +175,9 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         context.meter.count(len(texts), worked=n_new)
         context.meter.note("encoding", usage.figures())
         context.meter.note("found", int(writer.wanted.sum()) - n_new)
-        return {"rows": len(texts)}
+        model = self.source.model
+        truncation = count_truncated(draft, len(texts), model.max_lengths[role]) if model else None
+        return {"rows": len(texts), **({Truncation.key: truncation} if truncation else {})}
 
     def _copy_precomputed(
         self, role: Role, texts: Texts, form: RowFormat[AnyRows], draft: Draft, context: Context
@@ -197,7 +206,7 @@ def _encode_new(role: Role, writer: ShardWriter[AnyRows], context: Context) -> U
         if new[start:stop].any():
             parts.append(Part(start, stop, partial(writer.read, start, stop)))
         else:
-            writer.write(start, stop, None)
+            writer.write(start, stop)
     if not parts:
         return usage
     context.engine.load(len(parts))
@@ -208,7 +217,7 @@ def _encode_new(role: Role, writer: ShardWriter[AnyRows], context: Context) -> U
             if writing:
                 writing.result()
             rows, cost = done.outputs
-            writing = thread.submit(writer.write, done.part.start, done.part.stop, rows)
+            writing = thread.submit(writer.write, done.part.start, done.part.stop, rows, cost.counts)
             usage.add(cost)
         if writing:
             writing.result()

@@ -24,7 +24,7 @@ from pipeline.retrievers.retriever import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.sections import FusedRankings, FusionFacts
+from pipeline.retrievers.sections import FusedRankings, FusionFacts, Truncation
 from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Plan, Stage
 from pipeline.search import fusion
 from pipeline.storage.artifacts import Artifact, Draft
@@ -101,7 +101,8 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
                 for row in stages
                 if row["stage"].startswith(prefix)
             ]
-            of.append({**part, "stages": rows})
+            truncation = Truncation.reported(artifacts, self.config.data.chunks is not None, prefix)
+            of.append({**part, "stages": rows, **truncation})
         return {FusedRankings.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
 
     @property

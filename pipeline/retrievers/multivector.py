@@ -19,7 +19,7 @@ from pipeline.retrievers.stage import Inputs, Plan, Stage
 from pipeline.storage import ragged_shards, vector_forms, vector_shards
 from pipeline.storage.artifacts import Draft
 
-SCHEMAS = {"passages": 1, "queries": 1, "search": 1}
+SCHEMAS = {"passages": 2, "queries": 2, "search": 1}
 CHECKED = 1 << 16  # token vectors checked at once
 
 

@@ -3,12 +3,14 @@
 Stored rows are looked up by text, in all finished artifacts whose recipe is the same apart from the texts.
 Only files that are whole by their checksums are read. Beside its rows an artifact keeps `texts.npy`, uint64
 [3, rows]: the upper and lower half of each text's hash of 16 bytes, sorted, and the number of its row. It is
-searched by bisection, for sorted hashes, so of a large table few pages are read.
+searched by bisection, for sorted hashes, so of a large table few pages are read. Beside each shard is a file
+`tokens-START-STOP.npy`, int32 [rows]: the tokens of each text, those that the model did not read included.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -16,7 +18,8 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.records import Array, Int64, Texts, UInt64
+from pipeline.core.records import Array, Int32, Int64, JsonObject, Texts, UInt64
+from pipeline.data.description import truncation_of
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -86,17 +89,33 @@ class ShardWriter(Generic[AnyRows]):
         self.known = find_known_rows(alike() if self.missing else (), hashes, self.wanted)
         self.new: Array = self.wanted & self.known.new
 
-    def write(self, start: int, stop: int, encoded: AnyRows | None) -> None:
-        """Write rows [start, stop): the known ones, and `encoded`, those of the other texts in order."""
+    def write(
+        self, start: int, stop: int, encoded: AnyRows | None = None, counts: Int32 | None = None
+    ) -> None:
+        """Write rows [start, stop): the known ones, and those of the other texts in order.
+
+        Args:
+            start: The first row.
+            stop: The row after the last.
+            encoded: The rows of the texts that are not known.
+            counts: int32 [texts that are not known], their tokens; None of a served model.
+        """
         source, parts, positions = self.known.source[start:stop], [], []
+        all_counts: list[Array | None] = []
         for number in np.unique(source[source >= 0]).tolist():
             positions.append(np.flatnonzero(source == number))
             rows = self.known.row[start:stop][positions[-1]]
             parts.append(self.form.read(self.known.artifacts[number], rows))
+            all_counts.append(read_token_counts(self.known.artifacts[number], rows))
         if encoded is not None:
             parts.append(encoded)
             positions.append(np.flatnonzero(source < 0))
-        shard = self.form.join(parts, np.argsort(np.concatenate(positions))) if len(parts) > 1 else parts[0]
+            all_counts.append(counts)
+        order = np.argsort(np.concatenate(positions))
+        known_counts = [some for some in all_counts if some is not None]
+        if len(known_counts) == len(parts):  # first: a whole shard always has them beside it
+            self.draft.save_array(_counts_name(start, stop), np.concatenate(known_counts)[order])
+        shard = self.form.join(parts, order) if len(parts) > 1 else parts[0]
         ids: list[str] = self.texts.ids.slice(start, stop - start).to_pylist()
         self.form.save(self.draft, start, shard, ids)
 
@@ -105,6 +124,28 @@ class ShardWriter(Generic[AnyRows]):
         rows = start + np.flatnonzero(self.known.new[start:stop])
         texts: list[str] = self.texts.texts.take(pa.array(rows)).to_pylist()
         return texts
+
+
+_COUNTS = re.compile(r"tokens-(\d{10})-(\d{10})\.npy")
+
+
+def _counts_name(start: int, stop: int) -> str:
+    return f"tokens-{start:010d}-{stop:010d}.npy"
+
+
+def read_token_counts(artifact: Artifact, rows: Int64) -> Int32 | None:
+    """int32 [n]: the tokens of rows of an artifact, in any order; None if it does not have those of all."""
+    names = sorted(name for name in artifact.files if _COUNTS.fullmatch(name))
+    counts = np.concatenate([np.empty(0, np.int32), *map(artifact.array, names)])
+    return counts[rows] if len(counts) == artifact.facts["rows"] else None
+
+
+def count_truncated(draft: Draft, texts: int, max_length: int) -> JsonObject | None:
+    """How many texts of a draft have more tokens than a model reads; None if their tokens are not known."""
+    names = sorted(name for name in draft.whole if _COUNTS.fullmatch(name))
+    arrays = [np.load(draft.folder / name, allow_pickle=False) for name in names]
+    counts = np.concatenate([np.empty(0, np.int32), *arrays])
+    return truncation_of(counts, max_length) if len(counts) == texts else None
 
 
 @dataclass(frozen=True)
@@ -157,7 +198,8 @@ def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:
             continue
         start, stop = vector_shards.row_range(name)
         inside = (rows >= start) & (rows < stop)
-        if inside.any() and artifact.is_intact(name):
+        names = [name for name in (name, _counts_name(start, stop)) if name in artifact.files]
+        if inside.any() and all(map(artifact.is_intact, names)):
             whole |= inside
     return whole
 

@@ -22,7 +22,7 @@ from pipeline.storage import ragged_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.vector_shards import shard_name
 
-SCHEMAS = {"passages": 1, "queries": 1, "index": 1, "search": 1}
+SCHEMAS = {"passages": 2, "queries": 2, "index": 1, "search": 1}
 
 
 class Sparse(EncodingRetriever):
