@@ -13,6 +13,7 @@ from pipeline.models.files import (
     COUNT,
     FLAG,
     INTEGER,
+    LIBRARY_SETTINGS,
     OBJECT,
     POSITIVE,
     SIZE,
@@ -106,9 +107,7 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
     folders = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
     pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
     pooling = files.read_json(pooling_file, pooling_mode=POOLING_MODES)
-    settings = files.read_json(
-        "config_sentence_transformers.json", truncate_dim=COUNT, similarity_fn_name=TEXT, prompts=OBJECT
-    )
+    settings = files.read_json(LIBRARY_SETTINGS, truncate_dim=COUNT, similarity_fn_name=TEXT, prompts=OBJECT)
     inside = f"{files.network_folder()}/".lstrip("/")
     networks = {role: files.network_folder(task) for role, task in TASKS.items()}
     texts = {role: read_text_settings(files, output, name, folder) for role, folder in networks.items()}
@@ -286,7 +285,7 @@ def read_late_interaction(files: Files, name: str) -> LateInteraction:
     Sentence-transformers would load another model too, with a projection of random weights.
     """
     settings = files.read_json(
-        "config_sentence_transformers.json",
+        LIBRARY_SETTINGS,
         model_type=TEXT,
         prompts=OBJECT,
         query_prefix=TEXT,

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from pipeline.core import hub
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, JsonObject
-from pipeline.storage.hashing import file_changed, hash_user_file
+from pipeline.storage.hashing import file_changed, hash_json, hash_user_file
 
 T = TypeVar("T")
 TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer", "*.jinja")
@@ -30,6 +30,11 @@ FILES = ("*.safetensors", "*.safetensors.index.json", *TOKENIZER, "[0-9]_*/*.jso
 """Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
 NOT_READ = ("data_config.json", "generation_config.json", "trainer_state.json", "requirements.txt")
 """Files that match these patterns, and that change no vectors and no scores."""
+LIBRARY_SETTINGS = "config_sentence_transformers.json"
+UNREAD = ("__version__",)
+"""Its settings that change no vectors and no scores."""
+KEYED = ("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim")
+"""Its settings that shape dense vectors only by what keys hold of them otherwise, such as a role's prompt."""
 HEADS = ("colbert_linear.pt", "sparse_linear.pt", "artifact.metadata")
 """Files that shape other outputs than dense vectors: BGE-M3's heads, and how Stanford's ColBERT is used."""
 CODE = ("*.py",)
@@ -108,12 +113,22 @@ class Files:
     @cached_property
     def identity(self) -> JsonObject:
         """What identifies the content of the files that shape dense vectors, in artifact keys."""
-        return self._identity({name: hash_ for name, hash_ in self.hashes.items() if name not in HEADS})
+        hashes = {name: hash_ for name, hash_ in self.hashes.items() if name not in HEADS}
+        return self._identity(self._without_settings(hashes, (*KEYED, *UNREAD)))
 
     @cached_property
     def whole_identity(self) -> JsonObject:
         """What identifies the content of all files, in keys of artifacts of other outputs."""
-        return self._identity(self.hashes)
+        return self._identity(self._without_settings(self.hashes, UNREAD))
+
+    def _without_settings(self, hashes: dict[str, str], names: Collection[str]) -> dict[str, str]:
+        """The hashes, with that of `LIBRARY_SETTINGS` without some of its settings."""
+        others = {name: hash_ for name, hash_ in hashes.items() if name != LIBRARY_SETTINGS}
+        if others == hashes:
+            return hashes
+        settings = self.read_json(LIBRARY_SETTINGS)
+        shaping = {name: value for name, value in settings.items() if name not in names}
+        return {**others, **({LIBRARY_SETTINGS: hash_json(shaping)} if shaping else {})}
 
     @cached_property
     def has_m3_heads(self) -> bool:

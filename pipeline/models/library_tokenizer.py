@@ -183,7 +183,7 @@ def _refuse_difference(
                 f"{kind}, {otherwise} …",
                 allowed="a model whose tokenizer transformers reads as its file says",
                 fix="set tokenizer_class in its tokenizer_config.json to the class that it was trained with, "
-                "or to PreTrainedTokenizerFast, which takes tokenizer.json as it is",
+                "or to PreTrainedTokenizerFast, which takes tokenizer.json as it is for most architectures",
             )
 
 

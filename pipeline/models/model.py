@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -145,7 +146,19 @@ class ResolvedModel(ResolvedBase):
             "max_length": self.max_lengths[role],
             **kind,
             "tokenizer": self.tokenizer_of(role).probe,
+            **forward_changes(self.config),
         }
+
+
+def forward_changes(config: Facts) -> JsonObject:
+    """What the installed transformers is known to compute otherwise than another version, in keys.
+
+    Version 5 obeys `is_causal` of a decoder's `config.json`, and 4 does not. By scripts/compare_versions.py,
+    with 4.57.6, 5.18, 5.23 and 5.24, all else has equal bits, or differs in the last ones.
+    """
+    if config.get("is_causal") is not False:
+        return {}
+    return {"obeys_is_causal": int(metadata.version("transformers").partition(".")[0]) >= 5}
 
 
 def precision_key(precision: str) -> JsonObject:

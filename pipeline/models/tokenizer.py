@@ -80,7 +80,7 @@ class ModelTokenizer:
 def probe_of(tokenizer: Tokenizer, name: str) -> str:
     """The probe of a tokenizer of the model `name`; see `ModelTokenizer`."""
     side = (tokenizer.truncation or {}).get("direction", "right")
-    return hash_json([side, token_ids(tokenizer, DOCUMENT_TEXTS + EDGE_TEXTS, name)])
+    return hash_json([SCHEMA, side, token_ids(tokenizer, DOCUMENT_TEXTS + EDGE_TEXTS, name)])
 
 
 def prepare_tokenizer(
