@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.encoders.base import ModelSource
 from pipeline.encoders.opener import Opener
-from pipeline.engines.cluster import share_out
+from pipeline.engines.cluster import explain_sudden_end, share_out
 from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, PartJob, ServerEngine, on_device
 from pipeline.engines.worker import ShippedFiles
 from pipeline.storage.hashing import hash_json
@@ -24,7 +24,7 @@ from pipeline.storage.store import Store
 
 __all__ = [
     "Done", "Engine", "Job", "LocalEngine", "Part", "PartJob", "ServerEngine", "ShippedFiles", "check",
-    "devices_of", "key_of", "open_with", "share_out",
+    "devices_of", "explain_sudden_end", "key_of", "open_with", "share_out",
 ]  # fmt: skip
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +25,10 @@ Handle: TypeAlias = Any
 
 log = logging.getLogger(__name__)
 
+_ENDED = (
+    "benchmarco: the run ended without a message: it was killed, or Ray ended it because a process of Ray on "
+    "this machine is gone; what was finished is kept, run the same command again"
+)
 _REACH = 5.0  # seconds that a cluster's head may take to answer
 
 
@@ -60,7 +67,25 @@ def connect(address: str | None) -> tuple[Handle, bool]:
             ) from None
     _print_nothing(ray)
     _end_quietly()
+    explain_sudden_end()
     return ray, True
+
+
+@cache
+def explain_sudden_end() -> None:
+    """Have a process say why, if this one ends without running Python's exit handlers.
+
+    Ray's C++ code ends a process when the object store's socket closes, as after the loss of its agent. It
+    kills its children first, so a grandchild watches.
+    """
+    script = 'exec 3<&0; (read -r end <&3 || echo "$0" >&2) &'
+    watch = subprocess.Popen(
+        ["/bin/sh", "-c", script, _ENDED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is not for it
+    )
+    atexit.register(watch.communicate, b"end\n")
 
 
 def _print_nothing(ray: Handle) -> None:

@@ -392,6 +392,15 @@ def test_the_loss_of_this_machine_s_node_ends_the_run(emptied: Path, moment: str
         time.sleep(0.2)
 
 
+@pytest.mark.parametrize(("end", "lines"), [("os._exit(1)", 1), ("sys.exit(1)", 0), ("raise KeyError", 0)])
+def test_a_process_that_ray_s_code_ends_is_explained(end: str, lines: int) -> None:
+    """As after the loss of Ray's agent: its C++ code ends the process, and Python cannot say a word."""
+    program = f"import os, sys\nfrom pipeline.engines import explain_sudden_end\nexplain_sudden_end()\n{end}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if line.startswith("benchmarco: the run ended")]
+    assert (done.returncode, len(said)) == (1, lines)
+
+
 def alive(number: int) -> bool:
     """Whether a process is there, and no mere entry of one that has ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
