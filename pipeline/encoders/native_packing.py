@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from pipeline.core import machine
 from pipeline.encoders.agreement import torch_vectors
 from pipeline.encoders.conversion import ConversionSettings, pooled_network
 from pipeline.encoders.torch.loading import (
@@ -39,6 +40,11 @@ def pack_model(folder: Path, target: Path, settings: ConversionSettings) -> None
     The tokenizer is beside it, as `tokenizer.json`. Torch's vectors of a few texts go there, too, as
     `torch_vectors.npz`, and the matrices of linear layers in fp32.
     """
+    import torch
+
+    # The process that waits for this one compiles kernels on one core. Threads that share that core spend
+    # their time waiting for each other: with two on two cores, torch's vectors took 8 times as long.
+    torch.set_num_threads(max(machine.threads() - 1, 1))
     name, pad_id = settings.name, settings.pad_id
     tokenizer = Tokenizer.from_file(str(target.with_name("tokenizer.json")))
     network, head = _network(folder, settings)
