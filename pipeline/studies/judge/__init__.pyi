@@ -4,5 +4,6 @@ from .prediction_powered import (
     PredictionPoweredEstimate as PredictionPoweredEstimate,
     agreement as agreement,
     estimate_with_judge as estimate_with_judge,
+    inclusion_probabilities as inclusion_probabilities,
 )
 from .sample import open_rankings as open_rankings, read_labels as read_labels

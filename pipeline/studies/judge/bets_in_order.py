@@ -22,16 +22,20 @@ class BetsInOrder:
 
     Of queries drawn without replacement from N, the mean of those still to come is known for every mean m of
     all: (N · m - the sum so far) / how many are left (Waudby-Smith and Ramdas, *Confidence sequences for
-    sampling without replacement*, NeurIPS 2020). A judge's values J of all N are a control variate: a query
-    that differs by D counts as D - λ · (J - the mean of J over those left), whose expectation is that of D,
-    whatever the judge. λ, from 0 to 1, is the slope over the queries before. One half of the capital is bet
-    so, the other without the judge: a bad judge costs at most a factor of two.
+    sampling without replacement*, NeurIPS 2020). Where they are drawn in proportion to weights, a query
+    counts its mean weight among those left over its own (Shekhar, Xu, Lipton, Liang and Ramdas,
+    *Risk-limiting financial audits via weighted sampling without replacement*, UAI 2023). A judge's values J
+    of all N are a control variate: λ times what J would count, less the mean of J over those left, is
+    subtracted, whose expectation is 0, whatever the judge. λ, from 0 to 1, is the slope over the queries
+    before. One half of the capital is bet so, the other without the judge: a bad judge costs at most a factor
+    of two.
 
     Args:
         values: float64 [n], in the order of drawing.
         low, high: The range of the values; of every query of N a range of its own, float64 [N], is narrower.
         judged: float64 [N], the judge's values of all.
         drawn: int64 [n], the row of each of the values in `judged`.
+        weights: float64 [N], above 0: what queries were drawn in proportion to; None if to nothing.
     """
 
     def __init__(
@@ -41,21 +45,27 @@ class BetsInOrder:
         high: Float64 | float,
         judged: Float64,
         drawn: Int64,
+        weights: Float64 | None = None,
     ) -> None:
         n = len(values)
         before = np.concatenate([[0.0], np.cumsum(values)[:-1]])
         left = len(judged) - np.arange(n)
         self._drift = len(judged) / left, before / left
         ends = [np.broadcast_to(np.asarray(end, dtype=np.float64), judged.shape) for end in (low, high)]
-        weights = _slopes_before(values, judged, drawn)
+        weights = np.ones(len(judged)) if weights is None else weights
+        slopes = _slopes_before(values, judged, drawn)
         self._bets = []
-        for weight in (np.zeros(n), weights) if weights.any() else (np.zeros(n),):
+        for slope in (np.zeros(n), slopes) if slopes.any() else (np.zeros(n),):
             seen, least, most = np.empty((3, n))
             remain = np.ones(len(judged), dtype=bool)
             for t, row in enumerate(drawn.tolist()):
-                shift = weight[t] * (judged[remain] - judged[remain].mean())
-                least[t], most[t] = (ends[0][remain] - shift).min(), (ends[1][remain] - shift).max()
-                seen[t] = values[t] - weight[t] * (judged[row] - judged[remain].mean())
+                shift = slope[t] * judged[remain]
+                counts = weights[remain].mean() / weights[remain]
+                expected = shift.mean()
+                least[t] = ((ends[0][remain] - shift) * counts).min() + expected
+                most[t] = ((ends[1][remain] - shift) * counts).max() + expected
+                count = weights[remain].mean() / weights[row]
+                seen[t] = (values[t] - slope[t] * judged[row]) * count + expected
                 remain[row] = False
             self._bets.append((seen, least, most))
 

@@ -122,11 +122,13 @@ def _list_to_decide(
     write_pool(drawn.rows, output)
     if as_json:
         facts = {"measure": str(drawn.measure), "queries": drawn.queries, "of": drawn.total}
+        facts["known"] = drawn.known
         print_json({**facts, "pairs": len(drawn.rows), "output": str(output)})
         return
     print(
         f"{drawn.queries:,} of {counted(drawn.total, 'query', 'queries')} drawn: "
-        f"{counted(len(drawn.rows), 'pair')} to judge can change a difference in {drawn.measure}"
+        f"{counted(len(drawn.rows), 'pair')} to judge can change a difference in {drawn.measure}; "
+        f"{drawn.known:,} need no grade"
     )
     if note := decisions.note_of(drawn.measure):
         print(f"Note: {note}.")

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.studies.judge.bets_in_order import BetsInOrder
+from pipeline.studies.judge.families import related_results
 from pipeline.studies.judge.grading import ask, grade_log, pair_key, tokens_of_pairs
 from pipeline.studies.judge.pool import rows_of_pairs
 from pipeline.studies.judge.prediction_powered import (
@@ -37,23 +39,15 @@ from pipeline.studies.judge.prediction_powered import (
     PredictionPoweredEstimate,
     agreement,
     estimate_with_judge,
-    no_interval,
-    t_reach,
 )
-from pipeline.studies.judge.sample import Labels, decidable, note_of, open_rankings, read_labels
-
-FAMILIES = {
-    "OpenAI": ("gpt", "text-embedding-3", "text-embedding-ada"),
-    "Qwen": ("qwen", "qwq"),
-    "Google": ("gemini", "gemma"),
-    "Mistral": ("mistral", "mixtral"),
-    "Meta": ("llama",),
-    "Cohere": ("cohere", "command-r", "command-a", "embed-english-v", "embed-multilingual-v"),
-    "NVIDIA": ("nvidia", "nemo", "nv-embed"),
-    "Microsoft": ("phi-", "harrier"),
-    "Baichuan": ("baichuan",),
-}
-"""Parts of the names of models that share data or weights, in lower case."""
+from pipeline.studies.judge.sample import (
+    Labels,
+    decidable,
+    difference_ranges,
+    note_of,
+    open_rankings,
+    read_labels,
+)
 
 
 @dataclass(frozen=True)
@@ -132,13 +126,16 @@ class PairDecision:
 
     @property
     def verdict(self) -> str:
-        """The better one by people's and the judge's labels: "a", "b" or "undecided"; else "no labels"."""
+        """The better one by people's and the judge's labels: "a", "b" or "undecided"; else "no labels".
+
+        Where no interval is shown, only bets decide.
+        """
         made = self.estimate
         if made is None:
             return "no labels"
         if made.unshown:
-            return "undecided"
-        return "a" if made.ci_low > 0 else "b" if made.ci_high < 0 else "undecided"
+            return {1: "a", -1: "b"}.get(self.decided[1] if self.decided else 0, "undecided")
+        return "a" if made.by_both.ci_low > 0 else "b" if made.by_both.ci_high < 0 else "undecided"
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,9 +175,9 @@ class JudgeReport(Tabular):
                     "queries": len(self.request.opened.collection.queries),
                     "labelled": by_both.labelled if by_both else 0,
                     "lambda": by_both.weight if by_both else None,
-                    "difference": by_both.difference if by_both else None,
-                    "ci_low": shown.ci_low if shown else None,
-                    "ci_high": shown.ci_high if shown else None,
+                    "difference": by_both.by_both.difference if by_both else None,
+                    "ci_low": shown.by_both.ci_low if shown else None,
+                    "ci_high": shown.by_both.ci_high if shown else None,
                     "without_judge": alone,
                     "judge_alone": each.judged,
                     "kappa": self.agreement.kappa if self.agreement else None,
@@ -222,14 +219,14 @@ class JudgeReport(Tabular):
             if made is None:
                 continue
             mean, low, high = made.without_judge
-            alone, both = (None, None) if made.unshown else ((low, high), (made.ci_low, made.ci_high))
+            alone, both = (None, None) if made.unshown else ((low, high), made.by_both[1:])
             rows.append((pair, "people's alone", mean, alone, None, made.labelled, ""))
             better = {"a": f"{each.a} is better", "b": f"{each.b} is better"}.get(each.verdict, each.verdict)
             rows.append(
                 (
                     pair,
                     "people's and judge's",
-                    made.difference,
+                    made.by_both.difference,
                     both,
                     made.weight,
                     made.effective_labels,
@@ -271,7 +268,9 @@ class JudgeReport(Tabular):
                 notes.append(f"{late} not used: one before is unfinished.")
             for each in self.decisions:
                 if each.estimate and each.estimate.unshown:
-                    notes.append(f"{each.a} - {each.b}: no interval: {each.estimate.unshown}.")
+                    notes.append(
+                        f"{each.a} - {each.b}: no interval: {each.estimate.unshown}. Only bets decide."
+                    )
                 if each.decided and each.decided[0]:
                     better = each.a if each.decided[1] > 0 else each.b
                     notes.append(
@@ -361,15 +360,11 @@ def decide(request: JudgeRequest, progress: Progress) -> JudgeReport:
     if labels:
         answered_pairs = JudgmentPairs(*(column[answered] for column in pairs))
         agreed = _agreement(answered_pairs, given[answered], labels.qrels, request.opened.collection)
-        favour = judged[labels.queries] - labels.values
+        favour = judged - labels.values
         favour = favour - favour.mean(axis=1, keepdims=True)
-        bias = {name: _bias(column) for name, column in zip(names, favour.T, strict=True)}
-    family = _family(request.settings.model)
-    related = {
-        name: family
-        for name, result in request.opened.results.items()
-        if family and family in {_family(model) for model in _models(result.manifest.config)}
-    }
+        bias = {name: _bias(column, labels) for name, column in zip(names, favour.T, strict=True)}
+    configs = {name: result.manifest.config for name, result in request.opened.results.items()}
+    related = related_results(request.settings.model, configs)
     return JudgeReport(request, int((~answered).sum()), decisions, agreed, bias, related)
 
 
@@ -387,11 +382,24 @@ def _decision(request: JudgeRequest, judged: Float64, a: int, b: int) -> PairDec
     if labels is None:
         return PairDecision(names[a], names[b], float(apart.mean()), None, None)
     human = labels.values[:, a] - labels.values[:, b]
-    decided = None
-    if request.measure.definition.bounded:
-        decided = BetsInOrder(human, -1.0, 1.0, apart, labels.queries).decided(1 - CONFIDENCE)
-    made = estimate_with_judge(human, apart, labels.queries)
-    return PairDecision(names[a], names[b], float(apart.mean()), made, decided)
+    ends = difference_ranges(request.opened, request.measure, a, b, max(request.settings.grades))
+    unknown, drawn = labels.weights > 0, _drawn(labels)
+    base, share = float(human[~unknown].sum()) / len(human), float(unknown.mean())  # of those that are known
+    low, high, judged_of, weights = (column[unknown] for column in (*ends, apart, labels.weights))
+    of_drawn = human[labels.queries]
+    bets = BetsInOrder(of_drawn, low, high, judged_of, drawn, weights)
+    made = estimate_with_judge(of_drawn, judged_of, drawn, weights, low, high)
+    by_both, alone = (interval.moved(base, share) for interval in (made.by_both, made.without_judge))
+    made = replace(made, by_both=by_both, without_judge=alone)
+    return PairDecision(
+        names[a], names[b], float(apart.mean()), made, bets.decided(1 - CONFIDENCE, -base / share)
+    )
+
+
+def _drawn(labels: Labels) -> Int64:
+    """int64 [n]: the place of each labelled query among those that could be drawn."""
+    places: Int64 = np.cumsum(labels.weights > 0)[labels.queries] - 1
+    return places
 
 
 def _stopped(decision: PairDecision) -> JsonObject | None:
@@ -430,25 +438,10 @@ def _agreement_table(found: Agreement) -> Table:
     return table_of(title, columns, [note])
 
 
-def _bias(favour: Float64) -> Bias:
-    """The mean over labelled queries, float64 [n], with Student's t interval."""
-    mean, half = float(favour.mean()), t_reach(favour, len(favour) - 1, CONFIDENCE)
-    if no_interval(len(favour), half):
-        return Bias(mean, None, None)
-    return Bias(mean, mean - half, mean + half)
-
-
-def _family(name: str) -> str:
-    """The family of a model by its name; empty if it is not known."""
-    lower = name.lower()
-    return next((family for family, parts in FAMILIES.items() if any(p in lower for p in parts)), "")
-
-
-def _models(config: object) -> list[str]:
-    """The names of all models in a config, as JSON."""
-    if isinstance(config, list):
-        return [name for each in config for name in _models(each)]
-    if not isinstance(config, dict):
-        return []
-    own = [config["name"]] if "backend" in config and isinstance(config.get("name"), str) else []
-    return own + [name for each in config.values() for name in _models(each)]
+def _bias(favour: Float64, labels: Labels) -> Bias:
+    """The estimated mean of float64 [N] by its labelled queries, over those that could be drawn."""
+    nothing = np.zeros(np.count_nonzero(labels.weights))
+    weights = labels.weights[labels.weights > 0]
+    made = estimate_with_judge(favour[labels.queries], nothing, _drawn(labels), weights, -inf, inf)
+    mean, low, high = made.without_judge
+    return Bias(mean, None, None) if made.unshown else Bias(mean, low, high)

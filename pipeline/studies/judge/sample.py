@@ -5,9 +5,13 @@ write_pool(drawn.rows, Path("pool.tsv"))  # people fill in the grades, in the fi
 labels = read_labels(open_rankings(folders, "--labels"), Path("pool.tsv"))
 labels.queries, labels.values  # int64 [n], rows of the collection; float64 [n, results]
 
-Queries are drawn at random, so that n of them speak for all N: queries are sorted by the SHA-256 of the seed
-and their id, and the first n are drawn. More queries with the same seed continue the same order. Every row
-says which one it is of how many and for which measure, and grades of other queries are refused.
+Queries are drawn at random, so that n of them speak for all N. A query whose rankings may differ more is
+drawn more often, in proportion to `drawing_weights`; one whose difference no grade can change is not drawn,
+as its difference is known. Of each query the SHA-256 of the seed and its id is a uniform number u; in the
+order of -ln(u) / weight each next query is drawn from those left in proportion to its weight (Efraimidis and
+Spirakis, Information Processing Letters 97(5), 2006). More queries with the same seed continue the same
+order. Every row says which one it is of how many and for which measure, and grades of other queries are
+refused.
 
 People may stop at any time. A query counts once all its rows have grades, and only queries before the first
 one that is not finished count: who skipped the hard ones would not have drawn at random.
@@ -15,6 +19,7 @@ one that is not finished count: who skipped the hard ones would not have drawn a
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +43,10 @@ from pipeline.studies.judge.pool import (
 )
 
 QUERIES, SEED = 40, 1
+HIGHEST_GRADE = 3
+LEAST = 0.3
+"""Weight of a query that can hardly differ, as a share of the mean weight. With it most samples of 40 queries
+have an interval, and the interval is as narrow as any: `scripts/simulate_statistics.py labels`."""
 _DRAW = re.compile(
     r"(?P<place>[0-9]{1,9})/(?P<queries>[0-9]{1,9}) seed (?P<seed>[0-9]{1,9}) (?P<measure>\S+)"
 )
@@ -50,13 +59,15 @@ class DrawnPool:
     Attributes:
         rows: The most important of each query first; those of equal importance at random.
         measure: What is to be decided.
-        queries: How many were drawn; those in which no pair can change the difference have no row.
+        queries: How many were drawn.
+        known: How many need no grade, as none can change their difference.
         total: Of how many.
     """
 
     rows: list[PoolRow]
     measure: Measure
     queries: int
+    known: int
     total: int
 
 
@@ -68,8 +79,9 @@ class Labels:
         measure: What they were drawn to decide.
         names: Of the results.
         queries: int64 [n], rows of the collection, in the order of drawing.
-        values: float64 [n, results], the measure of each by the grades and the collection's own judgments.
-        total: N, the queries of the collection.
+        weights: float64 [N], what they were drawn in proportion to; 0 of those whose difference is known.
+        values: float64 [N, results], the measure of all queries by the grades and the collection's own
+            judgments.
         drawn: How many were drawn.
         after: How many finished ones were left out, as one before them is not finished.
         qrels: The collection's judgments with the grades.
@@ -78,8 +90,8 @@ class Labels:
     measure: Measure
     names: list[str]
     queries: Int64
+    weights: Float64
     values: Float64
-    total: int
     drawn: int
     after: int
     qrels: Qrels
@@ -142,7 +154,8 @@ def pool_to_decide(
     opened = open_rankings(folders, "--decide")
     collection = opened.collection
     ids = collection.queries.ids.to_pylist()
-    drawn = draw_order(ids, seed)[:queries]
+    weights = drawing_weights(opened, measure)
+    drawn = draw_order(ids, weights, seed)[:queries]
     place = np.zeros(len(ids), dtype=np.int64)  # 0 of those that were not drawn
     place[drawn] = np.arange(1, len(drawn) + 1)
     pairs = deciding_pairs(opened, measure)
@@ -156,7 +169,7 @@ def pool_to_decide(
             strict=True,
         )
     ]
-    return DrawnPool(rows, measure, len(drawn), len(ids))
+    return DrawnPool(rows, measure, len(drawn), int((weights == 0).sum()), len(ids))
 
 
 def read_labels(opened: LoadedResults, path: Path, allowed: Sequence[int] = ()) -> Labels:
@@ -185,7 +198,8 @@ def read_labels(opened: LoadedResults, path: Path, allowed: Sequence[int] = ()) 
     said = _DRAW.fullmatch(grades.rows[0].draw)
     measure = decidable(said["measure"]) if said else None
     seed, count = (int(said["seed"]), int(said["queries"])) if said else (0, 0)
-    order = draw_order(ids, seed)[:count]
+    weights = drawing_weights(opened, measure) if measure else np.zeros(len(ids))
+    order = draw_order(ids, weights, seed)[:count]
     place = {int(row): number for number, row in enumerate(order, 1)}
     for row in grades.rows:
         number = place.get(row_of.get(row.query_id, -1))
@@ -210,12 +224,74 @@ def read_labels(opened: LoadedResults, path: Path, allowed: Sequence[int] = ()) 
             fix="judge the queries in the order of the file",
         )
     labelled = order[:first]
-    values = opened.values(qrels, measure)[labelled]
     after = int(finished[first:].sum())
-    return Labels(measure, list(opened.results), labelled, values, len(ids), len(order), after, qrels)
+    values = opened.values(qrels, measure)
+    return Labels(measure, list(opened.results), labelled, weights, values, len(order), after, qrels)
 
 
-def draw_order(query_ids: Sequence[str], seed: int) -> Int64:
-    """int64 [queries]: all rows in the order in which they are drawn."""
-    digests = [sha256(f"{seed} {query}".encode()).digest() for query in query_ids]
-    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)
+def draw_order(query_ids: Sequence[str], weights: Float64, seed: int) -> Int64:
+    """int64: the rows of a weight above 0, float64 [queries], in the order in which they are drawn."""
+    digests = (sha256(f"{seed} {query}".encode()).digest() for query in query_ids)
+    uniform = (np.array([int.from_bytes(digest[:6]) for digest in digests]) + 0.5) / 2**48
+    waits = np.divide(-np.log(uniform), weights, out=np.full(len(weights), np.inf), where=weights > 0)
+    order: Int64 = np.argsort(waits, kind="stable")[: np.count_nonzero(weights)]
+    return order
+
+
+def drawing_weights(opened: LoadedResults, measure: Measure) -> Float64:
+    """float64 [queries]: what queries are drawn in proportion to, 0 where every difference is known.
+
+    That is how far the rankings of a query allow its difference to be, and `LEAST` of the mean besides. So
+    one labelled query stands for a difference of about the same size, whichever it is: few queries that lose
+    everything cannot hide among many that lose little.
+    """
+    farthest = np.zeros(len(opened.collection.queries))
+    unknown = np.zeros(len(farthest), dtype=bool)
+    for a, b in itertools.combinations(range(len(opened.rankings)), 2):
+        low, high = difference_ranges(opened, measure, a, b)
+        farthest, unknown = np.maximum(farthest, np.maximum(-low, high)), unknown | (low < high)
+    if not unknown.any():
+        return np.zeros(len(farthest))
+    return np.where(unknown, farthest + LEAST * farthest[unknown].mean(), 0.0)
+
+
+def difference_ranges(
+    opened: LoadedResults, measure: Measure, a: int, b: int, highest: float = 0
+) -> tuple[Float64, Float64]:
+    """The least and the greatest difference of two results that grades to come can give each query.
+
+    Args:
+        opened: The results.
+        measure: Their measure.
+        a: The place of one of the two.
+        b: That of the other, whose measure is subtracted.
+        highest: The highest grade; at least `HIGHEST_GRADE` and those of the collection.
+
+    Returns:
+        float64 [queries] each, equal where the collection's own judgments say all.
+    """
+    collection, names = opened.collection, list(opened.results)
+    own = collection.qrels
+    both = LoadedResults(
+        {names[each]: opened.results[names[each]] for each in (a, b)},
+        collection,
+        [opened.rankings[each] for each in (a, b)],
+    )
+    pairs = deciding_pairs(both, measure)
+    unjudged = ~is_judged(pairs, own, collection)
+    queries, passages, delta = pairs.queries[unjudged], pairs.passages[unjudged], pairs.delta[unjudged]
+    if not measure.definition.additive:
+        values = both.values(own, measure)
+        known = values[:, 0] - values[:, 1]
+        unknown = np.isin(np.arange(len(known)), queries)
+        return np.where(unknown, -1.0, known), np.where(unknown, 1.0, known)
+    highest = max(highest, HIGHEST_GRADE, own.grades.max(initial=0), float(measure.settings.get("rel", 0)))
+    ends = []
+    for favoured in (delta > 0, delta < 0):
+        grades = np.where(favoured, highest, 0).astype(own.grades.dtype)
+        every, passage = np.append(own.queries, queries), np.append(own.passages, passages)
+        order = np.lexsort((passage, every))
+        qrels = Qrels(every[order], passage[order], np.append(own.grades, grades)[order])
+        values = both.values(qrels, measure)
+        ends.append(values[:, 0] - values[:, 1])
+    return ends[0], ends[1]

@@ -28,6 +28,19 @@ def test_in_every_order_of_drawing_few_reach_a_capital_against_the_true_mean(jud
         assert np.isfinite(best).all()
 
 
+def test_it_holds_where_queries_are_drawn_in_proportion_to_weights() -> None:
+    orders, weights = list(map(np.array, permutations(range(6)))), np.array([3.0, 1, 1, 0.5, 2, 0.3])
+    left = np.array([np.cumsum(weights[rows][::-1])[::-1] for rows in orders])
+    chances = np.array([(weights[rows] / rest).prod() for rows, rest in zip(orders, left, strict=True)])
+    assert chances.sum() == pytest.approx(1)
+    low, high = VALUES - 0.1, VALUES + 0.2
+    for above, judged in ((True, -VALUES), (False, VALUES**2)):
+        bets = [BetsInOrder(VALUES[rows], low, high, judged, rows, weights) for rows in orders]
+        best = np.array([each.log_capital(VALUES.mean(), above)[-1] for each in bets])
+        for alpha in (0.8, 0.5, 0.2, 0.05):
+            assert chances[best >= -np.log(alpha)].sum() <= alpha
+
+
 def test_a_winner_is_seldom_false_however_one_stops_and_a_good_judge_finds_it_sooner() -> None:
     random = np.random.default_rng(11)
     human = random.choice([-0.3, 0.0, 0.3], 1000, p=[0.3, 0.4, 0.3])

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 from chat_server import TEXTS, ChatServer
-from comparison.made import config, read_table, write_table
+from comparison.made import config, read_table, tops, write_table
 from workplaces import benchmarco, document, on_one_line, read_json, seal
 
 from pipeline import run_benchmark
 from pipeline.config import JudgeSettings
 from pipeline.studies.judge import (
     agreement,
-    estimate_with_judge,
+    inclusion_probabilities,
     open_rankings,
     prompt_of,
     read_grade,
@@ -203,8 +203,12 @@ def test_people_and_judge_decide_together(
     made = judged(arguments, "--labels", file)
     labels = read_labels(open_rankings(results, "--labels"), file)
     human = labels.values[:, 0] - labels.values[:, 1]
-    assert (made["labelled"], made["queries"]) == (len(human), labels.total)
-    assert made["without_judge"]["difference"] == pytest.approx(human.mean())
+    assert (made["labelled"], made["queries"]) == (len(labels.queries), len(human)) == (40, len(human))
+    known, drawn = labels.weights == 0, labels.queries
+    chances = inclusion_probabilities(labels.weights[~known], len(drawn))[np.cumsum(~known)[drawn] - 1]
+    of_unknown = np.average(human[drawn], weights=1 / chances)
+    expected = (human[known].sum() + of_unknown * (~known).sum()) / len(human)
+    assert made["without_judge"]["difference"] == pytest.approx(expected)
     assert 0.5 < made["kappa"] < 1  # all but those that the collection had judged otherwise
     assert made["lambda"] > 0.5
     assert made["effective_labels"] > made["labelled"]
@@ -218,10 +222,9 @@ def test_people_and_judge_decide_together(
     # a judge that says the same of all changes nothing
     server.say = lambda query, passage: "3"
     same = judged(arguments, "--labels", file, "--set", "judge.model=coin")
-    alone = estimate_with_judge(human, np.zeros(labels.total), labels.queries)
-    assert [same[name] for name in ("lambda", "difference", "ci_low", "ci_high")] == pytest.approx(
-        [0, alone.difference, alone.ci_low, alone.ci_high]
-    )
+    assert same["lambda"] == 0
+    assert same["without_judge"] == made["without_judge"]
+    assert [same[name] for name in same["without_judge"]] == list(same["without_judge"].values())
 
     # of the first three queries alone there is an estimate, and no interval
     drawn = list(dict.fromkeys(row["query"] for row in rows))[:3]
@@ -229,7 +232,7 @@ def test_people_and_judge_decide_together(
     few = write_table(tmp_path / "few.tsv", begun)
     early = judged(arguments, "--labels", few)
     assert (early["ci_low"], early["without_judge"]["ci_high"], early["verdict"]) == (None, None, "undecided")
-    assert "labelled queries (20 needed)" in benchmarco(*arguments, "--labels", few).stdout
+    assert "labelled queries (25 needed)" in benchmarco(*arguments, "--labels", few).stdout
 
     # which cost no request, nor does a result of the judge's family
     server.clear()
@@ -285,6 +288,17 @@ def test_on_ms_marco_people_and_a_judge_that_errs_find_the_difference_of_all_jud
     assert found["labelled"] == 25 < found["queries"] == 43
     truth = long.record.metrics["precision@10"] - usual.record.metrics["precision@10"]
     assert found["ci_low"] < truth < found["ci_high"]
+
+    # a judge that obeys what a fifth of the passages say that only the first result has
+    first, second = (tops(folder, 10) for folder in results)
+    ordered = sorted({p for query in first for p in set(first[query]) - set(second.get(query, ()))})[::5]
+    obeyed = {texts[passage] for passage in ordered}
+    server.say = lambda query, passage: "3" if " ".join(passage.split()) in obeyed else say(query, passage)
+    arguments = ["judge", str(given), *map(str, results), "--set", "judge.model=obeys"]
+    fooled = judged(arguments, "--labels", pool)
+    assert fooled["judge_alone"] > found["judge_alone"] + 0.01
+    assert fooled["lambda"] < found["lambda"]
+    assert fooled["bias"]["long"] > found["bias"]["long"]
     alone = found["without_judge"]
     assert found["ci_high"] - found["ci_low"] < alone["ci_high"] - alone["ci_low"]
     assert 0.3 < found["kappa"] < 0.8

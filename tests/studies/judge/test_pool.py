@@ -122,13 +122,13 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
             grades[row["query_id"], row["passage_id"]] = row["grade"] = str(number % 2)
     labels = read_labels(open_rankings(results, "--labels"), write_table(tmp_path / "filled.tsv", rows))
     assert (labels.drawn, labels.after >= 1, str(labels.measure)) == (12, True, "precision@4")
-    assert 5 <= len(labels.queries) < 12 - labels.after
+    assert len(labels.queries) == 5
     merged = write_qrels(tmp_path / "merged.trec", qrels | grades)
     scored = [evaluate(merged, folder / "run.trec", ["P@4"]) for folder in results]
     ids = read_result(results[0]).only_collection().query_ids
-    for place, row in enumerate(labels.queries.tolist()):
+    for row in labels.queries.tolist():
         expected = [each.values[each.query_ids.index(ids[row]), 0] for each in scored]
-        assert labels.values[place].tolist() == pytest.approx(expected)
+        assert labels.values[row].tolist() == pytest.approx(expected)
 
     # the same as lines of JSON
     lines = tmp_path / "pool.jsonl"
