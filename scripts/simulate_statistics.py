@@ -19,12 +19,16 @@ how often they do.
 `judge` compares pairs of systems by few human labels and a judge's labels of all queries: what intervals hold
 and how narrow they are, false winners where one stops at any time, and pairs that need not be judged; of
 generated passages and, with `--rows`, of real ones.
+`labels` compares by few labels where losses are rare or the judge is blind to some, and counts how many
+labels give the width of 40 that are drawn uniformly; with `--rows`, of real passages, too.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from sys import path
@@ -36,7 +40,7 @@ from scipy.special import stdtrit
 path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline.comparison.pairs import Pair, compare_pairs
-from pipeline.core.records import BoolArray, Float64
+from pipeline.core.records import BoolArray, Float64, Int64
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics import resampling, statistics
@@ -44,7 +48,8 @@ from pipeline.metrics.statistics import ONE, estimate
 from pipeline.studies.gate.betting import Bets
 from pipeline.studies.gate.margin_tests import Sensitivity, noninferiority
 from pipeline.studies.judge.bets_in_order import BetsInOrder
-from pipeline.studies.judge.prediction_powered import estimate_with_judge
+from pipeline.studies.judge.prediction_powered import Interval, PredictionPoweredEstimate, estimate_with_judge
+from pipeline.studies.judge.sample import LEAST
 
 QUERIES = (5, 10, 25, 43, 114, 300, 7000)
 RESAMPLES = 1000
@@ -644,7 +649,7 @@ def _false_passes(
     return float((not_worse < ALPHA).mean())
 
 
-LOGGED, LABELLED, TOP = 2000, (20, 30, 50, 100, 300), 10
+LOGGED, LABELLED, TOP = 2000, (25, 50, 100, 300), 10
 DISCOUNTS = {"precision@10": np.full(TOP, 1 / TOP), "dcg@10": 1 / np.log2(np.arange(2, TOP + 2))}
 
 
@@ -789,7 +794,9 @@ def simulate_judge(samples: int) -> None:
             made = [_interval(pair, judge, n) for pair in pairs for _ in range(-(-samples // len(pairs)))]
             held, alone, width, without = np.array(made).T
             cells.append(f"{_percent(held)} ({_percent(alone)}), {width.sum() / without.sum():.2f}")
-        best = [_best_width(*_logged(pair, judge)) for pair in pairs for _ in range(-(-20 // len(pairs)))]
+        best = [
+            _best_width(*systems_of(pair, judge)[:2]) for pair in pairs for _ in range(-(-20 // len(pairs)))
+        ]
         cells.append(f"{np.mean(best):.2f}")
         print(f"| {name} | {judge} | {' | '.join(cells)} |", flush=True)
     print(
@@ -830,13 +837,6 @@ def simulate_judge(samples: int) -> None:
             print(f"| {name} | {measure} | {' | '.join(cells)} |", flush=True)
 
 
-def _logged(pair: Apart, judge: str) -> tuple[Float64, Float64]:
-    """Differences of all logged queries by people and by a judge, float64 [LOGGED] each."""
-    logged = pair.drawn(LOGGED)
-    people, judged = logged.relevance(logged.grades), _judged(judge, logged)
-    return (logged.worth * people).sum(axis=1), (logged.worth * judged).sum(axis=1)
-
-
 def _best_width(human: Float64, judged: Float64) -> float:
     """The width by the weight that is best for all queries, as a share of that without a judge."""
     return float(np.sqrt(1 - np.corrcoef(human, judged)[0, 1] ** 2)) if judged.std() else 1.0
@@ -844,16 +844,15 @@ def _best_width(human: Float64, judged: Float64) -> float:
 
 def _interval(pair: Apart, judge: str, n: int) -> tuple[bool, bool, float, float]:
     """Whether the interval holds the mean, with the judge and without, and the widths of both."""
-    human, judged = _logged(pair, judge)
-    drawn = random.choice(LOGGED, n, replace=False)
-    made = estimate_with_judge(human[drawn], judged, drawn)
-    alone, truth = made.without_judge, human.mean()
-    return (
-        made.ci_low - 1e-12 <= truth <= made.ci_high + 1e-12,
-        alone.ci_low <= truth <= alone.ci_high,
-        made.ci_high - made.ci_low,
-        alone.ci_high - alone.ci_low,
-    )
+    queries = systems_of(pair, judge)
+    made, _ = queries.estimate("by range", n)
+    both, alone, truth = made.by_both, made.without_judge, float(queries.human.mean())
+    widths = both.ci_high - both.ci_low, alone.ci_high - alone.ci_low
+    return _holds(both, truth), _holds(alone, truth), *widths
+
+
+def _holds(interval: Interval, truth: float) -> bool:
+    return interval.ci_low - 1e-12 <= truth <= interval.ci_high + 1e-12
 
 
 def _stopped(pair: Apart, judge: str) -> tuple[int, int, int]:
@@ -861,13 +860,18 @@ def _stopped(pair: Apart, judge: str) -> tuple[int, int, int]:
 
     0 where there is none after 300.
     """
-    human, judged = _logged(pair, judge)
-    truth, drawn = human.mean(), random.permutation(LOGGED)[: LABELLED[-1]]
-    equal, highest = human - truth, 1 + abs(truth)
-    false, _ = BetsInOrder(equal[drawn], -highest, highest, judged, drawn).decided(0.05)
+    queries = systems_of(pair, judge)
+    can = queries.high > queries.low
+    human, judged, low, high, weights = (
+        values[can] for values in (*queries[:4], queries.weights("by range"))
+    )
+    truth = human.mean()
+    drawn = np.argsort(random.exponential(size=len(human)) / weights)[: LABELLED[-1]]
+    bets = BetsInOrder((human - truth)[drawn], low - truth, high - truth, judged, drawn, weights)
+    false, _ = bets.decided(0.05)
     found = []
-    for labels in (judged, np.zeros(LOGGED)):
-        after, side = BetsInOrder(human[drawn], -1, 1, labels, drawn).decided(0.05)
+    for labels in (judged, np.zeros(len(human))):
+        after, side = BetsInOrder(human[drawn], low, high, labels, drawn, weights).decided(0.05)
         found.append(after if side * truth > 0 else 0)
     return false, found[0], found[1]
 
@@ -898,6 +902,166 @@ def _until_certain(pair: Apart, n: int) -> tuple[int, int, int]:
     return needed[0], needed[1], needed[2]
 
 
+class Logged(NamedTuple):
+    """Logged queries, float64 [LOGGED] each.
+
+    `human` and `judged` are differences by people and by a judge, between `low` and `high`; `spread` is the
+    root of the sum of squares of what each differing passage may add; `pairs` counts them.
+    """
+
+    human: Float64
+    judged: Float64
+    low: Float64
+    high: Float64
+    spread: Float64
+    pairs: Float64
+
+    def weights(self, draws: str) -> Float64:
+        """What queries are drawn in proportion to."""
+        farthest = np.maximum(-self.low, self.high)
+        weights: dict[str, Float64] = {
+            "uniform": np.ones(len(farthest)),
+            "by range": farthest + LEAST * farthest.mean(),
+            "by judge": np.hypot(self.spread, self.judged),
+        }
+        return weights[draws]
+
+    def estimate(self, draws: str, n: int) -> tuple[PredictionPoweredEstimate, Int64]:
+        """An estimate by so many labels, and the rows of the labelled queries."""
+        can = np.flatnonzero(self.high > self.low) if draws != "uniform" else np.arange(len(self.low))
+        low, high, judged, weights = (v[can] for v in (self.low, self.high, self.judged, self.weights(draws)))
+        drawn = np.argsort(random.exponential(size=len(can)) / weights)[:n]
+        made = estimate_with_judge(self.human[can[drawn]], judged, drawn, weights, low, high)
+        share = len(can) / len(self.low)
+        both, alone = (each.moved(0, share) for each in (made.by_both, made.without_judge))
+        return replace(made, by_both=both, without_judge=alone), can[drawn]
+
+
+def judged_losses(share: float, loss: float, judge: str, overlap: bool) -> Logged:
+    """Queries that lose much and rarely, others that win 0.1 or nothing; the mean is near 0.
+
+    With `overlap`, the rankings of the others differ in one passage; else nothing is known of them.
+    """
+    loses = random.random(LOGGED) < share
+    wins = random.random(LOGGED) < share * loss / (1 - share) / 0.1
+    human = np.where(loses, -loss, np.where(wins, 0.1, 0.0))
+    judged = {
+        "right": human,
+        "blind to losses": np.where(loses, 0, human),
+        "sees half the losses": np.where(loses & (random.random(LOGGED) < 0.5), 0, human),
+        "70% right": np.where(random.random(LOGGED) < 0.7, human, random.choice(human, LOGGED)),
+    }[judge]
+    high = np.where(loses, 1, 0.1) if overlap else np.ones(LOGGED)
+    return Logged(human, judged, -high, high, np.sqrt(high / 5), 20 * high)
+
+
+def systems_of(pair: Apart, judge: str, errs: float = 0) -> Logged:
+    """Logged queries of two systems; `errs` of them lose all that they can, and the judge does not see it."""
+    drawn = pair.drawn(LOGGED)
+    worth = drawn.worth
+    low, high = np.minimum(worth, 0).sum(axis=1), np.maximum(worth, 0).sum(axis=1)
+    human = (worth * drawn.relevance(drawn.grades)).sum(axis=1)
+    judged = (worth * _judged(judge, drawn)).sum(axis=1)
+    human = np.where(random.random(LOGGED) < errs, low, human)
+    spread = np.sqrt((worth**2).sum(axis=1))
+    return Logged(human, judged, low, high, spread, (worth != 0).sum(axis=1).astype(np.float64))
+
+
+LOSSES = ((0.02, 1.0), (0.05, 0.8), (0.05, 0.5), (0.1, 0.5))
+LOSS_JUDGES = ("blind to losses", "sees half the losses", "70% right", "right")
+FEW_LABELS = (25, 40, 100)
+
+
+def simulate_labels(samples: int) -> None:
+    """Print two tables: rare losses; and labels that give the width of 40 which are drawn uniformly.
+
+    "Before" is an interval without the rules for a mean.
+    """
+    count = max(samples // 5, 1)
+    print("| differences | judge | drawn | labels | before: held | winner | shown | held | winner |")
+    print("|---|---|---|" + "---:|" * 6)
+    sources = [
+        (Path(qrels).parents[1].name, [pair for m in DISCOUNTS for pair in _found(qrels, runs, m)])
+        for qrels, *runs in rows_of
+    ]
+    cases: list[tuple[str, str, Sequence[str], list[Callable[[], Logged]]]] = [
+        (f"{share:.0%} lose {loss}", judge, ["uniform"], [partial(judged_losses, share, loss, judge, False)])
+        for share, loss in LOSSES
+        for judge in LOSS_JUDGES
+    ]
+    cases += [
+        (
+            f"{name}, {errs:.0%} lose all",
+            f"blind to them, else {RANDOM_ERRORS}",
+            ["uniform", "by range"],
+            [partial(systems_of, pair, RANDOM_ERRORS, errs) for pair in pairs],
+        )
+        for name, pairs in sources
+        for errs in (0.02, 0.04, 0.07)
+    ]
+    for name, judge, draws, makers in cases:
+        for drawn in draws:
+            for n in FEW_LABELS:
+                cells = _of_labels(makers * -(-count // len(makers)), drawn, n)
+                print(f"| {name} | {judge} | {drawn} | {n} | {cells} |", flush=True)
+    print("\n| queries | judge | drawn | labels | pairs | shown, 40 labels | held | held if shown |")
+    print("|---|---|---|" + "---:|" * 5)
+    of_systems: list[tuple[str, str, list[Callable[[], Logged]]]] = [
+        (name, judge, [partial(systems_of, pair, judge) for pair in pairs])
+        for name, pairs in sources
+        for judge in ("coin", RANDOM_ERRORS, ONE_GRADE_OFF)
+        if judge != ONE_GRADE_OFF or pairs[0].steps > 1
+    ]
+    of_systems += [
+        ("2% lose 1, others 0 to 0.1", judge, [partial(judged_losses, 0.02, 1.0, judge, True)])
+        for judge in ("blind to losses", "right")
+    ]
+    for name, judge, makers in of_systems:
+        _print_labels(name, judge, makers * -(-count // len(makers)))
+
+
+def _of_labels(makers: Sequence[Callable[[], Logged]], draws: str, n: int) -> str:
+    """How often intervals hold, and how often they name a false winner: without rules, and by the rules."""
+    rows = []
+    for queries in (make() for make in makers):
+        made, _ = queries.estimate(draws, n)
+        truth, shown = float(queries.human.mean()), made.unshown == ""
+        before, now = made.without_judge, made.by_both
+        false = [each.ci_low > 0 >= truth or each.ci_high < 0 <= truth for each in (before, now)]
+        rows.append([_holds(before, truth), false[0], shown, _holds(now, truth), shown and false[1]])
+    alone, winner, shown, held, false = np.array(rows).T
+    if_shown = _percent(held[shown]) if shown.any() else "–"
+    return " | ".join([*map(_percent, (alone, winner, shown)), if_shown, _percent(false)])
+
+
+LABEL_COUNTS = (12, 16, 20, 25, 32, 40, 50)
+
+
+def _print_labels(name: str, judge: str, makers: Sequence[Callable[[], Logged]]) -> None:
+    """Print how many labels of each way of drawing give the width of 40 uniform ones by people alone."""
+    sampled = [make() for make in makers]
+    wide = [queries.estimate("uniform", 40)[0].without_judge for queries in sampled]
+    width = np.mean([each.ci_high - each.ci_low for each in wide])
+    for draws in ("uniform", "by range", "by judge"):
+        widths, pairs = [], []
+        for n in LABEL_COUNTS:
+            made = [queries.estimate(draws, n) for queries in sampled]
+            widths.append(np.mean([each.by_both.ci_high - each.by_both.ci_low for each, _ in made]))
+            pairs.append(
+                np.mean([q.pairs[labelled].sum() for q, (_, labelled) in zip(sampled, made, strict=True)])
+            )
+            if n == 40:
+                shown = np.array([each.unshown == "" for each, _ in made])
+                held = np.array(
+                    [_holds(each.by_both, q.human.mean()) for q, (each, _) in zip(sampled, made, strict=True)]
+                )
+        # widths fall with labels, and np.interp wants what rises
+        needed = float(np.exp(np.interp(-np.log(width), -np.log(widths), np.log(LABEL_COUNTS))))
+        cells = [f"{needed:.0f}", f"{np.interp(needed, LABEL_COUNTS, pairs):.0f}"]
+        cells += [_percent(each) for each in (shown, held, held[shown])]
+        print(f"| {name} | {judge} | {draws} | {' | '.join(cells)} |", flush=True)
+
+
 PARTS: dict[str, Callable[[int], None]] = {
     "intervals": simulate_intervals,
     "tests": simulate_tests,
@@ -909,6 +1073,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "real": simulate_real,
     "needed": simulate_needed,
     "judge": simulate_judge,
+    "labels": simulate_labels,
 }
 
 
