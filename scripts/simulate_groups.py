@@ -3,9 +3,9 @@
 
     .venv/bin/python scripts/simulate_groups.py --samples 400
 
-One result of 114 queries, grouped as on the built-in sample: a partition into 11 groups, the smallest of 6
+One result of 114 queries, grouped as on the built-in sample: a partition into 4 groups, the smallest of 22
 queries, and three into thirds. Counted are results with any mark, by Welch's t-tests with Holm's correction
-and by the permutation test that `compare --groups` uses; and, of results that are worse in one group of 11,
+and by the permutation test that `compare --groups` uses; and, of results that are worse in one group of 4,
 those in which it is marked. Then pairs of results, of which the second is as good or worse in that group.
 `--rows QRELS RUN RUN…` adds values of real runs, drawn with replacement.
 """
@@ -27,7 +27,7 @@ from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics import resampling
 from pipeline.metrics.paired import LEVEL, compare_with_rest, difference_tests, holm, smallest_shown
 
-SIZES = (19, 12, 12, 11, 11, 9, 9, 9, 8, 8, 6)
+SIZES = (36, 30, 26, 22)
 QUERIES = sum(SIZES)
 WORSE = 3  # the group that is made worse
 random = np.random.default_rng(7)
@@ -78,7 +78,7 @@ def of_runs(qrels: str, runs: list[str]) -> dict[str, Callable[[Float64], Float6
 
 
 def groups_of() -> list[BoolArray]:
-    """A partition into 11, and three random ones into thirds; bool [queries] each."""
+    """A partition into 4, and three random ones into thirds; bool [queries] each."""
     labels = [np.repeat(np.arange(len(SIZES)), SIZES)]
     labels += [random.permutation(np.arange(QUERIES) % 3) for _ in range(3)]
     return [each == group for each in labels for group in range(each.max() + 1)]
@@ -104,7 +104,7 @@ def main() -> None:
     for qrels, *runs in arguments.rows:
         drawn |= of_runs(qrels, runs)
     resampling.PERMUTATIONS = 999
-    print("| values | any mark, Welch | any mark | one of 11 halved: marked | another of the 11 marked |")
+    print("| values | any mark, Welch | any mark | one of 4 halved: marked | another of the 4 marked |")
     print("|---|---:|---:|---:|---:|")
     for name, draw in drawn.items():
         welch, none, there, others = [], [], [], []
@@ -120,7 +120,7 @@ def main() -> None:
         cells = (f"{100 * np.mean(each):.1f}" for each in (welch, none, there, others))
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print()
-    print("| loss in one group of 11 | any group shown | one without a loss | that group |")
+    print("| loss in one group of 4 | any group shown | one without a loss | that group |")
     print("|---:|---:|---:|---:|")
     for loss in (0.0, 0.2, 0.4):
         counts = np.zeros(3)

@@ -12,6 +12,7 @@ holds the true one: the t interval that is shown, and bootstrap intervals, of wh
 `gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts,
 by t alone, by default and with `--guarantee`.
 `rare` gates results of which few queries lose much, and `many_gates` gates many on the same queries.
+`spreads` marks groups of queries that have the same mean and another spread.
 `real` does all that to rows of real systems, drawn with replacement; it needs `--rows QRELS RUN RUN…`, which
 may be repeated, one for each collection.
 `needed` takes the loss that a gate says its queries detect, and the number that a margin takes, and counts
@@ -44,6 +45,7 @@ from pipeline.core.records import BoolArray, Float64, Int64
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics import resampling, statistics
+from pipeline.metrics.paired import compare_with_rest
 from pipeline.metrics.statistics import ONE, estimate
 from pipeline.studies.gate.betting import Bets
 from pipeline.studies.gate.margin_tests import Sensitivity, noninferiority
@@ -403,6 +405,42 @@ def simulate_many_gates(samples: int) -> None:
             first.append((passes & since_first).sum())
         cells += [f"{np.mean(last):.1f}", f"{np.mean(first):.1f}"]
         print(f"| {n_queries:,} | {' | '.join(cells)} |", flush=True)
+
+
+SPREADS = (
+    ((0.4, 0.25, 0.15), (0.2, 0.3, 0.5)),
+    ((0.4, 0.2, 0.2), (0.1, 0.3, 0.6)),
+    ((0.4, 0.1, 0.1), (0.2, 0.4, 0.4)),
+)
+"""Groups of equal means: the standard deviation of each, and its share of the queries."""
+
+
+def simulate_spreads(samples: int) -> None:
+    """Print how many results have any mark, in percent, in groups of equal means and unequal spread.
+
+    The queries are grouped by spread, and three times at random into thirds.
+    """
+    resampling.PERMUTATIONS = 499
+    shapes: dict[str, Callable[[int], Float64]] = {
+        "normal": lambda n: random.normal(0, 1, n),
+        "two values": lambda n: random.choice([-1.0, 1.0], n),
+        "skewed": lambda n: random.exponential(1, n) - 1,
+    }
+    print("| deviations | shares | values | " + " | ".join(f"{n} queries" for n in (60, 114, 300)) + " |")
+    print("|---|---|---|---:|---:|---:|")
+    for deviations, shares in SPREADS:
+        for shape, draw in shapes.items():
+            cells = []
+            for n_queries in (60, 114, 300):
+                marked = []
+                for _ in range(samples // 4):
+                    labels = random.choice(len(shares), n_queries, p=shares)
+                    labelings = [labels, *(random.permutation(np.arange(n_queries) % 3) for _ in range(3))]
+                    groups = [each == group for each in labelings for group in range(3)]
+                    values = 0.5 + np.array(deviations)[labels] * draw(n_queries)
+                    marked.append(bool((compare_with_rest(values[:, None], groups) < ALPHA).any()))
+                cells.append(_percent(marked))
+            print(f"| {deviations} | {shares} | {shape} | {' | '.join(cells)} |", flush=True)
 
 
 def few_differ(samples: int, queries: int) -> Float64:
@@ -1070,6 +1108,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "gate": simulate_gate,
     "rare": simulate_rare,
     "many_gates": simulate_many_gates,
+    "spreads": simulate_spreads,
     "real": simulate_real,
     "needed": simulate_needed,
     "judge": simulate_judge,

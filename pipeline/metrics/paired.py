@@ -23,6 +23,8 @@ SAME = 1e-12
 LEVEL = 0.05
 SMALLEST = 6
 """Groups of fewer queries are not tested: the randomization test could not reach 5%."""
+SMALLEST_MARKED = 20
+"""Smaller groups are not compared with the rest: their own spread says too little."""
 POWER = 0.8
 MOST_QUERIES = 1 << 40
 MOST_FREEDOM = 10_000
@@ -114,11 +116,14 @@ def larger_p(by_t: Float64, by_chance: Float64) -> Float64:
 def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:
     """Two-sided p that the mean in a group is that of the other queries, corrected for all groups.
 
-    By `permutation_test`: Welch's t-test fails in small groups, whose values may all be equal. Arguments and
-    return as of `difference_tests`; NaN where the group or the others are fewer than `SMALLEST`.
+    By `permutation_test`: Student's quantiles of Welch's t fail in groups whose values are nearly all equal.
+    Arguments and return as of `difference_tests`; NaN where the group or the others are fewer than
+    `SMALLEST_MARKED`.
     """
     p_values = np.full((len(groups), values.shape[1]), np.nan)
-    tested = [row for row, inside in enumerate(groups) if min(inside.sum(), (~inside).sum()) >= SMALLEST]
+    tested = [
+        row for row, inside in enumerate(groups) if min(inside.sum(), (~inside).sum()) >= SMALLEST_MARKED
+    ]
     if tested and values.size:
         p_values[tested] = permutation_test(values, [groups[row] for row in tested])
     return p_values

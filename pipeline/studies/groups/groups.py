@@ -29,6 +29,7 @@ from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import (
     LEVEL,
+    SMALLEST_MARKED,
     compare_with_rest,
     difference_tests,
     paired_differences,
@@ -41,7 +42,7 @@ from pipeline.results.folder import CollectionResult
 
 SEED = 0
 MOST_CLUSTERS = 8
-QUERIES_OF_A_CLUSTER = 12
+QUERIES_OF_A_CLUSTER = 30
 """There are at most as many clusters as leave this number of queries to each, on average."""
 PARTS = 3
 """Groups by a number, of about as many queries each."""
@@ -178,7 +179,8 @@ class GroupComparison:
             columns.append((Column(each[0].name, "right"), cells))
         marked = (
             "+ and -: significantly above or below the mean of the other queries (permutation test, "
-            "corrected for all groups and results by MaxT)."
+            "corrected for all groups and results by MaxT). "
+            f"Groups of fewer than {SMALLEST_MARKED} queries get none."
         )
         notes = [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
         return table_of(f"{self.measure} in groups of queries", columns, [*notes, marked])
