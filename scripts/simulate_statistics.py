@@ -12,6 +12,7 @@ holds the true one: the t interval that is shown, and bootstrap intervals, of wh
 `gate` gates runs that are worse by exactly the margin, and runs that are equally good, and counts verdicts,
 by t alone, by default and with `--guarantee`.
 `rare` gates results of which few queries lose much, and `many_gates` gates many on the same queries.
+`clusters` draws queries in clusters, as the questions of one document, and `collections` collections too.
 `spreads` marks groups of queries that have the same mean and another spread.
 `real` does all that to rows of real systems, drawn with replacement; it needs `--rows QRELS RUN RUN…`, which
 may be repeated, one for each collection.
@@ -575,7 +576,7 @@ def simulate_shared(samples: int) -> None:
             differences.append((one - other)[start:])
         cells, widths = [], []
         for strata, truth in ((means, 0.5), (differences, 0.0)):
-            for sample in ((strata, weights), statistics.pool_shared_queries(strata, weights, ids)):
+            for sample in ((strata, weights), statistics.pool_draws(strata, weights, ids)):
                 made = estimate(*sample)
                 reach = stdtrit(np.maximum(made.freedom, 1), 0.975) * made.errors
                 if truth:
@@ -592,6 +593,78 @@ def simulate_shared(samples: int) -> None:
 
 
 MEASURES = "ndcg@10,mrr@10,recall@100,map@100,precision@10,success@1"
+
+
+def simulate_clusters(samples: int) -> None:
+    """Print what intervals and tests hold, in percent, of clusters of queries, counted apart and drawn.
+
+    Values are nDCG-like: the difficulty of a cluster, such as a document, and noise of each of its queries.
+    """
+    print("| clusters | queries of each | mean held, apart | drawn | t-test false, apart | drawn | width |")
+    print("|---:|---|---:|---:|---:|---:|---:|")
+    for number in (30, 100):
+        for label, draw_sizes in (
+            ("26", lambda n: np.full(n, 26)),
+            ("1 to 9", lambda n: random.integers(1, 10, n)),
+            ("most 1, some 30", lambda n: np.where(random.random(n) < 0.1, 30, 1)),
+        ):
+            held, false, widths = [], [], []
+            for _ in range(samples // 2):
+                ids = np.repeat(np.arange(number), draw_sizes(number)).tolist()
+                hard = np.repeat(random.normal(0, 1, number), np.bincount(ids))
+                apart = np.repeat(random.normal(0, 1, number), np.bincount(ids))
+                noise = random.normal(0, 0.7, (2, len(ids)))
+                ours, theirs = 1 / (1 + np.exp(-(hard + 0.5 * apart * [[1], [-1]] + noise)))
+                samples_of = (ours[:, None], (ours - theirs)[:, None])
+                cells, reach = [], []
+                for means, differences in (
+                    [([one], ONE) for one in samples_of],
+                    [statistics.pool_draws([one], ONE, [ids], one is samples_of[0]) for one in samples_of],
+                ):
+                    (low, high), *_ = estimate(*means).ends
+                    reach.append(0 if low is None or high is None else high - low)
+                    cells.append((low or 0) <= 0.5 <= (high or 1))
+                    cells.append(bool(estimate(*differences).p[0] < ALPHA))
+                held.append(cells[::2])
+                false.append(cells[1::2])
+                widths.append(reach[1] / reach[0])
+            shares = [*map(_percent, np.array(held).T), *map(_percent, np.array(false).T)]
+            print(f"| {number} | {label} | {' | '.join(shares)} | {np.mean(widths):.2f} |", flush=True)
+
+
+def simulate_collections(samples: int) -> None:
+    """Print how often intervals of macro means hold the mean of all such collections, in percent.
+
+    The true means of collections are drawn, then their queries. By t over collections, and over the queries
+    of these collections alone.
+    """
+    shapes: dict[str, Callable[[tuple[int, int]], Float64]] = {
+        "even": lambda size: random.uniform(0.2, 0.8, size),
+        "skewed": lambda size: random.beta(1, 3, size),
+        "few are hard": lambda size: np.where(random.random(size) < 0.15, 0.1, 0.7),
+    }
+    print(
+        "| means of collections | queries | "
+        + " | ".join(f"{n}: over, these" for n in (8, 13, 26, 50))
+        + " |"
+    )
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, draw in shapes.items():
+        truth = float(draw((100_000, 1)).mean())
+        for n_queries in (50, 300):
+            cells = []
+            for number in (8, 13, 26, 50):
+                centres = draw((number, samples))
+                strata = [random.beta(2 * each, 2 - 2 * each, (n_queries, samples)) for each in centres]
+                means = np.stack([values.mean(axis=0) for values in strata])
+                over = statistics.over_collections(means, 0, 1)
+                these = estimate(strata, np.full(number, 1 / number), low=0, high=1).ends
+                cells.append(
+                    ", ".join(_percent([(a or 0) <= truth <= (b or 1) for a, b in x]) for x in (over, these))
+                )
+            print(f"| {name} | {n_queries} | {' | '.join(cells)} |", flush=True)
+
+
 rows_of: list[list[str]] = []
 """For each collection the judgments and runs of `--rows`."""
 
@@ -1109,6 +1182,8 @@ PARTS: dict[str, Callable[[int], None]] = {
     "rare": simulate_rare,
     "many_gates": simulate_many_gates,
     "spreads": simulate_spreads,
+    "clusters": simulate_clusters,
+    "collections": simulate_collections,
     "real": simulate_real,
     "needed": simulate_needed,
     "judge": simulate_judge,

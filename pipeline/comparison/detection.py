@@ -109,7 +109,7 @@ def _spread_of(folders: Sequence[str], measure: str | None) -> tuple[float, str]
         else each[:, :, 0]
         for each in values
     ]
-    strata, weights = results[0].pool_shared_queries(columns)
+    strata, weights = results[0].pool_draws(columns)
     spreads = estimate(strata, weights).errors * sqrt(sum(map(len, strata)))
     widest = int(spreads.argmax())
     of = " and ".join(results[number].name for number in (pairs[widest] if pairs else (0,)))

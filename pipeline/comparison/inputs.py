@@ -152,6 +152,9 @@ def _score_runs(
         )
         columns = list(scored.mean_by_measure)
         collection = CollectionResult(path, record, manifest, scored.query_ids, columns, scored.values)
+        if beside and beside.clusters:
+            cluster_of = dict(zip(beside.query_ids, beside.clusters, strict=True))
+            collection.clusters = [cluster_of.get(query) for query in scored.query_ids]
         results.append(Result(path, [collection]))
     return results
 
@@ -208,8 +211,16 @@ def _align(result: Result, first: Result) -> None:
             )
         if theirs.query_ids != ours.query_ids:
             row_of = {query: row for row, query in enumerate(theirs.query_ids)}
-            values = theirs.values[[row_of[query] for query in ours.query_ids]]
-            result.collections[number] = replace(theirs, query_ids=ours.query_ids, values=values)
+            rows = [row_of[query] for query in ours.query_ids]
+            clusters = [theirs.clusters[row] for row in rows] if theirs.clusters else ()
+            theirs = replace(theirs, query_ids=ours.query_ids, values=theirs.values[rows], clusters=clusters)
+            result.collections[number] = theirs
+        if theirs.measures and list(theirs.clusters) != list(ours.clusters):
+            raise InputError(
+                f"{a} and {b} have other clusters of queries",
+                allowed="results with one evaluate.cluster of one file of queries",
+                fix="run both with it, or both without; only the scores are computed again",
+            )
 
 
 def shared_values(

@@ -74,6 +74,8 @@ class Pair:
             `MIN_OTHERS` differences are unlike the most common one, as the spread is not known.
         queries_to_detect: How many queries detect the difference that was asked for; None without one.
         collections: The pair on each collection, where there are several.
+        over_collections_low, over_collections_high: Of eight collections or more, the ends of the 95%
+            interval of this pair's difference of macro means on all such collections; else None.
     """
 
     a: str
@@ -95,6 +97,8 @@ class Pair:
     detects: float | None
     queries_to_detect: int | None = None
     collections: tuple[CollectionDifference, ...] = field(default=())
+    over_collections_low: float | None = None
+    over_collections_high: float | None = None
 
     @property
     def deciding_p(self) -> float:
@@ -110,17 +114,19 @@ def compare_pairs(
     pairs: PairIndices,
     highest: float = inf,
     detect: float | None = None,
+    values: Float64 | None = None,
 ) -> list[Pair]:
     """Test pairs of results.
 
     Args:
         names: Of the results.
         collections: For each collection of a suite, by name, float64 [queries, results].
-        strata: The same as strata of independent queries, which `pool_shared_queries` makes.
+        strata: The same as strata of independent queries, which `pool_draws` makes.
         weights: float64 [strata].
         pairs: Positions of the two results of each pair.
         highest: The highest value of the measure; infinite where there is none: that of the values counts.
         detect: A difference of which the number of queries that detect it is wanted.
+        values: float64 [queries, results] of one collection, where a stratum has clusters of them.
     """
     if not pairs:
         return []
@@ -150,6 +156,8 @@ def compare_pairs(
         needed = queries_needed(effects, level)
     per_collection: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
     units = differences[0]
+    if values is not None:
+        units = paired_differences(values.take(first, 1), values.take(second, 1))
     if collections:
         by_collection = {
             name: paired_differences(values.take(first, 1), values.take(second, 1))

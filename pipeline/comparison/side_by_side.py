@@ -24,8 +24,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.stage_row import Cost
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, no_interval
-from pipeline.metrics.paired import SAME, standings
-from pipeline.metrics.statistics import Ends, Strata, estimate
+from pipeline.metrics.paired import SAME, paired_differences, standings
+from pipeline.metrics.statistics import ONE, Ends, Strata, estimate, over_collections, pool_draws
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Metrics
 from pipeline.results.result import Result
@@ -35,9 +35,10 @@ from pipeline.retrievers.sections import SECTIONS
 if TYPE_CHECKING:
     import pandas as pd
 
+OVER = ("over_collections_low", "over_collections_high")
 OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters")
 OF_ONE = ("passages_per_second", "queries_per_second", "index_bytes", "seconds", "rank_low", "rank_high")
-OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds")
+OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds", *OVER)
 """Attributes of `Entry` in the JSON form, of results of one collection and of suites."""
 
 
@@ -252,16 +253,34 @@ def compare(
     (chosen, *_), values, shared = shared_values(loaded, [measure] if measure else [])
     first, names = loaded[0], [result.name for result in loaded]
     strata = [each[:, :, 0] for each in values]
-    independent, weights = first.pool_shared_queries(strata)
+    independent, weights = first.pool_draws(strata)
     highest = float(first.highest([chosen])[0])
     indices = list(combinations(range(len(loaded)), 2))
     if position is not None:
         indices = [(other, position) for other in range(len(loaded)) if other != position]
     collections = [collection.name for collection in first.collections] if first.suite else []
     by_collection = dict(zip(collections, strata, strict=False))
-    pairs = compare_pairs(names, by_collection, independent, weights, indices, highest, detect)
-    ends = estimate(independent, weights, low=0, high=highest).ends
+    drawn = {
+        name: pool_draws([values], ONE, [part.draws])[0][0]
+        for (name, values), part in zip(by_collection.items(), first.collections, strict=False)
+    }
+    pairs = compare_pairs(names, drawn, independent, weights, indices, highest, detect, strata[0])
+    if first.suite:
+        a, b = np.array(indices, dtype=np.int64).reshape(-1, 2).T
+        differences = [paired_differences(values[:, a], values[:, b]) for values in strata]
+        over = over_collections(first.unit_means(differences), -highest, highest)
+        pairs = [
+            replace(pair, over_collections_low=low, over_collections_high=high)
+            for pair, (low, high) in zip(pairs, over, strict=True)
+        ]
+    ends = estimate(*first.pool_draws(strata, of_means=True), low=0, high=highest).ends
     results = _entries(loaded, chosen, by_collection, strata, ends)
+    if first.suite:
+        over = over_collections(first.unit_means(strata), 0, highest)
+        results = [
+            replace(entry, over_collections_low=low, over_collections_high=high)
+            for entry, (low, high) in zip(results, over, strict=True)
+        ]
     if position is None:  # letters and ranks need a test of every two
         better = [
             (a, b) if pair.difference > 0 else (b, a)

@@ -13,7 +13,7 @@ from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, no_interval, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.metrics.statistics import RULE_OF_THREE
-from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL, mean_sentence
+from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL, SUCH, mean_sentence
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Entry:
             see `pipeline.metrics.paired.standings`. None where not every two are tested.
         best: On how many collections its mean is the highest.
         by_collection: The mean on each collection of a suite.
+        over_collections_low, over_collections_high: Of suites of eight collections or more, the ends of the
+            95% interval of the macro mean of all such collections; else None.
         passages_per_second, queries_per_second, index_bytes, seconds: As of `Cost`; of suites the seconds
             alone.
     """
@@ -53,6 +55,8 @@ class Entry:
     letters: str | None = None
     rank_low: int | None = None
     rank_high: int | None = None
+    over_collections_low: float | None = None
+    over_collections_high: float | None = None
 
 
 class ColumnGroup(NamedTuple):
@@ -134,6 +138,7 @@ def leaderboard(
         (Column("result", least=8), [entry.name for entry in entries]),
         (right(MACRO if of_suites else "mean", best=True), [entry.mean for entry in entries]),
         (right("95% interval"), [(entry.ci_low, entry.ci_high) for entry in entries]),
+        (right(SUCH), [(entry.over_collections_low, entry.over_collections_high) for entry in entries]),
         (Column("group", wrap="never"), [(entry.letters or "") if several else "" for entry in entries]),
         (right("rank"), ranks),
     ]
@@ -148,6 +153,8 @@ def leaderboard(
             column = right(name, section="by collection", best=True)
             columns.append((column, [entry.by_collection[name] for entry in entries]))
         queries = f"{counted(len(collections), 'collection')}, {queries}"
+        if any(entry.over_collections_low is not None for entry in entries):
+            queries += f"; 95% intervals of these and of {SUCH}"
     else:
         for name, attribute, form, hint in COST:
             column = right(name, section="cost", hint=hint, form=form)
@@ -219,6 +226,9 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
         columns.append((needed, [pair.queries_to_detect for pair in pairs]))
     counts = [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs]
     columns.append((right("w/t/l"), counts))
+    such = [(pair.over_collections_low, pair.over_collections_high) for pair in pairs]
+    if any(low is not None for low, _ in such):
+        columns.insert(3, (right(SUCH, form="+.4f"), such))
     over, counted_in = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
     legend = [
         TESTS,

@@ -79,6 +79,13 @@ class EvaluateConfig(Section):
         MEASURES, "measures to compute", names="evaluate", min_length=1, strict=False
     )
 
+    cluster: str | None = setting(
+        None,
+        "a field of queries.jsonl: queries with the same value are one draw in intervals and tests",
+        names="evaluate",
+        min_length=1,
+    )
+
     @field_validator("measures", mode="before")
     @classmethod
     def _one_is_a_list(cls, value: object) -> object:

@@ -28,8 +28,10 @@ from .resampling import (
 from .scoring import compute_measures as compute_measures, short_rankings as short_rankings
 from .statistics import (
     MIN_QUERIES as MIN_QUERIES,
+    draws_of as draws_of,
     estimate as estimate,
-    pool_shared_queries as pool_shared_queries,
+    over_collections as over_collections,
+    pool_draws as pool_draws,
     variance_identifiable as variance_identifiable,
 )
 from .ties import tie_ranges as tie_ranges

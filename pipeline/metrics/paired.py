@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import inf
 from string import ascii_lowercase
 
@@ -16,7 +16,7 @@ from pipeline.metrics.resampling import (
     permutation_test,
     randomization_test,
 )
-from pipeline.metrics.statistics import estimate
+from pipeline.metrics.statistics import ONE, estimate, pool_draws
 
 SAME = 1e-12
 """Values that differ by no more are a tie; above 1, such as those of DCG, as a share of the highest."""
@@ -36,22 +36,26 @@ def paired_differences(ours: Float64, theirs: Float64) -> Float64:
     return np.where(np.abs(differences) <= SAME * np.maximum(highest, 1), 0, differences)
 
 
-def changes(measures: Sequence[Measure], before: Float64, after: Float64) -> dict[str, JsonObject]:
+def changes(
+    measures: Sequence[Measure], before: Float64, after: Float64, draws: Sequence[Hashable]
+) -> dict[str, JsonObject]:
     """What happened to each measure, by its name, as JSON, of values float64 [queries, measures] each.
 
     `before` is the mean, `difference` that of after minus before; `p_holm` is `p_ttest` corrected for the
-    number of measures; `wins`, `ties` and `losses` are queries that rose, stayed and fell.
+    number of measures; `wins`, `ties` and `losses` are queries that rose, stayed and fell. Queries of which
+    `draws` are equal count as one in tests and intervals.
     """
     if not measures:  # nothing is judged
         return {}
     differences = paired_differences(after, before)
     highest = np.array([measure.highest for measure in measures])
-    estimated = estimate([differences], low=-highest, high=highest)
+    pooled, _ = pool_draws([differences], ONE, [draws])
+    estimated = estimate(pooled, low=-highest, high=highest)
     columns = {
         "before": before.mean(axis=0),
         "difference": estimated.means,
         "p_ttest": estimated.p,
-        "p_randomization": randomization_test([differences]),
+        "p_randomization": randomization_test(pooled),
         "p_holm": holm(estimated.p),
         "wins": (differences > 0).sum(axis=0),
         "ties": (differences == 0).sum(axis=0),

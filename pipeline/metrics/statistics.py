@@ -18,7 +18,7 @@ coverage, counted by `scripts/simulate_statistics.py`:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -37,6 +37,9 @@ MIN_OTHERS = 5
 """Fewest values that differ from the most common one: with fewer, ties hide the spread."""
 MOST_OF_ONE = 1 / 3
 """Largest share of the variance that one query more, at the far end of the range, may carry."""
+
+MIN_COLLECTIONS = 8
+"""Fewest collections that are taken for a sample of such collections."""
 
 # How much spread ties may hide; see `_with_hidden_spread`.
 RULE_OF_THREE = 3
@@ -252,10 +255,18 @@ def _is_shown(wide_freedom: Float64, others: Int64, errors: Float64, far: Float6
     return shown
 
 
-def pool_shared_queries(
-    strata: Strata, weights: Float64, ids: Sequence[Sequence[str]]
+def draws_of(query_ids: Sequence[str], clusters: Sequence[str | None]) -> list[str | tuple[str]]:
+    """What is drawn with each query: its cluster, where it has one, else the query itself."""
+    if not clusters:
+        return list(query_ids)
+    pairs = zip(query_ids, clusters, strict=True)
+    return [query if cluster is None else (cluster,) for query, cluster in pairs]
+
+
+def pool_draws(
+    strata: Strata, weights: Float64, ids: Sequence[Sequence[Hashable]], of_means: bool = False
 ) -> tuple[Strata, Float64]:
-    """The same macro mean, as one over independent queries, where collections share some.
+    """The same macro mean, as one over independent draws, where collections share queries or have clusters.
 
     One query id is one query, in whatever collections it is: translations of the same questions stand or fall
     together, and count as one draw. Their texts differ, so only ids can tell. Where unrelated collections use
@@ -266,23 +277,32 @@ def pool_shared_queries(
     collections are a stratum. Strata of fewer than `MIN_QUERIES` queries are joined, as long as they are
     parts of a collection: of its other queries they differ only by what they are shared with.
 
+    Queries of one cluster, such as paraphrases, have one id. The number of queries of a cluster is drawn with
+    it, so a mean is a ratio of two sums. The error of a ratio is that of the sums of x - m_c (Cochran,
+    *Sampling Techniques*, 1977, chapter 6), which `of_means` makes the values. Without it, ties stay 0 in
+    differences.
+
     Args:
         strata: For each collection float64 [queries, columns].
         weights: float64 [collections].
-        ids: For each collection those of its queries.
+        ids: For each collection those of its queries, or of what is drawn as a whole: `draws_of`.
+        of_means: Whether the values are far from 0, as those of measures are.
 
     Returns:
-        Strata and weights; those given, where no id is in two collections.
+        Strata and weights; those given, where no id is there twice.
     """
-    rows_of: dict[str, int] = {}
+    rows_of: dict[Hashable, int] = {}
     rows = [np.array([rows_of.setdefault(query, len(rows_of)) for query in queries]) for queries in ids]
     if len(rows_of) == sum(map(len, rows)):
         return strata, weights
+    clustered = of_means and any(len(set(one)) < len(one) for one in ids)
+    means = [each.mean(axis=0) if clustered else np.zeros(each.shape[1]) for each in strata]
+    strata = [each - mean for each, mean in zip(strata, means, strict=True)]
     values, counted = np.zeros((len(rows_of), strata[0].shape[1])), np.zeros((len(rows_of), 1))
     is_in = np.zeros((len(rows_of), len(strata)), dtype=bool)
     for number, (places, scores, weight) in enumerate(zip(rows, strata, weights, strict=True)):
-        values[places] += weight / len(places) * scores
-        counted[places] += weight / len(places)
+        np.add.at(values, places, weight / len(places) * scores)
+        np.add.at(counted, places, weight / len(places))
         is_in[places, number] = True
     patterns, stratum_of = np.unique(is_in, axis=0, return_inverse=True)
     stratum_of, sizes = stratum_of.ravel(), np.bincount(stratum_of.ravel())
@@ -302,8 +322,31 @@ def pool_shared_queries(
     for stratum in dict.fromkeys(stratum_of.tolist()):
         inside = stratum_of == stratum
         new_weights.append(float(counted[inside].sum()))
-        new_strata.append(values[inside] * (inside.sum() / new_weights[-1]))
+        new_strata.append(values[inside] * (inside.sum() / new_weights[-1]) + weights @ np.stack(means))
     return new_strata, np.array(new_weights)
+
+
+def over_collections(means: Float64, low: ArrayLike = -inf, high: ArrayLike = inf) -> list[Ends]:
+    """95% intervals of macro means where collections are a sample as well, of all such collections.
+
+    Student's t over the means of the collections: their variance has that of the collections, and that of
+    each one's queries. None of fewer than `MIN_COLLECTIONS`, and where the means do not vary.
+
+    Args:
+        means: float64 [collections, columns]; a group of collections that counts as one is one.
+        low: The lowest that values can be, float64 [columns] or one for all.
+        high: The highest.
+    """
+    from scipy.special import stdtrit
+
+    n_collections, columns = means.shape
+    if n_collections < MIN_COLLECTIONS:
+        return [(None, None)] * columns
+    centre, error = means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(n_collections)
+    reach = stdtrit(n_collections - 1, (1 + CONFIDENCE) / 2) * error
+    ends = np.clip([centre - reach, centre + reach], low, high).T.tolist()
+    varies = (error > ROUNDING * np.abs(means).max(axis=0)).tolist()
+    return [(start, end) if known else (None, None) for known, (start, end) in zip(varies, ends, strict=True)]
 
 
 def variance_identifiable(estimated: Estimate, strata: Strata, weights: Float64 = ONE) -> BoolArray:

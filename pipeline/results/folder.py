@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import difflib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.json_record import Record
 from pipeline.core.records import Facts, Float64
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE, TRUSTING
+from pipeline.metrics.statistics import draws_of
 from pipeline.results.records import Manifest, Metrics
 from pipeline.storage.checksums import check_files
 
@@ -47,6 +49,7 @@ class CollectionResult:
         values: float64 [queries, measures].
         document: The content of `metrics.json` as it is written; empty for the scores of a run file.
         edited: What was changed after the run, where it is trusted anyway; see `check_files`.
+        clusters: The cluster of each query, None where it has none; empty without `evaluate.cluster`.
     """
 
     folder: Path
@@ -57,6 +60,12 @@ class CollectionResult:
     values: Float64
     document: Facts = field(default_factory=dict)
     edited: str = ""
+    clusters: Sequence[str | None] = ()
+
+    @property
+    def draws(self) -> list[str | tuple[str]]:
+        """What is drawn with each query: its cluster, or itself."""
+        return draws_of(self.query_ids, self.clusters)
 
     @property
     def name(self) -> str:
@@ -121,7 +130,10 @@ def read_collection_result(folder: Path) -> CollectionResult:
         if not abs(mean - record.metrics[name]) <= ROUNDING:
             raise _unusable(folder, f"is damaged: the mean of {name} is not that of {PER_QUERY}")
     document = json.loads((folder / METRICS).read_bytes())
-    return CollectionResult(folder, record, manifest, query_ids, header[1:], values, document, edited)
+    clusters, measures = record.clusters, header[1:]
+    if len(clusters) not in (0, len(lines)):
+        raise _unusable(folder, f"is damaged: {METRICS} has {len(clusters)} clusters of {len(lines)} queries")
+    return CollectionResult(folder, record, manifest, query_ids, measures, values, document, edited, clusters)
 
 
 def ranking_file(folder: Path) -> Path:

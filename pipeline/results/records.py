@@ -65,6 +65,7 @@ class Metrics(Record):
         unjudged_copies: How many passages that nobody judged have the text of a relevant one.
         queries_as_passages: How many queries stand in the corpus as a passage.
         collection_note: What the collection says of itself, in a file `note.txt`.
+        clusters: The cluster of each judged query by `evaluate.cluster`, None where it has none.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
         ties: Only where documents tie: the range of each mean over all their orders.
@@ -84,6 +85,7 @@ class Metrics(Record):
     unjudged_copies: int = 0
     queries_as_passages: int = 0
     collection_note: str = ""
+    clusters: tuple[str | None, ...] = ()
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})
     unjudged: dict[str, JudgedShare] = Field({})
@@ -122,6 +124,9 @@ class Metrics(Record):
     def notes(self) -> list[str]:
         """What to know before trusting the measures; a sentence each without its full stop."""
         notes = [self.collection_note] if self.collection_note else []
+        if self.clusters:
+            clusters = counted(self.independent, "cluster")
+            notes.append(f"the queries are in {clusters}, each of which counts as one in intervals and tests")
         if self.ignored_relevant:
             relevant = counted(self.ignored_relevant, "relevant passage was", "relevant passages were")
             notes.append(f"{relevant} found and not scored, as data.ignored says")
@@ -142,6 +147,12 @@ class Metrics(Record):
             self.slice,
             self.missing_queries,
         )
+
+    @property
+    def independent(self) -> int:
+        """How many judged queries or clusters of them were drawn by themselves."""
+        alone = self.clusters.count(None)
+        return alone + len({*self.clusters} - {None}) if self.clusters else self.queries
 
     @property
     def all_stages(self) -> tuple[StageRow, ...]:

@@ -26,7 +26,7 @@ from pipeline.core.records import Facts, Float64
 from pipeline.core.result_files import CHECKSUMS, METRICS, SUITE
 from pipeline.core.table import Table, Tabular
 from pipeline.metrics.names import parse_measure
-from pipeline.metrics.statistics import Strata, estimate, pool_shared_queries
+from pipeline.metrics.statistics import Strata, estimate, over_collections, pool_draws
 from pipeline.results.folder import ROUNDING, CollectionResult, read_collection_result, read_record
 from pipeline.results.records import Metrics
 from pipeline.results.tables import mean_sentence, published_table, result_table, suite_table
@@ -53,7 +53,8 @@ class SuiteRecord(Record):
         queries, passages: How many there are in all collections together.
         metrics: Macro means of the measures that all collections have, and of their main measures where
             these differ; empty where one failed.
-        intervals: Their 95% intervals; None where none is shown.
+        intervals: Their 95% intervals, of these collections; None where none is shown.
+        intervals_over_collections: The same of all such collections; empty of fewer than eight.
     """
 
     name: Name
@@ -66,6 +67,7 @@ class SuiteRecord(Record):
     passages: int
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})
+    intervals_over_collections: dict[str, tuple[float, float]] = Field({})
 
 
 @dataclass(repr=False, eq=False)
@@ -159,9 +161,16 @@ class Result(Tabular):
         units = [self.groups.get(name, (name,)) for name in names]
         return np.array([1 / len(set(units)) / units.count(unit) for unit in units])
 
-    def pool_shared_queries(self, strata: Strata) -> tuple[Strata, Float64]:
-        """Strata of independent queries, and their weights, from values in the order of the collections."""
-        return pool_shared_queries(strata, self.weights, [each.query_ids for each in self.collections])
+    def unit_means(self, strata: Strata) -> Float64:
+        """float64 [units, columns]: means of what counts alike in a macro mean, collections or groups."""
+        units = [self.groups.get(each.name, (each.name,)) for each in self.collections]
+        means = np.stack([values.mean(axis=0) for values in strata])
+        members = [[unit == one for one in units] for unit in dict.fromkeys(units)]
+        return np.stack([means[inside].mean(axis=0) for inside in members])
+
+    def pool_draws(self, strata: Strata, of_means: bool = False) -> tuple[Strata, Float64]:
+        """Strata of independent draws, and their weights, from values in the order of the collections."""
+        return pool_draws(strata, self.weights, [each.draws for each in self.collections], of_means)
 
     def only_collection(self) -> CollectionResult:
         """The result of the only collection.
@@ -274,12 +283,14 @@ def write_suite(
     )
     result = Result(folder, collections, record, errors=dict(errors))
     if not errors and (measures := result.measures):
-        strata, weights = result.pool_shared_queries(result.values(measures))
-        macro = estimate(strata, weights, low=0, high=result.highest(measures))
+        values, highest = result.values(measures), result.highest(measures)
+        macro = estimate(*result.pool_draws(values, of_means=True), low=0, high=highest)
+        over = zip(measures, over_collections(result.unit_means(values), 0, highest), strict=True)
         result.suite = record.model_copy(
             update={
                 "metrics": dict(zip(measures, macro.means.tolist(), strict=True)),
                 "intervals": dict(zip(measures, macro.intervals, strict=True)),
+                "intervals_over_collections": {name: ends for name, ends in over if ends[0] is not None},
             }
         )
     (folder / CHECKSUMS).unlink(missing_ok=True)

@@ -38,8 +38,10 @@ def result_table(record: Metrics, values: Mapping[str, list[float]] | None = Non
     published = {
         check.measure: (check.expected, check.verdict) for check in record.expected if check.got is not None
     }
+    if record.clusters:
+        values = None  # which are not what was drawn
     table = measure_table(
-        title, record.queries, record.metrics, record.intervals, judged, moved, published, values
+        title, record.independent, record.metrics, record.intervals, judged, moved, published, values
     )
     not_measured = [
         f"{check.measure}, published as {check.expected:g}: {check.verdict}, {check.reason}."
@@ -224,6 +226,9 @@ NO_MACRO_INTERVAL = (
 )
 
 
+THESE, SUCH = ", these collections", "all such collections"
+
+
 def suite_table(
     document: Facts,
     records: Mapping[str, Metrics],
@@ -255,7 +260,11 @@ def suite_table(
         ends = {name: tuple(document["intervals"].get(name) or (None, None)) for name in measures}
         if not all(ends[name][0] is not None for name in document["metrics"]):
             notes.append(NO_MACRO_INTERVAL)
-        rows.append(["95% interval", "", "", *(figure(ends[name]) for name in measures)])
+        over = document["intervals_over_collections"]
+        rows.append(["95% interval" + THESE * bool(over), "", "", *(figure(ends[name]) for name in measures)])
+        if over:
+            such = [figure(tuple(over.get(name) or (None, None))) for name in measures]
+            rows.append([f"95% interval, {SUCH}", "", "", *such])
     else:
         whole = counted(len(document["collections"]), "collection")
         unjudged = [name for name, record in records.items() if not record.metrics]

@@ -144,7 +144,7 @@ def assess_reranking(depth: int, evaluator: Evaluator, rankings: Sequence[Rankin
     return {
         "first_stage": {
             "metrics": evaluator.means(before),
-            "change": paired.changes(evaluator.measures, before, after),
+            "change": paired.changes(evaluator.measures, before, after, evaluator.draws),
         },
         "reranking": {
             "depth": depth,

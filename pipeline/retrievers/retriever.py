@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, cast
@@ -17,7 +17,7 @@ from pipeline.config import Config, SearchConfig
 from pipeline.config.settings import Section
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float64, Int64, Ranking
+from pipeline.core.records import Collection, Float64, Int64, Ranking, from_numpy
 from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
 from pipeline.encoders import choice
@@ -86,11 +86,13 @@ class Evaluator:
         collection: The passages, queries and judgments.
         measures: Those of the config.
         ignored: The hits that are not scored: `data.ignored`.
+        clusters: The cluster of each query that has one, by its id: `evaluate.cluster`.
     """
 
     collection: Collection
     measures: Sequence[Measure]
     ignored: str
+    clusters: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def queries(self) -> Int64:
@@ -98,6 +100,19 @@ class Evaluator:
         return np.unique(
             self.collection.qrels.queries
         )  # not all, if judgments of missing passages are dropped
+
+    @cached_property
+    def query_ids(self) -> list[str]:
+        """The ids of the queries that are scored."""
+        ids: list[str] = self.collection.queries.ids.take(from_numpy(self.queries)).to_pylist()
+        return ids
+
+    @property
+    def draws(self) -> list[str | tuple[str]]:
+        """What each of them is a part of, which is drawn as a whole."""
+        from pipeline.metrics.statistics import draws_of
+
+        return draws_of(self.query_ids, [self.clusters.get(query) for query in self.query_ids])
 
     def counted(self, ranking: Ranking) -> Ranking:
         """A ranking without the hits that are not scored."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pipeline.config import Config, keyed_settings
 from pipeline.core.records import Collection, Facts
 from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
+from pipeline.data.clusters import read_clusters
 from pipeline.data.collection_files import open_collection
 from pipeline.data.loading import Identity
 from pipeline.data.pooling import describe_slice, nearest_ranking
@@ -17,6 +18,7 @@ from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Assessment, Evaluator, Retriever, check_cutoff
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.hashing import hash_json
 
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
@@ -60,11 +62,14 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
         **keyed_settings(config.evaluate, SCORES),
         **keyed_settings(config.data, SCORES),
     }
+    clusters = read_clusters(config.data, config.evaluate.cluster) if config.evaluate.cluster else {}
+    if clusters:
+        settings["clusters"] = hash_json(clusters)
     if added := {each.name: each.definition.added for each in measures if each.definition.added}:
         settings["added_measures"] = added
     assessed = (role for assessment in assessments for role in assessment.rankings)
     made_of = {role: role for role in (retriever.ranking, *assessed)}
-    make = partial(_evaluate, config, measures, retriever.ranking, assessments)
+    make = partial(_evaluate, config, measures, clusters, retriever.ranking, assessments)
     needs = (COLLECTION, *made_of)
     return Stage(SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, _open_scores)
 
@@ -78,32 +83,33 @@ def _open_scores(artifact: Artifact) -> Facts:
 def _evaluate(
     config: Config,
     measures: list[Measure],
+    clusters: Mapping[str, str],
     ranking: str,
     assessments: Sequence[Assessment],
     inputs: Inputs,
     draft: Draft,
     context: Context,
 ) -> Facts:
-    from pipeline.core.records import from_numpy
     from pipeline.metrics import evaluation, scoring, statistics
     from pipeline.metrics.ties import tie_ranges
 
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
-    evaluator = Evaluator(collection, measures, config.data.ignored)
+    evaluator = Evaluator(collection, measures, config.data.ignored, clusters)
     queries, judged, scored = collection.queries, evaluator.queries, evaluator.counted(inputs[ranking])
     qrels = collection.qrels
     of_all = scoring.compute_measures(scored, qrels, len(queries), measures)
     values = of_all[judged]
     shares = scoring.judged_shares(scored, qrels, len(queries), measures)
     table = io.StringIO(newline="")
-    evaluation.write_per_query(table, queries.ids.take(from_numpy(judged)).to_pylist(), measures, values)
+    evaluation.write_per_query(table, evaluator.query_ids, measures, values)
     with draft.file(PER_QUERY) as path:
         path.write_bytes(table.getvalue().encode())
     context.meter.count(len(judged))
     names = [str(measure) for measure in measures]
     highest = [measure.highest for measure in measures]
-    intervals = statistics.estimate([values], low=0, high=highest).intervals if measures else []
+    draws, _ = statistics.pool_draws([values], statistics.ONE, [evaluator.draws], of_means=True)
+    intervals = statistics.estimate(draws, low=0, high=highest).intervals if measures else []
     facts: Facts = {
         "queries": len(judged),
         "passages": len(collection.passages),
@@ -112,6 +118,8 @@ def _evaluate(
         "intervals": dict(zip(names, intervals, strict=True)),
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
     }
+    if clusters:
+        facts["clusters"] = [clusters.get(query) for query in evaluator.query_ids]
     dropped: Facts = collection.facts["dropped"]  # type: ignore[assignment]
     unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
     if unjudged := dropped["queries_without_judgments"] + unscored:

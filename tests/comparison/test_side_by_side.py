@@ -519,3 +519,19 @@ def test_runs_without_their_judgments_are_refused() -> None:
     done = benchmarco("compare", "a.trec", "b.trec", "--qrels", QRELS, "--html", "page.html", code=2)
     assert "--html with the run file a.trec" in on_one_line(done)
     assert not Path("page.html").exists()
+
+
+def test_suites_of_eight_collections_have_an_interval_of_all_such_collections_too() -> None:
+    sizes = {f"c{number}": 30 for number in range(8)}
+    suites = [make(name, seed, (better,) * 8, sizes) for name, seed, better in (("a", 1, 0), ("b", 2, 0.1))]
+    comparison = compare(suites)
+    for entry in comparison.results:
+        means = list(entry.by_collection.values())
+        expected = stats.ttest_1samp(means, 0).confidence_interval(0.95)
+        assert (entry.over_collections_low, entry.over_collections_high) == pytest.approx(tuple(expected))
+    (pair,) = comparison.pairs
+    assert pair.over_collections_low < pair.difference < pair.over_collections_high < 0
+    assert "8 collections, 240 queries; 95% intervals of these and of all such collections" in str(comparison)
+    fewer = compare([make(name, 1, sizes=THREE) for name in "ab"])
+    assert fewer.pairs[0].over_collections_low is None
+    assert "all such collections" not in str(fewer)

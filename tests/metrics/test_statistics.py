@@ -11,7 +11,8 @@ from pipeline.metrics import (
     MIN_QUERIES,
     estimate,
     holm,
-    pool_shared_queries,
+    over_collections,
+    pool_draws,
     randomization_test,
     standings,
     variance_identifiable,
@@ -111,21 +112,54 @@ def test_macro_intervals_of_translations_hold_the_mean_as_often_as_they_say() ->
     """As of 26 languages of one data set, of which they held it in 46%."""
     strata, weights = translations(26, 50, 500), np.full(26, 1 / 26)
     ids = [f"q{number}" for number in range(50)]
-    made = estimate(*pool_shared_queries(strata, weights, [ids] * 26), low=0, high=1)
+    made = estimate(*pool_draws(strata, weights, [ids] * 26), low=0, high=1)
     low, high = np.array(made.ends, dtype=np.float64).T
     assert 0.92 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
     some = [values[start:] for start, values in enumerate(strata[:8])]  # each language lacks some
-    made = estimate(
-        *pool_shared_queries(some, np.full(8, 1 / 8), [ids[start:] for start in range(8)]), low=0, high=1
-    )
+    made = estimate(*pool_draws(some, np.full(8, 1 / 8), [ids[start:] for start in range(8)]), low=0, high=1)
     low, high = np.array(made.ends, dtype=np.float64).T
     assert 0.92 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
     differences = [one - other for one, other in zip(strata[:13], strata[13:], strict=True)]
     differences = [each + 0.3 * (strata[0] - strata[1]) for each in differences]
     found = randomization_test(
-        *pool_shared_queries([each[:, :200] for each in differences], np.full(13, 1 / 13), [ids] * 13)
+        *pool_draws([each[:, :200] for each in differences], np.full(13, 1 / 13), [ids] * 13)
     )
     assert (found < 0.05).mean() < 0.05 + 0.046
+
+
+def test_intervals_and_tests_of_clusters_hold_as_often_as_they_say() -> None:
+    """Of 26 questions of each of 40 documents, intervals over questions hold the mean in 34%."""
+    random = np.random.default_rng(9)
+    sizes = random.integers(1, 27, 40)
+    ids = [number for number, size in enumerate(sizes) for _ in range(size)]
+    documents = random.normal(0, 1, (3, 40, 500))[:, ids]
+    noise = random.normal(0, 0.7, (2, len(ids), 500))
+    ours, theirs = 1 / (1 + np.exp(-(documents[0] + 0.5 * documents[1:] + noise)))
+    (means,), weights = pool_draws([ours], np.ones(1), [ids], of_means=True)
+    assert means.shape == (40, 500)
+    assert means.mean(axis=0) == pytest.approx(ours.mean(axis=0))
+    low, high = np.array(estimate([means], weights, low=0, high=1).ends, dtype=np.float64).T
+    assert 0.91 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
+    apart = np.array(estimate([ours], low=0, high=1).ends, dtype=np.float64).T
+    assert ((apart[0] <= 0.5) & (apart[1] >= 0.5)).mean() < 0.6
+    differences = pool_draws([ours - theirs], np.ones(1), [ids])
+    assert (estimate(*differences).p < 0.05).mean() < 0.08
+    assert (randomization_test(*differences) < 0.05).mean() < 0.08
+
+
+def test_intervals_over_collections_are_of_student_and_hold_the_mean_of_all_such_collections() -> None:
+    random = np.random.default_rng(10)
+    centres = random.uniform(0.2, 0.8, (13, 500))
+    strata = [random.beta(2 * each, 2 - 2 * each, (40, 500)) for each in centres]
+    means = np.stack([values.mean(axis=0) for values in strata])
+    low, high = np.array(over_collections(means, 0, 1), dtype=np.float64).T
+    assert 0.92 < ((low <= 0.5) & (high >= 0.5)).mean() < 0.98
+    expected = stats.ttest_1samp(means, 0).confidence_interval(0.95)
+    assert np.array([low, high]) == pytest.approx(np.array(expected))
+    these = np.array(estimate(strata, np.full(13, 1 / 13), low=0, high=1).ends, dtype=np.float64).T
+    assert ((these[0] <= 0.5) & (these[1] >= 0.5)).mean() < 0.8  # which is of these collections alone
+    assert over_collections(means[:7]) == [(None, None)] * 500
+    assert over_collections(np.full((9, 1), 0.5)) == [(None, None)]
 
 
 @pytest.mark.parametrize("skewed", [False, True])

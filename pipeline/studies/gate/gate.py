@@ -225,7 +225,7 @@ def _against(
 ) -> Gate:
     """The gate against one baseline; of each collection float64 [queries, baseline and result, measures]."""
     differences = [paired_differences(each[:, 1], each[:, 0]) for each in values]
-    sample = Sample(*first.pool_shared_queries(differences), _most_lost(first, chosen, values), margin, alpha)
+    sample = Sample(*first.pool_draws(differences), _most_lost(first, chosen, values), margin, alpha)
     same = first.same_as(new)
     if guarantee:
         if unbounded := [name for name in chosen if not isfinite(first.highest([name])[0])]:
@@ -234,11 +234,12 @@ def _against(
                 allowed="measures from 0 to 1, such as ndcg@10",
                 fix="name another --measure, or leave out --guarantee",
             )
-        (ones, _) = first.pool_shared_queries([np.ones((len(each), 1)) for each in differences])
+        (ones, _) = first.pool_draws([np.ones((len(each), 1)) for each in differences])
         tested = _by_bets(sample, np.array([each.max() for each in ones]))
     else:
         tested = _by_tests(sample)
     queries = sum(map(len, differences))
+    queries_of_a_draw = queries / sample.queries if any(each.clusters for each in first.collections) else 1
     gated = []
     for i, measure in enumerate(chosen):
         decided = same or (tested.decides and min(tested.p_not_worse[i], tested.p_worse[i]) < alpha)
@@ -257,7 +258,10 @@ def _against(
                 p_not_worse=0.0 if same else float(tested.p_not_worse[i]),
                 verdict=verdict,
                 queries=queries,
-                queries_needed=max(ceil(needed), MIN_QUERIES) if isfinite(needed) else None,
+                # of clusters, as many queries as they have
+                queries_needed=max(ceil(needed * queries_of_a_draw), MIN_QUERIES)
+                if isfinite(needed)
+                else None,
                 detectable=detectable if isfinite(detectable) else None,
             )
         )

@@ -224,6 +224,12 @@ def groups_of(comparison: Comparison) -> GroupComparison:
             allowed="results of one collection, whose queries are grouped",
             fix="name the folder of a collection inside the suite",
         )
+    if comparison.sources[0].clusters:
+        raise InputError(
+            "--groups with evaluate.cluster",
+            allowed="results whose queries are drawn one by one",
+            fix="leave it out, or run again with --set evaluate.cluster=null, which computes only scores",
+        )
     names = [entry.name for entry in comparison.results]
     pairs = [(names.index(pair.a), names.index(pair.b)) for pair in comparison.pairs]
     measure, values, sources = parse_measure(comparison.measure), comparison.values, comparison.sources
