@@ -10,7 +10,7 @@ from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.results.result import MAIN, Result, main_measures_note
 from pipeline.results.tables import most_truncated
-from pipeline.retrievers.sections import Truncation
+from pipeline.retrievers.truncation import Truncation
 
 
 def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:

@@ -320,7 +320,7 @@ def _distributions(description: Facts, whole: bool) -> Table:
 
 def _truncated(lengths: Facts) -> Iterator[str]:
     """How much of the texts the model does not read."""
-    from pipeline.retrievers.sections import ADVICE, TruncatedTexts
+    from pipeline.retrievers.truncation import ADVICE, TruncatedTexts
 
     for role, of_role in lengths.items():
         counts = of_role.get("tokens", {}).get("truncation", {})

@@ -11,7 +11,8 @@ from pipeline.core.stage_row import StageRow
 from pipeline.core.table import ALIKE, Cell, Column, FilledColumn, Table, measure_table, table_of
 from pipeline.results.published import VERDICTS, ScoreCheck, decimals
 from pipeline.results.records import Metrics
-from pipeline.retrievers.sections import SECTIONS, Truncation
+from pipeline.retrievers.sections import SECTIONS
+from pipeline.retrievers.truncation import Truncation
 
 WIDE = 80
 """A terminal of fewer characters shows less of each stage."""

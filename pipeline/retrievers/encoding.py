@@ -41,9 +41,9 @@ from pipeline.retrievers.rows import (
     rows_of_shard,
     table_of,
 )
-from pipeline.retrievers.sections import Truncation
 from pipeline.retrievers.stage import Context, Facts, Inputs, Stage, Work
 from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens
+from pipeline.retrievers.truncation import Truncation
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store

@@ -24,8 +24,9 @@ from pipeline.retrievers.retriever import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.sections import FusedRankings, FusionFacts, Truncation
+from pipeline.retrievers.sections import FusedRankings, FusionFacts
 from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Plan, Stage
+from pipeline.retrievers.truncation import Truncation
 from pipeline.search import fusion
 from pipeline.storage.artifacts import Artifact, Draft
 

@@ -100,13 +100,10 @@ CASED: dict[str, Mapping[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("backend", ["flag", "sentence-transformers", "openvino"])
 @pytest.mark.parametrize("case", CASED)
-def test_an_encoder_and_counts_of_tokens_have_one_tokenizer(
-    case: str, backend: str, edited: Edit, tmp_path: Path
-) -> None:
+def test_an_encoder_and_counts_of_tokens_have_one_tokenizer(case: str, edited: Edit, tmp_path: Path) -> None:
     folder = edited(CASED[case])
-    opener = resolve(BACKENDS.make(backend=backend, name=str(folder), passage_max_length=512))
+    opener = resolve(BACKENDS.make(backend="sentence-transformers", name=str(folder)))
     tokenizer = opener.open(Store(tmp_path)).backend.tokenizer
     by_transformers = AutoTokenizer.from_pretrained(folder)(TEXTS, truncation=True, max_length=512)[
         "input_ids"

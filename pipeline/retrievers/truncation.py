@@ -1,0 +1,80 @@
+"""How much of the texts a model cuts: the counts in `metrics.json`, and the sentences about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from pipeline.core.json_record import Record
+from pipeline.core.records import Facts
+from pipeline.core.section import Section
+
+if TYPE_CHECKING:
+    from pipeline.storage.artifacts import Artifact
+
+ADVICE = " (data.chunks searches whole passages)"
+ROLES = ("passages", "queries")
+
+
+class TruncatedTexts(Record):
+    """How many texts have more tokens than the model reads, and how many of all tokens it does not read.
+
+    Attributes:
+        max_length: The tokens that the model reads of a text, special ones and the instruction included.
+        texts: All texts; `cut` are longer.
+        tokens: Of all texts; `tokens_cut` are not read.
+    """
+
+    max_length: int
+    texts: int
+    cut: int
+    tokens: int
+    tokens_cut: int
+
+    @property
+    def unread(self) -> float:
+        """The share of the tokens that are not read."""
+        return self.tokens_cut / max(self.tokens, 1)
+
+    def note(self, role: str, advice: str = "") -> str:
+        """How many texts of a role are cut, and how much of them is not read, without a full stop."""
+        share = f"{self.cut / max(self.texts, 1):.2%}"
+        return (
+            f"{self.cut:,} of {self.texts:,} {role} ({share}) have more than the {self.max_length:,} tokens "
+            f"that the model reads; {self.unread:.2%} of the tokens of all {role} are not read{advice}"
+        )
+
+
+class Truncation(Section):
+    """How many passages and queries are longer than what the model reads; `chunks`: whether they were cut."""
+
+    key = "truncation"
+
+    passages: TruncatedTexts | None = None
+    queries: TruncatedTexts | None = None
+    chunks: bool = False
+
+    @staticmethod
+    def reported(artifacts: Mapping[str, Artifact], chunks: bool, prefix: str = "") -> Facts:
+        """The section by its key, from the artifacts of stages; empty where none counted tokens.
+
+        `prefix` begins the names of the stages that encode.
+        """
+        facts = {role: artifacts[prefix + role].facts for role in ROLES if prefix + role in artifacts}
+        counts = {
+            role: of_role[Truncation.key] for role, of_role in facts.items() if Truncation.key in of_role
+        }
+        return {Truncation.key: {**counts, "chunks": chunks}} if counts else {}
+
+    @property
+    def unread(self) -> float:
+        """The share of the tokens that are not read, of passages or of queries."""
+        return max(texts.unread for texts in (self.passages, self.queries) if texts)
+
+    @override
+    def cautions(self) -> list[str]:
+        texts = {"chunks" if self.chunks else "passages": self.passages, "queries": self.queries}
+        advice = {"passages": ADVICE}
+        return [some.note(role, advice.get(role, "")) for role, some in texts.items() if some and some.cut]
