@@ -126,7 +126,7 @@ WATCHED = {
     "read a ranking": "studies.churn.churn.scored_ranking",
     "run a result again": "studies.reproduce.reproduction.reproduce",
     "time searches": "search.searchers.time_searches",
-    "try a setting": "studies.verify.causes.run_each",
+    "try a setting": "studies.verify.trials.run_each",
 }
 """What tests watch, by what it does."""
 
@@ -142,5 +142,5 @@ def watch(patch: pytest.MonkeyPatch, what: str, before: Callable[..., object]) -
 
 def set_clock(patch: pytest.MonkeyPatch, clock: object) -> None:
     """Give the search for causes of a difference another clock."""
-    for module in ("causes", "verification"):
+    for module in ("causes", "trials", "verification"):
         patch.setattr(f"pipeline.studies.verify.{module}.time", clock, raising=False)

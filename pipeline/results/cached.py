@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import drop_ignored, row_numbers
+from pipeline.metrics.names import Measure
+from pipeline.metrics.scoring import compute_measures
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import Manifest
 from pipeline.retrievers.retriever import BEST_CHUNKS, open_ranking
@@ -82,6 +84,17 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
     return drop_ignored(Ranking(passages, scores), collection, ignored)
 
 
+def measure_anew(result: CollectionResult, measures: Sequence[Measure]) -> dict[str, float] | None:
+    """The means of measures over the result's queries, from its ranking; None without its collection."""
+    collection = find_collection(result)
+    if collection is None or not (result.folder / RANKING).is_file():
+        return None
+    ranking = scored_ranking(result, collection)
+    values = compute_measures(ranking, collection.qrels, len(collection.queries), measures)
+    rows = row_numbers(pa.array(result.query_ids, pa.string()), collection.queries.ids)
+    return dict(zip(map(str, measures), values[rows].mean(axis=0).tolist(), strict=True))
+
+
 @dataclass(frozen=True)
 class BestChunks:
     """The best chunk of each document of a ranking.
@@ -124,9 +137,9 @@ def find_chunks(manifest: Manifest) -> BestChunks | None:
 
 def _find(manifest: Manifest, stage: str) -> Iterator[Artifact]:
     """The cached artifacts of a stage, one of each part of the result that has the stage."""
-    cache = manifest.config.get("cache")
+    cache = manifest.cache_here
     for role, recipe in manifest.recipes.items() if cache else ():
         if without_part(role) == stage:
             plain = {name: value for name, value in recipe.items() if name != "key"}
-            if artifact := Store(Path(str(cache))).load(Recipe(stage, plain)):
+            if artifact := Store(Path(cache)).load(Recipe(stage, plain)):
                 yield artifact

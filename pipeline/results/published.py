@@ -31,6 +31,13 @@ class ScoreChange(Record):
     difference: float
 
 
+class TellingMeasure(Record):
+    """A measure that tells changes apart which explain a score alike: its value with each."""
+
+    measure: str
+    values: dict[str, float]
+
+
 class ScoreCheck(Record):
     """A published score and the measured one.
 
@@ -39,8 +46,11 @@ class ScoreCheck(Record):
         difference: `got` minus `expected`.
         tolerance: The largest difference that counts as reproduced, half a unit of the last digit included.
         reason: Why the two cannot be compared, or nothing was run.
-        why: Changes that were tried, the nearest first; None where none was asked for.
-        not_tried: Changes that time was too short for.
+        digits: Published decimal places.
+        why: Changes that were tried and move the score, the nearest first; None where none was asked for.
+        not_tried: Changes that were not tried, in the order in which they would be.
+        explained_by: Changes that give the published digits of this score and of all others that they move.
+        telling: A measure that tells these apart, where there are several.
     """
 
     model: str = ""
@@ -50,11 +60,18 @@ class ScoreCheck(Record):
     got: float | None = None
     difference: float | None = None
     tolerance: float
+    digits: int
     verdict: Verdict
     source: str = ""
     reason: str = ""
     why: tuple[ScoreChange, ...] | None = Field(None)
     not_tried: tuple[str, ...] = Field(())
+    explained_by: tuple[str, ...] = Field(())
+    telling: TellingMeasure | None = Field(None)
+
+
+OF_CAUSES = {"why", "not_tried", "explained_by", "telling"}
+"""Fields of a check that a search for causes fills."""
 
 
 def decimals(value: float) -> int:
@@ -81,6 +98,7 @@ def check_score(
         got=got,
         difference=difference,
         tolerance=tolerance,
+        digits=digits,
         verdict=verdict,
         source=expected.source,
         reason=reason,
@@ -90,7 +108,7 @@ def check_score(
 def check_expected(config: Config, means: Mapping[str, float], absent: str = "") -> list[ScoreCheck]:
     """The verdict on each score of the config's own `expected`.
 
-    `absent` says why a measure without a mean cannot be compared, with {} for its name.
+    `absent` says why a measure without a mean cannot be compared.
     """
     checks, name = [], collection_name(config)
     places: dict[str, int] = {}  # the most exact value of each source
@@ -102,7 +120,7 @@ def check_expected(config: Config, means: Mapping[str, float], absent: str = "")
             each = each.model_copy(update={"digits": places[each.source]})
         measure = parse_measure(each.measure)
         got, reason = means.get(str(measure)), not_comparable(config, measure, "")
-        reason = reason or (absent.format(measure) if got is None else "")
+        reason = reason or (absent if got is None else "")
         checks.append(check_score(each, got, reason, config.label, name))
     return checks
 

@@ -56,30 +56,49 @@ def result_table(record: Metrics, values: Mapping[str, list[float]] | None = Non
 
 
 def published_table(scores: Sequence[ScoreCheck], name: str = "", notes: Sequence[str] = ()) -> Table:
-    """A published score a row, with the measured one and the verdict; `name` begins the title."""
+    """A published score a row, with the measured one and the verdict; `name` begins the title.
+
+    Those that were not compared, for the same reason, are one row.
+    """
     verdicts = [score.verdict for score in scores]
     counts = [f"{verdicts.count(each):,} {each}" for each in VERDICTS if each in verdicts]
     title = f"{counted(len(scores), 'published score')}: {', '.join(counts)}"
+    groups = [*_alike(scores).values()]
+    first = [group[0] for group in groups]
+    one = [group[0] if len(group) == 1 else None for group in groups]
     columns: list[FilledColumn] = [
-        (Column(part), [getattr(score, part) for score in scores])
-        for part in ("model", "collection", "measure")
-    ]
-    columns += [
-        (_number("expected"), [score_figure(score.expected, score) for score in scores]),
-        (_number("got"), [score_figure(score.got, score) for score in scores]),
-        (_number("difference", "+.4f"), [score.difference for score in scores]),
-        (Column("verdict"), verdicts),
-        (Column("source"), [score.source for score in scores]),
-        (Column("reason"), [score.reason for score in scores]),
+        (Column("model"), [score.model for score in first]),
+        (Column("collection"), [score.collection for score in first]),
+        (Column("measure"), [_measures(group) for group in groups]),
+        (_number("expected"), [score_figure(score.expected, score) if score else None for score in one]),
+        (_number("got"), [score_figure(score.got, score) if score else None for score in one]),
+        (_number("difference", "+.4f"), [score.difference if score else None for score in one]),
+        (Column("verdict"), [score.verdict for score in first]),
+        (Column("source"), [score.source for score in first]),
+        (Column("reason"), [score.reason for score in first]),
     ]
     return table_of(f"{name}, {title}" if name else title, columns, notes)
 
 
+def _alike(scores: Sequence[ScoreCheck]) -> dict[tuple[str, ...], list[ScoreCheck]]:
+    """The scores by what was not compared for one reason; each other score by itself."""
+    groups: dict[tuple[str, ...], list[ScoreCheck]] = {}
+    for number, score in enumerate(scores):
+        reason = score.reason if score.got is None else str(number)
+        kind = (score.model, score.collection, score.verdict, score.source, reason)
+        groups.setdefault(kind, []).append(score)
+    return groups
+
+
+def _measures(scores: Sequence[ScoreCheck]) -> str:
+    """The measures of scores, of many the first and their number."""
+    names = [score.measure for score in scores]
+    return ", ".join(names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"])
+
+
 def score_figure(value: float | None, score: ScoreCheck) -> Cell:
     """A mean with the decimal places of the published one, four at least and seven at most."""
-    half = score.tolerance - int(score.tolerance * 1000) / 1000  # of a unit of the last place, from 3 places
-    unknown = max(4, min(7, decimals(score.expected)))
-    places = next((digits for digits in range(4, 7) if half >= 0.4 * 10.0**-digits), unknown)
+    places = max(4, min(7, score.digits if score.digits < 7 else decimals(score.expected)))
     return Cell(figure(value, f".{places}f"), value)
 
 

@@ -23,7 +23,7 @@ from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, 
 from pipeline.core.stage_row import without_part
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import FILES, read_record
-from pipeline.results.published import check_expected
+from pipeline.results.published import OF_CAUSES, check_expected
 from pipeline.results.records import Manifest
 from pipeline.results.result import Result, check_kind, read_result, write_suite
 from pipeline.retrievers.retriever import COLLECTION
@@ -239,6 +239,8 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
         if model.guessed:
             log.warning("model %s: %s", model.name, model.guessed)
     benchmark.confirm()
+    if not benchmark.store.root.is_dir():
+        log.info("new cache: %s", benchmark.store.root.absolute())
     if not benchmark.searched:
         _warn_of_slow_precisions(benchmark)
         for factory in benchmark.engines_to_open[:1]:  # a missing cluster is found before work
@@ -301,10 +303,11 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
         metrics["slice"] = {**metrics["slice"], "nearest": pool.names[metrics["slice"]["nearest"]]}
     metrics |= benchmark.retriever.report(artifacts, scores, rows)
     if checks := check_expected(benchmark.config, metrics["metrics"]):
-        metrics["expected"] = [check.model_dump(mode="json", exclude={"not_tried"}) for check in checks]
+        metrics["expected"] = [check.model_dump(mode="json", exclude=OF_CAUSES - {"why"}) for check in checks]
     recipes = benchmark.recipes.items()
     manifest = {
         "config": settings,
+        "cache": str(benchmark.store.root.absolute()),
         "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes},
         "models": benchmark.model_settings,
         "versions": machine.versions(),

@@ -177,7 +177,7 @@ def _cutoff(name: str, k: int | None) -> Callable[[ScoredRun], ScoredRun | None]
 
 
 EVALUATION: dict[str, Callable[[ScoredRun], ScoredRun | None]] = {
-    "ids of judgments without leading zeros (CACM-46 for CACM-0046), which match no passage": _without_zeros,
+    "ids of judgments without leading zeros, which match no passage": _without_zeros,
     "ids of judgments with the leading zeros that the passages' ids have": _with_zeros,
     "hits with the query's own id removed": lambda scored: replace(scored, self_hits=False),
     "hits with the query's own id kept": lambda scored: replace(scored, self_hits=True),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -20,16 +19,19 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
-from pipeline.core.table import Column, FilledColumn, Table, Tabular, html_page, table_of
+from pipeline.core.table import Cell, Column, FilledColumn, Table, Tabular, html_page, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
 from pipeline.metrics.names import parse_measure
+from pipeline.results.cached import measure_anew
 from pipeline.results.exchange import task_of
 from pipeline.results.folder import CollectionResult
 from pipeline.results.published import (
+    OF_CAUSES,
     ScoreChange,
     ScoreCheck,
+    TellingMeasure,
     Verdict,
     check_expected,
     check_score,
@@ -52,7 +54,9 @@ TREC_DEPTH = 1000
 Found = TypeVar("Found")
 TRIED = 10
 """Changes that a table lists."""
-ABSENT = "the result has no {}: add it to evaluate.measures and run again"
+ABSENT = (
+    "not in the result, and not to be computed from its ranking: add it to evaluate.measures, and run again"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,7 +81,7 @@ class Verification(Tabular):
         """The document that `verify --json` prints."""
         return {
             "cells": [
-                cell.model_dump(mode="json", exclude=None if cell.why is not None else {"why", "not_tried"})
+                cell.model_dump(mode="json", exclude=None if cell.why is not None else OF_CAUSES)
                 for cell in self.cells
             ],
             "verdict": self.verdict,
@@ -105,12 +109,11 @@ class Verification(Tabular):
         ]
 
     def _why(self) -> list[Table]:
-        """For the scores that were explained together, the changes that were tried."""
+        """A table for the scores of a model and a collection that the same changes explain, or none."""
         together: dict[tuple[str, ...], list[ScoreCheck]] = {}
         for cell in self.cells:
-            if cell.why:
-                place = (cell.model, cell.collection, *(each.change for each in cell.why))
-                together.setdefault(place, []).append(cell)
+            if cell.why is not None and cell.verdict == "not reproduced":
+                together.setdefault((cell.model, cell.collection, *cell.explained_by), []).append(cell)
         return [_tried_table(cells, len(together) > 1) for cells in together.values()]
 
     def page(self) -> str:
@@ -126,43 +129,54 @@ def _today() -> dict[str, str]:
 def _tried_table(cells: Sequence[ScoreCheck], named: bool) -> Table:
     """The changes that were tried for scores of one model and collection, by what they make of the worst.
 
-    Notes name the scores that another change explains, or none. `named` says to name the collection too.
+    `named` says to name the model and the collection too.
     """
-    worst = max(cells, key=lambda each: abs(each.difference or 0))
+    worst = max(cells, key=lambda cell: abs(cell.difference or 0))
     why = worst.why or ()
     columns: list[FilledColumn] = [
-        (Column("change"), [each.change for each in why[:TRIED]]),
-        (Column("got", "right", "never"), [score_figure(each.got, worst) for each in why[:TRIED]]),
-        (Column("difference", "right", "never", form="+.4f"), [each.difference for each in why[:TRIED]]),
+        (Column("change"), [tried.change for tried in why[:TRIED]]),
+        (Column("got", "right", "never"), [score_figure(tried.got, worst) for tried in why[:TRIED]]),
+        (Column("difference", "right", "never"), [_difference(tried, worst) for tried in why[:TRIED]]),
     ]
-    first = _explaining(worst)
-    others = [each for each in cells if each is not worst]
-    apart = [each for each in others if _change(_explaining(each)) != _change(first)]
-    notes = [f"{_explained(each, _explaining(each))}." for each in apart]
+    notes = [_telling(worst.telling)] if len(worst.explained_by) > 1 else []
+    others = ", ".join(cell.measure for cell in cells if cell is not worst)
+    if others:
+        notes.append(f"The same holds for {others}.")
     if why[TRIED:]:
-        notes.append(f"Tried as well, further away: {', '.join(each.change for each in why[TRIED:])}.")
+        notes.append(f"Tried as well, further away: {', '.join(tried.change for tried in why[TRIED:])}.")
     if worst.not_tried:
-        notes.append(f"Not tried for lack of time: {', '.join(worst.not_tried)}.")
+        notes.append(f"Not tried, in the order in which they would be: {', '.join(worst.not_tried)}.")
     place = f"{worst.model} on {worst.collection}, " if named else ""
-    return table_of(place + _explained(worst, first), columns, notes)
+    return table_of(place + _explanation(worst), columns, notes)
 
 
-def _explaining(cell: ScoreCheck) -> ScoreChange | None:
-    """The change that explains a score: that nearest to all scores, or else the nearest to this one."""
-    first, *others = cell.why or ()
-    ordered = [first, *sorted(others, key=lambda each: abs(each.difference))]
-    return next((each for each in ordered if abs(each.difference) <= cell.tolerance), None)
+def _difference(tried: ScoreChange, cell: ScoreCheck) -> Cell:
+    """What a change leaves of the difference."""
+    places = min(max(cell.digits, 4), 6)
+    return Cell(f"{tried.difference:+.{places}f}", tried.difference)
 
 
-def _change(tried: ScoreChange | None) -> str:
-    return tried.change if tried else ""
+def _explanation(cell: ScoreCheck) -> str:
+    """What explains a score, or what comes nearest."""
+    candidates = cell.explained_by
+    if len(candidates) > 1:
+        return f"{cell.measure}: {len(candidates)} changes give the published digits, each a candidate"
+    if not cell.why:
+        return f"{cell.measure}: nothing that was tried changes it"
+    nearest = cell.why[0]
+    places = min(max(cell.digits, 4), 6)
+    left = f"{abs(nearest.difference):.{places}f} instead of {abs(cell.difference or 0):.{places}f}"
+    if candidates:
+        return f"{cell.measure}: explained by {candidates[0]} (difference {left})"
+    return f"{cell.measure}: nothing that was tried explains it; nearest: {nearest.change} (leaves {left})"
 
 
-def _explained(cell: ScoreCheck, tried: ScoreChange | None) -> str:
-    if tried is None:
-        return f"{cell.measure}: nothing that was tried explains it"
-    found = f"difference {abs(tried.difference):.4f} instead of {abs(cell.difference or 0):.4f}"
-    return f"{cell.measure}: explained by {tried.change} ({found})"
+def _telling(telling: TellingMeasure | None) -> str:
+    """Which measure tells candidates apart."""
+    if telling is None:
+        return "The candidates rank alike here: no other measure tells them apart."
+    values = "; ".join(f"{value:.5f} with {change}" for change, value in telling.values.items())
+    return f"To tell them apart, find the published {telling.measure}: {values}."
 
 
 def expected_of(
@@ -201,13 +215,26 @@ def cells_of_results(
     found = []
     whole = read_result(folder)
     for result in whole.collections:
-        config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST, given=None)
+        config = make_config(result.manifest.config_here(), result.folder / MANIFEST, given=None)
         if whole.suite:
             config = config.model_copy(update={"name": result.name})
         config, others = expected_of(config, published, in_suite=whole.suite is not None)
-        found.append((result, check_expected(config, result.record.metrics, ABSENT) + others))
+        found.append((result, check_expected(config, _means(config, result), ABSENT) + others))
     require_scores([cell for _, cells in found for cell in cells], str(folder))
     return found
+
+
+def _means(config: Config, result: CollectionResult) -> dict[str, float]:
+    """The means of a result, with those of other expected measures that its ranking is deep enough for."""
+    measures = {
+        str(measure): measure for measure in (parse_measure(each.measure) for each in config.expected)
+    }
+    others = [
+        measure
+        for name, measure in measures.items()
+        if name not in result.record.metrics and (measure.cutoff or TREC_DEPTH) <= config.search.top_k
+    ]
+    return {**result.record.metrics, **((measure_anew(result, others) or {}) if others else {})}
 
 
 def verify_run(
@@ -325,7 +352,7 @@ def verify(
             for result, cells in cells_of_results(target, published):
                 config = None
                 if minutes:  # its settings are run
-                    settings, manifest = deepcopy(result.manifest.config), result.folder / MANIFEST
+                    settings, manifest = result.manifest.config_here(), result.folder / MANIFEST
                     settings = with_overrides(settings, overrides)
                     config = make_config(settings, manifest, given=[*settings_of(overrides), "output"])
                 found.append(CollectionChecks(cells, config, result.folder))

@@ -304,7 +304,11 @@ def test_a_planted_cause_of_a_dense_model_is_named_first(bge_folder: Path, confi
         (cell,) = verify([result.folder], why=True, minutes=60).cells
         assert cell.why
         ((name, value),) = planted.items()
-        assert (cell.why[0].change, cell.why[0].got) == (f'model.{name} "{value}"', theirs)
+        change = f'model.{name} "{value}"'
+        assert (cell.why[0].change, cell.why[0].got) == (change, theirs)
+        assert cell.explained_by == (change,)
+        assert ('model.pooling "mean"' in cell.not_tried) == (name == "query_instruction")
+        assert not any("without" in tried for tried in cell.not_tried)
 
 
 @pytest.fixture
@@ -391,6 +395,46 @@ def test_only_settings_that_are_needed_and_safe_are_run(tmp_path: Path, configur
     assert 'id="published"' not in render_page(compare([plain]))
 
 
+@pytest.fixture
+def graded(tmp_path: Path) -> list[object]:
+    """A run whose ten hits have grade 2, of twenty passages that are relevant."""
+    qrels = "".join(f"1 0 d{n:02} {2 if n < 10 else 1}\n" for n in range(20))
+    (tmp_path / "graded.qrels").write_text(qrels, encoding="utf-8")
+    hits = "".join(f"1 Q0 d{n:02} {n + 1} {99 - n} x\n" for n in range(10))
+    (tmp_path / "graded.trec").write_text(hits, encoding="utf-8")
+    return ["--run", tmp_path / "graded.trec", "--qrels", tmp_path / "graded.qrels"]
+
+
+def test_changes_that_give_the_same_digits_are_candidates(tmp_path: Path, graded: list[object]) -> None:
+    csv = tmp_path / "published.csv"
+    csv.write_text(f"{HEADER}m,c,recall@10,1.0\n", encoding="utf-8")
+    command = ("verify", *graded, "--expected", csv, "--why")
+    (cell,) = document(*command, "--json", code=3)["cells"]
+    assert cell["explained_by"] == ["grades from 2 count as relevant", "recall over at most k"]
+    assert cell["telling"]["measure"] == "map@100"
+    assert [*cell["telling"]["values"].values()] == [1.0, 0.5]
+    lines = benchmarco(*command, code=3).stdout
+    assert "recall@10: 2 changes give the published digits, each a candidate" in lines
+    assert "To tell them apart, find the published map@100: 1.00000 with grades from 2" in lines
+
+
+def test_what_leaves_more_than_the_last_digit_explains_nothing(tmp_path: Path, graded: list[object]) -> None:
+    csv = tmp_path / "published.csv"
+    csv.write_text(f"{HEADER}m,c,recall@10,0.9995\nm,c,map@10,0.5\n", encoding="utf-8")
+    command = ("verify", *graded, "--expected", csv, "--why")
+    recall, average = document(*command, "--json", code=3)["cells"]
+    assert recall["explained_by"] == []
+    assert average["verdict"] == "reproduced"
+    lines = benchmarco(*command, code=3).stdout
+    assert (
+        "recall@10: nothing that was tried explains it; nearest: recall over at most k (leaves 0.0005"
+        in lines
+    )
+    # of changes, those that move the measure
+    assert "grades from 3 count as relevant" in (changes := [tried["change"] for tried in recall["why"]])
+    assert not any(change.startswith(("map", "average", "gain")) for change in changes)
+
+
 def test_repeated_passages_are_named(tmp_path: Path, configure: Configure) -> None:
     twice = FRUIT | {f"{name}-again": text for name, text in FRUIT.items()}
     asked, judged = {"1": "apple tree", "2": "red car"}, {"1": {"a": 1}, "2": {"a": 1}}
@@ -428,9 +472,11 @@ def test_minutes_are_those_of_all_targets(
     assert all(cell.why for cell in found.cells)
     for cell in found.cells:  # all that can be tried of BM25, in order
         assert cell.not_tried[0] == "k1 1.2, b 0.75"
-        assert cell.not_tried[-1] == "data.title_separator null"
+        assert cell.not_tried[-2:] == ("data.title_separator null", "pairs of the 6 nearest")
     notes = [note for table in found.tables()[1:] for note in table.notes]
-    assert sum(note.startswith("Not tried for lack of time: k1 1.2, b 0.75, ") for note in notes) == 2
+    assert (
+        sum(note.startswith("Not tried, in the order in which they would be: k1 1.2") for note in notes) == 2
+    )
 
 
 def test_tables_of_verdicts_as_markdown_and_as_pages(files: list[object], tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""How near changes bring scores that one cause must explain together, and which changes explain them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.results.published import ScoreCheck
+
+Means = Mapping[str, float]
+"""Means by measure."""
+CHANCE = 0.01
+"""Explanations are certain if at most so many of the changes tried are expected to fit by chance."""
+PRECISION = 1e-9  # of a mean that is computed twice
+
+
+@dataclass
+class Fit:
+    """What changes make of some scores.
+
+    Attributes:
+        base: The means of the finished ranking.
+        measured: The means with each change.
+        estimated: The same from a sample, of changes that are not measured.
+        errors: The standard errors of these.
+    """
+
+    scores: Sequence[ScoreCheck]
+    base: Means
+    measured: dict[str, Means] = field(default_factory=dict)
+    estimated: dict[str, Means] = field(default_factory=dict)
+    errors: dict[str, Means] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> list[ScoreCheck]:
+        """The scores that are not reproduced."""
+        return [cell for cell in self.scores if cell.verdict == "not reproduced"]
+
+    def distance(self, means: Means) -> float:
+        """The mean distance of means from the scores."""
+        return sum(abs(means[cell.measure] - cell.expected) for cell in self.scores) / len(self.scores)
+
+    def nearest(self, changes: Mapping[str, Means]) -> list[str]:
+        """Changes by the distance of their means."""
+        return sorted(changes, key=lambda change: self.distance(changes[change]))
+
+    def likeliest(self) -> list[str]:
+        """Estimated changes by the likelihood of the scores, given normal errors.
+
+        By distance alone, changes that move little would come before those whose effect is uncertain.
+        """
+
+        def unlikelihood(change: str) -> float:
+            means, errors = self.estimated[change], self.errors[change]
+            return sum(
+                0.5 * ((means[cell.measure] - cell.expected) / errors[cell.measure]) ** 2
+                + math.log(errors[cell.measure])
+                for cell in self.scores
+            )
+
+        return sorted(self.estimated, key=unlikelihood)
+
+    def moves(self, means: Means, measure: str) -> bool:
+        """Whether a change that gives these means has an effect on a measure."""
+        return abs(means[measure] - self.base[measure]) > PRECISION
+
+    def explained(self, change: str) -> list[ScoreCheck]:
+        """The scores that a measured change explains; none unless it gives all scores that it moves."""
+        means = self.measured[change]
+        moved = [cell for cell in self.scores if self.moves(means, cell.measure)]
+        if not all(_gives(means[cell.measure], cell) for cell in moved):
+            return []
+        return [cell for cell in moved if cell.verdict == "not reproduced"]
+
+    def candidates(self, cell: ScoreCheck) -> list[str]:
+        """The changes that explain a score, the nearest to all scores first."""
+        return [change for change in self.nearest(self.measured) if cell in self.explained(change)]
+
+    def settled(self) -> bool:
+        """Whether each score has an explanation that is unlikely to be chance."""
+        tried = len(self.measured) + len(self.estimated)
+        certain = [
+            cell
+            for change in self.measured
+            if (cells := self.explained(change)) and tried * _chance(cells) <= CHANCE
+            for cell in cells
+        ]
+        return all(cell in certain for cell in self.wrong)
+
+
+def half_unit(cell: ScoreCheck) -> float:
+    """Half a unit of a score's last published digit."""
+    return 0.5 * 10.0**-cell.digits
+
+
+def _gives(mean: float, cell: ScoreCheck) -> bool:
+    """Whether a mean has a score's published digits, or is no further from a reproduced one than before."""
+    distance = abs(mean - cell.expected)
+    before = abs(cell.difference or 0) if cell.verdict == "reproduced" else 0.0
+    return distance <= max(half_unit(cell), before) + PRECISION
+
+
+def _chance(cells: Iterable[ScoreCheck]) -> float:
+    """The probability that a change gives the digits of scores by chance.
+
+    What it gives is taken to be uniform, and no further from a score than the finished ranking's mean is.
+    """
+    return math.prod(min(1, half_unit(cell) / abs(cell.difference or 1)) for cell in cells)

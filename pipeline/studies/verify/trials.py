@@ -1,0 +1,368 @@
+"""Trials of settings: each change is run, on a sample of the collection and on the whole of it.
+
+Settings are tried on a sample, the hits of some queries, and the best of them on the whole collection, where
+the cache has what a change leaves alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.config import Config
+from pipeline.config.files import make_config, put
+from pipeline.core.display import Bar, silent
+from pipeline.core.errors import InputError
+from pipeline.core.records import Collection, Facts
+from pipeline.formats.judgments import Judgments
+from pipeline.metrics.evaluation import join_run_and_qrels
+from pipeline.run.benchmark import Session
+from pipeline.run.running import prepare, run_each
+from pipeline.studies.verify.fit import Fit, Means
+from pipeline.studies.verify.scored_run import ScoredRun
+
+log = logging.getLogger(__name__)
+
+Values = Mapping[str, Sequence[float]]
+"""The value of each query, by measure."""
+
+SAMPLE_QUERIES, SAMPLE_HITS = 60, 10
+"""Of the first sample: its queries, and the hits of each that are searched, beside what is judged."""
+FEWEST_QUERIES, MOST_HITS = 20, 50
+"""Of a sample that fits the time: queries at least, and hits of each at most."""
+NEAR = 0.003
+"""An estimate no further away is measured on the whole collection at once: it may be the cause."""
+ROUGH, MISSING = 0.001, 0.1
+"""Of an estimate's error: what is added, and the share of its variance that a sample of all queries has."""
+WHOLE = 3  # changes that are measured on the whole collection, at least
+PAIRED = 6  # changes, the nearest, of which pairs are tried if none of them explains the scores
+PAIRS_OF_NEAREST = f"pairs of the {PAIRED} nearest"
+CHEAP = {
+    "model.query_instruction", "model.query_max_length", "data.lowercase_queries", "model.normalize"
+}  # fmt: skip
+"""Settings whose changes need no sample: the cache has the passages, and up to `SMALL` are soon searched."""
+SMALL = 200_000
+SEPARATOR = "\x1f"  # between a title and a text while a sample is cut
+PAIRS = (("query: ", "passage: "), ("search_query: ", "search_document: "))
+"""Instructions of queries and passages that go together: E5's and Nomic's."""
+PREFIXES = tuple(prefix for pair in PAIRS for prefix in pair)
+BGE_PREFIX = "Represent this sentence for searching relevant passages: "
+LENGTHS = (512, 256, 128, 384, 64, 32, None)
+"""Tokens of a text, the usual ones first; None is what the model declares."""
+
+
+def settings_to_try(config: Config) -> dict[str, Facts]:
+    """Changes of settings by what they are called, the cheapest first: of queries, then of passages."""
+    model = config.model
+    if model is None:
+        return {}
+    fields = type(model).model_fields
+    changes: dict[str, Facts] = {}
+
+    def add(path: str, values: Sequence[object]) -> None:
+        """A change for each value of a setting."""
+        changes.update({f"{path} {json.dumps(each, ensure_ascii=False)}": {path: each} for each in values})
+
+    prompts = (None, "", *PREFIXES, BGE_PREFIX)
+    vectors = "pooling" in fields and getattr(model, "output", "") == "dense"
+    if model.backend == "bm25":
+        pairs = [(0.9, 0.4), (1.2, 0.75), (1.5, 0.75), (0.82, 0.68)]
+        changes = {f"k1 {k1}, b {b}": {"model.k1": k1, "model.b": b} for k1, b in pairs}
+        add("model.stemmer", (None, "english", "porter"))
+        add("model.stop_words", (None, "english"))
+    if "query_instruction" in fields:
+        add("model.query_instruction", prompts)
+        add("model.query_max_length", LENGTHS)
+        add("data.lowercase_queries", (True, False))
+    if "passage_instruction" in fields:
+        for each in LENGTHS:
+            both = dict.fromkeys(("model.query_max_length", "model.passage_max_length"), each)
+            changes[f"length {each or 'of the model'}"] = both
+        add("model.passage_max_length", LENGTHS)
+    add("data.title_separator", (" ", "\n", ". ", "", None))
+    if "passage_instruction" in fields:
+        for query, passage in PAIRS:
+            changes[f'instructions "{query}" and "{passage}"'] = {
+                "model.query_instruction": query,
+                "model.passage_instruction": passage,
+            }
+        add("model.passage_instruction", prompts)
+    if vectors:
+        changes["queries and passages the other way round"] = {
+            "model.query_instruction": getattr(model, "passage_instruction", None) or "",
+            "model.passage_instruction": getattr(model, "query_instruction", None) or "",
+        }
+        add("model.pooling", ("cls", "mean"))
+        add("model.normalize", (True, False))
+        for precision in ("bf16", "int8"):  # last: another form of the model
+            changes[f"precision {precision}"] = {"model.backend": "openvino", "model.precision": precision}
+    return changes
+
+
+def _changed(config: Config, change: Mapping[str, object], **sections: object) -> Config:
+    raw = config.model_dump(mode="json") | {"expected": []} | deepcopy(sections)
+    for path, value in change.items():
+        put(raw, path.split("."), value, path)
+    return make_config(raw, Path("config"))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Log nothing of a trial below errors: its folders and caches are not the user's."""
+    logger = logging.getLogger("pipeline")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@dataclass
+class Trials:
+    """Trials of settings for some scores of a config, on a sample and on the whole collection.
+
+    The order depends on the config and its ranking alone. Time decides how large the sample is, whether there
+    is one, and where the search ends, unless the scores are explained before.
+
+    Attributes:
+        deadline: By the monotonic clock.
+        place: A folder for what the trials write.
+        fit: What changes make of the measures; filled.
+        tried: Names of changes, also of those that cannot be made.
+    """
+
+    config: Config
+    scored_run: ScoredRun
+    deadline: float
+    bar: Bar
+    place: Path
+    fit: Fit
+    changes: dict[str, Facts] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
+
+    def run(self) -> list[str]:
+        """Try settings on a sample, then the best on the whole collection; returns those not tried."""
+        started = time.monotonic()
+        self.changes = self._effective()
+        singles = len(self.changes)
+        if started < self.deadline and not self.fit.settled():
+            with _quiet():
+                size = _write_sample(self.config, self.scored_run, self.place, SAMPLE_QUERIES, SAMPLE_HITS)
+            self._search(started, size)
+        left = [name for name in self.changes if name not in self.tried]
+        return left if len(self.changes) > singles or self.fit.settled() else [*left, PAIRS_OF_NEAREST]
+
+    def _effective(self) -> dict[str, Facts]:
+        """The changes that can be made and that by their recipes give another ranking, each only once."""
+        changes: dict[str, Facts] = {}
+        with _quiet(), Session() as session:
+            known = {_key(session, _changed(self.config, {}))}
+            for name, change in settings_to_try(self.config).items():
+                with contextlib.suppress(InputError):
+                    key = _key(session, _changed(self.config, change))
+                    if key not in known:
+                        known.add(key)
+                        changes[name] = change
+        return changes
+
+    def _search(self, started: float, size: _Size) -> None:
+        share = started + 0.6 * (self.deadline - started)
+        small = size.whole <= SMALL
+        cheap = [name for name, change in self.changes.items() if small and change.keys() <= CHEAP]
+        if self._measure_each(cheap, share):
+            return
+        began = time.monotonic()
+        before = self._values({}, self._sample())
+        now = time.monotonic()
+        if before is None or now > self.deadline:
+            return
+        left = [name for name in self.changes if name not in self.tried]
+        # how many times this sample's time there is for each change
+        room = (share - now) / (now - began) / (len(left) + 1)
+        # A change may bring up passages that the sample lacks; the more hits it has, the fewer those are.
+        hits = min(MOST_HITS, max(SAMPLE_HITS, int(room * SAMPLE_HITS)))
+        queries = max(FEWEST_QUERIES, min(SAMPLE_QUERIES, int(room * SAMPLE_QUERIES)))
+        if small and size.whole <= 1.5 * room * size.sample:  # without estimates, all of the time is for this
+            if self._measure_each(left, self.deadline):
+                return
+        elif (queries, hits) != (SAMPLE_QUERIES, SAMPLE_HITS):
+            with _quiet():
+                _write_sample(self.config, self.scored_run, self.place, queries, hits)
+            before = self._values({}, self._sample()) or before
+        for until in (share, self.deadline):  # what is left of the time goes to changes that are left
+            if self._try_on_sample(before, until) or self._confirm_on_collection():
+                return
+        if time.monotonic() < self.deadline and not all(map(self.fit.candidates, self.fit.wrong)):
+            self._try_pairs(before)
+
+    def _try_pairs(self, before: Values) -> None:
+        """Try pairs of the nearest changes."""
+        nearest = self.fit.nearest(self.fit.estimated | self.fit.measured)
+        best = [name for name in nearest if name in self.changes][:PAIRED]
+        self.changes |= {
+            f"{first} and {second}": self.changes[first] | self.changes[second]
+            for first, second in sorted(combinations(best, 2), key=lambda pair: best.index(pair[1]))
+            if not self.changes[first].keys() & self.changes[second].keys()
+        }
+        now = time.monotonic()
+        if not self._try_on_sample(before, now + 0.6 * (self.deadline - now)):
+            self._confirm_on_collection(len(self.fit.estimated))
+
+    def _measure_each(self, names: Sequence[str], until: float) -> bool:
+        """Measure changes on the whole collection; returns whether the scores are explained."""
+        for name in names:
+            if time.monotonic() > until:
+                break
+            self.tried.add(name)
+            self._measure(name)
+            if self.fit.settled():
+                return True
+        return False
+
+    def _try_on_sample(self, before: Values, until: float) -> bool:
+        """Try each change on the sample, and at once on the whole collection if it may be the cause.
+
+        Returns whether the scores are explained.
+        """
+        estimated = self.fit.estimated
+        near = min(NEAR, self.fit.distance(self.fit.base) / 4)
+        for name, change in self.changes.items():
+            if name in self.tried:
+                continue
+            if time.monotonic() > until:
+                break
+            self.tried.add(name)
+            after = self._values(change, self._sample())
+            if after and after != before:
+                self._estimate(name, before, after)
+                if self.fit.distance(estimated[name]) <= near and self._measure_each([name], self.deadline):
+                    return True
+        return False
+
+    def _estimate(self, name: str, before: Values, after: Values) -> None:
+        """What a change makes of the means, from its effect on the queries of the sample.
+
+        The standard error is that of a mean over queries drawn without replacement, and has a share for what
+        the sample lacks in passages.
+        """
+        count, total = len(next(iter(after.values()))), len(self.scored_run.qrels.query_ids)
+        effects = {measure: np.subtract(after[measure], before[measure]) for measure in after}
+        base, drawn = self.fit.base, max(1 - count / total, MISSING)
+        self.fit.estimated[name] = {each: base[each] + effects[each].mean() for each in effects}
+        self.fit.errors[name] = {
+            each: math.hypot(effects[each].std() * math.sqrt(drawn / count), ROUGH) for each in effects
+        }
+
+    def _confirm_on_collection(self, count: int = WHOLE) -> bool:
+        """Measure the likeliest on the whole collection; returns whether the scores are explained."""
+        return self._measure_each(self.fit.likeliest()[:count], self.deadline)
+
+    def _measure(self, name: str) -> None:
+        """Measure a change on the whole collection."""
+        means = self.measure_anew(name, [*self.fit.base])
+        self.fit.estimated.pop(name, None)
+        if means and any(self.fit.moves(means, measure) for measure in means):
+            self.fit.measured[name] = means
+
+    def measure_anew(self, name: str, measures: Sequence[str]) -> Means | None:
+        """The means of any measures with a change, on the whole collection."""
+        sections = {"output": str(self.place / "whole"), "evaluate": {"measures": [*measures]}}
+        values = self._values(self.changes[name], sections)
+        return {measure: float(np.mean(column)) for measure, column in values.items()} if values else None
+
+    def _sample(self) -> Facts:
+        """The sections of a config that runs on the sample."""
+        names = {"title_separator", "lowercase_queries", "missing_passages", "ignored", "chunks"}
+        data = self.config.data.model_dump(mode="json", include=names)
+        data |= {"source": "beir", "path": str(self.place), "split": "test"}
+        return {"data": data, "cache": str(self.place / "cache"), "output": str(self.place)}
+
+    def _values(self, change: Facts, sections: Facts) -> Values | None:
+        """The values of queries with a change of settings; None where it cannot be made."""
+        sections = {"evaluate": {"measures": [*self.fit.base]}} | sections
+        try:
+            with _quiet(), Session() as session:
+                config = _changed(self.config, change, **sections)
+                (outcome,) = run_each(prepare([config], None, silent, session), silent, session)
+            error = outcome.error
+        except InputError as refused:
+            error = refused
+        self.bar.update()
+        if error or not outcome.result:
+            log.info("%s cannot be tried: %s", change, error)
+            return None
+        return outcome.result.only_collection().by_measure
+
+
+def _key(session: Session, config: Config) -> str:
+    """What a config's values are cached under."""
+    return [*session.benchmark(config).recipes.values()][-1].key
+
+
+class _Size(NamedTuple):
+    """Passages of a sample, and of the whole collection."""
+
+    sample: int
+    whole: int
+
+
+def _write_sample(config: Config, scored_run: ScoredRun, place: Path, count: int, hits: int) -> _Size:
+    """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
+
+    A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly among
+    their best hits, or is judged.
+    """
+    with Session() as session:
+        as_written: Facts = {"data.lowercase_queries": False, "data.title_separator": SEPARATOR}
+        collection: Collection = session.benchmark(_changed(config, as_written)).collection
+        as_written["data.title_separator"] = None  # tells a title without a text from a text without a title
+        bare = session.benchmark(_changed(config, as_written)).collection.passages.texts
+        joined = join_run_and_qrels(scored_run.run, scored_run.qrels)
+        rows = np.linspace(0, len(joined.query_ids) - 1, count).astype(int)
+        queries = {joined.query_ids[int(row)].as_py() for row in rows}
+        chosen = np.array([each in queries for each in scored_run.run.query_ids.to_pylist()])
+        lines = np.flatnonzero(chosen[scored_run.run.queries])
+        # within each query by descending score: the first hits of each
+        lines = lines[np.lexsort((-scored_run.run.scores[lines], scored_run.run.queries[lines]))]
+        of_query = scored_run.run.queries[lines]
+        rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
+        wanted = set(scored_run.run.documents.take(pa.array(lines[rank < hits])).to_pylist())
+        judged = list(_judgments(scored_run.qrels, queries))
+        wanted |= {passage for _, passage, _ in judged}
+        (place / "qrels").mkdir(parents=True, exist_ok=True)
+        with open(place / "corpus.jsonl", "w", encoding="utf-8") as file:
+            texts = collection.passages
+            for name, whole, rest in zip(texts.ids, texts.texts, bare, strict=True):
+                if name.as_py() in wanted:
+                    text = rest.as_py()
+                    title = "" if whole == rest else whole.as_py().removesuffix(SEPARATOR + text)
+                    file.write(json.dumps({"_id": name.as_py(), "title": title, "text": text}) + "\n")
+        with open(place / "queries.jsonl", "w", encoding="utf-8") as file:
+            for name, text in zip(collection.queries.ids, collection.queries.texts, strict=True):
+                if name.as_py() in queries:
+                    file.write(json.dumps({"_id": name.as_py(), "text": text.as_py()}) + "\n")
+        with open(place / "qrels" / "test.tsv", "w", encoding="utf-8") as file:
+            file.write("query-id\tcorpus-id\tscore\n")
+            file.writelines(f"{query}\t{passage}\t{grade}\n" for query, passage, grade in judged)
+        return _Size(len(wanted), len(collection.passages))
+
+
+def _judgments(qrels: Judgments, queries: set[str]) -> Iterator[tuple[str, str, int]]:
+    """Query, passage and grade of the judgments of some queries."""
+    query_ids, passage_ids = qrels.query_ids.to_pylist(), qrels.passage_ids.to_pylist()
+    for query, passage, grade in zip(qrels.queries, qrels.passages, qrels.grades, strict=True):
+        if query_ids[query] in queries:
+            yield query_ids[query], passage_ids[passage], grade
