@@ -137,7 +137,9 @@ def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[...
             if not isinstance(error, InputError | OSError) and not memory_ran_out(error):
                 raise
             message, code = what_happened(error)
-            _stop("" if isinstance(error, BrokenPipeError) and _nobody_reads() else message, code)
+            if isinstance(error, BrokenPipeError) and _nobody_reads():
+                message, code = "", 0
+            _stop(message, code)
         except KeyboardInterrupt:
             again = "the same command again" + (" without --fresh" if kwargs.get("fresh") else "")
             goes_on = f"; run {again} to go on where it stopped" if resumed else ""

@@ -117,8 +117,8 @@ class Config(Section):
     judge: JudgeSettings | None = setting(
         None, "a model that grades passages for benchmarco judge; null is none", shapes=""
     )
-    cache: HomePath = setting("indexes", "folder of artifacts", shapes="")
-    output: HomePath = setting("results", "folder of results", shapes="")
+    cache: HomePath = setting("indexes", "folder of artifacts; `$CONFIG/DIR` is beside the config", shapes="")
+    output: HomePath = setting("results", "folder of results; `$CONFIG/DIR` is beside the config", shapes="")
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

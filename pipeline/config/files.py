@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -31,7 +32,7 @@ from pydantic import ValidationError
 from pipeline.config.benchmark import Config, json_schema
 from pipeline.config.mistakes import explain, parse_yaml, read_yaml
 from pipeline.config.settings import FOLDER, SWEEP, Typed
-from pipeline.config.strangers import refuse_unasked
+from pipeline.config.strangers import has_collection, refuse_unasked
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.result_files import MANIFEST
 
@@ -59,8 +60,14 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
     raw = read_yaml(path, "config", tuple(Config.model_fields), example, "a benchmark's YAML file")
     held = raw.get("config")
     if path.name == MANIFEST and isinstance(held, dict):
-        raw = held
+        cache = find_cache(str(raw.get("cache", "")), str(held.get("cache", "")))
+        raw = held | ({"cache": cache} if cache else {})
     return with_overrides(raw, overrides)
+
+
+def find_cache(of_run: str, configured: str) -> str:
+    """The folder where a run had its artifacts, if it still has a collection; else what its config names."""
+    return of_run if of_run and has_collection(of_run) else configured
 
 
 def with_overrides(raw: dict[str, object], overrides: Sequence[str]) -> dict[str, object]:
@@ -379,4 +386,4 @@ def _label(key: str, value: object) -> str:
 
 def plain_name(text: str) -> str:
     """A text with '-' for what the name of a result cannot have; "" if nothing is left."""
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")
+    return re.sub(r"[^\w.]+", "-", unicodedata.normalize("NFC", text)).strip("-.")

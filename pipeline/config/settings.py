@@ -45,6 +45,7 @@ SWEEP = "sweep"  # the key of a file that holds several benchmarks; see `pipelin
 STAGES = ("data", "chunks", "passages", "queries", "index", "search", "fuse", "scores", "rerank", "evaluate")
 OUTPUTS = ("dense", "sparse", "multivector")  # what models give for a text
 OTHER_OUTPUT = "other_output"  # type of the error for a setting that another output has
+BESIDE = "$CONFIG"  # begins a path that is relative to the config file
 FOLDER = "folder"  # key of a validation's context: the folder that relative paths are taken from
 
 
@@ -189,6 +190,14 @@ def _where_one_stands(value: object, info: ValidationInfo) -> object:
     return str(value)
 
 
+def _in_home(value: str, info: ValidationInfo) -> str:
+    """A path with the home of a user for `~`, and the config file's folder for `BESIDE`."""
+    beside, _, rest = value.partition("/")
+    if beside != BESIDE:
+        return _with_home(value)
+    return os.path.realpath(Path((info.context or {}).get(FOLDER, "")) / rest)
+
+
 def _absolute(value: str, info: ValidationInfo) -> str:
     """An absolute path, if the context names the folder that it is relative to; '' is kept."""
     value, folder = _with_home(value), (info.context or {}).get(FOLDER)
@@ -212,8 +221,8 @@ def _absolute_if_local(value: object, read: ValidatorFunctionWrapHandler, info: 
     return unfound
 
 
-HomePath = Annotated[str, AfterValidator(_with_home)]
-"""A path, relative to the working directory."""
+HomePath = Annotated[str, AfterValidator(_in_home)]
+"""A path, relative to the working directory, or to the config file if it begins with `BESIDE`."""
 LocalPath = Annotated[str, BeforeValidator(_where_one_stands), AfterValidator(_absolute)]
 """A path, relative to the config file; in `--set` to the working directory first."""
 PathOrId = Annotated[str, WrapValidator(_absolute_if_local)]

@@ -155,7 +155,12 @@ def _may_be_written(path: str, value: object) -> bool:
     if path not in FOLDERS or not isinstance(value, str):
         return False
     leads_out = PurePath(value).is_absolute() or ".." in PurePath(value).parts
-    return not leads_out or (path == "cache" and any(Path(value).glob(f"data/*/{MANIFEST}")))
+    return not leads_out or (path == "cache" and has_collection(value))
+
+
+def has_collection(cache: str) -> bool:
+    """Whether a folder is a cache that has a collection."""
+    return any(Path(cache).glob(f"data/*/{MANIFEST}"))
 
 
 def _is_outside(value: object, folder: Path) -> bool:

@@ -32,7 +32,7 @@ SHARED = tuple(name for name in DataSettings.model_fields if name != "source")
 
 def plain_name(value: str) -> str:
     """A name that can be that of a folder; raises ValueError for others."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", value) or value.strip(".") == "":
+    if not re.fullmatch(r"[\w.-]+", value) or value.strip(".") == "":
         raise ValueError("letters, digits, '.', '_' and '-', and not only dots")
     return value
 

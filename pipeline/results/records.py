@@ -5,12 +5,14 @@ Keys that may be absent, because nothing was measured, have a default. Keys that
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
+from pipeline.config.files import find_cache
 from pipeline.core.display import counted
 from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts
@@ -202,16 +204,27 @@ class Manifest(Record):
     """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key.
 
     Attributes:
+        cache: The absolute path of the folder of artifacts.
         created: When the run ended, as UTC in ISO 8601; None of a run file.
     """
 
     config: Facts = Field({})
+    cache: str = ""
     recipes: Annotated[dict[str, Facts], Field(min_length=1)]
     models: tuple[ModelUse, ...] = ()
     versions: dict[str, str] = Field({})
     hardware: Hardware = Hardware()
     wall_seconds: float | None = None
     created: str | None = None
+
+    @property
+    def cache_here(self) -> str:
+        """The folder that holds the artifacts: that of the run, else what the config names from here."""
+        return find_cache(self.cache, str(self.config.get("cache") or ""))
+
+    def config_here(self) -> Facts:
+        """The config, with the cache that holds the artifacts; a copy."""
+        return copy.deepcopy(self.config) | ({"cache": self.cache_here} if self.cache_here else {})
 
     @property
     def day(self) -> str:

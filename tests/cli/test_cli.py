@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,60 @@ def test_a_proxy_that_the_hub_s_client_cannot_use_is_refused(
     done = benchmarco("run", config, "--set", "model={backend: flag, name: BAAI/bge-small-en-v1.5}", code=2)
     close_session()
     assert "HTTPS_PROXY and ALL_PROXY" in done.stderr
+
+
+def test_a_result_knows_its_cache_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pipeline")
+    there, here = tmp_path / "there", tmp_path / "here"
+    for folder in (there, here):
+        folder.mkdir()
+    monkeypatch.chdir(there)
+    for _ in range(2):
+        benchmarco("run", "--model", "bm25", "--data", "sample")
+    assert caplog.text.count(f"new cache: {there / 'indexes'}") == caplog.text.count("new cache") == 1
+    monkeypatch.chdir(here)
+    (here / "published.csv").write_text("model,collection,measure,value\nm,c,ndcg@20,0.1\n", encoding="utf-8")
+    result = there / "results" / "bm25-sample"
+    verify = benchmarco("verify", result, "--expected", "published.csv", code=3).stdout
+    assert "not comparable" not in verify  # computed from the ranking and the collection
+    assert benchmarco("report", result, "--html", "page.html").stderr == "page written to page.html\n"
+    benchmarco("plan", result / "manifest.json")
+    assert sorted(path.name for path in here.iterdir()) == ["page.html", "published.csv"]
+    (there / "indexes").rename(there / "elsewhere")
+    benchmarco("report", result, "--html", "page.html")
+    assert f"is not in its cache ({there / 'indexes'}), so this page shows no curves" in caplog.text
+
+
+def test_a_config_may_have_its_cache_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = (
+        "name: mine\ndata: {source: sample}\nmodel: {backend: bm25}\ncache: $CONFIG/i\noutput: $CONFIG/r\n"
+    )
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "mine.yaml").write_text(config, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    benchmarco("run", "project/mine.yaml")
+    assert sorted(path.name for path in tmp_path.rglob("project/*")) == ["i", "mine.yaml", "r"]
+    assert [path.name for path in tmp_path.iterdir()] == ["project"]
+
+
+def test_the_citation_has_the_version() -> None:
+    said = benchmarco("--cite").stdout
+    assert said.startswith("@software{benchmarco,")
+    assert f"version = {{{version('benchmarco')}}}" in said
+
+
+def test_a_pipe_that_nobody_reads_is_no_failure(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m pipeline schema | head -1; exit ${{PIPESTATUS[0]}}"
+    done = process(tmp_path, "bash", "-c", command)
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
+def test_letters_of_any_script_stay_in_names(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(root / "pipeline/data/sample", tmp_path / "Häuser & 数据 set")
+    benchmarco("run", "--model", "bm25", "--data", "Häuser & 数据 set")
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["bm25-Häuser-数据-set"]

@@ -164,7 +164,7 @@ def read_query_data(comparison: Comparison) -> QueryData:
     passages: dict[str, str] = {}
     excerpts: list[dict[tuple[str, str], Excerpt]] = []
     for source in comparison.sources:
-        place = _cache(source), str(source.manifest.recipes.get("data", {}).get("key"))
+        place = source.manifest.cache_here, str(source.manifest.recipes.get("data", {}).get("key"))
         if place not in opened:
             opened[place] = find_collection(source)
         collection = opened[place]
@@ -226,21 +226,17 @@ def select_queries(values: Float64, limit: int) -> list[int]:
     return list(dict.fromkeys(chain.from_iterable(zip(*orders, strict=True))))[:limit]
 
 
-def _cache(source: CollectionResult) -> str:
-    """The cache folder that the config of a result names."""
-    return str(source.manifest.config.get("cache"))
-
-
 def _notes(comparison: Comparison, details: Sequence[ResultDetails | None]) -> Iterator[str]:
     """A sentence about the collections that are missing, if any, and what to do about it."""
     missing = [number for number, found in enumerate(details) if found is None]
     if not missing:
         return
     names = ", ".join(comparison.results[number].name for number in missing)
-    caches = ", ".join(sorted({_cache(comparison.sources[number]) for number in missing}))
+    manifests = [comparison.sources[number].manifest for number in missing]
+    caches = ", ".join(sorted({manifest.cache or manifest.cache_here for manifest in manifests}))
     yield (
         f"The collection of {names} is not in its cache ({caches}), so this page shows no curves, judgments "
-        "or passages for it. Run the config again, or write the page from the folder that holds the cache."
+        "or passages for it. Run the config again."
     )
 
 

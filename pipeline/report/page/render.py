@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ from pipeline.storage import whole_files
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+log = logging.getLogger(__name__)
+
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_PLOTS = 12
 """Pairs of suites with a plot; the tables have all."""
@@ -50,6 +53,8 @@ def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
     if comparison.of_suites:
         return render("suite.html.j2", ["sort.js"], _suite_context(comparison))
     data = read_query_data(comparison)
+    for note in data.notes:
+        log.warning("%s", note)
     before = [*_published_parts(comparison), *parts]
     after = _section_parts(comparison)
     return render(
