@@ -109,12 +109,11 @@ class Comparison(Tabular):
         return replace(self, groups=[*self.groups, *added], notes=[*self.notes, *notes])
 
     def _board(self) -> Table:
+        """The leaderboard, the highest mean first."""
         board = tables.leaderboard(self.measure, self.results, self.loaded[0].groups, self.columns)
-        if not self.collection:
-            return board
         order = sorted(range(len(board.rows)), key=lambda row: -self.results[row].mean)
-        rows = [board.rows[row] for row in order]
-        return replace(board, title=f"{self.collection}: {board.title}", rows=rows)
+        title = f"{self.collection}: {board.title}" if self.collection else board.title
+        return replace(board, title=title, rows=[board.rows[row] for row in order])
 
     def _past(self) -> list[Table]:
         return [tables.history_table(self.measure, self.history)] if self.history else []

@@ -22,7 +22,7 @@ from pipeline import InputError, compare, load_configs, run_benchmarks
 from pipeline.core import Hardware
 from pipeline.metrics import holm
 from pipeline.report import latex, markdown
-from pipeline.results import Result
+from pipeline.results import Manifest, Result
 from pipeline.studies.gate import gate_result
 
 over_strata = pytest.mark.parametrize("sizes", [ONE, THREE], ids=["one collection", "three collections"])
@@ -535,3 +535,36 @@ def test_suites_of_eight_collections_have_an_interval_of_all_such_collections_to
     fewer = compare([make(name, 1, sizes=THREE) for name in "ab"])
     assert fewer.pairs[0].over_collections_low is None
     assert "all such collections" not in str(fewer)
+
+
+@pytest.mark.parametrize(
+    ("scores", "note"),
+    [
+        (
+            (0.5, 0.49999),
+            "a and b: same model, other arithmetic: 1 of 40 queries changes, by near ties of at most 1e-05",
+        ),
+        ((0.5, 0.4), None),
+    ],
+    ids=["near", "far"],
+)
+def test_a_near_tie_is_not_a_difference(
+    tmp_path: Path, scores: tuple[float, float], note: str | None
+) -> None:
+    """One model by two backends, of which the second has two passages of one query the other way round."""
+    results = []
+    for name, order in (("a", "xy"), ("b", "yx")):
+        folder = tmp_path / name
+        folder.mkdir()
+        lines = [f"q0 Q0 {document} 0 {score} t\n" for document, score in zip(order, scores, strict=True)]
+        (folder / "run.trec").write_text("".join(lines), encoding="utf-8")
+        values = np.ones((40, 2))
+        values[0] = 1 if name == "a" else 0.6
+        made = result(name, values)
+        recipes = made.manifest.recipes | {
+            "passages": {"key": name, "backend": name, "model": {"pooling": "cls"}}
+        }
+        models = [{"name": "m", "settings": {}}]
+        manifest = Manifest.model_validate({"recipes": recipes, "models": models})
+        results.append(single(replace(made, folder=folder, manifest=manifest)))
+    assert [each for each in compare(results).notes if "same model" in each] == ([note] if note else [])
