@@ -100,7 +100,7 @@ def _is_asked(options: Options, study: str) -> bool:
 def evaluate(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN... QRELS]", help="TREC runs, then qrels: as --run RUN --qrels QRELS."),
+        typer.Argument(metavar="[QRELS RUN...]", help="Qrels, then TREC runs: as --qrels QRELS --run RUN."),
     ] = None,
     qrels: Annotated[
         Path | None, typer.Option(help="Qrels, in TREC or BEIR format; may be .gz.", show_default=False)
@@ -127,16 +127,19 @@ def evaluate(
     """Score TREC runs with TREC or BEIR qrels, like trec_eval."""
     from pipeline import api
     from pipeline.config import MEASURES
+    from pipeline.formats.columns import file_kind
     from pipeline.metrics.evaluation import runs_table, write_per_query
 
     runs, files = [*(runs or [])], [*(files or [])]
     if qrels is None and files:
-        qrels = files.pop()
+        judged = [file for file in files if file.is_file() and file_kind(file) == "judgments"]
+        qrels = judged[0] if len(judged) == 1 else files[0]
+        files.remove(qrels)
     runs += files
     if qrels is None or not runs:
         raise InputError(
             f"{counted(len(runs), 'run')} and {'no' if qrels is None else 'their'} judgments",
-            allowed="evaluate RUN... QRELS, or --run RUN --qrels QRELS",
+            allowed="evaluate QRELS RUN..., or --qrels QRELS --run RUN",
         )
     if per_query:
         check_output(per_query, "--per-query", [qrels, *runs])

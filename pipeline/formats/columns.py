@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 2 << 20  # parsed at once, by one thread
 
+FILES = {3: "judgments", 4: "judgments", 6: "a run"}
+"""What a file is by the number of its lines' fields."""
+
 _MIX_DOCUMENT = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying loses nothing
 _MIX_QUERY = np.uint64(0xC2B2AE3D27D4EB4F)
 _FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)  # mask of a word's first n
@@ -109,11 +112,20 @@ def wrong_width(block: Block, number: int, found: int, *forms: Form) -> InputErr
     """The error for a line with `found` fields, where one of `forms` was expected."""
     widths = " or ".join(str(len(form.columns)) for form in forms)
     names = " or ".join(" ".join(form.columns) for form in forms)
+    other = FILES.get(found, "")
+    swapped = bool(other) and other != FILES[len(forms[0].columns)]
     return InputError(
-        f"{block.path}, line {number}: expected {widths} fields ({names}), found {found}",
+        f"{block.path}, line {number}: expected {widths} fields ({names}), found {found}"
+        + (f": this looks like {other}" if swapped else ""),
         allowed="fields separated by spaces or tabs, and no white space inside an id",
-        fix="correct that line",
+        fix="give the judgments first, and then the run" if swapped else "correct that line",
     )
+
+
+def file_kind(path: Path | str) -> str:
+    """What a file looks like by its first line, one of `FILES`; "" for anything else."""
+    first = (fields for block in column_blocks(path) for _, fields in data_lines(block))
+    return FILES.get(len(next(first, [])), "")
 
 
 def _in_threads(form: Form, blocks: Iterable[Block]) -> Iterator[_Part | None]:

@@ -17,7 +17,7 @@ fields.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 LOWEST_GRADE = -(2**31)
 HIGHEST_GRADE = 2**31 - 1
 GRADE_RULE = f"a number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
+_ITERATIONS = ("0", "Q0")
 _HEADER_WORDS = {"score", "relevance", "rel", "grade", "label", "judgment", "judgement"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
@@ -165,6 +166,7 @@ BEIR = Form(("query", "document", "grade"), "grade", "string", grades_of, GRADE_
 def read_qrels(path: Path | str) -> Judgments:
     """Read a judgment file; one with a malformed or contradictory line, or with none, is refused."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     blocks = column_blocks(path)
     columns = None
@@ -177,6 +179,7 @@ def read_qrels(path: Path | str) -> Judgments:
             raise wrong_width(block, number, len(fields), BEIR, TREC)
         _refuse_space_in_id(block, number, len(fields))
         if fields[-1].lower() in _HEADER_WORDS:
+            _refuse_header(block, number, fields)
             block = block.after(number)
         columns = read_columns(chain([block], blocks), form)
         break
@@ -185,10 +188,30 @@ def read_qrels(path: Path | str) -> Judgments:
         raise InputError(f"{path}: has no judgments", allowed=allowed, fix="check the file")
     queries = pa.DictionaryArray.from_arrays(columns.queries, columns.query_ids)
     documents = columns.documents
+    if (
+        form is TREC
+        and documents[0].as_py() in _ITERATIONS
+        and pc.all(pc.equal(documents, documents[0])).as_py()
+    ):
+        raise InputError(
+            f"{path}: the document of every line is {documents[0].as_py()}, which stands for an iteration",
+            allowed=f"lines of {' '.join(TREC.columns)}",
+            fix="swap the second column and the third",
+        )
     if documents.nbytes > MOST_BYTES:  # more than an array of Arrow's usual strings holds
         documents = documents.cast(pa.large_string())
     passages = documents.combine_chunks()
     return make_judgments(queries, passages, columns.values, str(path), "line", columns.numbers)
+
+
+def _refuse_header(block: Block, number: int, fields: Sequence[str]) -> None:
+    """Refuse a header that names the passage before the query."""
+    if re.match(r"corpus|doc|passage|pid", fields[0].lower()) and re.match(r"q", fields[-2].lower()):
+        raise InputError(
+            f"{block.path}, line {number}: the header is {' '.join(fields)}",
+            allowed="query-id corpus-id score",
+            fix="swap the columns of queries and of passages",
+        )
 
 
 def _refuse_space_in_id(block: Block, number: int, fields: int) -> None:

@@ -9,6 +9,7 @@ not read: as in trec_eval, the score alone orders a run (`pipeline.core.order`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -17,12 +18,21 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.records import Float64, Int32, Ranking
-from pipeline.formats.columns import Form, column_blocks, read_columns, repeated_pairs, string_buffers
+from pipeline.formats.columns import (
+    Columns,
+    Form,
+    column_blocks,
+    data_lines,
+    read_columns,
+    repeated_pairs,
+    string_buffers,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK_LINES = 1 << 18  # written at once
+FEW_LINES, MANY_LINES = 3, 1000  # of which swapped columns are told
 
 
 def _scores(column: pa.Array) -> Float64:
@@ -59,6 +69,7 @@ def read_run(path: Path | str) -> Run:
     if columns is None:
         allowed = f"lines of {' '.join(RUN.columns)}"
         raise InputError(f"{path}: has no line of a run", allowed=allowed, fix="check what wrote this file")
+    _refuse_swapped(path, columns)
     earlier, later = repeated_pairs(columns.queries, columns.documents, columns.fingerprints)
     if later.size:
         query, document = columns.query_ids[int(columns.queries[later[0]])], columns.documents[int(later[0])]
@@ -69,6 +80,23 @@ def read_run(path: Path | str) -> Run:
             fix="remove one of the two lines",
         )
     return Run(columns.query_ids, columns.queries, columns.documents, columns.values)
+
+
+def _refuse_swapped(path: Path | str, columns: Columns) -> None:
+    """Refuse a run whose first query has ranks as scores, and no ranks in their column."""
+    scores = columns.values[:MANY_LINES][columns.queries[:MANY_LINES] == 0]
+    if len(scores) < FEW_LINES or not any(
+        (scores == np.arange(first, len(scores) + first)).all() for first in (0, 1)
+    ):
+        return
+    lines = islice((fields for block in column_blocks(path) for _, fields in data_lines(block)), FEW_LINES)
+    ranks = [fields[RUN.columns.index("rank")] for fields in lines]
+    if not all(rank.isdigit() for rank in ranks):
+        raise InputError(
+            f"{path}: the scores of the first query are its ranks, and its ranks {', '.join(ranks)}",
+            allowed=f"lines of {' '.join(RUN.columns)}",
+            fix="swap the columns of ranks and scores",
+        )
 
 
 def write_run(

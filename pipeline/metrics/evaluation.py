@@ -206,6 +206,7 @@ def evaluate_files(
     joined = join_run_and_qrels(run, qrels, single_precision)
     names = _name(run_given, "the run"), _name(qrels_given, "the judgments")
     if len(joined.query_ids) == joined.missing:
+        _refuse_swapped_ids(run, qrels, names)
         raise _not_judged("query", "queries", names, (run.query_ids[0], joined.query_ids[0]))
     n_judged = len(qrels.passage_ids)  # which come first among `document_ids`
     if not any(
@@ -240,6 +241,18 @@ def evaluate_files(
         judged={name: float(share.mean()) for name, share in shares.items()},
         ties=ranges_of(tied, measures, values, np.arange(n_queries)),
     )
+
+
+def _refuse_swapped_ids(run: Run, qrels: Judgments, names: tuple[str, str]) -> None:
+    """Refuse a run most of whose queries are judged as documents, and its documents as queries."""
+    as_documents = pc.is_in(run.query_ids, qrels.passage_ids)
+    as_queries = pc.is_in(run.documents.unique(), qrels.query_ids)
+    if min(pc.mean(as_documents).as_py(), pc.mean(as_queries).as_py()) > 0.5:
+        raise InputError(
+            f"the queries of {names[0]} are documents in {names[1]}, and its documents queries",
+            allowed="ids of queries first, and then of documents, in both",
+            fix="swap the two columns of one of them",
+        )
 
 
 def _not_judged(

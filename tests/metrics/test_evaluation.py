@@ -75,7 +75,7 @@ def test_repeated_judgments_are_merged_and_said(paths: tuple[Path, Path]) -> Non
     found = document("evaluate", "--qrels", paths[0], "--run", paths[1])
     assert document("evaluate", paths[1], paths[0]) == found
     for few in ([paths[0]], ["--run", paths[1]], []):
-        assert "evaluate RUN... QRELS" in benchmarco("evaluate", *few, code=2).stderr
+        assert "evaluate QRELS RUN..." in benchmarco("evaluate", *few, code=2).stderr
     assert found["repeated_judgments"] == 1
 
 
@@ -87,6 +87,36 @@ def test_identical_ids_go_only_when_asked_and_a_run_of_other_queries_is_refused(
     paths[1].write_text("other Q0 d1 1 1 t\n")
     with pytest.raises(InputError, match=r"no query of .* is judged in .*'q2'"):
         evaluate(*paths, ["mrr"])
+
+
+SWAPPED = {
+    "files": (RUN, QRELS, "line 1: expected 3 or 4 fields .* found 6: this looks like a run"),
+    "run": (QRELS, QRELS, "line 1: expected 6 fields .* found 4: this looks like judgments"),
+    "ids": (
+        "d1 0 q1 1\nd2 0 q2 1\n",
+        "q1 Q0 d1 1 2 t\nq2 Q0 d2 1 1 t\n",
+        "the queries of .* are documents in",
+    ),
+    "iteration": ("q1 d1 0 1\nq2 d2 0 1\n", RUN, "the document of every line is 0"),
+    "header": ("corpus-id query-id score\nd1 q1 1\n", RUN, "line 1: the header is corpus-id query-id"),
+    "ranks": (
+        QRELS,
+        "q1 Q0 a 0.9 1 t\nq1 Q0 b 0.8 2 t\nq1 Q0 c 0.7 3 t\n",
+        "scores of the first query are its r",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SWAPPED)
+def test_what_is_swapped_is_said(paths: tuple[Path, Path], what: str) -> None:
+    qrels, run, message = SWAPPED[what]
+    paths[0].write_text(qrels, encoding="utf-8")
+    paths[1].write_text(run, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        evaluate(*paths, ["mrr"])
+    if what != "files":
+        command = benchmarco("evaluate", *paths, code=2)
+        assert re.search(message, on_one_line(command))
 
 
 def test_order_of_lines_does_not_matter(paths: tuple[Path, Path]) -> None:
