@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from pipeline.cli import about, exchange, running, scoring
+from pipeline.core.installation import DISTRIBUTION
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     end_at_second_interrupt,
@@ -77,6 +79,14 @@ CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "prune": (about.prune, "--older-than 30d --yes"),
 }
 
+CITATION = """\
+@software{{benchmarco,
+  title = {{benchmarco: how well does an embedding model retrieve, and can you trust the number?}},
+  author = {{{{The benchmarco authors}}}},
+  year = {{2026}},
+  version = {{{version}}},
+  license = {{MIT}}
+}}"""
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 app = typer.Typer(
@@ -103,13 +113,18 @@ app.add_typer(cache_app, name="cache")
 
 @app.callback(invoke_without_command=True, help=HELP)
 def overview(
-    ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    cite: Annotated[bool, typer.Option("--cite", help="Print how to cite this version, as BibTeX.")] = False,
 ) -> None:
     """Print an overview when no command is given."""
     if version:
         import pipeline
 
         print(f"benchmarco {pipeline.__version__}")
+        raise typer.Exit
+    if cite:
+        print(CITATION.format(version=metadata.version(DISTRIBUTION)))
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         print(f"{HELP}\n\n{OVERVIEW}")

@@ -184,9 +184,12 @@ def schema() -> None:
     print_json(file_schema())
 
 
-def example() -> None:
-    """Print a config that runs as it is, to start from."""
-    print((Path(__file__).parents[1] / "example.yaml").read_text(encoding="utf-8"), end="")
+def example(
+    table: Annotated[bool, typer.Option("--table", help="For your own tables: CSV, TSV, Parquet.")] = False,
+) -> None:
+    """Print a config to start from: one that runs as it is, or with --table one for tables."""
+    name = "example_table.yaml" if table else "example.yaml"
+    print((Path(__file__).parents[1] / name).read_text(encoding="utf-8"), end="")
 
 
 Folder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
@@ -204,6 +207,7 @@ def list_artifacts(
     from pipeline.storage import cache as stored
 
     rows = stored.add_results(stored.describe_entries(folder), results)
+    rows.sort(key=lambda row: (not row["results"], row["results"][:1], -row["bytes"]))
     if as_json:
         print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
     elif folder.exists():
@@ -220,8 +224,10 @@ def verify_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) ->
     damaged = sum(bool(row["files"]) for row in rows)
     if as_json:
         print_json({"cache": str(folder), "damaged": damaged, "artifacts": rows})
-    elif folder.exists():
+    elif damaged:
         show(verify_table(str(folder), rows))
+    elif folder.exists():
+        print(f"{folder}: {counted(len(rows), 'artifact')}, nothing is damaged")
     else:
         _say_empty(folder)
     end_with(FAILED if damaged else 0)

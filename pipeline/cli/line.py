@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
+import logging
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +18,8 @@ from pipeline.terminal import load
 if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.core.records import Facts
+
+log = logging.getLogger(__name__)
 
 NAMED = ("beir", "nanobeir")  # the suites whose collections --data knows by name
 Configs = Annotated[list[Path] | None, typer.Argument(metavar="[CONFIG]...", help="A benchmark's YAML file.")]
@@ -37,10 +42,25 @@ Save = Annotated[
 ]
 
 
+class Tracker(StrEnum):
+    """The experiment trackers; each has the name of its package, and of the extra that installs it."""
+
+    wandb = "wandb"
+    mlflow = "mlflow"
+    tensorboard = "tensorboard"
+
+
 def load_line(
-    configs: list[Path] | None, models: list[str] | None, data: list[str] | None, settings: list[str] | None
+    configs: list[Path] | None,
+    models: list[str] | None,
+    data: list[str] | None,
+    settings: list[str] | None,
+    look_only: bool = False,
 ) -> tuple[list[Config], str]:
-    """The benchmarks of config files; or those that `--model` and `--data` name, and their YAML."""
+    """The benchmarks of config files; or those that `--model` and `--data` name, and their YAML.
+
+    `look_only` says to download no files of models, whose outputs are found otherwise.
+    """
     import yaml
 
     from pipeline.config.files import expand, refuse_namesakes, with_overrides
@@ -57,7 +77,7 @@ def load_line(
             fix="with a CONFIG, change its model by --set model.name=NAME" if configs
             else "for example --model all-minilm-l6-v2 --data sample, or benchmarco example > mine.yaml",
         )  # fmt: skip
-    raw = with_overrides(_config(models, data), settings or ())
+    raw = with_overrides(_config(models, data, look_only), settings or ())
     text = yaml.safe_dump(json.loads(json.dumps(raw, default=str)), sort_keys=False, allow_unicode=True)
     made = list(expand(raw, Path("of --model and --data"), settings or ()))
     refuse_namesakes(("--model", config.name) for config in made)
@@ -77,7 +97,7 @@ def refuse_save(file: Path, text: str) -> None:
     raise InputError(f"--save {file}: {found}", allowed=allowed)
 
 
-def _config(models: list[str], data: list[str]) -> Facts:
+def _config(models: list[str], data: list[str], look_only: bool) -> Facts:
     """The config of the models on the collections, as in a file."""
     collections = {_label(name): _data(name) for name in data}
     if len(collections) < len(data) or (
@@ -92,7 +112,7 @@ def _config(models: list[str], data: list[str]) -> Facts:
     entries = [
         {
             "name": f"{_label(model)}-{on}",
-            "model": {"backend": "bm25"} if model == "bm25" else {"name": model},
+            "model": {"backend": "bm25"} if model == "bm25" else _model(model, look_only),
         }
         for model in models
     ]
@@ -100,10 +120,29 @@ def _config(models: list[str], data: list[str]) -> Facts:
     return {"data": section, **(entries[0] if len(entries) == 1 else {"sweep": entries})}
 
 
+def _model(name: str, look_only: bool) -> Facts:
+    """The section `model` of a model, with the output that its files are for, if that is not dense."""
+    from pipeline.core.hub import only_looking
+    from pipeline.models import find_outputs
+
+    try:
+        with only_looking() if look_only else contextlib.nullcontext():
+            outputs = find_outputs(name)
+    except InputError:  # which the run says, with all its settings
+        return {"name": name}
+    if len(outputs) > 1:
+        log.info("%s: gives %s; --set model.output=… takes another than the first", name, ", ".join(outputs))
+    if outputs[0] == "dense":
+        return {"name": name}
+    log.info("%s: output %s, by the model's files", name, outputs[0])
+    return {"name": name, "output": outputs[0]}
+
+
 def _data(name: str) -> Facts:
     """The section `data` that a name stands for; what exists as a path is not looked up."""
     from pipeline.config.suites import read_suite, suite_names
     from pipeline.data.sources import catalogue, folders
+    from pipeline.data.sources.plain_tables import find_tables
 
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml") or (name in suite_names() and not path.exists()):
@@ -111,10 +150,14 @@ def _data(name: str) -> Facts:
     if path.exists():
         if source := folders.layout_of(path):
             return {"source": source, "path": name}
+        if path.is_dir() and (tables := find_tables(path, name)):
+            log.info("%s", tables.described)
+            return {"source": "table", **tables.settings}
         held = (
             ", ".join(sorted(each.name for each in path.iterdir())[:8]) if path.is_dir() else "is no folder"
         )
         expected = "; or ".join(layout.expected for layout in folders.LAYOUTS.values())
+        expected += "; or tables such as passages.csv, queries.csv, judgments.csv"
         raise InputError(
             f"--data {name}: {held or 'is empty'}",
             allowed=f"a folder with {expected}",

@@ -16,6 +16,7 @@ import typer
 from pipeline.cli import line
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
+from pipeline.core.installation import require
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
 from pipeline.studies.table import all_studies
@@ -54,6 +55,9 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Ignore the cache and recompute everything.")
     ] = False,
+    track: Annotated[
+        line.Tracker | None, typer.Option(help="Write the results to an experiment tracker, too (an extra).")
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show no progress on stderr, only warnings and errors.")
     ] = False,
@@ -65,6 +69,8 @@ def run(
     """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
     from pipeline.api import run_benchmark
 
+    if track:
+        require(track, track, f"--track {track}")
     loaded, text = line.load_line(configs, model, data, settings)
     if save:
         line.refuse_save(save, text)
@@ -86,6 +92,11 @@ def run(
                 show(*done[0].tables())
             else:
                 _show_result(done[0], verbose)
+    if track:
+        from pipeline.results.tracking import track as write_to_tracker
+
+        for result in done:
+            write_to_tracker(result, track)
     if save:
         save.write_text(text, encoding="utf-8")
         print(f"config written to {save}", file=sys.stderr)
@@ -205,7 +216,7 @@ def plan(
     """
     from pipeline.api import forecast
 
-    loaded, _ = line.load_line(configs, model, data, settings)
+    loaded, _ = line.load_line(configs, model, data, settings, look_only=True)
     detection = None
     if detect is not None:
         from pipeline.comparison.detection import plan_detection

@@ -126,6 +126,25 @@ def form_of(path: Path) -> str:
     return ending if ending in ("parquet", "csv", "tsv") else "jsonl"
 
 
+def column_names(path: Path) -> list[str]:
+    """The names of a file's columns, of JSON lines those of the first; none if it cannot be read."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    form = form_of(path)
+    try:
+        if form == "parquet":
+            return list(parquet.read_schema(path).names)
+        if form == "jsonl":
+            lines = (record for block in read_blocks(path) for *_, record in parse_lines(block, ()))
+            return list(next(lines, {}))
+        with (gzip.open if is_gzip(path) else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+            line = csv.reader(file, delimiter="," if form == "csv" else "\t")
+            return next(line, [])
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, csv.Error, InputError):
+        return []  # what reads the rows says why
+
+
 def read_judgments(
     files: Sequence[Path], query: str, passage: str, grade: str | None, grade_is_optional: bool = False
 ) -> Judgments:

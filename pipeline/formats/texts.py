@@ -31,8 +31,14 @@ _NEXT_NULL = re.compile(rb"\n" + _NULL.pattern)
 
 def read_jsonl(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
     """Passages or queries of a JSONL file, with fields `id_field`, `text` and perhaps `title_field`."""
+    import pyarrow as pa
+
     for block in read_blocks(path):
-        yield _fast(block, id_field, title_field) or _careful(block, id_field, title_field)
+        for id_type in (pa.string(), pa.int64()):
+            batch = _fast(block, id_field, title_field, id_type)
+            if batch:
+                break
+        yield batch or _careful(block, id_field, title_field)
 
 
 def read_tsv(path: Path) -> Iterator[Batch]:
@@ -53,12 +59,13 @@ def read_tsv(path: Path) -> Iterator[Batch]:
         yield Batch(ids, texts, None, str(path), "line", [number for number, _ in rows], block.advance)
 
 
-def _fast(block: Block, id_field: str, title_field: str | None) -> Batch | None:
-    """The block as Arrow reads it; None if the result cannot be trusted."""
+def _fast(block: Block, id_field: str, title_field: str | None, id_type: pa.DataType) -> Batch | None:
+    """The block as Arrow reads it, with ids of one type; None if the result cannot be trusted."""
     import pyarrow as pa
     from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-    schema = pa.schema([(name, pa.string()) for name in (id_field, "text", title_field) if name])
+    texts_of = [(name, pa.string()) for name in ("text", title_field) if name]
+    schema = pa.schema([(id_field, id_type), *texts_of])
     options = ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     if _NULL.match(block.data) or _NEXT_NULL.search(block.data):
         return None
@@ -73,7 +80,9 @@ def _fast(block: Block, id_field: str, title_field: str | None) -> Batch | None:
     if len(ids) != block.rows or ids.null_count or texts.null_count:
         return None
     numbers = range(block.first, block.first + len(ids))
-    return Batch(ids, texts, _filled(*titles), str(block.path), "line", numbers, block.advance)
+    return Batch(
+        ids.cast(pa.string()), texts, _filled(*titles), str(block.path), "line", numbers, block.advance
+    )
 
 
 def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
@@ -83,7 +92,9 @@ def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
     numbers, ids, titles, texts = [], [], [], []
     for number, place, record in parse_lines(block, (id_field, "text", title_field or "text")):
         numbers.append(number)
-        ids.append(_string_field(record, id_field, place))
+        name = record.get(id_field)
+        whole = isinstance(name, int) and not isinstance(name, bool)
+        ids.append(str(name) if whole else _string_field(record, id_field, place))
         texts.append(_string_field(record, "text", place))
         has_title = title_field and record.get(title_field) is not None
         titles.append(_string_field(record, title_field or "", place) if has_title else "")

@@ -2,6 +2,7 @@ from .card import FAMILIES as FAMILIES, family_of as family_of, prompt_parts as 
 from .files import BUNDLED as BUNDLED, Bundled as Bundled, Files as Files, find_model as find_model
 from .library_tokenizer import TokenizerSettings as TokenizerSettings
 from .model import CalibrationCorpus as CalibrationCorpus, ResolvedModel as ResolvedModel
+from .outputs import find_outputs as find_outputs
 from .reranker import ResolvedReranker as ResolvedReranker
 from .tokenizer import (
     ModelTokenizer as ModelTokenizer,

@@ -156,12 +156,13 @@ def cache_table(folder: str, rows: Sequence[Facts], results: str) -> Table:
 
 
 def verify_table(folder: str, rows: Sequence[Facts]) -> Table:
-    """An artifact a row, with its damaged files."""
+    """A damaged artifact a row, with its files that are."""
     damaged = sum(bool(row["files"]) for row in rows)
     columns = [Column("stage"), Column("state"), SIZE, Column("damaged files"), Column("key")]
     cells = [
         (row["stage"], _state(row), figure(row["bytes"], "bytes"), "\n".join(row["files"]), row["key"])
         for row in rows
+        if row["files"]
     ]
     return Table(f"{folder}: {counted(len(rows), 'artifact')}, {damaged:,} damaged", columns, cells)
 

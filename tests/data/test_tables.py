@@ -6,8 +6,10 @@ import shutil
 
 import pyarrow as pa
 import pytest
+import yaml
 from layouts import tables_csv, tables_other
-from pyarrow import parquet
+from pyarrow import csv, parquet
+from workplaces import benchmarco, on_one_line
 
 from pipeline import InputError, run_benchmark
 from pipeline.data import identify
@@ -114,3 +116,88 @@ def test_a_config_names_its_files(tmp_path, plain):
     with pytest.raises(InputError, match=r"judgments_file is not set: .*unjudged_queries: keep"):
         run_benchmark(config)
     assert run_benchmark(config | {"data": made | {"unjudged_queries": "keep"}}).metrics == {}
+
+
+def test_columns_that_are_missing_are_named_together(tmp_path):
+    for name, header in (("p", "key,body"), ("q", "id,words"), ("j", "query_id,doc")):
+        (tmp_path / f"{name}.csv").write_text(f"{header}\na,b\n", encoding="utf-8")
+    files = {"corpus_file": "p.csv", "queries_file": "q.csv", "judgments_file": "j.csv"}
+    data = {"source": "table"} | {setting: str(tmp_path / name) for setting, name in files.items()}
+    with pytest.raises(InputError) as refused:
+        run_benchmark({"name": "x", "data": data, "model": {"backend": "bm25"}})
+    message = str(refused.value)
+    assert "p.csv: no column 'id' (data.corpus_id), 'text' (data.corpus_text); it has key, body" in message
+    assert "q.csv: no column 'text' (data.query_text); it has id, words" in message
+    assert "j.csv: no column 'passage_id' (data.judged_passage), 'grade' (data.grade)" in message
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_a_folder_of_tables_whose_columns_are_plain(tmp_path, monkeypatch, ending):
+    monkeypatch.chdir(tmp_path)
+    tables = {
+        "documents": {"doc_id": ["1", "2"], "Title": ["", "dogs"], "body": ["the cat sat", "a dog ran"]},
+        "fragen": {"qid": ["a"], "question": ["cat"]},
+        "labels": {"qid": ["a"], "doc_id": ["1"], "relevance": ["1"]},
+    }
+    (tmp_path / "mine").mkdir()
+    for name, columns in tables.items():
+        path = tmp_path / "mine" / f"{name}{ending}"
+        write = parquet.write_table if ending == ".parquet" else csv.write_csv
+        write(pa.table(columns), path)
+    done = benchmarco("run", "--model", "bm25", "--data", "mine", "--save", "mine.yaml")
+    saved = yaml.safe_load((tmp_path / "mine.yaml").read_text(encoding="utf-8"))["data"]
+    assert saved == {
+        "source": "table",
+        "corpus_file": f"mine/documents{ending}", "corpus_id": "doc_id", "corpus_text": "body",
+        "corpus_title": "Title",
+        "queries_file": f"mine/fragen{ending}", "query_id": "qid", "query_text": "question",
+        "judgments_file": f"mine/labels{ending}", "judged_query": "qid", "judged_passage": "doc_id",
+        "grade": "relevance",
+    }  # fmt: skip
+    assert "recall@100" in done.stdout
+    benchmarco("run", "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ("a.csv", "b.csv"),
+            "which file is data.corpus_file and data.queries_file and data.judgments_file is not",
+        ),
+        (
+            ("passages.csv", "queries.csv", "qrels.csv"),
+            "no column is plainly data.corpus_id or data.corpus_text",
+        ),
+    ],
+)
+def test_a_folder_of_tables_that_are_not_plain(tmp_path, monkeypatch, names, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    for name in names:
+        (tmp_path / "mine" / name).write_text("x,y\n1,2\n", encoding="utf-8")
+    assert message in on_one_line(benchmarco("run", "--model", "bm25", "--data", "mine", code=2))
+
+
+def test_the_example_for_tables_names_every_setting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(benchmarco("example", "--table").stdout, encoding="utf-8")
+    tables = {
+        "passages": "id,text\n1,the cat sat\n", "queries": "id,text\na,cat\n",
+        "judgments": "query_id,passage_id,grade\na,1,1\n",
+    }  # fmt: skip
+    for name, text in tables.items():
+        (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
+    benchmarco("run", "mine.yaml", "--set", "model={backend: bm25}")
+
+
+def test_ids_of_json_lines_may_be_integers(tmp_path):
+    folder = tmp_path / "mine"
+    (folder / "qrels").mkdir(parents=True)
+    passages = '{"_id": 1, "text": "the cat sat"}\n{"_id": 2, "text": "a dog ran"}\n'
+    (folder / "corpus.jsonl").write_text(passages, encoding="utf-8")
+    (folder / "queries.jsonl").write_text('{"_id": 7, "text": "cat"}\n{"_id": "8", "text": "dog"}\n')
+    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n7\t1\t1\n8\t2\t1\n")
+    data = {"source": "beir", "path": str(folder)}
+    config = {"name": "x", "data": data, "model": {"backend": "bm25"}, "cache": str(tmp_path / "i")}
+    assert run_benchmark(config | {"output": str(tmp_path / "r")}).metrics["ndcg@10"] == 1

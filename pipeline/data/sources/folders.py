@@ -29,6 +29,12 @@ from pipeline.storage.hashing import hash_user_file
 NOTE = "note.txt"
 """In a folder: a line that every result on the collection shows."""
 MOST_NOTE = 300  # characters
+TABLE_COLUMNS = {
+    "corpus_file": ("corpus_id", "corpus_text", "corpus_title"),
+    "queries_file": ("query_id", "query_text"),
+    "judgments_file": ("judged_query", "judged_passage", "grade"),
+}
+"""Of a collection in tables, the settings that name the columns of each file."""
 SAMPLE = Path(__file__).parents[1] / "sample"
 
 
@@ -225,7 +231,8 @@ class TableSource:
         return _texts(self.settings.queries_file, self.settings.query_id, self.settings.query_text)
 
     def judgments(self) -> Judgments:
-        """The rows of the file of judgments."""
+        """The rows of the file of judgments, which is read first; columns that any file lacks are refused."""
+        _refuse_missing_columns(self.settings)
         each = self.settings
         if not each.judgments_file:
             return no_judgments()
@@ -242,6 +249,25 @@ def open_table(settings: TableSettings) -> TableSource:
             found = f"data.{name} {path}: {'is a folder' if Path(path).is_dir() else 'no such file'}"
             raise InputError(found, allowed="a CSV, TSV, Parquet or JSON lines file", fix="check the path")
     return TableSource(settings)
+
+
+def _refuse_missing_columns(settings: TableSettings) -> None:
+    """Refuse files that lack columns; the message has those of all files, with the setting of each."""
+    found, sets = [], []
+    for file, names in TABLE_COLUMNS.items():
+        path = getattr(settings, file)
+        present = tables.column_names(Path(path)) if path else []
+        absent = {
+            name: value for name in names if (value := getattr(settings, name)) and value not in present
+        }
+        if path and present and absent:
+            columns = ", ".join(f"'{value}' (data.{name})" for name, value in absent.items())
+            found.append(f"{path}: no column {columns}; it has {', '.join(present)}")
+            sets += [f"--set data.{name}=COLUMN" for name in absent]
+    if found:
+        raise InputError(
+            "; ".join(found), allowed="columns that the files have", fix=f"name each: {' '.join(sets)}"
+        )
 
 
 def _identity(file: str, columns: list[str | None]) -> JsonObject:

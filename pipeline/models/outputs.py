@@ -1,0 +1,42 @@
+"""What a model can give for a text, by its files: vectors, weights of words, or a vector for each token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.core.errors import InputError
+from pipeline.models.card import ModelCard, family_of, read_card, read_late_interaction
+from pipeline.models.files import BUNDLED, Files, find_model
+from pipeline.models.resolution import SPARSE
+
+
+def find_outputs(name: str) -> tuple[str, ...]:
+    """The outputs of a model by its name, as in a config, the one that it was trained for first.
+
+    Raises:
+        InputError: The model cannot be found or read.
+    """
+    if name in BUNDLED:
+        return ("dense",)
+    local = Path(name).expanduser()
+    files = Files(local.resolve(), hashes={}) if local.is_dir() else find_model(name, None, False)
+    return outputs_of(files, name)
+
+
+def outputs_of(files: Files, name: str) -> tuple[str, ...]:
+    """The outputs of a model by its files."""
+    if files.has_m3_heads:
+        return "dense", "sparse", "multivector"
+    card = read_card(files, "dense", name)
+    if any(module in SPARSE for module in card.module_names) or _is_bare_language_model(card, name):
+        return ("sparse",)
+    try:
+        read_late_interaction(files, name)
+    except InputError:
+        return ("dense",)
+    return ("multivector",)
+
+
+def _is_bare_language_model(card: ModelCard, name: str) -> bool:
+    """Whether files of a masked language model do not say how to make vectors: SPLADE models are so."""
+    return card.is_masked_language_model and not (card.modules or card.pooling or family_of(name))
