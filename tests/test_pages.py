@@ -6,12 +6,15 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from chat_server import ChatServer
 from inside import be_offline, keep_stderr
 from typer.testing import CliRunner
@@ -202,6 +205,21 @@ def small(place: Path, local_run: Path, bge_folder: Path) -> Path:
     return place
 
 
+def run_workflow(file: Path, place: Path) -> None:
+    """Run the commands of a workflow as GitHub does, but for the installation; any verdict is an answer."""
+    steps = yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"]["gate"]["steps"]
+    install, *commands = [step["run"] for step in steps if "run" in step]
+    assert install == "pip install benchmarco"
+    ours = f'benchmarco() {{ {shlex.quote(sys.executable)} -m pipeline "$@"; }}'
+    summary = place / "summary.md"
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join([ours, *commands])], cwd=place, capture_output=True, text=True, check=False,
+        env={**os.environ, "GITHUB_STEP_SUMMARY": str(summary)},
+    )  # fmt: skip
+    assert done.returncode in VERDICTS["gate"], done.stderr
+    assert "| ndcg@10 |" in summary.read_text(encoding="utf-8")
+
+
 def test_how_do_i_runs_in_the_page_s_order(
     docs: Path,
     small: Path,
@@ -225,7 +243,11 @@ def test_how_do_i_runs_in_the_page_s_order(
         page = page.replace(elsewhere, str(local))
     for language, block in re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         if language == "yaml":
-            (small / block.split()[1]).write_text(block, encoding="utf-8")
+            path = small / block.split()[1]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block, encoding="utf-8")
+            if ".github" in path.parts:
+                run_workflow(path, small)
         elif language == "python":
             exec(block, {})
         else:
