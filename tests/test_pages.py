@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("quick_conversion")
 SCRIPTS = {"scripts/quickstart", "scripts/test"}
 BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|results/dl19")
 """What commands in docs/ name that a reader has, that is too large for a test, or needs another PyTorch."""
-OTHERS = ("first-decision", "how-do-i", "judge", "releasing")
+OTHERS = ("first-decision", "how-do-i", "judge", "releasing", "smaller-vectors")
 """Pages with a test of their own, or of commands that nobody tries."""
 SLOW = ("reproduce",)
 """Commands that compute everything anew; the page how-do-i runs them with a small model."""
@@ -130,6 +130,15 @@ def test_the_first_decision_is_made_as_shown(docs: Path, place: Path) -> None:
     assert "--margin 0.01" in page.read_text(encoding="utf-8")
     assert "about 300 would decide" in run([*commands(page)[-1][1:-1], "0.01"], {4})
     assert Path("decision.html").is_file()
+
+
+def test_smaller_vectors_are_compared_as_shown(docs: Path, place: Path) -> None:
+    page = docs / "smaller-vectors.md"
+    (config,) = blocks(page, "yaml")
+    Path(config.split()[1]).write_text(config, encoding="utf-8")
+    for words in commands(page):
+        run(words[1:], VERDICTS.get(words[1]))
+    assert Path("sizes.html").is_file()
 
 
 def judge(place: Path) -> None:
