@@ -92,6 +92,8 @@ def test_shipped_configs_are_accepted_and_those_whose_data_is_elsewhere_say_how_
 def test_configs_on_the_pages_are_accepted(name: str, tmp_path: Path) -> None:
     for block in re.findall(r"^```yaml\n(.*?)^```$", PAGES[name], re.MULTILINE | re.DOTALL):
         shown = yaml.safe_load(block)
+        if "jobs" in shown:  # a workflow
+            continue
         if "collections" in shown:  # a suite's own file
             (tmp_path / "suite.yaml").write_text(block, encoding="utf-8")
             shown = {"data": {"suite": "suite.yaml"}}

@@ -123,7 +123,7 @@ def _config(models: list[str], data: list[str], look_only: bool) -> Facts:
 def _model(name: str, look_only: bool) -> Facts:
     """The section `model` of a model, with the output that its files are for, if that is not dense."""
     from pipeline.core.hub import only_looking
-    from pipeline.models import find_outputs
+    from pipeline.models.outputs import find_outputs
 
     try:
         with only_looking() if look_only else contextlib.nullcontext():

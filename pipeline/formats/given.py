@@ -79,6 +79,8 @@ def columns_of(table: Any, what: str, *wanted: Sequence[str]) -> list[list[Any]]
         name = next((name for name in names if name in present), None)
         if name is None or present.count(name) > 1:
             found = f"no column {' or '.join(map(repr, names))}" if name is None else f"two columns {name!r}"
+            if names == SCORE and set(GRADE) & set(present):
+                found += ": this looks like judgments"
             raise InputError(
                 f"{what}: {found}; it has {', '.join(present)}", allowed="these names", fix="rename a column"
             )

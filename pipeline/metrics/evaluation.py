@@ -203,8 +203,9 @@ def evaluate_files(
     """
     qrels = judgments_of(qrels_given)
     run = run_of(run_given)
-    joined = join_run_and_qrels(run, qrels, single_precision)
     names = _name(run_given, "the run"), _name(qrels_given, "the judgments")
+    _refuse_swapped_values(run, qrels, names)
+    joined = join_run_and_qrels(run, qrels, single_precision)
     if len(joined.query_ids) == joined.missing:
         _refuse_swapped_ids(run, qrels, names)
         raise _not_judged("query", "queries", names, (run.query_ids[0], joined.query_ids[0]))
@@ -241,6 +242,17 @@ def evaluate_files(
         judged={name: float(share.mean()) for name, share in shares.items()},
         ties=ranges_of(tied, measures, values, np.arange(n_queries)),
     )
+
+
+def _refuse_swapped_values(run: Run, qrels: Judgments, names: tuple[str, str]) -> None:
+    """Refuse judgments of which no grade is whole, if all scores of the run are."""
+    if (qrels.grades % 1 != 0).all() and (run.scores % 1 == 0).all():
+        raise InputError(
+            f"the grades of {names[1]} are such as {qrels.grades[0]:g}, and the scores of {names[0]} such as "
+            f"{run.scores[0]:g}: this looks like a run and its judgments",
+            allowed="the judgments first, and then the run",
+            fix="swap the two",
+        )
 
 
 def _refuse_swapped_ids(run: Run, qrels: Judgments, names: tuple[str, str]) -> None:

@@ -8,3 +8,4 @@ from .tables import (
     stage_table as stage_table,
     summary_table as summary_table,
 )
+from .tracking import WRITERS as WRITERS, figures_of as figures_of, track as track

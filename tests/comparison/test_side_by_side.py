@@ -120,7 +120,7 @@ def test_letters_ranks_and_stars_agree(sizes: dict[str, int]) -> None:
     assert "*" in pairs.rows[0][5]
     if sizes is THREE:
         assert shown == [[True, True, False], [False] * 3, [True, True, False]]
-        assert best.rows[1][4].startswith("1 (1 to 1)")
+        assert best.rows[0][4].startswith("1 (1 to 1)")
         assert each[0].rows[0][1].endswith("*")
         assert not each[0].rows[0][3].endswith("*")
     (same,) = compare([make("one", 1, sizes=sizes), make("same", 1, sizes=sizes)]).pairs

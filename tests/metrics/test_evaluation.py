@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import pytrec_eval
 from inside import resize
@@ -117,6 +118,15 @@ def test_what_is_swapped_is_said(paths: tuple[Path, Path], what: str) -> None:
     if what != "files":
         command = benchmarco("evaluate", *paths, code=2)
         assert re.search(message, on_one_line(command))
+
+
+def test_swapped_values_of_python_are_said() -> None:
+    run, judged = {"a": {"1": 0.91, "2": 0.83}}, {"a": {"1": 1}}
+    with pytest.raises(InputError, match="this looks like a run and its judgments"):
+        evaluate(run, judged, ["mrr"])
+    tables = [pd.DataFrame({"qid": ["a"], "docid": ["1"], name: [1]}) for name in ("score", "relevance")]
+    with pytest.raises(InputError, match="this looks like judgments"):
+        evaluate(*tables, ["mrr"])
 
 
 def test_order_of_lines_does_not_matter(paths: tuple[Path, Path]) -> None:

@@ -10,7 +10,7 @@ from comparison.made import config
 from workplaces import benchmarco
 
 from pipeline import run_benchmark
-from pipeline.results.tracking import WRITERS, figures_of, track
+from pipeline.results import WRITERS, figures_of, track
 
 
 class Recorder:
