@@ -1,7 +1,6 @@
 """A result in an experiment tracker, by the tracker's own package: measures, their intervals, the manifest.
 
-Where it is written is the tracker's own setting, such as `WANDB_MODE`, `MLFLOW_TRACKING_URI` or the working
-directory.
+Where it is written is the tracker's own setting: a variable of the environment, or the working directory.
 """
 
 from __future__ import annotations
