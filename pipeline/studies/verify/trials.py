@@ -44,8 +44,7 @@ FEWEST_QUERIES, MOST_HITS = 20, 50
 """Of a sample that fits the time: queries at least, and hits of each at most."""
 NEAR = 0.003
 """An estimate no further away is measured on the whole collection at once: it may be the cause."""
-ROUGH, MISSING = 0.001, 0.1
-"""Of an estimate's error: what is added, and the share of its variance that a sample of all queries has."""
+ROUGH = 0.001  # of an estimate's error, whatever its spread
 WHOLE = 3  # changes that are measured on the whole collection, at least
 PAIRED = 6  # changes, the nearest, of which pairs are tried if none of them explains the scores
 PAIRS_OF_NEAREST = f"pairs of the {PAIRED} nearest"
@@ -88,9 +87,9 @@ def settings_to_try(config: Config) -> dict[str, Facts]:
         add("data.lowercase_queries", (True, False))
     if "passage_instruction" in fields:
         for each in LENGTHS:
+            add("model.passage_max_length", (each,))  # whose passages the next one finds in the cache
             both = dict.fromkeys(("model.query_max_length", "model.passage_max_length"), each)
             changes[f"length {each or 'of the model'}"] = both
-        add("model.passage_max_length", LENGTHS)
     add("data.title_separator", (" ", "\n", ". ", "", None))
     if "passage_instruction" in fields:
         for query, passage in PAIRS:
@@ -255,15 +254,15 @@ class Trials:
     def _estimate(self, name: str, before: Values, after: Values) -> None:
         """What a change makes of the means, from its effect on the queries of the sample.
 
-        The standard error is that of a mean over queries drawn without replacement, and has a share for what
-        the sample lacks in passages.
+        The standard error is that of a mean over drawn queries, even where all are in the sample: what it
+        lacks in passages moves the effect by as much.
         """
-        count, total = len(next(iter(after.values()))), len(self.scored_run.qrels.query_ids)
+        count = len(next(iter(after.values())))
         effects = {measure: np.subtract(after[measure], before[measure]) for measure in after}
-        base, drawn = self.fit.base, max(1 - count / total, MISSING)
-        self.fit.estimated[name] = {each: base[each] + effects[each].mean() for each in effects}
+        base = self.fit.base
+        self.fit.estimated[name] = {each: base[each] + float(effects[each].mean()) for each in effects}
         self.fit.errors[name] = {
-            each: math.hypot(effects[each].std() * math.sqrt(drawn / count), ROUGH) for each in effects
+            each: math.hypot(effects[each].std() / math.sqrt(count), ROUGH) for each in effects
         }
 
     def _confirm_on_collection(self, count: int = WHOLE) -> bool:
