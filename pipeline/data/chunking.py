@@ -56,7 +56,7 @@ def cut(text: str, tokens: Sequence[Span] | None, settings: ChunkSettings) -> li
 def cut_texts(
     texts: list[str], spans: TokenSpans, settings: ChunkSettings, first_only: bool = False
 ) -> list[list[Span]]:
-    """The characters of each chunk of some texts, none of which has more than `settings.tokens` by itself.
+    """The characters of each chunk of some texts; none has more tokens by itself than `settings` allow.
 
     Args:
         texts: The texts.
