@@ -5,7 +5,9 @@
     .venv/bin/python scripts/simulate_statistics.py intervals --samples 2000
 
 `intervals` draws values per query from known distributions and counts how often the 95% interval of the mean
-holds the true one: the t interval that is shown, and bootstrap intervals, of which it is the alternative.
+holds the true one.
+`losses` compares results that are equally good, of which one loses much at few queries.
+`detect` counts how often the difference is found that so many queries are said to detect.
 `tests` compares runs that are equally good and counts comparisons in which a difference is shown.
 `suites` does both for macro means: intervals of several collections, and comparisons of equally good runs.
 `shared` does the same for collections that share their queries, as translations do.
@@ -14,8 +16,8 @@ by t alone, by default and with `--guarantee`.
 `rare` gates results of which few queries lose much, and `many_gates` gates many on the same queries.
 `clusters` draws queries in clusters, as the questions of one document, and `collections` collections too.
 `spreads` marks groups of queries that have the same mean and another spread.
-`real` does all that to rows of real systems, drawn with replacement; it needs `--rows QRELS RUN RUN…`, which
-may be repeated, one for each collection.
+`real` does all that to rows of real systems, drawn with replacement, and `separated` counts the pairs of them
+that are told apart; both need `--rows QRELS RUN RUN…`, which may be repeated, one for each collection.
 `needed` takes the loss that a gate says its queries detect, and the number that a margin takes, and counts
 how often they do.
 `judge` compares pairs of systems by few human labels and a judge's labels of all queries: what intervals hold
@@ -45,7 +47,7 @@ from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import BoolArray, Float64, Int64
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
-from pipeline.metrics import resampling, statistics
+from pipeline.metrics import holm, paired, resampling, statistics
 from pipeline.metrics.paired import compare_with_rest
 from pipeline.metrics.statistics import ONE, estimate
 from pipeline.studies.gate.betting import Bets
@@ -54,8 +56,7 @@ from pipeline.studies.judge.bets_in_order import BetsInOrder
 from pipeline.studies.judge.prediction_powered import Interval, PredictionPoweredEstimate, estimate_with_judge
 from pipeline.studies.judge.sample import LEAST
 
-QUERIES = (5, 10, 25, 43, 114, 300, 7000)
-RESAMPLES = 1000
+QUERIES = (10, 25, 43, 114, 300, 7000)
 RANKS = 1 / np.arange(1, 11)
 random = np.random.default_rng(20190)
 
@@ -73,6 +74,17 @@ def mostly_ties(samples: int, queries: int) -> Float64:
     """Differences that are 0 in nine queries of ten."""
     drawn = random.normal(0.1, 0.3, (samples, queries))
     return drawn * (random.random((samples, queries)) < 0.1)
+
+
+def binary(share: float) -> Sampler:
+    """Success of a share of the queries."""
+    return lambda *size: (random.random(size) < share).astype(np.float64)
+
+
+def dcg_like(samples: int, queries: int) -> Float64:
+    """DCG of which most are near the highest, and two in a hundred 0."""
+    values = 4.54 * random.uniform(0.9, 1, (samples, queries))
+    return values * (random.random(values.shape) >= 0.02)
 
 
 def near_one(samples: int, queries: int) -> Float64:
@@ -93,55 +105,40 @@ VALUES: dict[str, tuple[Sampler, float]] = {
     "nDCG-like, mean 0.2, skewed": (lambda *size: random.beta(0.4, 1.6, size), 0.2),
     "MRR-like, mean 0.36": (of_ranks(0.25, 0.35), 0.25 + 0.4 / 9 * RANKS[1:].sum()),
     "MRR-like, mean 0.89": (of_ranks(0.86, 0.01), 0.86 + 0.13 / 9 * RANKS[1:].sum()),
-    "binary, 0.5": (lambda *size: (random.random(size) < 0.5).astype(np.float64), 0.5),
-    "binary, 0.96": (lambda *size: (random.random(size) < 0.96).astype(np.float64), 0.96),
-    "differences, 9 of 10 ties": (mostly_ties, 0.01),
+    "binary, 0.5": (binary(0.5), 0.5),
+    "binary, 0.9": (binary(0.9), 0.9),
+    "binary, 0.96": (binary(0.96), 0.96),
+    "binary, 0.98": (binary(0.98), 0.98),
     "recall-like, 60% are 1, 3% are 0": (near_one, 0.6 + 0.37 * 0.945),
+    "DCG-like, 2% are 0, no highest": (dcg_like, 0.98 * 0.95 * 4.54),
+    "differences, 9 of 10 ties": (mostly_ties, 0.01),
     "differences, 80% ties, 3% lose 1": (rare_losses, -0.03),
 }
 
 
-def bootstrap_intervals(values: Float64) -> Float64:
-    """Percentile, BCa and studentized intervals of one sample, float64 [queries]: float64 [3, 2].
-
-    Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993: sections 13.3, 14.3 and 12.5.
-    """
-    from scipy.special import ndtr, ndtri
-
-    n_queries, mean, deviation = len(values), values.mean(), values.std()
-    if deviation == 0:
-        return np.full((3, 2), mean)
-    resampled = values[random.integers(n_queries, size=(RESAMPLES, n_queries))]
-    means = resampled.mean(axis=1)
-    tails = np.array([0.025, 0.975])
-    below = ((means < mean).mean() + (means <= mean).mean()) / 2
-    bias = ndtri(np.clip(below, 1 / RESAMPLES, 1 - 1 / RESAMPLES))
-    acceleration = ((values - mean) ** 3).mean() / deviation**3 / (6 * np.sqrt(n_queries))
-    shifted = bias + ndtri(tails)
-    adjusted = ndtr(bias + shifted / (1 - acceleration * shifted))
-    errors = resampled.std(axis=1, ddof=1) / np.sqrt(n_queries)
-    t = (means - mean)[errors > 0] / errors[errors > 0]
-    error = values.std(ddof=1) / np.sqrt(n_queries)
-    studentized = mean - np.quantile(t, tails[::-1]) * error
-    return np.array([np.quantile(means, tails), np.quantile(means, np.clip(adjusted, 0, 1)), studentized])
-
-
 def simulate_intervals(samples: int) -> None:
-    """Print the coverage of each kind of interval, in percent."""
-    print("| values | queries | percentile | BCa | studentized | t | t where shown | shown |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    """Print the coverage of intervals of a mean, in percent: t of all samples, and those that are shown."""
+    print("| values | queries | t of all | shown intervals | shown |")
+    print("|---|---:|---:|---:|---:|")
     for name, (draw, mean) in VALUES.items():
         for n_queries in QUERIES:
-            count = samples if n_queries <= 300 else max(samples // 5, 1)
-            values = draw(count, n_queries)
-            cells = ["", "", ""]
-            if n_queries in (5, 10, 43, 300):  # beyond that they take long, and all agree
-                ends = np.array([bootstrap_intervals(one) for one in values[: count // 5]])
-                cells = [_percent(column) for column in ((ends[:, :, 0] <= mean) & (mean <= ends[:, :, 1])).T]
-            made = estimate([values.T], low=_lowest(name), high=1)
-            held = np.abs(made.means - mean) <= stdtrit(n_queries - 1, 0.975) * made.errors
-            cells += [_percent(held), _percent(held[made.shown]), _percent(made.shown)]
-            print(f"| {name} | {n_queries:,} | {' | '.join(cells)} |", flush=True)
+            values = draw(samples if n_queries <= 300 else samples // 5, n_queries).T
+            _print_coverage(name, n_queries, values, mean, _lowest(name), _highest(name))
+
+
+def _print_coverage(name: str, n_queries: int, values: Float64, mean: float, low: float, high: float) -> None:
+    """Print a row of `simulate_intervals`, of values float64 [queries, samples]."""
+    found = estimate([values], low=low, high=high)
+    of_all = np.abs(found.means - mean) <= stdtrit(n_queries - 1, 0.975) * found.errors
+    start, end = np.array(found.ends, dtype=np.float64).T
+    held = ((start <= mean + 1e-12) & (mean - 1e-12 <= end))[found.shown]
+    cells = [_percent(of_all), _percent(held), _percent(found.shown)]
+    print(f"| {name} | {n_queries:,} | {' | '.join(cells)} |", flush=True)
+
+
+def _highest(name: str) -> float:
+    """The highest value there can be."""
+    return np.inf if name.startswith("DCG") else 1.0
 
 
 def _lowest(name: str) -> float:
@@ -230,6 +227,149 @@ def _false(tested: Sequence[Pair], truth: Float64) -> list[bool]:
         any(pair.shown for pair in same),
         held,
     ]
+
+
+RARE = (
+    (0.01, 1.0, 0.001), (0.01, 1.0, 0.02), (0.02, 0.9, 0.01), (0.02, 0.9, 0.05), (0.02, 0.9, 0.1),
+    (0.05, 0.9, 0.01), (0.05, 0.9, 0.1), (0.05, 0.5, 0.02), (0.1, 0.6, 0.02),
+)  # fmt: skip
+"""Queries that lose much: their share, the loss, and the standard deviation of all others' differences."""
+
+
+def rare(share: float, loss: float, deviation: float, ties: float = 0) -> Sampler:
+    """Differences with a mean of 0: few losses, some ties, and others that make up for the losses."""
+
+    def draw(samples: int, queries: int) -> Float64:
+        kind = random.random((samples, queries))
+        others = random.normal(share * loss / (1 - share - ties), deviation, kind.shape)
+        return np.where(kind < share, -loss, np.where(kind < share + ties, 0, others))
+
+    return draw
+
+
+RARE_LOSSES = {
+    "2% lose 0.9, others gain 0.018 ± 0.01": rare(0.02, 0.9, 0.01),
+    "5% lose 0.5, others gain 0.026 ± 0.02": rare(0.05, 0.5, 0.02),
+    "5% lose 0.5, others gain 0.026 ± 0.1": rare(0.05, 0.5, 0.1),
+    "70% ties, 27% gain 0.078, 3% lose 0.7": rare(0.03, 0.7, 0, 0.7),
+    "50% ties, 47% gain 0.051, 3% lose 0.8": rare(0.03, 0.8, 0, 0.5),
+}
+"""Differences with a mean of 0."""
+
+
+def simulate_losses(samples: int) -> None:
+    """Print what `compare` says of results that are equally good, where few queries lose much.
+
+    Of two results: coverage of the interval, and false differences, in percent; the share of false ones that
+    are not said to be open to rare failures. Then of a baseline and five variants.
+    """
+    resampling.PERMUTATIONS = 999
+    print(
+        "| differences | queries | t intervals of all | shown intervals | shown | false * | of those without "
+        "the warning |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for name, draw in RARE_LOSSES.items():
+        for n_queries in (25, 43, 100, 300):
+            values = draw(samples, n_queries).T
+            found = estimate([values], low=-1, high=1)
+            reach = stdtrit(n_queries - 1, 0.975) * found.errors
+            held = np.abs(found.means) <= reach
+            p = np.maximum(found.p, resampling.randomization_test([values]))
+            starred = p < 0.05
+            cells = [held, held[found.shown], found.shown, starred, (reach >= 3 / n_queries)[starred]]
+            print(f"| {name} | {n_queries} | {' | '.join(map(_percent, cells))} |", flush=True)
+    print("\n| a baseline and five variants | queries | any false * | of those without the warning |")
+    print("|---|---:|---:|---:|")
+    pairs = [(number, 0) for number in range(1, 6)]
+    losses = rare(0.03, 0.6, 0.03)
+    for n_queries in (25, 43, 100):
+        false, silent = [], []
+        for variants in losses(max(samples // 8, 1) * 5, n_queries).reshape(-1, 5, n_queries):
+            values = np.vstack([np.zeros(n_queries), variants]).T
+            tested = compare_pairs(list("abcdef"), {}, [values], ONE, pairs, 1)
+            warnings = [pair.rare_failures for pair in tested if pair.shown]
+            false.append(len(warnings) > 0)
+            silent += [not any(warnings)] * false[-1]
+        shares = f"{_percent(false)} | {_percent(silent)}"
+        print(f"| 3% lose 0.6, others gain 0.019 ± 0.03 | {n_queries} | {shares} |", flush=True)
+
+
+SPREADS: dict[str, Sampler] = {
+    "normal": lambda *size: random.normal(0, 0.1, size),
+    "6 of 10 ties": lambda *size: random.normal(0, 0.15, size) * (random.random(size) < 0.4),
+    "7 of 8 ties": lambda *size: random.normal(0, 0.2, size) * (random.random(size) < 1 / 8),
+    "skewed: 10% lose 0.45": rare(0.1, 0.45, 0.05),
+}
+"""Differences with a mean of 0."""
+
+
+def simulate_detect(samples: int) -> None:
+    """Print how often the difference is found that queries are said to detect, in percent: 80 is promised.
+
+    First with the true spread. Then the spread is estimated from a pilot of as many queries: the mean power
+    of the difference it names, and the 10% and 90% quantiles; the same of the number of queries that detect
+    a quarter of the true spread. With `--rows`, of pairs without `*`: their queries are the population, the
+    better result of each is raised until the pair differs by what is detected, and all pairs are tested.
+    """
+    resampling.PERMUTATIONS = 999
+    print(
+        "| differences | pairs | queries | power | pilots that name one | power, mean | 10 to 90% "
+        "| queries for 0.25, mean |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, draw in SPREADS.items():
+        deviation = float(draw(1000, 1000).std())
+        for tests in (1, 15):
+            level = 0.025 / tests
+            for n_queries in (25, 43, 114, 300):
+                size = paired.detectable_difference(deviation / n_queries**0.5, n_queries - 1, level)
+                drawn = (draw(samples, n_queries) + size).T
+                p = np.maximum(estimate([drawn]).p * tests, resampling.randomization_test([drawn]))
+                pilots = estimate([draw(samples, n_queries).T])
+                known = pilots.others >= statistics.MANY_OTHERS  # else nothing is named
+                cells = [_percent(p < 0.05), _percent(known), "", "", ""]
+                if known.mean() > 0.05:
+                    errors = pilots.errors[known]
+                    named = paired.detectable_difference(errors, n_queries - 1, level)
+                    power = _power(named / deviation, np.full(len(named), n_queries), level)
+                    needed = paired.queries_needed(0.25 * deviation / (errors * n_queries**0.5), level)
+                    at_number = _power(np.full(len(needed), 0.25), np.maximum(needed, 2), level)
+                    ends = " to ".join(f"{100 * end:.0f}" for end in np.quantile(power, [0.1, 0.9]))
+                    cells[2:] = [f"{100 * power.mean():.1f}", ends, f"{100 * at_number.mean():.1f}"]
+                print(f"| {name} | {tests} | {n_queries} | {' | '.join(cells)} |", flush=True)
+    if rows_of:
+        _detect_real(samples)
+
+
+def _power(effects: Float64, queries: Float64, level: float) -> Float64:
+    """Of one-sided t-tests at a level, of effects in standard deviations."""
+    from scipy.special import nctdtr
+
+    below: Float64 = nctdtr(queries - 1, effects * np.sqrt(queries), stdtrit(queries - 1, 1 - level))
+    return 1 - below
+
+
+def _detect_real(samples: int) -> None:
+    print("\n| measure | pairs without * | of pairs | lowest power | mean | highest |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for measure, values in _real_values()[0].items():
+        n_queries, runs = values.shape
+        pairs = list(combinations(range(runs), 2))
+        first, second = np.array(pairs).T
+        tested = compare_pairs(list("abcdefgh"), {}, [values], ONE, pairs, 1)
+        powers = []
+        for number, pair in enumerate(tested):
+            if pair.shown or pair.detects is None:
+                continue
+            raised = values.copy()
+            better = pairs[number][pair.difference < 0]
+            raised[:, better] += pair.detects - abs(pair.difference)
+            rows = random.integers(n_queries, size=(samples // 4, n_queries))
+            drawn = [raised[one][:, first] - raised[one][:, second] for one in rows]
+            powers.append(np.mean([holm(estimate([one]).p)[number] < 0.05 for one in drawn]))
+        cells = [f"{100 * each:.1f}" for each in (min(powers), np.mean(powers), max(powers))]
+        print(f"| {measure} | {len(powers)} | {len(pairs)} | {' | '.join(cells)} |", flush=True)
 
 
 def skewed_losses(samples: int, queries: int) -> Float64:
@@ -329,24 +469,6 @@ def _verdicts(differences: Float64) -> tuple[list[str], str, list[str]]:
         _percent(is_worse < ALPHA),
         [f"{r:.3f}" for r in reach],
     )
-
-
-RARE = (
-    (0.01, 1.0, 0.001), (0.01, 1.0, 0.02), (0.02, 0.9, 0.01), (0.02, 0.9, 0.05), (0.02, 0.9, 0.1),
-    (0.05, 0.9, 0.01), (0.05, 0.9, 0.1), (0.05, 0.5, 0.02), (0.1, 0.6, 0.02),
-)  # fmt: skip
-"""Queries that lose much: their share, the loss, and the standard deviation of all others' differences."""
-
-
-def rare(share: float, loss: float, deviation: float, ties: float = 0) -> Sampler:
-    """Differences with a mean of 0: few losses, some ties, and others that make up for the losses."""
-
-    def draw(samples: int, queries: int) -> Float64:
-        kind = random.random((samples, queries))
-        others = random.normal(share * loss / (1 - share - ties), deviation, kind.shape)
-        return np.where(kind < share, -loss, np.where(kind < share + ties, 0, others))
-
-    return draw
 
 
 def simulate_rare(samples: int) -> None:
@@ -592,7 +714,7 @@ def simulate_shared(samples: int) -> None:
         print(f"| {label} | {n_queries} | {' | '.join(cells)} |", flush=True)
 
 
-MEASURES = "ndcg@10,mrr@10,recall@100,map@100,precision@10,success@1"
+MEASURES = "ndcg@10,map,mrr@10,recall@100,precision@10,success@1"
 
 
 def simulate_clusters(samples: int) -> None:
@@ -669,19 +791,43 @@ rows_of: list[list[str]] = []
 """For each collection the judgments and runs of `--rows`."""
 
 
+def _real_values() -> list[dict[str, Float64]]:
+    """For each collection of `--rows` its values by measure, float64 [queries, runs]."""
+    from pipeline import evaluate
+
+    read = []
+    for qrels, *runs in rows_of:
+        values = np.stack([evaluate(qrels, run, measures=MEASURES).values for run in runs], axis=2)
+        read.append({name: values[:, number] for number, name in enumerate(MEASURES.split(","))})
+    return read
+
+
+def simulate_separated(samples: int) -> None:
+    """Print how many pairs of real runs are separated, of the queries as they are; `samples` is not used."""
+    print("| queries | measure | pairs | * | Holm | interval shown | with the warning |")
+    print("|---:|---|---:|---:|---:|---:|---:|")
+    for collection in _real_values():
+        for measure, values in collection.items():
+            pairs = list(combinations(range(values.shape[1]), 2))
+            tested = compare_pairs(list("abcdefgh"), {}, [np.ascontiguousarray(values)], ONE, pairs, 1)
+            cells = [
+                len(pairs),
+                sum(pair.shown for pair in tested),
+                sum(pair.p_holm < 0.05 for pair in tested),
+                sum(pair.ci_low is not None for pair in tested),
+                sum(pair.shown and pair.rare_failures for pair in tested),
+            ]
+            print(f"| {len(values)} | {measure} | {' | '.join(map(str, cells))} |", flush=True)
+
+
 def simulate_real(samples: int) -> None:
     """Print what intervals and gates of real values hold, in percent: the mean, and the worst case.
 
     The queries of a collection are the population. Of a gate the margin is how far a run really is below
     another; the macro means of two or three collections are of samples of 43, 114 and 300 queries.
     """
-    from pipeline import evaluate
-
     resampling.RESAMPLES = 999
-    collections = [
-        np.stack([evaluate(qrels, run, measures=MEASURES).values for run in runs], axis=2)
-        for qrels, *runs in rows_of
-    ]  # float64 [queries, measures, runs] each
+    collections = [np.stack(list(each.values()), axis=1) for each in _real_values()]
     sizes: list[tuple[int, ...]] = [
         (25,),
         (43,),
@@ -1175,7 +1321,9 @@ def _print_labels(name: str, judge: str, makers: Sequence[Callable[[], Logged]])
 
 PARTS: dict[str, Callable[[int], None]] = {
     "intervals": simulate_intervals,
+    "losses": simulate_losses,
     "tests": simulate_tests,
+    "detect": simulate_detect,
     "suites": simulate_suites,
     "shared": simulate_shared,
     "gate": simulate_gate,
@@ -1185,10 +1333,13 @@ PARTS: dict[str, Callable[[int], None]] = {
     "clusters": simulate_clusters,
     "collections": simulate_collections,
     "real": simulate_real,
+    "separated": simulate_separated,
     "needed": simulate_needed,
     "judge": simulate_judge,
     "labels": simulate_labels,
 }
+OF_ROWS = ("real", "separated")
+"""Parts of real runs alone."""
 
 
 def main() -> None:
@@ -1203,7 +1354,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", action="append", default=[], help="judgments, and runs")
     arguments = parser.parse_args()
     rows_of.extend(arguments.rows)
-    for name in arguments.parts or [name for name in PARTS if name != "real" or rows_of]:
+    for name in arguments.parts or [name for name in PARTS if rows_of or name not in OF_ROWS]:
         PARTS[name](arguments.samples)
         print()
 

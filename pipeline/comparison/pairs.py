@@ -20,7 +20,7 @@ from pipeline.metrics.paired import (
     queries_needed,
 )
 from pipeline.metrics.resampling import randomization_test
-from pipeline.metrics.statistics import MIN_OTHERS, RULE_OF_THREE, Ends, Estimate, Strata, estimate
+from pipeline.metrics.statistics import MANY_OTHERS, RULE_OF_THREE, Ends, Estimate, Strata, estimate
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Pair:
         spread: Standard deviation of the differences between queries.
         detects: The smallest true difference that is shown with 80% power: by the t-test with Holm's
             correction for the pairs that are not shown, this one among them. None where fewer than
-            `MIN_OTHERS` differences are unlike the most common one, as the spread is not known.
+            `MANY_OTHERS` differences are unlike the most common one, as the spread is not known.
         queries_to_detect: How many queries detect the difference that was asked for; None without one.
         collections: The pair on each collection, where there are several.
         over_collections_low, over_collections_high: Of eight collections or more, the ends of the 95%
@@ -148,7 +148,7 @@ def compare_pairs(
     rare_failures = _reach(estimates, LEVEL) < unseen
     level = LEVEL / 2 / np.maximum((~shown).sum() + shown, 1)
     detects = detectable_difference(estimates.wide_errors, estimates.wide_freedom, level)
-    detects[estimates.others < MIN_OTHERS] = inf
+    detects[estimates.others < MANY_OTHERS] = inf
     spreads = estimates.errors * sqrt(sum(map(len, strata)))
     needed = np.full(len(pairs), inf)
     if detect is not None:

@@ -302,12 +302,10 @@ def short_pairs(measure: str, pairs: Sequence[Pair], detect: float | None = None
     cells = {column.name: [row[i] for row in table.rows] for i, column in enumerate(table.columns)}
     if "[95%, all pairs]" in cells:
         cells["difference [95%]"] = [Cell(figure(pair.difference, "+.4f"), pair.difference) for pair in pairs]
+    bare = "[95%, all pairs]" in cells or all(pair.ci_low is None for pair in pairs)
     columns = [
         (
-            replace(
-                column,
-                name=column.name.removesuffix(" [95%]") if "[95%, all pairs]" in cells else column.name,
-            ),
+            replace(column, name=column.name.removesuffix(" [95%]") if bare else column.name),
             cells[column.name],
         )
         for column in table.columns
@@ -318,7 +316,8 @@ def short_pairs(measure: str, pairs: Sequence[Pair], detect: float | None = None
     ]
     columns.insert(-1 if detect is None else -2, (Column("p", "right", "never"), decided))
     counts = SUITE_COUNTS if pairs[0].collections else COUNTS
-    return table_of(table.title, columns, [f"{STAR} {counts}" if any(p.shown for p in pairs) else counts])
+    legend = f"{STAR} {counts}" if any(pair.shown for pair in pairs) else counts
+    return table_of(table.title, columns, [legend, *table.notes[1:]])
 
 
 def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:

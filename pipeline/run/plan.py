@@ -23,7 +23,7 @@ from pipeline.storage.hashing import hash_json
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
 """Parts of the scores that are in every result."""
-SCHEMAS = {SCORES: 6}  # that of the data is in `pipeline.data.loading`
+SCHEMAS = {SCORES: 7}  # that of the data is in `pipeline.data.loading`
 
 
 def collection_stage(config: Config, identity: Identity) -> Stage:
