@@ -64,8 +64,9 @@ class Pair:
         p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
         p_holm: `p_ttest` by Holm's correction over all pairs.
         shown: Whether the difference counts as shown: `p_holm` and `p_randomization` are below 5%.
-        rare_failures: Whether losing everything at `RULE_OF_THREE` queries, of which none may be seen, would
-            move the difference by more than half the width of its 95% interval, shown or not.
+        rare_failures: Whether rare failures are not ruled out: no interval is shown, or losing everything at
+            `RULE_OF_THREE` queries, of which none may be seen, would move the difference by more than half
+            its width.
         wins, ties, losses: Queries where a has the higher value, the same, the lower; of several collections,
             the collections where it has the higher mean.
         spread: Standard deviation of the differences between queries.
@@ -145,7 +146,7 @@ def compare_pairs(
     if len(pairs) > 1:
         simultaneous = _simultaneous(estimates, shown, highest)
     unseen = RULE_OF_THREE * highest * np.max(weights / [len(values) for values in strata])
-    rare_failures = _reach(estimates, LEVEL) < unseen
+    rare_failures = (_reach(estimates, LEVEL) < unseen) | ~estimates.shown
     level = LEVEL / 2 / np.maximum((~shown).sum() + shown, 1)
     detects = detectable_difference(estimates.wide_errors, estimates.wide_freedom, level)
     detects[estimates.others < MANY_OTHERS] = inf
