@@ -296,7 +296,7 @@ def simulate_losses(samples: int) -> None:
         print(f"| 3% lose 0.6, others gain 0.019 ± 0.03 | {n_queries} | {shares} |", flush=True)
 
 
-SPREADS: dict[str, Sampler] = {
+DETECTED: dict[str, Sampler] = {
     "normal": lambda *size: random.normal(0, 0.1, size),
     "6 of 10 ties": lambda *size: random.normal(0, 0.15, size) * (random.random(size) < 0.4),
     "7 of 8 ties": lambda *size: random.normal(0, 0.2, size) * (random.random(size) < 1 / 8),
@@ -319,7 +319,7 @@ def simulate_detect(samples: int) -> None:
         "| queries for 0.25, mean |"
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    for name, draw in SPREADS.items():
+    for name, draw in DETECTED.items():
         deviation = float(draw(1000, 1000).std())
         for tests in (1, 15):
             level = 0.025 / tests
