@@ -68,8 +68,8 @@ def test_a_served_model_gives_the_vectors_and_measures_of_the_local_one_and_tell
     for role in expected:
         np.testing.assert_array_equal(vectors[role], expected[role])
     counts = [*embedding_server.answered.values()]
-    assert len(counts) == 230 + 8  # those that are asked for again, at the start and after each shard
-    assert sorted(counts) == [1] * 230 + [3] * 8
+    assert len(counts) == 230 + 8 + 2  # those that are asked for again, and a long text with its beginning
+    assert sorted(counts) == [1] * 232 + [3] * 8
     stages = {stage["stage"]: stage for stage in result.document["stages"]}
     asked = stages["passages"]["encoding"]
     assert (asked["requests"], asked["retries"], asked["concurrency"]) == (-(-128 // 16) + -(-72 // 16), 0, 3)
@@ -394,6 +394,62 @@ def test_a_model_that_changes_during_a_run_is_only_warned_of_where_the_config_sa
 def without_index(order: Callable[[list[Any]], list[Any]]) -> Fault:
     """Answers in another order, with vectors that are not numbered."""
     return changed(lambda rows: [{"embedding": row["embedding"]} for row in order(rows)])
+
+
+def in_half(server: Any, numbers_too: bool = False) -> Fault:
+    """Answers with base64 of float16; and so where numbers are asked for, too."""
+
+    def change(rows: list[Any]) -> list[Any]:
+        for row in rows:
+            if isinstance(row["embedding"], str) or numbers_too:
+                given = row["embedding"]
+                vector = (
+                    np.frombuffer(base64.b64decode(given), "<f4")
+                    if isinstance(given, str)
+                    else np.array(given)
+                )
+                row["embedding"] = base64.b64encode(vector.astype("<f2").tobytes()).decode()
+        return rows
+
+    return lambda handler: server.send_vectors(handler, change) or True
+
+
+@pytest.mark.parametrize("scale", [1, 1 / 6, 40])
+def test_base64_of_float16_is_read_as_float16(
+    scale: float, ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    """Read as float32, it would be half as many numbers."""
+    embed = embedding_server.embed
+    embedding_server.embed = lambda texts: scale * embed(texts)
+    embedding_server.faults = [in_half(embedding_server)] * 9
+    texts = list(known)[:20]
+    expected = [scale * known[text] for text in texts]
+    np.testing.assert_allclose(ask(texts), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_base64_alone_of_float16_needs_the_number_of_dimensions(
+    ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    embedding_server.faults = [in_half(embedding_server, numbers_too=True)] * 9
+    texts = list(known)[:20]
+    with pytest.raises(InputError, match=r"their format is unknown.*Set model\.dimensions"):
+        ask(texts)
+    vectors = ask(texts, dimensions=384)
+    np.testing.assert_allclose(vectors, [known[text] for text in texts], rtol=1e-3, atol=1e-4)
+
+
+def test_a_server_that_cuts_long_texts_is_noticed_once_and_told_in_each_run(
+    run: Run, embedding_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    embed = embedding_server.embed
+    embedding_server.embed = lambda texts: embed([" ".join(text.split()[:200]) for text in texts])
+    said = "cuts long texts, without an error: a text of 2,048 words has the vector of its first 256"
+    for times in (1, 2):
+        run()
+        assert caplog.text.count(said) == times
+    long_texts = [text for text in embedding_server.answered if len(text.split()) > 200]
+    assert len(long_texts) == 4
+    assert {embedding_server.answered[text] for text in long_texts} == {1}
 
 
 def test_vectors_without_numbers_are_taken_in_the_order_of_the_texts_alone(

@@ -11,6 +11,7 @@ texts again (`Server.confirm`).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -28,9 +29,18 @@ from pipeline.core.display import Bar, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, JsonObject
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
-from pipeline.encoders.batching import Usage
-from pipeline.encoders.http.client import Client, key_of
-from pipeline.encoders.http.requests import BatchedRequests, is_numbered, scores_of, vectors_of
+from pipeline.encoders.batching import ServerUse, Usage
+from pipeline.encoders.http.client import Client, TooLargeError, key_of
+from pipeline.encoders.http.probes import PROBES, SAME, cut_of
+from pipeline.encoders.http.requests import (
+    BatchedRequests,
+    base64_of,
+    is_numbered,
+    may_be_float16,
+    scores_of,
+    tokens_of,
+    vectors_of,
+)
 from pipeline.models.model import Role
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
@@ -40,26 +50,8 @@ log = logging.getLogger(__name__)
 
 SCHEMA = 1  # of what is asked for a text or a pair
 ALONE = 256  # queries that are asked for alone, to measure how long one takes
-SAME = 0.999  # the lowest cosine of two vectors of a text: bf16 keeps 0.9999, other weights or int8 less
 SAME_SCORE = 0.02  # the largest difference of a score, relative or absolute, that other batches may make
 
-PROBES = (
-    ("what is the capital of France", "Paris has been the capital of France since 987, with interruptions."),
-    (
-        "how do vaccines work",
-        "A vaccine trains the immune system to recognize a pathogen.",
-    ),
-    ("python read file line by line", "for line in open('data.txt', encoding='utf-8'): print(line.rstrip())"),
-    (
-        "symptoms of iron deficiency",
-        "Tiredness, pale skin and shortness of breath are common.",
-    ),
-    ("wie hoch ist der Mont Blanc", "Der Mont Blanc ist 4806 Meter hoch und der höchste Berg der Alpen."),
-    ("best time to plant tulips", "Plant the bulbs in autumn, six weeks before the ground freezes."),
-    ("meaning of GDPR", "The General Data Protection Regulation governs personal data in the EU."),
-    ("qui a peint la Joconde", "Léonard de Vinci a peint la Joconde entre 1503 et 1519."),
-)
-"""Pairs of a query and a passage that a server is asked for in every run."""
 PROBE = "served"  # the stage, in the cache, of the first answers
 
 
@@ -151,11 +143,17 @@ class Server(ModelSource, ABC):
 
         def write(draft: Draft) -> JsonObject:
             draft.save_array("answers.npy", now)
-            return {"probes": len(PROBES)}
+            return {"probes": len(PROBES), "cut": self.cut()}
 
         first = store.make(probes, write, fresh)
         self.confirmed[:] = [np.array(first.array("answers.npy"))]
         self.refuse_change(now, self.confirmed[0])
+        if cut := first.facts.get("cut"):
+            log.warning("%s cuts long texts, without an error: %s; see data.chunks", config.url, cut)
+
+    def cut(self) -> str | None:
+        """What the server does to a long text, if it cuts it silently, as a clause."""
+        return None
 
     def confirm_shard(self, probe: Callable[[], Float32]) -> None:
         """Compare the server's answers once more, after the requests for a shard: it is stored only then.
@@ -203,6 +201,11 @@ class EmbeddingServer(Server, EmbeddingSource):
             return encoder.probe()
 
     @override
+    def cut(self) -> str | None:
+        with contextlib.closing(self.connect()) as encoder:
+            return encoder.cut()
+
+    @override
     def difference(self, now: Float32, first: Float32) -> str | None:
         if now.shape != first.shape:
             return f"they had {first.shape[1]:,} dimensions, and have {now.shape[1]:,}"
@@ -218,6 +221,9 @@ class EmbeddingClient:
     def __init__(self, model: EmbeddingServer) -> None:
         self.model, self.config = model, model.settings
         self.dimension = self.config.dimensions
+        if not self.dimension and model.confirmed:
+            self.dimension = model.confirmed[0].shape[1]
+        self.form = asyncio.Lock()  # held while the server is asked for numbers instead of base64
         self.client = Client(self.config, model.section)
         self._alone = ALONE
 
@@ -240,6 +246,24 @@ class EmbeddingClient:
         """The vectors of the passages of `PROBES` now."""
         with silent("", None, "") as bar:
             return self._encode([passage for _, passage in PROBES], "passages", Usage(), bar)
+
+    def cut(self) -> str | None:
+        """See `Server.cut`."""
+        return self.client.run(cut_of(self._read_once))
+
+    async def _read_once(self, text: str) -> tuple[Float32, int | None] | None:
+        """The vector [1, dimension] of a text and the tokens that the server counted; None if it refuses."""
+        client, body = self.client, {"model": self.config.name, "input": [text]}
+        with contextlib.suppress(InputError, TooLargeError):
+            answer, _ = await client.post(
+                _VectorRequests.path, {**body, **self.shorter()}, len(text) / 4, ServerUse(), once=True
+            )
+            return vectors_of(answer, 1, self.dimension, client.bad_answer), tokens_of(answer)
+        return None
+
+    def shorter(self) -> JsonObject:
+        """The part of a request that asks for fewer dimensions."""
+        return {"dimensions": self.config.dimensions} if self.config.dimensions else {}
 
     def _encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
         before = self.model.instruction(role)
@@ -274,8 +298,32 @@ class _VectorRequests(BatchedRequests):
     def body(self, rows: Sequence[int]) -> JsonObject:
         config = self.encoder.config
         texts = [self.texts[row] for row in rows]
-        shorter = {"dimensions": config.dimensions} if config.dimensions else {}
-        return {"model": config.name, "input": texts, "encoding_format": "base64", **shorter}
+        return {
+            "model": config.name, "input": texts, "encoding_format": "base64", **self.encoder.shorter()
+        }  # fmt: skip
+
+    @override
+    async def learn_form(self, rows: Sequence[int], answer: object) -> None:
+        """Ask for a vector as numbers where base64 may be of float16, which reads as half as many float32.
+
+        Raises:
+            InputError: The server gives base64 then, too.
+        """
+        encoder = self.encoder
+        if encoder.dimension is not None or not may_be_float16(base64_of(answer)):
+            return
+        async with encoder.form:
+            if encoder.dimension is not None:  # learned meanwhile
+                return
+            body = {**self.body(rows[:1]), "encoding_format": "float"}
+            numbers, _ = await encoder.client.post(self.path, body, self.sizes[rows[0]], self.use)
+            if base64_of(numbers):
+                raise InputError(
+                    f"{encoder.client.url} gives base64 where numbers are asked for: their format is unknown",
+                    allowed="`encoding_format` float, which tells float32 from float16",
+                    fix="set model.dimensions to the number of dimensions of the vectors",
+                )
+            encoder.dimension = vectors_of(numbers, 1, None, encoder.client.bad_answer).shape[1]
 
     @override
     def store_answer(self, rows: Sequence[int], answer: object) -> None:

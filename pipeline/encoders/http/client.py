@@ -254,10 +254,13 @@ class Client:
             await self._api.get("/models", cast_to=object, options={**self._options, "max_retries": 0})
         return time.perf_counter() - sent[-1]
 
-    async def post(self, path: str, body: JsonObject, tokens: float, use: ServerUse) -> tuple[object, float]:
+    async def post(
+        self, path: str, body: JsonObject, tokens: float, use: ServerUse, once: bool = False
+    ) -> tuple[object, float]:
         """The answer to a request, as JSON, and the seconds that the last try took.
 
         `path` is appended to the server's address, `tokens` estimates those of `body`, `use` counts requests.
+        A request that is sent `once` is not retried.
 
         Raises:
             TooLargeError: The request has to be made smaller.
@@ -270,34 +273,34 @@ class Client:
             sent: list[float] = []
             _sent.set(sent)
             try:
-                answer = await self._send(path, body)
+                answer = await self._send(path, body, once)
             finally:
                 use.requests += len(sent)
                 use.retries += max(len(sent) - 1, 0)
             return answer, time.perf_counter() - sent[-1]
 
-    async def _send(self, path: str, body: JsonObject) -> object:
+    async def _send(self, path: str, body: JsonObject, once: bool) -> object:
         """The answer to a request, after the retries of `openai`.
 
         The first request has none, so that an address where nothing answers is refused at once.
         """
         import openai
 
-        for retries in (TRIES - 1,) if self._answered else (0, TRIES - 2):
+        for retries in (0,) if once else (TRIES - 1,) if self._answered else (0, TRIES - 2):
             options: RequestOptions = {**self._options, "max_retries": retries}
             try:
                 answer = await self._api.post(path, cast_to=object, body=body, options=options)
             except openai.APIStatusError as error:
                 self._answered = True
                 refusal = self._refusal(error)
-                if retries or refusal:
+                if retries or once or refusal:
                     raise refusal or InputError(
                         f"{self._answers(error)}; {TRIES} attempts failed",
                         fix=f"run again later, the run resumes; or lower {self.section}.concurrency",
                     ) from None
             except openai.APIConnectionError as error:
                 refusal = self._unreachable(error)
-                if retries or (not self._answered and _not_connected(error)):
+                if retries or once or (not self._answered and _not_connected(error)):
                     raise refusal from None
             except ResponseTooLargeError:
                 raise self.bad_answer(f"an answer of more than {ANSWER_BYTES:,} bytes") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -48,6 +49,10 @@ class BatchedRequests(ABC):
     @abstractmethod
     def store_answer(self, rows: Sequence[int], answer: object) -> None:
         """Check the answer to a request for some texts, and store its vectors or scores."""
+
+    async def learn_form(self, rows: Sequence[int], answer: object) -> None:
+        """Ask what is needed to read an answer, before it is stored."""
+        return
 
     async def confirm_order(self, rows: Sequence[int], answer: object) -> None:
         """Check that what was stored is in the order of the request, where the answer has no numbers."""
@@ -96,6 +101,7 @@ class BatchedRequests(ABC):
             await self._send(rows[:half])
             await self._send(rows[half:])
             return
+        await self.learn_form(rows, answer)
         self.store_answer(rows, answer)
         await self.confirm_order(rows, answer)
         self.bar.update(len(rows))
@@ -111,12 +117,13 @@ class BatchedRequests(ABC):
 def vectors_of(answer: object, texts: int, dimension: int | None, refuse: Refuse) -> Float32:
     """The vectors of an answer to a request for those of some texts, float32 [texts, dimension].
 
-    They come as lists of numbers or as base64 of float32, in any order, numbered by their `index`.
+    They come as lists of numbers or as base64 of float32 or of float16, in any order, numbered by their
+    `index`. Base64 does not tell which: it is float16 where the `dimension` takes half of the bytes.
 
     Every vector must have the `dimension`, unless that is None. `refuse` makes the error for anything else.
     """
     rows = _in_order(_items(answer, "data", refuse), texts, "vectors", "texts", refuse)
-    vectors = [_vector(row.get("embedding"), refuse) for row in rows]
+    vectors = [_vector(row.get("embedding"), dimension, refuse) for row in rows]
     dimensions = {len(vector) for vector in vectors} | ({dimension} if dimension else set())
     if len(dimensions) > 1:
         sizes = " and ".join(f"{size:,}" for size in sorted(dimensions))
@@ -202,12 +209,42 @@ def _by_passage(rows: list[Facts], passages: Sequence[str], refuse: Refuse) -> l
     return [by_text[passage].pop() for passage in passages]
 
 
-def _vector(value: object, refuse: Refuse) -> Float32:
-    """A vector, float32 [dimension], from a list of numbers or base64 of little-endian float32."""
+def base64_of(answer: object) -> list[bytes]:
+    """The content of the vectors of an answer that are base64."""
+    items = answer.get("data") if isinstance(answer, Mapping) else None
+    vectors = [item.get("embedding") for item in items or () if isinstance(item, Mapping)]
+    with contextlib.suppress(binascii.Error, ValueError):
+        return [base64.b64decode(vector, validate=True) for vector in vectors if isinstance(vector, str)]
+    return []
+
+
+BITS = 5.0
+"""Interquartile range of the binary logarithms of a vector's numbers, above which they may be misread.
+
+Of normally distributed numbers it is 1.9. A pair of float16 read as float32 has the first one's exponent
+times 8, and so 8 times that."""
+
+
+def may_be_float16(vectors: Iterable[bytes]) -> bool:
+    """Whether the numbers of a vector are too far apart for what embeddings hold, if read as float32."""
+    for content in vectors:
+        numbers = np.abs(np.frombuffer(content[: len(content) // 4 * 4], "<f4"))
+        numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
+        if len(content) % 4:
+            return True
+        if len(numbers) and np.subtract(*np.percentile(np.log2(numbers), [75, 25])) > BITS:
+            return True
+    return False
+
+
+def _vector(value: object, dimension: int | None, refuse: Refuse) -> Float32:
+    """A vector, float32 [dimension], from a list of numbers or base64 of little-endian numbers."""
     vector: Float32
     try:
         if isinstance(value, str):
-            vector = np.frombuffer(base64.b64decode(value, validate=True), "<f4")
+            content = base64.b64decode(value, validate=True)
+            half = dimension is not None and len(content) == 2 * dimension
+            vector = np.frombuffer(content, "<f2" if half else "<f4").astype(np.float32)
         else:
             if not {*map(type, value)} <= {int, float}:  # type: ignore[call-overload]
                 raise TypeError("not numbers")
