@@ -63,7 +63,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "fuse": (exchange.fuse, "a.trec b.trec --output fused.trec --method rrf"),
     "example": (about.example, "> mine.yaml"),
     "schema": (about.schema, "> schema.json"),
-    "doctor": (about.doctor, ""),
+    "doctor": (about.doctor, "mine.yaml"),
 }
 """Each command's function, and the arguments of its example."""
 WITHOUT_RESULTS = {"suites", "evaluate", "fuse", "example", "schema", "doctor"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,12 +23,31 @@ from pipeline.report.listings import cache_table, prune_table, suite_table, suit
 from pipeline.terminal import FAILED, Json, Sets, end_with, load, print_json, show
 
 if TYPE_CHECKING:
+    from pipeline.config import Config
     from pipeline.config.suites import Suite
     from pipeline.core.records import Facts, JsonObject
 
 
-def doctor(as_json: Json = False) -> None:
-    """Show what is installed, and which backends run here."""
+def doctor(
+    configs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[CONFIG]", help="Show the models of these benchmarks instead."),
+    ] = None,
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Show what is installed, and which backends run here; or what is known of a config's models.
+
+    For a CONFIG: files, tokenizer, modules, pooling, prompts, lengths and number formats of each model, what
+    its files do not say, and how its rows compare with those of plain transformers.
+    """
+    if configs:
+        records = list(_model_records(load(configs, settings)))
+        if as_json:
+            print_json({"models": records})
+        else:
+            show(*map(_record_table, records))
+        return
     found = examine()
     if as_json:
         print_json(found)
@@ -40,6 +59,40 @@ def doctor(as_json: Json = False) -> None:
         columns = [Column("kind"), Column("name"), Column("package"), Column("state", wrap="words")]
         tables.append(Table("plugins", columns, [list(plugin.values()) for plugin in found["plugins"]]))
     show(*tables)
+
+
+def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
+    """The record of each model that encodes texts, with its comparison."""
+    from pipeline.config import of_each_collection
+    from pipeline.encoders.opener import TextOpener
+    from pipeline.models.record import model_record
+    from pipeline.run.benchmark import Session
+
+    known = set[str]()
+    with Session() as session:
+        for benchmark in map(session.benchmark, of_each_collection(list(configs))):
+            for section in benchmark.resolved_config.models:
+                opener = session.identities.resolve(section)
+                key = repr((opener.settings, opener.model)) if isinstance(opener, TextOpener) else ""
+                if isinstance(opener, TextOpener) and key not in known:
+                    known.add(key)
+                    yield {**model_record(opener.model), "comparison": opener.comparison(benchmark.store)}
+
+
+def _record_table(record: Facts) -> Table:
+    """The record of a model, a fact a row."""
+    rows = []
+    for name, value in record.items():
+        if isinstance(value, dict) and set(value) == {"value", "source"}:
+            shown = f"{value['value'] if value['value'] != '' else 'none'} ({value['source']})"
+        elif isinstance(value, dict):
+            shown = ", ".join(f"{key.replace('_', ' ')}: {each}" for key, each in value.items())
+        elif isinstance(value, list):
+            shown = ", ".join(value) or "none"
+        else:
+            shown = "not declared" if value is None else str(value)
+        rows.append((name, shown))
+    return Table(f"model {record['name']}", [Column("what"), Column("is", wrap="words")], rows)
 
 
 def examine() -> Facts:

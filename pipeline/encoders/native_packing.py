@@ -118,7 +118,7 @@ def splade_network(folder: Path, settings: ConversionSettings) -> Any:
     import torch
     from transformers import AutoModelForMaskedLM
 
-    subfolder, logarithms = _chain(folder)
+    subfolder, logarithms = splade_chain(folder)
     with loading(settings.name):
         masked = AutoModelForMaskedLM.from_pretrained(
             folder / subfolder, dtype=torch.float32, trust_remote_code=settings.trust_remote_code
@@ -158,7 +158,7 @@ def _head(masked: Any) -> tuple[Any, Any, Any]:
     return layers
 
 
-def _chain(folder: Path) -> tuple[str, int]:
+def splade_chain(folder: Path) -> tuple[str, int]:
     """The network's folder in that of the model, and how many logarithms a weight goes through."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from typing_extensions import override
 from pipeline.config import EncoderSettings, RerankSettings
 from pipeline.core import machine
 from pipeline.core.display import Bar
-from pipeline.core.records import Float32, JsonObject
+from pipeline.core.records import Facts, Float32, JsonObject
 from pipeline.encoders import batching
 from pipeline.encoders.agreement import Reference, Watch
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
@@ -109,6 +109,13 @@ class TextOpener(Opener, EmbeddingSource):
     @override
     def load(self, prepared: Path | None) -> Encoder:
         return Encoder(self, prepared)
+
+    def comparison(self, store: Store) -> Facts:
+        """How the backend's rows compare with those of a reference.
+
+        A converted model was compared with torch when it was converted.
+        """
+        return {"reference": "torch, when it was converted" if self.prepare(store) else None}
 
     @override
     def recipe(self, role: Role) -> JsonObject:

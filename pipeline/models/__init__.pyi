@@ -3,6 +3,7 @@ from .files import BUNDLED as BUNDLED, Bundled as Bundled, Files as Files, find_
 from .library_tokenizer import TokenizerSettings as TokenizerSettings
 from .model import CalibrationCorpus as CalibrationCorpus, ResolvedModel as ResolvedModel
 from .outputs import find_outputs as find_outputs
+from .record import model_record as model_record
 from .reranker import ResolvedReranker as ResolvedReranker
 from .tokenizer import (
     ModelTokenizer as ModelTokenizer,

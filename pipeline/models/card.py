@@ -125,7 +125,7 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
         end_tokens=(_end_token(tokenizer, "bos"), _end_token(tokenizer, "eos")),
         tokenizer_length=int(tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
-        activations=tuple(_activations(files, modules)),
+        activations=tuple(_activations(files, modules, name)),
         config=files.read_json(inside + "config.json", **CONFIG_TYPES),
     )
 
@@ -140,11 +140,19 @@ def max_positions(config: Facts) -> int:
     return most - (2 if pad_id is None else int(pad_id) + 1)
 
 
-def _activations(files: Files, modules: list[Facts]) -> Iterator[str]:
-    """The activation of each Dense module that names one."""
-    for entry in modules:
-        if str(entry.get("type")).endswith(".Dense"):
+def _activations(files: Files, modules: list[Facts], name: str) -> Iterator[str]:
+    """The activation of each Dense module that names one.
+
+    Raises:
+        InputError: Such a module takes the vector of a text before there is one.
+    """
+    kinds = [str(entry.get("type")).rpartition(".")[2] for entry in modules]
+    pooling = kinds.index("Pooling") if "Pooling" in kinds else -1
+    for place, entry in enumerate(modules):
+        if kinds[place] == "Dense":
             dense = files.read_json(f"{entry.get('path')}/config.json", activation_function=TEXT)
+            if place < pooling and dense.get("module_input_name") != "token_embeddings":
+                raise damaged(f"model '{name}' has a Dense module for vectors of texts before its Pooling")
             if dense.get("activation_function"):
                 yield dense["activation_function"]
 

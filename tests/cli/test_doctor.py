@@ -48,3 +48,23 @@ def test_a_hub_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
         found = document("doctor")["hub"]
     assert not found["reachable"]
     assert "Connect" in found["said"]
+
+
+@pytest.mark.parametrize("backend", ["flag", "native"])
+def test_the_record_of_a_config_s_model_and_its_comparison_are_shown(
+    backend: str, bge_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "c.yaml").write_text(
+        f"name: t\ndata: {{source: sample}}\nmodel: {{backend: {backend}, name: {bge_folder}}}\n"
+        f"cache: {tmp_path}/cache\n",
+        encoding="utf-8",
+    )
+    (record,) = document("doctor", tmp_path / "c.yaml")["models"]
+    assert record["pooling"] == {"value": "cls", "source": "model"}
+    assert record["weights"] == ["model.safetensors (F32)"]
+    assert "modules.json" in record["not there"]
+    if backend == "flag":
+        assert record["comparison"]["lowest_cosine"] > 0.99999
+    shown = benchmarco("doctor", tmp_path / "c.yaml").stdout
+    assert "cls (model)" in shown
+    assert "transformers" in shown if backend == "flag" else "torch, when it was converted" in shown

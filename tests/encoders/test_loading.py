@@ -17,7 +17,7 @@ from pipeline.storage import Store
 Opened = Callable[..., Encoder]
 Saved = Callable[..., Path]
 SHAPE = {
-    "vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "vocab_size": 30522, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 16,
 }  # fmt: skip
 BIN, SAFE = "pytorch_model.bin", "model.safetensors"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from typing_extensions import override
 
+from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Ragged
-from pipeline.encoders.batching import Backend
-from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch import varlen
 from pipeline.encoders.torch.backend import Texts, TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import (
@@ -21,7 +19,7 @@ from pipeline.encoders.torch.loading import (
     refuse_missing_heads,
     unused_tokens,
 )
-from pipeline.encoders.torch.opening import Load, open_backend
+from pipeline.encoders.torch.opening import Load, TorchOpener
 from pipeline.models.model import ResolvedModel
 
 if TYPE_CHECKING:
@@ -32,15 +30,17 @@ if TYPE_CHECKING:
 M3 = "encoder-only-m3"  # FlagEmbedding's name of its class
 
 
-class FlagOpener(TextOpener):
+class FlagOpener(TorchOpener):
     """Dense vectors of any encoder; word weights and token vectors of BGE-M3."""
 
+    library = "FlagEmbedding"
+
     @override
-    def load_backend(self, prepared: Path | None) -> Backend:
+    def loads(self) -> Load:
         loads: dict[str, Load] = {
             "dense": FlagBackend, "sparse": M3Weights, "multivector": M3TokenVectors
         }  # fmt: skip
-        return open_backend(loads[self.model.output], self.model)
+        return loads[self.model.output]
 
 
 class _Network(TorchBackend):
@@ -90,7 +90,14 @@ class FlagBackend(_Network):
             limit_last_layer_to_first_token(self.network)
         self._unpad_where_supported()
         self.tokenizer = model.tokenizer.of_library(self.flag.tokenizer)
-        self.dimension = int(self.network.config.hidden_size)
+        width = getattr(self.network.config, "hidden_size", None)
+        if not isinstance(width, int):
+            raise InputError(
+                f"model '{model.name}' is a {type(self.network).__name__}: no network of texts alone",
+                allowed="encoders and decoders of texts",
+                fix="choose another model",
+            )
+        self.dimension = width
 
     @override
     def rows(self, texts: Texts) -> torch.Tensor:

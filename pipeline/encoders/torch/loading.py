@@ -75,6 +75,11 @@ def _explained(name: str, *quiet: str) -> Iterator[None]:
             raise
         shapes = "have other shapes than its config.json declares"
         raise damaged(f"the weights of model '{name}' {shapes}") from None
+    except OSError as error:
+        if "no file named" not in str(error):
+            raise
+        found = f"model '{name}' has no file with weights that transformers reads"
+        raise damaged(found, "model.safetensors or pytorch_model.bin, or an index of their parts") from None
     except SafetensorError as error:
         raise damaged(f"the weights of model '{name}' cannot be read: {error}") from None
     finally:

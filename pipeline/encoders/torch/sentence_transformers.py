@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.core.records import Float32, Ragged
-from pipeline.encoders.batching import Backend
-from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.backend import (
     Texts,
     TorchBackend,
@@ -21,7 +18,7 @@ from pipeline.encoders.torch.backend import (
     unpacked_tokens,
 )
 from pipeline.encoders.torch.loading import loading
-from pipeline.encoders.torch.opening import Load, open_backend
+from pipeline.encoders.torch.opening import Load, TorchOpener
 from pipeline.models.card import read_late_interaction
 from pipeline.models.files import damaged
 from pipeline.models.model import ResolvedModel, Role
@@ -36,17 +33,19 @@ if TYPE_CHECKING:
 Encoder = TypeVar("Encoder", "SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
 
 
-class SentenceTransformersOpener(TextOpener):
+class SentenceTransformersOpener(TorchOpener):
     """The classes of sentence-transformers for each output."""
 
+    library = "sentence-transformers"
+
     @override
-    def load_backend(self, prepared: Path | None) -> Backend:
+    def loads(self) -> Load:
         loads: dict[str, Load] = {
             "dense": SentenceTransformersBackend,
             "sparse": SparseEncoderBackend,
             "multivector": MultiVectorEncoderBackend,
         }
-        return open_backend(loads[self.model.output], self.model)
+        return loads[self.model.output]
 
 
 class SentenceTransformersBackend(TorchBackend):
