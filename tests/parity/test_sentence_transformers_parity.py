@@ -1,7 +1,5 @@
 """Our vectors against sentence-transformers' own encode, for the kinds of models it loads."""
 
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,12 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding
-from tokenizers import Tokenizer
-from workplaces import read_json
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
 from pipeline.core.records import Float32
 
@@ -87,61 +82,3 @@ def test_a_folder_that_only_declares_its_pooling(
     reference = SentenceTransformer(modules=[Transformer(str(bge_folder)), Pooling(128, "cls")], device="cpu")
     vectors = encode(few_texts, name=bge_folder, backend=ST)
     assert lowest_cosine(vectors, reference.encode(few_texts)) > 0.99999
-
-
-SHAPE = {
-    "vocab_size": 30522, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "intermediate_size": 64,
-}  # fmt: skip
-OTHERS: dict[str, dict[str, Any]] = {
-    "T5Encoder": {
-        "vocab_size": 30522,
-        "d_model": 32,
-        "d_ff": 64,
-        "d_kv": 16,
-        "num_layers": 2,
-        "num_heads": 2,
-    },
-    "MPNet": {**SHAPE, "max_position_embeddings": 514},
-    "Qwen2": {**SHAPE, "num_key_value_heads": 1},
-    "NomicBert": SHAPE,
-}
-
-
-@pytest.mark.parametrize("kind", OTHERS)
-def test_other_architectures(
-    kind: str,
-    few_texts: list[str],
-    encode: Encode,
-    lowest_cosine: Lowest,
-    minilm_folder: Path,
-    tmp_path: Path,
-) -> None:
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{kind.removesuffix('Encoder')}Config")(**OTHERS[kind])
-    getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path)
-    if kind == "Qwen2":  # a causal model, whose last token is taken
-        described = read_json(tmp_path / "config.json")
-        described["architectures"] = ["Qwen2ForCausalLM"]
-        (tmp_path / "config.json").write_text(json.dumps(described), encoding="utf-8")
-        tokenizer = transformers.Qwen2Tokenizer().train_new_from_iterator(few_texts, 600)
-        tokenizer.model_max_length = 512
-        tokenizer.save_pretrained(tmp_path)  # transformers takes no other class
-    else:
-        for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
-            shutil.copy(minilm_folder / name, tmp_path)
-    texts = [text for text in few_texts if text]
-    vectors = encode(texts, name=tmp_path, backend=ST)
-    assert lowest_cosine(vectors, peer(tmp_path).encode(texts)) > 0.99999
-
-
-def test_a_static_model(
-    few_texts: list[str], encode: Encode, lowest_cosine: Lowest, minilm_folder: Path, tmp_path: Path
-) -> None:
-    tokenizer = Tokenizer.from_file(str(minilm_folder / "tokenizer.json"))
-    tokenizer.no_truncation()
-    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=32)], device="cpu")
-    model.save(str(tmp_path / "static"), create_model_card=False)
-    texts = few_texts[:12]
-    vectors = encode(texts, name=tmp_path / "static", backend=ST)
-    assert lowest_cosine(vectors, model.encode(texts)) > 0.99999

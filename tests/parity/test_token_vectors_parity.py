@@ -1,7 +1,5 @@
 """Token vectors and MaxSim scores against FlagEmbedding's BGE-M3 and `MultiVectorEncoder`."""
 
-import json
-import shutil
 import string
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,13 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from FlagEmbedding import BGEM3FlagModel
-from safetensors.torch import load_file, save_file
 from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
-from workplaces import BAR, read_json
+from workplaces import BAR
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Float32, Ragged, TokenEmbeddings
@@ -95,54 +91,6 @@ def check_against(folder: Path, texts: list[str], encode: Encode) -> None:
     assert differ(texts_of(queries), expected_queries) < 1e-5
     reference = theirs.similarity(expected_queries, expected).numpy()
     np.testing.assert_allclose(scores_of(found, queries, mean=False), reference, rtol=1e-5)
-
-
-def without_pooling(source: Path, folder: Path) -> torch.Tensor:
-    """Copy a model without what says how it is pooled; returns a projection for it."""
-    shutil.copytree(source, folder)
-    shutil.rmtree(folder / "1_Pooling")
-    return torch.randn(24, 128, generator=torch.Generator().manual_seed(0)) / 10
-
-
-def write_json(path: Path, content: object) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content), encoding="utf-8")
-
-
-def test_stanford_s_layout(few_texts: list[str], encode: Encode, bge_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "colbert"
-    projection = without_pooling(bge_folder, folder)
-    weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
-    save_file({**weights, "linear.weight": projection}, folder / "model.safetensors", {"format": "pt"})
-    config = read_json(folder / "config.json")
-    write_json(folder / "config.json", config | {"architectures": ["HF_ColBERT"]})
-    tokens = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]"}
-    write_json(folder / "artifact.metadata", {"query_maxlen": 20, "doc_maxlen": 50, **tokens})
-    check_against(folder, few_texts, encode)
-
-
-@pytest.mark.parametrize("named", [{"model_type": "ColBERT"}, {"similarity_fn_name": "MaxSim"}])
-def test_pylate_s_layouts(
-    named: dict[str, str], few_texts: list[str], encode: Encode, bge_folder: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "pylate"
-    projection = without_pooling(bge_folder, folder)
-    identity = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
-    write_json(folder / "1_Dense" / "config.json", {"in_features": 128, "out_features": 24, **identity})
-    save_file({"linear.weight": projection}, folder / "1_Dense" / "model.safetensors")
-    modules = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
-    entries = [
-        {"idx": row, "name": str(row), "path": path, "type": modules[path]}
-        for row, path in enumerate(modules)
-    ]
-    write_json(folder / "modules.json", entries)
-    declared = {
-        **named, "query_prefix": "[unused0] ", "document_prefix": "[unused1] ",
-        "query_length": 24, "document_length": 48, "attend_to_expansion_tokens": False,
-        "skiplist_words": [".", ","],
-    }  # fmt: skip
-    write_json(folder / "config_sentence_transformers.json", declared)
-    check_against(folder, few_texts, encode)
 
 
 def test_a_model_without_bge_m3_s_heads_is_refused(encode: Encode, bge_folder: Path) -> None:

@@ -22,24 +22,6 @@ def splade(root: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def inference_free(splade: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that looks the weights of a query's words up, in sentence-transformers' layout."""
-    import torch
-    from sentence_transformers import SparseEncoder
-    from sentence_transformers.base.modules import Router, Transformer
-    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
-
-    passages = Transformer(str(splade), transformer_task="fill-mask")
-    words = torch.rand(30522, generator=torch.Generator().manual_seed(0))
-    queries = SparseStaticEmbedding(passages.tokenizer, words)
-    pooling = SpladePooling("max", activation_function="log1p_relu")
-    router = Router.for_query_document(query_modules=[queries], document_modules=[passages, pooling])
-    folder = tmp_path_factory.mktemp("inference-free")
-    SparseEncoder(modules=[router]).save_pretrained(str(folder))
-    return folder
-
-
 @pytest.fixture
 def rows_of(encode: Encode) -> Encode:
     """The weights that a backend gives, as float32 [texts, words]; words are ascending in each row."""
@@ -76,17 +58,14 @@ def test_weights_equal_those_of_bge_m3(
     np.testing.assert_allclose(found, expected, rtol=2e-3 if backend == "native" else 0, atol=apart)
 
 
-@pytest.mark.parametrize("model", ["splade", "inference_free"])
-def test_weights_equal_those_of_sparse_encoder(
-    request: pytest.FixtureRequest, passages: list[str], rows_of: Encode, model: str
-) -> None:
+def test_weights_equal_those_of_sparse_encoder(splade: Path, passages: list[str], rows_of: Encode) -> None:
     from sentence_transformers import SparseEncoder
 
-    folder, texts = request.getfixturevalue(model), passages[:TEXTS]
-    peer = SparseEncoder(str(folder), device="cpu")
+    texts = passages[:TEXTS]
+    peer = SparseEncoder(str(splade), device="cpu")
     for role, encode in (("passages", peer.encode_document), ("queries", peer.encode_query)):
         expected = encode(texts, batch_size=8).to_dense().numpy()
-        found = rows_of(folder, texts, role)
+        found = rows_of(splade, texts, role)
         assert (found > 0).sum() > 10 * TEXTS
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
