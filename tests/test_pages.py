@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("quick_conversion")
 SCRIPTS = {"scripts/quickstart", "scripts/test"}
 BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|results/dl19")
 """What commands in docs/ name that a reader has, that is too large for a test, or needs another PyTorch."""
-OTHERS = ("first-decision", "how-do-i", "judge", "releasing", "smaller-vectors")
+OTHERS = ("afford", "first-decision", "how-do-i", "judge", "releasing", "smaller-vectors")
 """Pages with a test of their own, or of commands that nobody tries."""
 SLOW = ("reproduce",)
 """Commands that compute everything anew; the page how-do-i runs them with a small model."""
@@ -139,6 +139,18 @@ def test_smaller_vectors_are_compared_as_shown(docs: Path, place: Path) -> None:
     for words in commands(page):
         run(words[1:], VERDICTS.get(words[1]))
     assert Path("sizes.html").is_file()
+
+
+def test_what_a_model_costs_is_measured_as_shown(docs: Path, place: Path) -> None:
+    page = docs / "afford.md"
+    (config,) = blocks(page, "yaml")
+    Path(config.split()[1]).write_text(config, encoding="utf-8")
+    *_, compared = [run(words[1:]) for words in commands(page)]
+    assert "Within p95 <= 20 ms and memory <= 500 MB" in compared
+    for name in ("words", "minilm", "minilm-128"):
+        record = read_json(place / "results" / name / "latency.json")
+        assert [load["concurrency"] for load in record["loads"]] == [1, 4]
+    assert "What one query costs" in Path("afford.html").read_text(encoding="utf-8")
 
 
 def judge(place: Path) -> None:

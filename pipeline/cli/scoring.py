@@ -18,6 +18,7 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.table import stacked
 from pipeline.storage.whole_files import check_output
+from pipeline.studies.study import TabularPart
 from pipeline.studies.table import add_columns, all_studies
 from pipeline.terminal import (
     Json,
@@ -90,6 +91,12 @@ def _parts(comparison: Comparison, options: Options, on_page: bool) -> dict[str,
         if part is not None or not (study.options or comparison.of_suites):
             parts[name] = part
     return parts
+
+
+def _flag(annotation: Any) -> str:
+    """The flag of an annotated option: Typer keeps the first one as its default."""
+    option = annotation.__metadata__[0]
+    return next(str(each) for each in (option.default, *option.param_decls) if each).partition("/")[0]
 
 
 def _is_asked(options: Options, study: str) -> bool:
@@ -208,8 +215,8 @@ def compare(
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
     asked = [name for name in options if _is_asked(options, name)]
-    if form is Format.csv and asked:
-        option = ", ".join(f"--{name}" for name, value in options[asked[0]].items() if value)
+    if form is Format.csv and (refused := [name for name in asked if not all_studies()[name].csv]):
+        option = _flag(next(iter(all_studies()[refused[0]].options.values())))
         raise InputError(
             f"{option} with --format csv",
             allowed=f"{option} with a table, markdown, latex or --json",
@@ -270,7 +277,8 @@ def compare(
             for said in parts
         ]
         figures = [each.figures(added) for each, added in zip(compared, columns, strict=True)]
-        print(write(tables) if write else renderings.csv_text(stacked(figures)), end="")
+        own = [part.csv() for said in parts for part in said.values() if isinstance(part, TabularPart)]
+        print(write(tables) if write else renderings.csv_text(stacked(own or figures)), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
 

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from math import inf
 from os import PathLike
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from pipeline.comparison.tables import ColumnGroup, Entry, History
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.stage_row import Cost
-from pipeline.core.table import Column, FilledColumn, Table, Tabular, no_interval
+from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular, no_interval
 from pipeline.metrics.paired import SAME, paired_differences, standings
 from pipeline.metrics.statistics import ONE, Ends, Strata, estimate, over_collections, pool_draws
 from pipeline.results.folder import CollectionResult
@@ -31,9 +30,6 @@ from pipeline.results.records import Metrics
 from pipeline.results.result import Result
 from pipeline.results.tables import NO_MACRO_INTERVAL
 from pipeline.retrievers.sections import SECTIONS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OVER = ("over_collections_low", "over_collections_high")
 OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters")
@@ -48,7 +44,7 @@ class Comparison(Tabular):
 
     Attributes:
         measure: The measure.
-        results: In the order given.
+        results: In the order given. They and the pairs are tidy tables, too (`to_dataframe`).
         pairs: Every two of them, the earlier one as `a`; with a baseline, each of the others as `a` and the
             baseline as `b`.
         notes: What to know before trusting it, a sentence each: other passages, other hardware.
@@ -68,8 +64,8 @@ class Comparison(Tabular):
     """
 
     measure: str
-    results: list[Entry]
-    pairs: list[Pair]
+    results: Rows[Entry]
+    pairs: Rows[Pair]
     notes: list[str]
     measures: list[str]
     strata: Strata
@@ -156,13 +152,6 @@ class Comparison(Tabular):
         cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
         columns = [Column("measure"), *map(Column, keys)]
         return Table("", columns, [[self.measure, *row] for row in cells])
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """What `figures` has, as a pandas DataFrame."""
-        import pandas as pd
-
-        keys, named = self._figures({})
-        return pd.DataFrame([{"measure": self.measure, **row} for row in named], columns=["measure", *keys])
 
     def _figures(self, added: JsonObject) -> tuple[list[str], list[JsonObject]]:
         rows: list[JsonObject] = []
@@ -293,8 +282,8 @@ def compare(
         ]
     return Comparison(
         measure=chosen,
-        results=results,
-        pairs=pairs,
+        results=Rows(results),
+        pairs=Rows(pairs),
         notes=notes_of(loaded, chosen, indices),
         measures=shared,
         strata=strata,

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from html import escape
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from pipeline.core.display import Number, counted, figure
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = TypeVar("Row")
 SOFT_HYPHEN = "\u00ad"
 """Where a column's name may be broken: "-" and a new line on the terminal, nothing in plain text."""
 
@@ -160,6 +164,20 @@ class Tabular:
 
     def _repr_html_(self) -> str:
         return "".join(html_table(table) for table in self.tables())
+
+
+class Rows(list[Row]):
+    """Records of one class as a list, and as a tidy table: a record a row, an attribute a column."""
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A pandas DataFrame of the records; of attributes that hold records or mappings, nothing."""
+        import pandas as pd
+
+        tidy = [
+            {name: value for name, value in asdict(row).items() if not isinstance(value, dict | tuple | list)}
+            for row in cast("list[Any]", self)
+        ]
+        return pd.DataFrame(tidy)
 
 
 ALIKE = "the values differ too little to allow for rare failures (docs/statistics.md)"

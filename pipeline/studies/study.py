@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
@@ -49,6 +49,14 @@ class Part(Protocol):
         """Its section of the page."""
 
 
+@runtime_checkable
+class TabularPart(Part, Protocol):
+    """A part that has a table of its own for CSV."""
+
+    def csv(self) -> Table:
+        """The table, in full precision."""
+
+
 class Plan(NamedTuple):
     """What a study would do: its part of the JSON document, None if it is not known yet, and a sentence."""
 
@@ -68,6 +76,7 @@ class Study:
         options: Options of `compare` and `report` that ask for the part, as annotations for Typer by the name
             of the parameter; None, in place of a value, is not asked, and False asks for no part. A page has
             the part without being asked. Without options, all forms of a comparison but the short tables do.
+        csv: Whether the part, a `TabularPart`, has a table for CSV, in place of the comparison's.
         columns: What it knows of each of compared results, beside quality; None where that is nothing.
         plan: What it would do with the results of configs, for `plan`; None if nothing.
     """
@@ -76,5 +85,6 @@ class Study:
     commands: Mapping[str, Command] = field(default_factory=dict)
     part: Callable[[Comparison, Mapping[str, Any]], Part | None] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    csv: bool = False
     columns: Callable[[Comparison], ColumnGroup | None] | None = None
     plan: Callable[[Sequence[Config]], Plan | None] | None = None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 STUDIES = {
     "batches": "pipeline.studies.batches.command",
+    "changes": "pipeline.studies.changes.command",
     "churn": "pipeline.studies.churn.command",
     "gate": "pipeline.studies.gate.command",
     "groups": "pipeline.studies.groups.command",

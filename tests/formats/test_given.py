@@ -137,9 +137,10 @@ def test_a_collection_of_values_is_run_and_reused(tmp_path: Path, ran: Callable[
         write_collection(tmp_path / "mine", {**PASSAGES, "e": "new"}, queries, QRELS)
     values = first.to_dataframe()
     assert np.allclose(values.mean(), [first.metrics[name] for name in MEASURES])
-    compared = compare([first, again]).to_dataframe()
-    assert compared["name"].tolist() == ["t", "u", "t"]
-    assert compared["value"].tolist()[2] == 0.0
+    compared = compare([first, again])
+    assert compared.results.to_dataframe()["name"].tolist() == ["t", "u"]
+    (pair,) = compared.pairs.to_dataframe().to_dict("records")
+    assert (pair["a"], pair["b"], pair["difference"]) == ("t", "u", 0.0)
 
 
 def test_a_text_may_be_called_contents_or_content(tmp_path: Path, ran: Callable[..., Any]) -> None:

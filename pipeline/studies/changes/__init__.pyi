@@ -1,0 +1,1 @@
+from .changes import largest_changes as largest_changes
