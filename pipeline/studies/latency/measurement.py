@@ -196,9 +196,11 @@ class _Sample(NamedTuple):
 
 
 def _sample(benchmark: Benchmark, count: int) -> _Sample:
-    """Judged queries, evenly from the collection; two of them joined warm up, so that none is asked twice."""
+    """Queries, judged ones if any are, evenly spread; two joined warm up, so that none is asked twice."""
     collection = benchmark.collection
     judged: Int64 = np.unique(collection.qrels.queries)
+    if not len(judged):
+        judged = np.arange(len(collection.queries))
     rows = judged[np.linspace(0, len(judged) - 1, min(count, len(judged))).round().astype(np.int64)]
     texts = [collection.queries.texts[row].as_py() for row in rows.tolist()]
     warm_up = [f"{texts[i % len(texts)]} {texts[(i + 1) % len(texts)]}" for i in range(WARM_UP)]

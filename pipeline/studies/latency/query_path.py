@@ -124,6 +124,7 @@ class TextPath(QueryPath):
     def __init__(self, retriever: TextRetriever, benchmark: Benchmark, prefix: str) -> None:
         self.retriever, self.benchmark, self.prefix = retriever, benchmark, prefix
         self.encodes = isinstance(retriever, EncodingRetriever)
+        self.served = retriever.source is not None and retriever.source.served
         self.lock = local_lock(retriever)
 
     @override
@@ -154,7 +155,8 @@ class TextPath(QueryPath):
             started = time.perf_counter()
             row = self._encode(query, usage)
             seconds = time.perf_counter() - started
-        clock.add(TOKENIZE, usage.tokenize_seconds)
+        if not self.served:
+            clock.add(TOKENIZE, usage.tokenize_seconds)
         if self.encodes:
             clock.add(ENCODE, seconds - usage.tokenize_seconds)
         with clock.stage(SEARCH), silent("", None, "") as bar:

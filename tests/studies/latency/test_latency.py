@@ -82,7 +82,7 @@ def test_a_served_model_has_the_share_of_the_network(embedding_server: Any, tmp_
     refused = on_one_line(benchmarco("latency", result, code=2))
     assert "send texts to" in refused
     record = document("latency", result, "--set", f"model.url={embedding_server.url}")
-    assert list(record["loads"][0]["stages"]) == ["tokenize", "encode", "search", "whole"]
+    assert list(record["loads"][0]["stages"]) == ["encode", "search", "whole"]
     assert 0 < record["network"]["share"] < 1
     assert record["network"]["round_trip"]["p50"] < record["loads"][0]["stages"]["encode"]["p50"]
 
