@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from inside import convert_by
 from models.wall.cases import BACKENDS, WALL, Case
-from models.wall.folders import OLD, TEXTS, save_modules, save_network
+from models.wall.folders import LENGTH, OLD, TEXTS, save_modules, save_network
 from workplaces import BAR
 
 from pipeline import InputError, config as sections
@@ -111,7 +111,7 @@ def of_m3(case: Case, folder: Path, texts: list[str]) -> list[Vector]:
     peer = BGEM3FlagModel(str(folder), use_fp16=False, devices=["cpu"])
     words = case.output == "sparse"
     given = peer.encode(
-        texts, max_length=128, return_dense=False, return_sparse=words, return_colbert_vecs=not words
+        texts, max_length=LENGTH, return_dense=False, return_sparse=words, return_colbert_vecs=not words
     )
     if not words:
         return [vectors.reshape(-1) for vectors in given["colbert_vecs"]]
