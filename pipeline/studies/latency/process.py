@@ -35,7 +35,7 @@ class Task:
         config: With the backends that are used.
         answer: The file for the figures.
         driver: The process that waits for them.
-        started: When this process was started, by `time.monotonic`.
+        started: When this process was started, by the monotonic clock.
         warm_up: Queries that are answered first.
         queries: Those that are timed.
         expected: For each of them its first passages in the result; None where that is not known.
