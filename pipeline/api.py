@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.formats.given import QrelsLike
     from pipeline.metrics.evaluation import Evaluation
+    from pipeline.run.estimate import Estimate
     from pipeline.run.forecast import Forecast
 
 log = logging.getLogger(__name__)
@@ -189,13 +190,17 @@ def describe_data(
     return described
 
 
-def forecast(configs: Sequence[Config]) -> list[Forecast]:
+def forecast(
+    configs: Sequence[Config], *, tokens: float | None = None, probing: bool = False
+) -> list[Forecast]:
     """Say what runs would do: what is cached, must be fetched and encoded, and how long that takes.
 
     Computes nothing, and fetches nothing but small files that say what a repository on the hub holds.
 
     Args:
         configs: From `load_configs`.
+        tokens: Mean tokens of a passage; None takes what was measured.
+        probing: Run models that were not measured here for some seconds.
 
     Returns:
         A forecast for each, of a suite one for each collection. What several of them need is counted for the
@@ -212,7 +217,34 @@ def forecast(configs: Sequence[Config]) -> list[Forecast]:
         stated += [each.passages for each in suite.collections.values()] if suite else [None]
     with Session() as session:
         benchmarks = map(session.benchmark, of_each_collection(configs))
-        return forecast_each(zip(benchmarks, stated, strict=True))
+        return forecast_each(zip(benchmarks, stated, strict=True), tokens, probing)
+
+
+def estimate_costs(
+    configs: Sequence[Config], passages: int, *, tokens: float | None = None, probing: bool = False
+) -> list[Estimate]:
+    """Time, memory and disk of runs on a collection of so many passages, which need not be there.
+
+    Args:
+        configs: From `load_configs`, of one collection each.
+        passages: In the collection.
+        tokens: Mean tokens of a passage; None takes what was measured.
+        probing: Run models that were not measured here for some seconds.
+
+    Raises:
+        InputError: A config has several collections, or a model cannot be found.
+    """
+    from pipeline.run.estimate import estimate_each
+
+    for config in configs:
+        if config.suite:
+            raise InputError(
+                f"{config.name} has {len(config.members)} collections, and --passages is the size of one",
+                allowed="configs of one collection",
+                fix="leave out --passages: a suite says how many passages its collections have",
+            )
+    with Session() as session:
+        return estimate_each(map(session.benchmark, configs), passages, tokens, probing)
 
 
 def export_data(config: Config, folder: str | Path, progress: Progress = silent) -> list[Path]:

@@ -4,6 +4,7 @@ import importlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from huggingface_hub import constants
@@ -53,10 +54,21 @@ def pretend(
     gpus: tuple[str, ...] | None = None,
     lacks: str | None = None,
     no_version: tuple[str, ...] | None = None,
+    memory: int | None = None,
+    disk: int | None = None,
 ) -> None:
-    """Pretend another machine: its processor, its GPUs, a package and versions of packages that it lacks."""
+    """Pretend another machine: processor, GPUs, bytes of memory and free disk, packages that it lacks."""
+    if disk is not None:
+        usage = SimpleNamespace(free=disk)
+        patch.setattr("pipeline.run.estimate.shutil.disk_usage", lambda path: usage)
     known = flags if flags is None else frozenset(flags)
-    for name, found in (("has_vnni", vnni), ("has_amx", amx), ("processor_flags", known), ("gpus", gpus)):
+    for name, found in (
+        ("has_vnni", vnni),
+        ("has_amx", amx),
+        ("processor_flags", known),
+        ("gpus", gpus),
+        ("memory_bytes", memory),
+    ):
         if found is not None:
             patch.setattr(f"pipeline.core.machine.{name}", lambda found=found: found)
     if lacks is not None:

@@ -18,7 +18,7 @@ from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.table import Table, transposed
-from pipeline.report.listings import forecast_table, plan_table
+from pipeline.report.listings import estimate_tables, forecast_table, plan_table
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     Configs,
@@ -208,13 +208,24 @@ def plan(
             help="With --detect: standard deviation of differences between queries, or results that have it.",
         ),
     ] = None,
+    passages: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Estimate for N passages; the data need not be there."),
+    ] = None,
+    tokens: Annotated[
+        float | None,
+        typer.Option(metavar="MEAN", min=1, help="Mean tokens of a passage, instead of those measured."),
+    ] = None,
+    probing: Annotated[
+        bool, typer.Option("--probe", help="Run models that were not measured here for 10 seconds.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a run would compute, and how long it takes.
+    """Show what a run would compute, and the time, memory and disk that it takes.
 
-    That includes downloads and texts to encode. Nothing is computed.
+    That includes downloads. Nothing is computed but what --probe measures.
     """
-    from pipeline.api import forecast
+    from pipeline.api import estimate_costs, forecast
 
     loaded, _ = line.load_line(configs, model, data, settings, look_only=True)
     detection = None
@@ -226,7 +237,16 @@ def plan(
         raise InputError(
             "--spread without --detect", allowed="--detect 0.01 --spread 0.25", fix="add --detect"
         )
-    forecasts = forecast(loaded)
+    if passages:
+        if detection:
+            raise InputError("--passages with --detect", allowed="one of them", fix="call plan twice")
+        estimates = estimate_costs(loaded, passages, tokens=tokens, probing=probing)
+        if as_json:
+            print_each([{"name": each.name, "estimate": each.document()} for each in estimates])
+        else:
+            show(*estimate_tables(estimates))
+        return
+    forecasts = forecast(loaded, tokens=tokens, probing=probing)
     unseen = [each for each in forecasts if not each.stages]
     if unseen and not any(config.suite for config in loaded):  # a suite lists what its collections lack
         raise InputError(f"{unseen[0].name}: {unseen[0].unknown.removesuffix('.')}")

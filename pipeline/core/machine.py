@@ -231,6 +231,14 @@ def threads() -> int:
     return threads_allowed() or cores()
 
 
+def memory_bytes() -> int:
+    """The memory that this process may use: the machine's, or less where its container has a limit."""
+    whole, limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), ""
+    with contextlib.suppress(OSError), open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+        limit = file.read().strip()
+    return min(whole, int(limit)) if limit.isdecimal() else whole
+
+
 @cache
 def hardware() -> JsonObject:
     """The processor's name, cores (see `cores`), memory in GB, GPUs and their driver, operating system."""

@@ -13,6 +13,8 @@ from pipeline.core.table import Cell, Column, Table
 if TYPE_CHECKING:
     from pipeline.config.suites import Suite
     from pipeline.core.records import Facts
+    from pipeline.retrievers.costs import Cost
+    from pipeline.run.estimate import Estimate
     from pipeline.run.forecast import Forecast
 
 WIDE = 140
@@ -20,6 +22,7 @@ WIDE = 140
 SIZE = Column("size", "right")
 _SIZES = [Column(name, "right", "never") for name in ("collections", "passages", "queries")]
 KEY = Column("key", wrap="never")
+COSTS = [Column(name, "right", "never") for name in ("time", "memory", "disk")]
 USERS = Column("results")
 MOST_USERS = 3
 """Lines of an artifact's row that name results."""
@@ -29,9 +32,16 @@ STATES = {"whole": "complete", "in the making": "in progress"}
 
 
 def plan_table(plan: Forecast) -> Table:
-    """A stage a row: whether its artifact is in the cache, and its key; what is to be done as notes."""
+    """A stage a row: whether its artifact is in the cache, its key, and what it takes; the rest as notes."""
+    columns, costs = [Column("stage"), Column("artifact"), Column("key")], {}
+    if plan.estimate and plan.estimate.costs:
+        columns, costs = [*columns, *COSTS], plan.estimate.costs
     cells = [
-        (row["stage"], "cached" if row["exists"] else "not cached", row["key"][:12]) for row in plan.stages
+        (
+            *(row["stage"], "cached" if row["exists"] else "not cached", row["key"][:12]),
+            *(_cost(costs[row["stage"]]) if row["stage"] in costs else [""] * bool(costs) * len(COSTS)),
+        )
+        for row in plan.stages
     ]
     notes = [
         f"model {model['name']}: backend {model['backend']}, {model['precision']} (chosen by auto)."
@@ -45,7 +55,63 @@ def plan_table(plan: Forecast) -> Table:
         where = " and ".join(plan.repositories)
         notes.append(f"To be fetched: {counted(len(plan.fetch), 'file')} of {where}, {_fetched(plan)}.")
     notes += [f"{said}." for said in plan.work()]
-    return Table(plan.name, [Column("stage"), Column("artifact"), Column("key")], cells, notes)
+    notes += _totals(plan.estimate) if plan.estimate and costs else []
+    if plan.passages is None and plan.stages:
+        notes.append("--passages N estimates time, memory and disk for N passages.")
+    return Table(plan.name, columns, cells, notes)
+
+
+def estimate_tables(estimates: Sequence[Estimate]) -> Iterator[Table]:
+    """What runs take: a stage a row; and of several, a run a row."""
+    for each in estimates:
+        count = counted(each.workload.passages, "passage")
+        rows = [(role, *_cost(cost)) for role, cost in each.costs.items()]
+        title = f"{each.name}: {count}, {counted(each.workload.queries, 'query', 'queries')}"
+        yield Table(title, [Column("stage"), *COSTS], rows, _totals(each))
+    if len(estimates) < 2:
+        return
+    from pipeline.run.estimate import shared_total
+
+    rows = [
+        (each.name, *_cost(each.total), ", ".join(each.unknown), "no" if each.obstacle() else "yes")
+        for each in estimates
+    ]
+    whole = shared_total(estimates)
+    notes = [f"All together, with what they share counted once: {_said(whole)}."]
+    columns = [Column("name"), *COSTS, Column("time without"), Column("fits")]
+    yield Table(counted(len(estimates), "benchmark"), columns, rows, notes)
+
+
+def _cost(cost: Cost) -> list[str | Cell]:
+    """The cells of `COSTS`."""
+    memory = None if cost.memory_mb is None else 1e6 * cost.memory_mb
+    known = ((cost.seconds, "time"), (memory, "bytes"), (cost.disk_bytes, "bytes"))
+    return ["?" if value is None else Cell(figure(value, form), value) for value, form in known]
+
+
+def _said(cost: Cost) -> str:
+    return f"about {figure(cost.seconds, 'time')}, {figure(cost.disk_bytes, 'bytes')} of disk"
+
+
+def _totals(estimate: Estimate) -> list[str]:
+    """What a run takes together, where its rates come from, and why it does not fit."""
+    more = f" and what {', '.join(estimate.unknown)} take" if estimate.unknown else ""
+    total = estimate.total
+    time = figure(total.seconds, "time") + more if total.seconds is not None else "time unknown"
+    memory, disk = 1e6 * (total.memory_mb or 0), figure(total.disk_bytes, "bytes")
+    notes = [f"Together about {time}; {figure(memory, 'bytes')} of memory, {disk} of disk."]
+    here = (figure(size, "bytes") for size in (estimate.memory_bytes, estimate.free_bytes))
+    notes.append("This machine has {} of memory, and {} of its disk are free.".format(*here))
+    for role, rate in estimate.rates.items():
+        tokens = f" of {rate.tokens:.0f} tokens" if rate.tokens else ""
+        notes.append(f"{role}: {figure(rate.per_second, 'rate')}/s{tokens}, measured: {rate.origin}.")
+    if estimate.unmeasured:
+        notes.append(
+            f"?: {', '.join(estimate.unmeasured)} not measured on this machine: --probe does it in 10 s."
+        )
+    if obstacle := estimate.obstacle():
+        notes.append(f"Does not fit: {obstacle.found}. Fits: {obstacle.allowed}. To change: {obstacle.fix}.")
+    return notes
 
 
 def _lengths(settings: Facts) -> Iterator[str]:

@@ -20,6 +20,7 @@ from pipeline.encoders.opener import TextOpener
 from pipeline.engines import Part, PartJob, engine as jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity
+from pipeline.retrievers.costs import BASE_MB, DISK_RATE, HIT_BYTES, ROW_BYTES, Cost, Rates, Workload
 from pipeline.retrievers.dense_search import (
     StoredIndex,
     build_quantized,
@@ -168,6 +169,55 @@ class Dense(EncodingRetriever):
         """What is made of the passages' vectors."""
         return replace(self._query_form, halves=self.settings.vector_precision == "fp16")
 
+    @property
+    @override
+    def row_bytes(self) -> int | None:
+        return 4 * self._model_dimension if self._model_dimension else None
+
+    def _dimension_of(self, rates: Rates) -> int | None:
+        """The dimension of the indexed vectors: that of the model's files, or as it was measured."""
+        rate = rates("passages")
+        return self._known_dimension or (round(rate.row_bytes / 4) if rate else None)
+
+    def _index_cost(self, index: IndexConfig, workload: Workload, rates: Rates) -> Cost:
+        dimension, count = self._dimension_of(rates), round(self.vectors_of(workload, rates))
+        if dimension is None:
+            return Cost()
+        if self.settings.is_quantized:
+            size = count * self._bytes_of_vector(dimension)
+            return Cost(4 * count * dimension / DISK_RATE, BASE_MB + count * ROW_BYTES / 1e6, size)
+        from pipeline.search import index_costs
+
+        size = index_costs.index_bytes(index.factory, index.metric, dimension, count)
+        seconds = index_costs.build_seconds(index, dimension, count)
+        fix = "search.memory_mb, which searches the stored vectors instead" if index.factory == FLAT else (
+            "index.shards, or an index.factory with smaller codes"
+        )  # fmt: skip
+        return Cost(seconds, BASE_MB + size / index.shards / 1e6 + count * ROW_BYTES / 1e6, size, fix)
+
+    def _search_cost(
+        self, index: IndexConfig, search: SearchConfig, workload: Workload, rates: Rates
+    ) -> Cost:
+        from pipeline.search import exact
+
+        dimension, count = self._dimension_of(rates), round(self.vectors_of(workload, rates))
+        disk = workload.queries * search.top_k * HIT_BYTES
+        if dimension is None:
+            return Cost(None, None, disk)
+        ids = BASE_MB + count * ROW_BYTES / 1e6
+        seconds = exact.expected_seconds(count, workload.queries, dimension)
+        if search.memory_mb is not None:
+            return Cost(seconds, ids + search.memory_mb, disk)
+        built = self._index_cost(index, workload, rates)
+        memory = built.memory_mb if built.memory_mb and not self.settings.is_quantized else ids + 1000
+        exactly = index.factory == FLAT and self.settings.vector_precision != "binary"
+        return Cost(seconds if exactly else None, memory, disk, built.smaller)
+
+    def _bytes_of_vector(self, dimension: int) -> int:
+        """Of a vector in the precision that it is stored and compared in."""
+        bits = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}[self.settings.vector_precision]
+        return -(-dimension * bits // 8)
+
     def _vectors(self, role: Role, opened: Callable[[Artifact], object]) -> Stage:
         """Encodes the passages or the queries, and keeps a whole vector of each, as the model gives it."""
 
@@ -188,7 +238,8 @@ class Dense(EncodingRetriever):
             make = partial(build_quantized, self.settings.vector_precision)
             opened = open_quantized
         made_of = {"passages": "passages"}
-        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, make, opened)
+        cost = partial(self._index_cost, index)
+        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, make, opened, cost=cost)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import faiss_index
@@ -261,9 +312,10 @@ class Dense(EncodingRetriever):
 
         def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
             dimension, precision = inputs["queries"].shape[1], self.settings.vector_precision
-            bits = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}[precision]
-            cost = {"dimension": dimension, "precision": precision, "bytes": -(-dimension * bits // 8)}
+            size = self._bytes_of_vector(dimension)
+            cost = {"dimension": dimension, "precision": precision, "bytes": size}
             return {**search_index(inputs, draft, context), "vectors": cost}
 
         settings: Facts = {"measured": True} if measured else {}
-        return self.search_stage(SCHEMAS["search"], (searched, "queries"), make, settings, role, search)
+        needs, cost = (searched, "queries"), partial(self._search_cost, index, search)
+        return replace(self.search_stage(SCHEMAS["search"], needs, make, settings, role, search), cost=cost)

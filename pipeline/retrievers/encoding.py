@@ -21,13 +21,15 @@ from pipeline import engines
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Texts
+from pipeline.core.records import Array, Collection, Ragged, Texts
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import Encoder, TextOpener
 from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import CalibrationCorpus, ResolvedModel, Role
 from pipeline.models.tokenizer import token_counter, token_spans
+from pipeline.retrievers import costs
+from pipeline.retrievers.costs import BASE_MB, Cost, Rates, Workload
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import (
@@ -142,9 +144,52 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         make = partial(self._encode, role, form)
         work = None
         if role == "passages" and self.source.model:
-            work = Work("encode", "texts", partial(self._unknown_texts, role), of_passages=not self.cuts)
+            count = partial(self._unknown_texts, role)
+            probe = None if self.source.served else self._probe
+            work = Work("encode", "texts", count, of_passages=not self.cuts, probe=probe)
         stage = self.text_stage(role, schema, settings, make, form.open, work)
+        stage = replace(stage, cost=partial(self._encoding_cost, role))
         return replace(stage, open_engine=self.server_engine) if self.source.served else stage
+
+    def _probe(self, store: Store, collection: Collection) -> Facts:
+        encoder: Encoder = self.source.open(store)
+
+        def encode(texts: Sequence[str]) -> tuple[Sequence[Array], int]:
+            usage = Usage()
+            with silent("", None, "") as bar:
+                rows = encoder.encode(list(texts), "passages", usage, bar)
+            return (rows.columns if isinstance(rows, Ragged) else [rows]), usage.tokens
+
+        return costs.probe(encode, collection.passages.texts.to_pylist())
+
+    @property
+    def row_bytes(self) -> int | None:
+        """The bytes of a stored row, where they do not depend on the text."""
+        return None
+
+    def vectors_of(self, workload: Workload, rates: Rates) -> float:
+        """How many texts are encoded: passages, or the chunks that they are cut into."""
+        chunks, rate = self.config.data.chunks, rates("passages")
+        tokens = workload.tokens or (rate and rate.tokens) or costs.MS_MARCO_TOKENS
+        if chunks is None:
+            return workload.passages
+        return workload.passages * max(1.0, (tokens - chunks.overlap) / (chunks.tokens - chunks.overlap))
+
+    def _encoding_cost(self, role: Role, workload: Workload, rates: Rates) -> Cost:
+        rate, passages = rates("passages"), role == "passages"
+        count = self.vectors_of(workload, rates) if passages else workload.queries
+        tokens = workload.tokens and workload.tokens * workload.passages / count
+        tokens = tokens if passages else costs.QUERY_TOKENS
+        row_bytes: float | None = self.row_bytes
+        if row_bytes is None and rate:
+            row_bytes = rate.row_bytes * (tokens / rate.tokens if tokens and rate.tokens else 1)
+        disk = None if row_bytes is None else round(count * (row_bytes + costs.ROW_BYTES))
+        if self.source.stored:
+            return Cost(disk and disk / costs.DISK_RATE, BASE_MB + count * costs.ROW_BYTES / 1e6, disk)
+        if rate is None:
+            return Cost(None, None, disk)
+        memory = max(rate.memory_mb, BASE_MB) + count * costs.ROW_BYTES / 1e6
+        return Cost(rate.seconds(count, tokens), memory, disk)
 
     def _unknown_texts(
         self, role: Role, opened: Callable[[str], object], alike: Sequence[Artifact]

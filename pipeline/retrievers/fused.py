@@ -14,6 +14,7 @@ from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
 from pipeline.core.stage_row import in_part
 from pipeline.metrics.names import Measure, parse_measures
+from pipeline.retrievers.costs import scores_cost
 from pipeline.retrievers.retriever import (
     COLLECTION,
     Assessment,
@@ -74,7 +75,9 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
         if self._tuned_for:
             settings |= {"tune": str(self._tuned_for), "qrels": self.identity.qrels}
         needs, made_of = (COLLECTION, *self._rankings), {role: role for role in self._rankings}
-        plan[FUSE] = Stage(FUSE, SCHEMAS[FUSE], needs, made_of, settings, self._fuse, open_ranking)
+        plan[FUSE] = Stage(
+            FUSE, SCHEMAS[FUSE], needs, made_of, settings, self._fuse, open_ranking, cost=scores_cost
+        )
         return plan
 
     @override

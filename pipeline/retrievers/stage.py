@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
-from pipeline.core.records import Facts as Facts
+from pipeline.core.records import Collection as Records, Facts as Facts
 from pipeline.engines import Engine
+from pipeline.retrievers.costs import Cost, Rates, Workload
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -80,12 +82,15 @@ class Work:
         count: Gets a function that opens the cached result of a stage (None where there is none), and the
             artifacts alike; returns how many items are not known yet, None if it cannot say.
         of_passages: Whether there is an item for each passage of the collection.
+        probe: Computes some items of a collection for a few seconds, and says how fast, as the attributes of
+            a `Rate`; the store holds what is converted for the model. None where nothing is to be probed.
     """
 
     what: Literal["encode", "pairs"]
     which: str
     count: Callable[[Callable[[str], object], Sequence[Artifact]], int | None]
     of_passages: bool = False
+    probe: Callable[[Store, Records], Facts] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ class Stage:
         listed: Whether results list it; not if it only serves to judge another stage.
         work: What takes long; None where nothing does.
         open_engine: Opens the engine that runs parts of the work; None where nothing is divided.
+        cost: Says what it takes; None where that is not known.
     """
 
     name: str
@@ -118,6 +124,7 @@ class Stage:
     listed: bool = True
     work: Work | None = None
     open_engine: EngineFactory | None = None
+    cost: Callable[[Workload, Rates], Cost] | None = None
 
     def with_prefix(self, prefix: str, shared: Collection[str]) -> Stage:
         """The same stage in a plan where the roles of its own plan begin with `prefix`, but the shared ones.
@@ -130,12 +137,20 @@ class Stage:
             return self.make({role: inputs[name] for role, name in roles.items()}, draft, context)
 
         made_of = {name: role if role in shared else prefix + role for name, role in self.made_of.items()}
-        return replace(self, needs=tuple(roles.values()), made_of=made_of, make=make)
+        cost = self.cost and partial(_cost_in_part, self.cost, prefix)
+        return replace(self, needs=tuple(roles.values()), made_of=made_of, make=make, cost=cost)
 
     def recipe(self, keys: Mapping[str, str]) -> Recipe:
         """What shapes the stage's artifact; `keys` are those of the stages before it, by role."""
         ingredients = {name: keys[role] for name, role in self.made_of.items()}
         return Recipe(self.name, {"schema": self.schema, **ingredients, **self.settings})
+
+
+def _cost_in_part(
+    cost: Callable[[Workload, Rates], Cost], prefix: str, workload: Workload, rates: Rates
+) -> Cost:
+    """The cost of a stage of a joined retriever, whose roles begin with `prefix`."""
+    return cost(workload, lambda role: rates(prefix + role))
 
 
 Plan = dict[str, Stage]

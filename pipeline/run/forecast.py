@@ -5,17 +5,19 @@ Nothing is computed, and nothing is fetched but small files that list what a rep
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.config import SOURCES
 from pipeline.core import hub, machine
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.data.sources import open_source
+from pipeline.retrievers.costs import Workload
 from pipeline.run import plan
 from pipeline.run.benchmark import Benchmark
+from pipeline.run.estimate import QUERIES, Estimate, estimate, twin_on_sample
 from pipeline.storage.artifacts import Artifact, Recipe
 
 
@@ -45,8 +47,7 @@ class Todo:
         if self.count is None:
             return [f"To be {verb}: not known before the collection is read"]
         if self.seconds is None or self.per_second is None:
-            time = "no time estimate for these settings yet"
-            return [f"To be {verb}: {counted(self.count, unit)} ({time})"]
+            return [f"To be {verb}: {counted(self.count, unit)}"]
         speed = f"{figure(self.per_second, 'rate')} {unit}s/s"
         return [
             f"To be {verb}: {counted(self.count, unit)}, in about {figure(self.seconds, 'time')} at {speed}"
@@ -68,6 +69,7 @@ class Forecast:
         pairs: Pairs of a query and a passage to be scored by rerankers.
         models: Each model's `name`, `backend` and `precision`, and whether that was left to `auto`.
         settings: The models' settings, as in a manifest.
+        estimate: Time, memory and disk of what is to be made; None where the number of passages is not known.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Forecast:
     models: Sequence[Facts] = ()
     settings: Sequence[Facts] = ()
     queries: int | None = None
+    estimate: Estimate | None = None
 
     @property
     def repositories(self) -> list[str]:
@@ -106,6 +109,7 @@ class Forecast:
             "pairs_per_second": self.pairs.per_second,
             "models": list(self.models),
             "settings": list(self.settings),
+            "estimate": self.estimate.document() if self.estimate else None,
         }
 
     def work(self) -> list[str]:
@@ -113,18 +117,24 @@ class Forecast:
         return [*self.encode.said("encoded", "passage"), *self.pairs.said("reranked", "pair")]
 
 
-def forecast_each(benchmarks: Iterable[tuple[Benchmark, int | None]]) -> list[Forecast]:
+def forecast_each(
+    benchmarks: Iterable[tuple[Benchmark, int | None]], tokens: float | None = None, probing: bool = False
+) -> list[Forecast]:
     """Forecasts of benchmarks that run one after the other; what several share is counted for the first.
 
     A hub that cannot be reached is asked once for all.
 
     Args:
         benchmarks: Each with the number of passages that a suite states, or None.
+        tokens: Mean of a passage; None takes what was measured.
+        probing: Whether models that were not measured here are run for a few seconds.
     """
     fetched: set[tuple[str, str]] = set()
     made: set[str] = set()
     with hub.asked_once():
-        return [_forecast(benchmark, stated, fetched, made) for benchmark, stated in benchmarks]
+        return [
+            _forecast(benchmark, stated, fetched, made, tokens, probing) for benchmark, stated in benchmarks
+        ]
 
 
 def work_ahead(benchmark: Benchmark) -> list[str]:
@@ -134,7 +144,12 @@ def work_ahead(benchmark: Benchmark) -> list[str]:
 
 
 def _forecast(
-    benchmark: Benchmark, stated: int | None, fetched: set[tuple[str, str]], made: set[str]
+    benchmark: Benchmark,
+    stated: int | None,
+    fetched: set[tuple[str, str]],
+    made: set[str],
+    tokens: float | None,
+    probing: bool,
 ) -> Forecast:
     """The forecast of one; `fetched` and `made` hold what those before it do, and are added to."""
     config, name = benchmark.config, benchmark.config.name
@@ -148,7 +163,12 @@ def _forecast(
         stages = benchmark.plan()
         models, settings = benchmark.models_used, benchmark.model_settings
     except hub.NotHereError as error:
-        return Forecast(name, [], {}, str(error), passages, *_todo_unseen(benchmark, passages))
+        todo, whole = _todo_unseen(benchmark, passages), None
+        if passages is not None:
+            workload = Workload(passages, config.data.queries or QUERIES, tokens)
+            with contextlib.suppress(InputError):  # the model is not here either
+                whole = estimate(twin_on_sample(benchmark), workload, probing)
+        return Forecast(name, [], {}, str(error), passages, *todo, estimate=whole)
     read = benchmark.store.find(collection)
     passages = int(read.facts["passages"]) if read else passages
     queries = int(read.facts["queries"]) if read else None
@@ -157,8 +177,14 @@ def _forecast(
     lacking, unknown = _lacking(_probes(benchmark, read is None and identity.on_hub))
     fetch = {file: size for file, size in lacking.items() if file not in fetched}
     fetched |= fetch.keys()
+    whole = None
+    if passages is not None:
+        workload = Workload(passages, queries or config.data.queries or QUERIES, tokens)
+        whole = estimate(benchmark, workload, probing, missing_only=True)
     todo = _todo(benchmark, passages, made)
-    return Forecast(name, stages, fetch, unknown, passages, *todo, models, settings, queries)
+    return Forecast(
+        name, stages, fetch, unknown, passages, *todo, models, settings, queries=queries, estimate=whole
+    )
 
 
 def _probes(benchmark: Benchmark, reads_hub: bool) -> list[Callable[[], object]]:
@@ -223,8 +249,7 @@ def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[T
 
 def _todo_unseen(benchmark: Benchmark, passages: int | None) -> tuple[Todo, Todo]:
     """As `_todo`, of a collection whose keys cannot be known: rates are those on the built-in sample."""
-    sample = benchmark.config.model_copy(update={"data": SOURCES.make(source="sample")})
-    twin = Benchmark(sample, benchmark.store, benchmark.session)
+    twin = twin_on_sample(benchmark)
     todo = {"encode": Todo(), "pairs": Todo()}
     try:
         works = [(twin.all_recipes[role], stage.work) for role, stage in twin.stages.items() if stage.work]

@@ -15,6 +15,7 @@ from pipeline.data.collection_files import open_collection
 from pipeline.data.loading import Identity
 from pipeline.data.pooling import describe_slice, nearest_ranking
 from pipeline.metrics.names import Measure, parse_measures
+from pipeline.retrievers.costs import data_cost, scores_cost
 from pipeline.retrievers.retriever import COLLECTION, Assessment, Evaluator, Retriever, check_cutoff
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
@@ -36,7 +37,7 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
         return facts
 
     parts = {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
-    return Stage(COLLECTION, 0, (), {}, parts, make, open_collection, exact_bytes=True)
+    return Stage(COLLECTION, 0, (), {}, parts, make, open_collection, exact_bytes=True, cost=data_cost)
 
 
 def measures_of(config: Config) -> list[Measure]:
@@ -71,7 +72,7 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
     made_of = {role: role for role in (retriever.ranking, *assessed)}
     make = partial(_evaluate, config, measures, clusters, retriever.ranking, assessments)
     needs = (COLLECTION, *made_of)
-    return Stage(SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, _open_scores)
+    return Stage(SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, _open_scores, cost=scores_cost)
 
 
 def _open_scores(artifact: Artifact) -> Facts:

@@ -26,8 +26,10 @@ from pipeline.results.folder import FILES, read_record
 from pipeline.results.published import OF_CAUSES, check_expected
 from pipeline.results.records import Manifest
 from pipeline.results.result import Result, check_kind, read_result, write_suite
+from pipeline.retrievers.costs import Workload
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session, StageOutcome
+from pipeline.run.estimate import estimate
 from pipeline.run.forecast import work_ahead
 from pipeline.run.plan import REPORTED, SCORES
 from pipeline.storage import locks, whole_files
@@ -218,6 +220,20 @@ def _read_collection(benchmark: Benchmark) -> None:
     except Exception:  # it fails again when its turn comes, and does not stop the others
         return
     benchmark.check_collection()
+    _refuse_what_does_not_fit(benchmark)
+
+
+def _refuse_what_does_not_fit(benchmark: Benchmark) -> None:
+    """Refuse a run whose missing stages need more memory or disk than there is, before they are computed.
+
+    Raises:
+        InputError: It says what would fit.
+    """
+    collection = benchmark.collection
+    workload = Workload(len(collection.passages), len(collection.queries))
+    obstacle = estimate(benchmark, workload, probing=False, missing_only=True).obstacle()
+    if obstacle:
+        raise obstacle
 
 
 def run_each(runs: Sequence[Run], progress: Progress, session: Session) -> Iterator[Outcome]:
@@ -247,6 +263,7 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
             benchmark.session.engine(factory, benchmark.store)
         benchmark.ensure(COLLECTION)
         retriever.check_collection(benchmark.collection)
+        _refuse_what_does_not_fit(benchmark)
     _log_work(benchmark)
     outcomes = benchmark.run()
     benchmark.seconds += time.perf_counter() - started

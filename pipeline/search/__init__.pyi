@@ -16,6 +16,7 @@ from .fusion import (
     fuse as fuse,
     tune as tune,
 )
+from .index_costs import index_bytes as index_bytes
 from .quantized import QuantizedVectors as QuantizedVectors, binary_search as binary_search
 from .scoring import Metric as Metric
 from .searchers import time_searches as time_searches

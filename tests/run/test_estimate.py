@@ -1,0 +1,105 @@
+"""What a run takes is said before anything is there, and what this machine does not hold is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inside import pretend
+from workplaces import benchmarco, document, read_json
+
+from pipeline import load_config, run_benchmark
+
+WHOLE = 8_841_823
+DIMENSION = 128  # of the model in `bge_folder`
+
+
+@pytest.fixture
+def config(tmp_path: Path, bge_folder: Path) -> Path:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"name: c\ndata: {{source: sample, queries: 40}}\ncache: {tmp_path}/i\noutput: {tmp_path}/out\n"
+        f"model: {{backend: flag, name: {bge_folder}}}\nsearch: {{top_k: 100}}\n"
+        f"evaluate: {{measures: [ndcg@10]}}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def costs(config: Path, *arguments: str) -> dict[str, Any]:
+    (plan,) = [document("plan", config, "--passages", str(WHOLE), *arguments)]
+    estimate: dict[str, Any] = plan["estimate"]
+    return estimate | {each["stage"]: each for each in estimate["stages"]}
+
+
+def test_a_collection_that_is_not_there_is_estimated_by_what_was_measured(config: Path) -> None:
+    before = costs(config, "--set", "data={source: beir, path: nowhere}")
+    assert (before["passages"]["seconds"], before["unknown"]) == (None, ["passages", "queries"])
+    assert before["passages"]["disk_bytes"] == WHOLE * (4 * DIMENSION + 20)
+    assert before["index"]["disk_bytes"] == WHOLE * 4 * DIMENSION
+    assert not (config.parent / "i").exists()
+    shown = benchmarco("plan", config, "--passages", str(WHOLE)).stdout
+    assert "?: passages not measured on this machine: --probe does it in 10 s." in shown
+    rows = run_benchmark(load_config(config)).record.stages
+    (row,) = [each for each in rows if each.stage == "passages"]
+    assert row.encoding is not None
+    assert row.items_per_second is not None
+    mean = row.encoding.tokens / row.encoding.texts
+    after = costs(config, "--tokens", str(2 * mean))
+    assert after["passages"]["seconds"] == pytest.approx(2 * WHOLE / row.items_per_second)
+    assert after["rates"]["passages"]["measured"] == "345 encoded here"
+    assert after["unknown"] == []
+
+
+def test_a_probe_measures_models_once(config: Path, reranker: Any) -> None:
+    scorer = f"rerank={{backend: flag, name: {reranker('bert')}, depth: 5}}"
+    probed = costs(config, "--probe", "--set", scorer)
+    assert {role: rate["measured"] for role, rate in probed["rates"].items()} == {
+        "passages": "a probe",
+        "rerank": "a probe",
+    }
+    assert probed["rerank"]["seconds"] == pytest.approx(200 / probed["rates"]["rerank"]["per_second"])
+    assert probed["passages"]["seconds"] > 0
+    assert {path.name for path in (config.parent / "i").iterdir()} == {".locks", "data", "probe"}
+    assert costs(config, "--set", scorer)["rates"] == probed["rates"]
+
+
+def test_each_of_a_sweep_is_estimated_and_what_they_share_counts_once(config: Path) -> None:
+    changes = (
+        "[{name: whole}, {name: streamed, search.memory_mb: 700}, {name: codes, index.factory: 'IVF64,PQ16'}]"
+    )
+    plans = document("plan", config, "--passages", str(WHOLE), "--set", f"sweep={changes}")
+    disk = {
+        each["name"]: {stage["stage"]: stage["disk_bytes"] for stage in each["estimate"]["stages"]}
+        for each in plans
+    }
+    assert "index" not in disk["streamed"]
+    assert disk["codes"]["index"] == WHOLE * (16 + 8) + 64 * 4 * DIMENSION
+    assert disk["whole"]["index"] == WHOLE * 4 * DIMENSION
+    memory = {each["name"]: each["estimate"]["memory_mb"] for each in plans}
+    assert memory["streamed"] <= memory["codes"] < memory["whole"]
+    shown = benchmarco("plan", config, "--passages", str(WHOLE), "--set", f"sweep={changes}").stdout
+    assert "All together, with what they share counted once" in shown
+
+
+@pytest.mark.parametrize(("what", "fix"), [("memory", "search.memory_mb"), ("disk", "--set cache=DIR")])
+def test_what_this_machine_does_not_hold_is_refused_before_anything_is_encoded(
+    what: str, fix: str, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, **{what: 300_050_000 if what == "memory" else 500_000})
+    done = benchmarco("run", config, code=2)
+    message = " ".join(done.stderr.split())
+    assert f"of {what}, most in stage" in message
+    assert "passages with these settings" in message
+    assert fix in message
+    assert {path.name for path in (config.parent / "i").iterdir()} == {".locks", "data"}
+    assert not (config.parent / "out").exists()
+    pretend(monkeypatch, memory=10**12, disk=10**12)
+    benchmarco("run", config)
+    assert read_json(config.parent / "out/c/metrics.json")["passages"] == 345
+
+
+def test_what_does_not_fit_is_said_by_plan(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, disk=10**9)
+    shown = " ".join(benchmarco("plan", config, "--passages", str(WHOLE)).stdout.split())
+    assert "Does not fit: c: 8,841,823 passages take about " in shown
+    assert "Fits: about" in shown
