@@ -128,7 +128,7 @@ def test_the_first_decision_is_made_as_shown(docs: Path, place: Path) -> None:
     shown = [each for block in printed for each in block.split("\n\n")]
     assert [each for each in shown if " ".join(each.split()) not in said] == []
     assert "--margin 0.01" in page.read_text(encoding="utf-8")
-    assert "about 300 would decide" in run([*commands(page)[-1][1:-1], "0.01"], {4})
+    assert "about 300 a loss of 0.01" in run([*commands(page)[-1][1:-1], "0.01"], {4})
     assert Path("decision.html").is_file()
 
 

@@ -54,7 +54,7 @@ UNASKED: dict[type[Section], str] = {
     stages.IndexConfig: "factory metric train_rows seed shards",
     stages.SearchConfig: "top_k batch_size memory_mb device rescore parameters against_exact aggregate",
     stages.EngineConfig: "kind workers devices",
-    stages.EvaluateConfig: "measures",
+    stages.EvaluateConfig: "measures cluster",
     stages.ExpectedScore: "measure value source tolerance digits",
     stages.ServerSettings: "concurrency timeout requests_per_minute tokens_per_minute",
     stages.EncodingServerSettings: "batch_tokens changed price_per_million_tokens",

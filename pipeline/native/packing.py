@@ -91,10 +91,14 @@ def splade_arrays(transform: Any, norm: Any, decoder: Any, logarithms: int) -> d
         norm: The normalization of its outputs.
         decoder: The layer from there to words.
         logarithms: How many logarithms a weight goes through.
+
+    Raises:
+        ValueError: The head's width is no multiple of WIDTH; columns are added within a network alone.
     """
     first = Matrix(array_of(transform), array_of(transform, "bias"))
+    _check_width(first.weight)
     layers = {
-        "transform": Matrix(_columns(first.weight.T, PANEL).T, _columns(first.bias, PANEL)),
+        "transform": first,
         "decoder": _rounded(Matrix(array_of(decoder), array_of(decoder, "bias"))),
     }
     found: dict[str, Any] = {
@@ -114,11 +118,21 @@ def splade_arrays(transform: Any, norm: Any, decoder: Any, logarithms: int) -> d
 
 
 def token_arrays(weight: Float32, bias: Float32) -> dict[str, Any]:
-    """A linear layer [n, k] for each token in int16, by the names that `PackedM3` reads."""
+    """A linear layer [n, k] for each token in int16, by the names that `PackedM3` reads.
+
+    Raises:
+        ValueError: k is no multiple of WIDTH.
+    """
+    _check_width(weight)
     more = -len(weight) % PANEL
     pairs, factors = pack_rows(np.pad(weight, ((0, more), (0, 0))))
     packed = {"pairs": pairs, "factors": factors, "bias": np.pad(bias, (0, more))}
     return {f"packed.{name}": values[None] for name, values in packed.items()}
+
+
+def _check_width(weight: Float32) -> None:
+    if weight.shape[1] % WIDTH:
+        raise ValueError(f"the width of its head, {weight.shape[1]}, is no multiple of {WIDTH}")
 
 
 def network_matrices(body: Any) -> Iterator[tuple[str, Float32]]:

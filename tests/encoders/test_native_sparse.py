@@ -84,9 +84,18 @@ def test_weights_are_torch_s(
         assert np.abs(reference.vector(ids[0].numpy()) - expected).max() < 5e-5
 
 
-def test_another_model_is_refused(saved: Saved, opened: Opened, store: Store) -> None:
-    folder = saved(masked("Bert", tie_word_embeddings=False))
-    with pytest.raises(InputError, match=r"not those of its embeddings.*backend to sentence-transformers"):
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"tie_word_embeddings": False}, "not those of its embeddings"),
+        ({"hidden_size": 96}, "the width of its head, 96, is no multiple of 64"),
+    ],
+)
+def test_another_model_is_refused(
+    changed: dict[str, Any], said: str, saved: Saved, opened: Opened, store: Store
+) -> None:
+    folder = saved(masked("Bert", **changed))
+    with pytest.raises(InputError, match=rf"{said}.*backend to sentence-transformers"):
         opened(store, name=folder, **NATIVE)
 
 

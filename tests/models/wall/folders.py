@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from workplaces import read_json
 
 SAFE = "model.safetensors"
-WIDTH, LENGTH = 32, 96
+WIDTH, LENGTH = 64, 96
 TEXTS = (
     "how do pilots guide ships",
     "Some WORDS in a naïve Größe, of 2023!",
