@@ -156,12 +156,15 @@ EXECUTES = (
     r"shell=True",
     r"os\.system",
 )
-OF_THIS_RUN = {"engines/messages.py", "engines/processes.py"}
+OF_THIS_RUN = {
+    "engines/messages.py", "engines/processes.py", "studies/latency/measurement.py",
+    "studies/latency/process.py",
+}  # fmt: skip
 """Modules that unpickle messages between processes of one run.
 
-They come through a socket that `socketpair` made, which has no address: only this program and the processes
-that it started with the socket's other end can write to it. These run the same code as the same user, so a
-message can do nothing that its sender cannot do itself. Ray sends its messages in the same form.
+They come through a socket that `socketpair` made, which has no address, or a pipe to stdin: only this program
+and the processes that it started with the other end can write to it. These run the same code as the same
+user, so a message can do nothing that its sender cannot do itself. Ray sends its messages in the same form.
 """
 
 

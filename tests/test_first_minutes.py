@@ -39,7 +39,7 @@ def test_help_has_an_example_and_lists_of_commands_fit_in_a_terminal() -> None:
     for of in ((), ("cache",)):
         shown = said(*of, "--help", COLUMNS="80")
         assert "..." not in shown.split("Commands:")[1]
-        assert len(shown.splitlines()) <= 32
+        assert len(shown.splitlines()) <= 34
 
 
 def test_letters_that_the_locale_lacks_are_escaped(tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ def test_a_reader_that_has_gone_is_no_matter_to_speak_of() -> None:
         command = begun("-m", "pipeline", *arguments, stdout=writing)
         os.close(writing)
         assert command.communicate()[1] == ""
-        assert command.returncode == 1
+        assert command.returncode == 0

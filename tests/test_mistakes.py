@@ -233,7 +233,8 @@ def assert_plain(code: int, out: str, err: str, expected: list[str]) -> None:
     assert [empty for empty in ("Allowed: one of them", ": ;") if empty in err] == []
     uses = r"^benchmarco: model \S+(: (backend|pooling|query instruction|using) ).*\n"
     begins = r"^benchmarco: \S+: computes .*\n"
-    err = re.sub(f"{uses}|{begins}", "", err, flags=re.MULTILINE)
+    caches = r"^benchmarco: new cache: .*\n"
+    err = re.sub(f"{uses}|{begins}|{caches}", "", err, flags=re.MULTILINE)
     messages = [line for line in err.splitlines() if re.match("benchmarco: |Error: ", line)]
     assert len(messages) == 1
     assert len(err.splitlines()) <= (4 if err.startswith("Usage:") else 1)

@@ -112,6 +112,7 @@ app.add_typer(cache_app, name="cache")
 
 
 @app.callback(invoke_without_command=True, help=HELP)
+@guarded
 def overview(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,

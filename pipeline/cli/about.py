@@ -36,7 +36,7 @@ def doctor(
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is installed, and which backends run here; or what is known of a config's models.
+    """Show what is installed and runs here, or a config's models.
 
     For a CONFIG: files, tokenizer, modules, pooling, prompts, lengths and number formats of each model, what
     its files do not say, and how its rows compare with those of plain transformers.
@@ -240,7 +240,7 @@ def schema() -> None:
 def example(
     table: Annotated[bool, typer.Option("--table", help="For your own tables: CSV, TSV, Parquet.")] = False,
 ) -> None:
-    """Print a config to start from: one that runs as it is, or with --table one for tables."""
+    """Print a config to start from; --table: one for tables."""
     name = "example_table.yaml" if table else "example.yaml"
     print((Path(__file__).parents[1] / name).read_text(encoding="utf-8"), end="")
 

@@ -221,7 +221,7 @@ def plan(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a run would compute, and the time, memory and disk that it takes.
+    """Show what a run would compute, and what it takes.
 
     That includes downloads. Nothing is computed but what --probe measures.
     """

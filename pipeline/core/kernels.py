@@ -62,7 +62,11 @@ def blas_libraries() -> list[Any]:
     """The controllers, of threadpoolctl, of the BLAS libraries that this process has loaded."""
     from threadpoolctl import ThreadpoolController
 
-    return [each for each in ThreadpoolController().lib_controllers if each.user_api == "blas"]
+    try:
+        libraries = ThreadpoolController().lib_controllers
+    except OSError:  # the system does not say what is loaded
+        return []
+    return [each for each in libraries if each.user_api == "blas"]
 
 
 def owner_of(blas: Any) -> str:

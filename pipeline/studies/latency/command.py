@@ -32,7 +32,7 @@ def latency(
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Time single queries: p50, p95, p99 of each stage, cold start, memory.
+    """Time single queries, the cold start and the memory.
 
     The record is kept in the result folder, where compare and report find it.
     """

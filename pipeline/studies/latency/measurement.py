@@ -7,6 +7,7 @@ record.whole.p95, record.memory.resident
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pickle
 import statistics
@@ -245,9 +246,10 @@ def _run(task: Task, environment: dict[str, str]) -> Facts:
         if memory_ran_out(error):
             raise MemoryError(str(error))
         raise error
-    figures: Facts | InputError = pickle.loads(task.answer.read_bytes())
-    if isinstance(figures, InputError):
-        raise figures
+    answer: Facts = json.loads(task.answer.read_bytes())
+    if refusal := answer.get("refusal"):
+        raise InputError(**refusal)
+    figures: Facts = answer["figures"]
     return figures
 
 

@@ -6,6 +6,7 @@ It is a process of its own, so that the cold start, its memory and its threads a
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import sys
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from pipeline.config import Config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
+from pipeline.core.kernels import loaded_kernels
 from pipeline.core.records import Facts, Ranking
 from pipeline.core.subprocesses import end_with
 
@@ -115,7 +117,7 @@ def run(task: Task) -> Facts:
             "gpu": gpu.get("peak_mb"),
         },
         "threads": machine.threads(),
-        "kernels": kernels(),
+        "kernels": {f"{each.library}, {each.blas}": each.core for each in loaded_kernels()},
     }
 
 
@@ -186,24 +188,13 @@ def _round_trips(retriever: Any) -> Facts | None:
     return next(filter(None, map(_round_trips, inner)), None)
 
 
-def kernels() -> dict[str, str]:
-    """By library of matrix products that this process has loaded, the processor that it computes for."""
-    from threadpoolctl import threadpool_info
-
-    return {
-        f"{each['internal_api']} {each['version'] or ''}".strip(): each["architecture"]
-        for each in threadpool_info()
-        if each.get("architecture")
-    }
-
-
 def serve() -> None:
-    """Read a pickled task on stdin; write the pickled figures, or the refusal of bad input, to its file."""
+    """Read a pickled task on stdin; write the figures, or the refusal of bad input, to its file as JSON."""
     task: Task = pickle.load(sys.stdin.buffer)
     end_with(task.driver)
-    figures: Facts | InputError
+    answer: Facts
     try:
-        figures = run(task)
+        answer = {"figures": run(task)}
     except InputError as error:
-        figures = error
-    task.answer.write_bytes(pickle.dumps(figures))
+        answer = {"refusal": {"found": error.found, "allowed": error.allowed, "fix": error.fix}}
+    task.answer.write_text(json.dumps(answer), encoding="utf-8")
