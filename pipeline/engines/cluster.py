@@ -85,7 +85,14 @@ def explain_sudden_end() -> None:
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is not for it
     )
-    atexit.register(watch.communicate, b"end\n")
+    watch.wait()  # for the first process alone, which leaves the grandchild behind
+    atexit.register(_say_end, watch.stdin)
+
+
+def _say_end(watch: Any) -> None:
+    with contextlib.suppress(OSError):
+        watch.write(b"end\n")
+        watch.close()
 
 
 def _print_nothing(ray: Handle) -> None:

@@ -13,6 +13,7 @@ from pipeline.core.records import Facts
 from pipeline.core.result_files import MANIFEST
 from pipeline.results.records import flatten
 from pipeline.results.result import Result
+from pipeline.storage.whole_files import file_inside
 
 PROJECT = "benchmarco"
 LONGEST = 500  # characters of a parameter, of which MLflow takes no more
@@ -85,7 +86,8 @@ def _tensorboard(name: str, figures: Mapping[str, float], config: Facts, manifes
         writer.add_scalar(key, value, 0)
     writer.close()
     for manifest in manifests:
-        (Path("runs") / name / f"{manifest.parent.name}.json").write_bytes(manifest.read_bytes())
+        path = file_inside(Path("runs"), name, f"{manifest.parent.name}.json")
+        path.write_bytes(manifest.read_bytes())
 
 
 WRITERS: dict[str, Callable[[str, Mapping[str, float], Facts, list[Path]], None]] = {

@@ -53,7 +53,7 @@ def hold(path: Path, *, shared: bool = False, wait: bool = True, create: bool = 
     while True:
         try:
             handle = os.open(path, flags, 0o666)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             if create:
                 raise
             return None

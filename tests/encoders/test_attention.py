@@ -58,11 +58,15 @@ def loop(
 
 @pytest.fixture
 def folder_of(bge_folder: Path, tmp_path: Path) -> Callable[..., Path]:
-    """The folder of a network with random weights, with a pooling and the tokenizer of BGE."""
+    """The folder of a network with random weights, with a pooling and a tokenizer that its library takes."""
 
     def make(kind: str, pooling: str) -> Path:
         folder = tmp_path / kind
         shutil.copytree(bge_folder, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+        if kind == "Qwen2":  # transformers takes no class but its own
+            (folder / "vocab.txt").unlink()
+            texts = [Path(__file__).read_text(encoding="utf-8")]
+            transformers.Qwen2Tokenizer().train_new_from_iterator(texts, 400).save_pretrained(folder)
         torch.manual_seed(0)
         config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **{**ENCODERS, **DECODERS}.get(kind, {})})
         network = getattr(transformers, f"{kind}Model")(config)

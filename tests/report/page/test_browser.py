@@ -20,7 +20,7 @@ LONG = [f"a-model-with-a-name-as-long-as-a-sweep-makes-it-{'and-on-' * 5}IVF256-
 def pages(results: Path, folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = tmp_path_factory.mktemp("pages")
     bare = renamed(folders[0], made, "bare")
-    change_json(bare / "manifest.json", config__cache=str(made / "nothing"))
+    change_json(bare / "manifest.json", cache="nowhere", config__cache="nowhere")
     folder = workplaces.run(results, "data.queries=1", "name=single", f"output={made}").folder
     shown = {
         "several": folders,

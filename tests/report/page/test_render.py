@@ -98,7 +98,8 @@ def test_every_query_and_value_is_there(several: str, folders: list[Path]) -> No
 def test_without_the_cache_the_page_says_so_and_shows_ids(folders: list[Path], tmp_path: Path) -> None:
     moved = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in folders]
     for folder in moved:
-        change_json(folder / "manifest.json", config__cache=str(tmp_path / "nothing"))
+        nowhere = str(tmp_path / "nothing")
+        change_json(folder / "manifest.json", cache=nowhere, config__cache=nowhere)
     text = render_page(compare(moved))
     assert f"not in its cache ({tmp_path / 'nothing'})" in text
     data = shown(text)

@@ -89,7 +89,7 @@ def test_commands_show_groups_when_asked_and_where_the_collection_is_there(
     benchmarco("compare", whole, "--groups", "--format", "csv", code=2)
     moved = Path(shutil.copytree(whole, tmp_path / "whole"))
     manifest = read_json(moved / "manifest.json")
-    manifest["config"]["cache"] = str(tmp_path / "nowhere")
+    manifest["cache"] = manifest["config"]["cache"] = str(tmp_path / "nowhere")
     (moved / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     seal(moved)
     with pytest.raises(InputError, match="is not in its cache"):
