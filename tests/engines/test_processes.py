@@ -214,7 +214,7 @@ def test_they_write_the_bytes_that_one_process_writes_also_if_all_are_killed(
 
 
 DRIVER = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 import psutil
 from pipeline import cli
@@ -228,6 +228,7 @@ def waiting(engine):
     return found
 ProcessEngine._wait = waiting
 number = int(sys.argv.pop())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which nohup ignores
 cli.main()
 """
 
