@@ -76,7 +76,7 @@ def explain_sudden_end() -> None:
     """Have a process say why, if this one ends without running Python's exit handlers.
 
     Ray's C++ code ends a process when the object store's socket closes, as after the loss of its agent. It
-    kills its children first, so a grandchild watches.
+    kills its children first, so the process that watches is a grandchild.
     """
     script = 'exec 3<&0; (read -r end <&3 || echo "$0" >&2) &'
     watch = subprocess.Popen(

@@ -93,7 +93,7 @@ def splade_arrays(transform: Any, norm: Any, decoder: Any, logarithms: int) -> d
         logarithms: How many logarithms a weight goes through.
 
     Raises:
-        ValueError: The head's width is no multiple of WIDTH; columns are added within a network alone.
+        ValueError: The head's width is no multiple of WIDTH; zeros are added to the layers below it alone.
     """
     first = Matrix(array_of(transform), array_of(transform, "bias"))
     _check_width(first.weight)

@@ -197,7 +197,7 @@ class Store:
         path = making_lock(folder)
         new = [parent for parent in (self.root, path.parent, folder.parent) if not parent.exists()]
         # The lock file stays when the lock is released: it shows that the folder was made here even before
-        # it has a manifest (`is_own`), and only who holds this lock removes it.
+        # it has a manifest (`is_own`), and only a process that holds the lock removes it.
         lock = _hold_new(path, wait=False)
         if lock is None:
             log.warning("waiting: another process is making %s %s", recipe.stage, recipe.key[:12])
@@ -207,7 +207,7 @@ class Store:
             yield
         finally:
             with contextlib.suppress(OSError):  # it holds something, or cannot be removed
-                folder.rmdir()  # nothing was written: what refused its input leaves no trace
+                folder.rmdir()  # nothing was written, as where the data is refused
                 path.unlink()
                 for parent in reversed(new):
                     parent.rmdir()
@@ -216,7 +216,7 @@ class Store:
 
 
 def _hold_new(path: Path, wait: bool = True) -> locks.Lock | None:
-    """Hold a lock file, which is created; None if another process holds it and `wait` is off."""
+    """Create a lock file and hold it; None if another process holds it and `wait` is off."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # another process has just removed the empty folder

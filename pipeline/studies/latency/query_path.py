@@ -56,7 +56,13 @@ class Clock:
 
 
 class QueryPath(ABC):
-    """Answers queries one at a time; several threads may call `answer` once all is loaded."""
+    """Answers queries one at a time; several threads may call `answer` once all is loaded.
+
+    Attributes:
+        first: The answer to the query of `load`, once that has ended.
+    """
+
+    first: Ranking
 
     @abstractmethod
     def load(self, query: str) -> Iterator[str]:
@@ -64,11 +70,6 @@ class QueryPath(ABC):
 
         Yields, after each part, whether it is a `MODEL` or an `INDEX`.
         """
-
-    @property
-    @abstractmethod
-    def first(self) -> Ranking:
-        """The answer of `load`."""
 
     @abstractmethod
     def answer(self, query: str, clock: Clock) -> Ranking:
@@ -140,13 +141,8 @@ class TextPath(QueryPath):
         }
         self._search = self.retriever.open_search(inputs)
         with silent("", None, "") as bar:
-            self._first = self._search(row, bar)
+            self.first = self._search(row, bar)
         yield INDEX
-
-    @property
-    @override
-    def first(self) -> Ranking:
-        return self._first
 
     @override
     def answer(self, query: str, clock: Clock) -> Ranking:
@@ -178,13 +174,8 @@ class RerankedPath(QueryPath):
         collection: Collection = self.benchmark.collection
         self._texts = collection.passages.texts
         self._id_rank = descending_id_rank(collection.passages.ids)
-        self._first = self._rerank(query, self.below.first)
+        self.first = self._rerank(query, self.below.first)
         yield MODEL
-
-    @property
-    @override
-    def first(self) -> Ranking:
-        return self._first
 
     @override
     def answer(self, query: str, clock: Clock) -> Ranking:
@@ -220,12 +211,7 @@ class FusedPath(QueryPath):
         for part in self.parts:
             yield from part.load(query)
         self._id_rank = descending_id_rank(self.benchmark.collection.passages.ids)
-        self._first = self._fuse([part.first for part in self.parts])
-
-    @property
-    @override
-    def first(self) -> Ranking:
-        return self._first
+        self.first = self._fuse([part.first for part in self.parts])
 
     @override
     def answer(self, query: str, clock: Clock) -> Ranking:
