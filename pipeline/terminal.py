@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 LOG_SECONDS = 60.0  # between two lines about progress, where stderr is not a terminal
+_WRITTEN: dict[str, str] = {}  # the user's names of measures, by a pattern of their names in results
 
 
 def end_at_second_interrupt() -> None:
@@ -124,6 +125,7 @@ def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[...
     def run(*args: object, **kwargs: object) -> None:
         if not isinstance(command, typer.Typer):  # whose help has colours
             escape_what_is_printed()
+        _WRITTEN.clear()
         logging.basicConfig(format="benchmarco: %(message)s", stream=sys.stderr)
         logging.getLogger("pipeline").setLevel(logging.INFO)
         try:
@@ -271,14 +273,31 @@ def end_with(code: int) -> None:
         raise typer.Exit(code)
 
 
+def show_measures_as(names: Iterable[str]) -> None:
+    """Show measures on the terminal by the names that the user wrote, such as rr@10; files have mrr@10."""
+    from pipeline.results.result import canonical_measure
+
+    _WRITTEN.clear()
+    for name in map(str.strip, names):
+        if name.lower() != (usual := canonical_measure(name)):
+            _WRITTEN[rf"(?<![\w@./-]){re.escape(usual)}(?![\w@(/-]|\.\w)"] = name
+
+
+def as_shown(text: str) -> str:
+    """A text with control characters escaped, and with the user's names of measures."""
+    for usual, written in _WRITTEN.items():
+        text = re.sub(usual, lambda _, written=written: written, text)  # type: ignore[misc]
+    return visible(text)
+
+
 def escaped(table: Table) -> Table:
-    """The table with control characters escaped."""
+    """The table as it is shown."""
     return replace(
         table,
-        title=visible(table.title),
-        columns=[replace(column, name=visible(column.name)) for column in table.columns],
-        rows=[[visible(cell) for cell in row] for row in table.rows],
-        notes=[visible(note) for note in table.notes],
+        title=as_shown(table.title),
+        columns=[replace(column, name=as_shown(column.name)) for column in table.columns],
+        rows=[[as_shown(cell) for cell in row] for row in table.rows],
+        notes=[as_shown(note) for note in table.notes],
     )
 
 
@@ -298,7 +317,7 @@ def show(*parts: Table | Text) -> None:
     console = Console(file=colored, highlight=False, markup=False, emoji=False, width=width)
     for part in parts:
         if isinstance(part, Text):
-            console.print(Text(visible(part.plain), part.style))
+            console.print(Text(as_shown(part.plain), part.style))
         else:
             console.print(*terminal_parts(escaped(part), console.width), sep="\n")
 

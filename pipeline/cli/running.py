@@ -32,6 +32,7 @@ from pipeline.terminal import (
     progress,
     report_failure,
     show,
+    show_measures_as,
     show_verdict,
 )
 
@@ -83,6 +84,7 @@ def run(
     else:
         done = [run_benchmark(loaded[0], output=output, fresh=fresh, progress=bars)]
         codes, comparable = _report_failures(done[0]), False
+        show_measures_as(loaded[0].evaluate.measures)
         if as_json:
             print_json(done[0].document)
         else:
@@ -145,12 +147,15 @@ def _run_all(
     from pipeline.api import run_benchmarks
 
     done, codes, comparable = [], [], False
+    measures: list[str] = []
     for outcome in run_benchmarks(configs, output=output, fresh=fresh, progress=bars):
         if outcome.result:
             done.append(outcome.result)
+            measures += outcome.config.evaluate.measures
             codes += _report_failures(outcome.result)
         elif outcome.error:
             codes.append(report_failure(outcome.config.name, outcome.error))
+    show_measures_as(measures)
     if as_json:
         print_json([result.document for result in done])
     else:

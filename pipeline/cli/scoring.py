@@ -25,6 +25,7 @@ from pipeline.terminal import (
     Verbose,
     print_each,
     show,
+    show_measures_as,
     show_verdict,
 )
 
@@ -136,6 +137,7 @@ def evaluate(
     from pipeline.config import MEASURES
     from pipeline.formats.columns import file_kind
     from pipeline.metrics.evaluation import runs_table, write_per_query
+    from pipeline.metrics.names import split_names
 
     runs, files = [*(runs or [])], [*(files or [])]
     if qrels is None and files:
@@ -160,6 +162,7 @@ def evaluate(
         single_precision=single_precision,
     )
     all_scored = list(map(score, runs))
+    show_measures_as(split_names(measures or ()))
     if as_json:
         documents = [scored.json() for scored in all_scored]
         print_each([{"run": str(run), **each} for run, each in zip(runs, documents, strict=True)])
@@ -223,6 +226,7 @@ def compare(
             fix="take another format",
         )
     chosen: Sequence[str | None] = measures or [None]
+    show_measures_as(measures or ())
     if html:
         check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
         _check_page(folders, measures)

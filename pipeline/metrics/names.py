@@ -97,11 +97,15 @@ def parse_measures(texts: str | Iterable[str]) -> list[Measure]:
 
     A measure that is named twice, also under another name, is kept once, in its first place.
     """
-    names = _LIST_COMMA.split(texts) if isinstance(texts, str) else texts
-    measures = list(dict.fromkeys(parse_measure(name) for name in names))
+    measures = list(dict.fromkeys(map(parse_measure, split_names(texts))))
     if not measures:
         raise InputError("no measure is given", allowed=", ".join(MEASURES), fix="name one, such as ndcg@10")
     return measures
+
+
+def split_names(texts: str | Iterable[str]) -> list[str]:
+    """A list of names of measures, also from one string of names separated by commas."""
+    return _LIST_COMMA.split(texts) if isinstance(texts, str) else list(texts)
 
 
 def _parse_name(name: str, cutoff: str | None, text: str) -> tuple[str, str]:

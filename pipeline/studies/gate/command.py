@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, end_with, print_as, refuse_both
+from pipeline.terminal import Json, end_with, print_as, refuse_both, show_measures_as
 
 
 def gate(
@@ -48,6 +48,7 @@ def gate(
     refuse_both(as_json, as_markdown)
     from pipeline.studies.gate.gate import EXIT_CODES, gate_result
 
+    show_measures_as(measures or ())
     verdicts = gate_result(folder, baseline, measures or (), margin, alpha, guarantee, since, since_margin)
     print_as(verdicts, as_json, as_markdown)
     end_with(EXIT_CODES[verdicts.verdict])
