@@ -15,7 +15,7 @@ from os import PathLike
 import numpy as np
 
 from pipeline.comparison import tables
-from pipeline.comparison.inputs import ResultLike, read_results, shared_values
+from pipeline.comparison.inputs import PairIndices, ResultLike, read_results, shared_values
 from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import ColumnGroup, Entry, History
@@ -23,15 +23,23 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.stage_row import Cost
 from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular, no_interval
-from pipeline.metrics.paired import SAME, paired_differences, standings
-from pipeline.metrics.statistics import ONE, Ends, Strata, estimate, over_collections, pool_draws
+from pipeline.metrics.paired import LEVEL, SAME, holm, paired_differences, standings
+from pipeline.metrics.statistics import (
+    MIN_COLLECTIONS,
+    ONE,
+    Ends,
+    Strata,
+    estimate,
+    over_collections,
+    pool_draws,
+)
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Metrics
 from pipeline.results.result import Result
 from pipeline.results.tables import NO_MACRO_INTERVAL
 from pipeline.retrievers.sections import SECTIONS
 
-OVER = ("over_collections_low", "over_collections_high")
+OVER = ("over_collections_low", "over_collections_high", "rank_over_low", "rank_over_high")
 OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters")
 OF_ONE = ("passages_per_second", "queries_per_second", "index_bytes", "seconds", "rank_low", "rank_high")
 OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds", *OVER)
@@ -253,32 +261,30 @@ def compare(
         for (name, values), part in zip(by_collection.items(), first.collections, strict=False)
     }
     pairs = compare_pairs(names, drawn, independent, weights, indices, highest, detect, strata[0])
-    if first.suite:
-        a, b = np.array(indices, dtype=np.int64).reshape(-1, 2).T
-        differences = [paired_differences(values[:, a], values[:, b]) for values in strata]
-        over = over_collections(first.unit_means(differences), -highest, highest)
-        pairs = [
-            replace(pair, over_collections_low=low, over_collections_high=high)
-            for pair, (low, high) in zip(pairs, over, strict=True)
-        ]
     ends = estimate(*first.pool_draws(strata, of_means=True), low=0, high=highest).ends
     results = _entries(loaded, chosen, by_collection, strata, ends)
-    if first.suite:
-        over = over_collections(first.unit_means(strata), 0, highest)
-        results = [
-            replace(entry, over_collections_low=low, over_collections_high=high)
-            for entry, (low, high) in zip(results, over, strict=True)
-        ]
+    means = [entry.mean for entry in results]
     if position is None:  # letters and ranks need a test of every two
-        better = [
-            (a, b) if pair.difference > 0 else (b, a)
-            for (a, b), pair in zip(indices, pairs, strict=True)
-            if pair.shown
-        ]
-        letters, ranks = standings([entry.mean for entry in results], better)
+        letters, ranks = standings(means, _better(indices, means, [pair.shown for pair in pairs]))
         results = [
             replace(entry, letters=letter, rank_low=low, rank_high=high)
             for entry, letter, (low, high) in zip(results, letters, ranks, strict=True)
+        ]
+    units = first.unit_means(strata)
+    if first.suite and len(units) >= MIN_COLLECTIONS:
+        a, b = np.array(indices, dtype=np.int64).reshape(-1, 2).T
+        apart, p = over_collections(paired_differences(units[:, a], units[:, b]), -highest, highest)
+        pairs = [
+            replace(pair, over_collections_low=low, over_collections_high=high)
+            for pair, (low, high) in zip(pairs, apart, strict=True)
+        ]
+        ends, _ = over_collections(units, 0, highest)
+        ranks_over: Sequence[tuple[int | None, int | None]] = [(None, None)] * len(results)
+        if position is None:
+            _, ranks_over = standings(means, _better(indices, means, holm(p) < LEVEL))
+        results = [
+            replace(entry, **dict(zip(OVER, (*over, *ranks), strict=True)))
+            for entry, over, ranks in zip(results, ends, ranks_over, strict=True)
         ]
     return Comparison(
         measure=chosen,
@@ -291,6 +297,12 @@ def compare(
         baseline=None if position is None else names[position],
         detect=detect,
     )
+
+
+def _better(indices: PairIndices, means: Sequence[float], shown: Iterable[bool]) -> list[tuple[int, int]]:
+    """The pairs that are shown to differ, the better one first."""
+    pairs = zip(indices, shown, strict=True)
+    return [(a, b) if means[a] > means[b] else (b, a) for (a, b), differs in pairs if differs]
 
 
 def _entries(

@@ -13,7 +13,7 @@ from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, no_interval, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.metrics.statistics import RULE_OF_THREE
-from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL, SUCH, mean_sentence
+from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL, SUCH, intervals_of, mean_sentence
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Entry:
         by_collection: The mean on each collection of a suite.
         over_collections_low, over_collections_high: Of suites of eight collections or more, the ends of the
             95% interval of the macro mean of all such collections; else None.
+        rank_over_low, rank_over_high: The best and the worst rank by that mean.
         passages_per_second, queries_per_second, index_bytes, seconds: As of `Cost`; of suites the seconds
             alone.
     """
@@ -57,6 +58,8 @@ class Entry:
     rank_high: int | None = None
     over_collections_low: float | None = None
     over_collections_high: float | None = None
+    rank_over_low: int | None = None
+    rank_over_high: int | None = None
 
 
 class ColumnGroup(NamedTuple):
@@ -113,6 +116,8 @@ SUITE_RANKS = (
     "'rank' is by macro mean, and beside it the ranks that the tests of all pairs leave possible. 'best' "
     "counts the collections on which a result has the highest mean."
 )
+OVER_RANKS = f"Ranks of {SUCH}: by t-tests over the collections, with Holm's correction."
+RANK_OVER = f"rank, {SUCH}"
 
 
 def leaderboard(
@@ -126,22 +131,19 @@ def leaderboard(
     several = len(entries) > 1
     collections = list(entries[0].by_collection)
     of_suites = bool(collections)
-    ranks: list[str] = [""] * len(entries)
-    for i, entry in enumerate(entries if several else ()):
-        low, high = entry.rank_low, entry.rank_high
-        if of_suites:
-            ranks[i] = Cell(f"{entry.rank} ({low} to {high})" if low else str(entry.rank), entry.rank)
-        elif low:
-            ranks[i] = Cell(str(low) if low == high else f"{low} to {high}", low)
     right = partial(Column, align="right", wrap="never")
     columns: list[FilledColumn] = [
         (Column("result", least=8), [entry.name for entry in entries]),
         (right(MACRO if of_suites else "mean", best=True), [entry.mean for entry in entries]),
         (right("95% interval"), [(entry.ci_low, entry.ci_high) for entry in entries]),
         (right(SUCH), [(entry.over_collections_low, entry.over_collections_high) for entry in entries]),
-        (Column("group", wrap="never"), [(entry.letters or "") if several else "" for entry in entries]),
-        (right("rank"), ranks),
     ]
+    if several:
+        columns += [
+            (Column("group", wrap="never"), [entry.letters or "" for entry in entries]),
+            (right("rank"), [_rank(entry) for entry in entries]),
+            (right(RANK_OVER), [_places(entry.rank_over_low, entry.rank_over_high) for entry in entries]),
+        ]
     queries = counted(entries[0].queries, "query", "queries")
     if of_suites:
         best = right("best", form="", hint="collections with the highest mean")
@@ -152,9 +154,8 @@ def leaderboard(
         for name in collections:
             column = right(name, section="by collection", best=True)
             columns.append((column, [entry.by_collection[name] for entry in entries]))
-        queries = f"{counted(len(collections), 'collection')}, {queries}"
-        if any(entry.over_collections_low is not None for entry in entries):
-            queries += f"; 95% intervals of these and of {SUCH}"
+        over = any(entry.over_collections_low is not None for entry in entries)
+        queries = f"{counted(len(collections), 'collection')}, {queries}; {intervals_of(over)}"
     else:
         for name, attribute, form, hint in COST:
             column = right(name, section="cost", hint=hint, form=form)
@@ -163,10 +164,24 @@ def leaderboard(
     notes = [GROUPS] if several and entries[0].letters else []
     if several and (of_suites or entries[0].rank_low):
         notes.append(SUITE_RANKS if of_suites else RANKS)
+    if any(entry.rank_over_low for entry in entries):
+        notes.append(OVER_RANKS)
     notes += dict.fromkeys(entry.no_interval for entry in entries if entry.no_interval)
     if groups:
         notes.append(GROUPED.format(", ".join(sorted(set(groups.values())))))
     return table_of(f"{measure} over {queries}", columns, notes)
+
+
+def _rank(entry: Entry) -> str:
+    """The places that the tests leave possible; of suites, after the place by macro mean."""
+    if not entry.by_collection:
+        return _places(entry.rank_low, entry.rank_high)
+    possible = f" ({entry.rank_low} to {entry.rank_high})" if entry.rank_low else ""
+    return Cell(f"{entry.rank}{possible}", entry.rank)
+
+
+def _places(low: int | None, high: int | None) -> str:
+    return "" if low is None else Cell(str(low) if low == high else f"{low} to {high}", low)
 
 
 TESTS = (
@@ -227,9 +242,11 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
     counts = [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs]
     columns.append((right("w/t/l"), counts))
     such = [(pair.over_collections_low, pair.over_collections_high) for pair in pairs]
-    if any(low is not None for low, _ in such):
-        columns.insert(3, (right(SUCH, form="+.4f"), such))
-    over, counted_in = ("of macro means", SUITE_COUNTS) if of_suites else ("query by query", COUNTS)
+    has_such = any(low is not None for low, _ in such)
+    columns.insert(3, (right(SUCH, form="+.4f"), such))
+    over, counted_in = "query by query", COUNTS
+    if of_suites:
+        over, counted_in = f"of macro means; {intervals_of(has_such)}", SUITE_COUNTS
     legend = [
         TESTS,
         SIMULTANEOUS if any(simultaneous) else "",
@@ -252,7 +269,7 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
 
 MOST_PAIRS = 6
 """More pairs than these are shown in short only where they have the best result."""
-IN_SHORT = ("result", MACRO, "mean", "95% interval", "group", "best", "queries/s", "seconds")
+IN_SHORT = ("result", MACRO, "mean", "95% interval", SUCH, "group", "best", "queries/s", "seconds")
 ROOMY = 100
 """Characters of a terminal that shows the other columns of a leaderboard in short, too."""
 
@@ -272,9 +289,9 @@ def in_short(board: Table, keep_sections: bool, also: Sequence[str] = ()) -> Tab
             [row[number] for row in board.rows],
         )
         for number, column in enumerate(board.columns)
-        if column.name != "rank" and (len(board.rows) > 2 or column.name != "group")
+        if column.name not in ("rank", RANK_OVER) and (len(board.rows) > 2 or column.name != "group")
     ]
-    left_out = (RANKS, SUITE_RANKS, *([] if len(board.rows) > 2 else [GROUPS]))
+    left_out = (RANKS, SUITE_RANKS, OVER_RANKS, *([] if len(board.rows) > 2 else [GROUPS]))
     return table_of(board.title, columns, [note for note in board.notes if note not in left_out])
 
 

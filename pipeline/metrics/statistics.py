@@ -326,8 +326,10 @@ def pool_draws(
     return new_strata, np.array(new_weights)
 
 
-def over_collections(means: Float64, low: ArrayLike = -inf, high: ArrayLike = inf) -> list[Ends]:
-    """95% intervals of macro means where collections are a sample as well, of all such collections.
+def over_collections(
+    means: Float64, low: ArrayLike = -inf, high: ArrayLike = inf
+) -> tuple[list[Ends], Float64]:
+    """95% intervals and tests of macro means where collections are a sample as well, of all such collections.
 
     Student's t over the means of the collections: their variance has that of the collections, and that of
     each one's queries. None of fewer than `MIN_COLLECTIONS`, and where the means do not vary.
@@ -336,17 +338,23 @@ def over_collections(means: Float64, low: ArrayLike = -inf, high: ArrayLike = in
         means: float64 [collections, columns]; a group of collections that counts as one is one.
         low: The lowest that values can be, float64 [columns] or one for all.
         high: The highest.
+
+    Returns:
+        The ends of each; and float64 [columns], the two-sided p that the mean is 0, which is 1 without ends.
     """
     from scipy.special import stdtrit
 
     n_collections, columns = means.shape
     if n_collections < MIN_COLLECTIONS:
-        return [(None, None)] * columns
-    centre, error = means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(n_collections)
-    reach = stdtrit(n_collections - 1, (1 + CONFIDENCE) / 2) * error
-    ends = np.clip([centre - reach, centre + reach], low, high).T.tolist()
-    varies = (error > ROUNDING * np.abs(means).max(axis=0)).tolist()
-    return [(start, end) if known else (None, None) for known, (start, end) in zip(varies, ends, strict=True)]
+        return [(None, None)] * columns, np.ones(columns)
+    over = estimate([means])
+    reach = stdtrit(n_collections - 1, (1 + CONFIDENCE) / 2) * over.errors
+    bounds = np.clip([over.means - reach, over.means + reach], low, high).T.tolist()
+    varies = over.errors > ROUNDING * np.abs(means).max(axis=0)
+    ends: list[Ends] = [
+        (start, end) if known else (None, None) for known, (start, end) in zip(varies, bounds, strict=True)
+    ]
+    return ends, np.where(varies, over.p, 1.0)
 
 
 def variance_identifiable(estimated: Estimate, strata: Strata, weights: Float64 = ONE) -> BoolArray:

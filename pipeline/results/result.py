@@ -285,12 +285,14 @@ def write_suite(
     if not errors and (measures := result.measures):
         values, highest = result.values(measures), result.highest(measures)
         macro = estimate(*result.pool_draws(values, of_means=True), low=0, high=highest)
-        over = zip(measures, over_collections(result.unit_means(values), 0, highest), strict=True)
+        over, _ = over_collections(result.unit_means(values), 0, highest)
         result.suite = record.model_copy(
             update={
                 "metrics": dict(zip(measures, macro.means.tolist(), strict=True)),
                 "intervals": dict(zip(measures, macro.intervals, strict=True)),
-                "intervals_over_collections": {name: ends for name, ends in over if ends[0] is not None},
+                "intervals_over_collections": {
+                    name: ends for name, ends in zip(measures, over, strict=True) if ends[0] is not None
+                },
             }
         )
     (folder / CHECKSUMS).unlink(missing_ok=True)

@@ -249,6 +249,11 @@ NO_MACRO_INTERVAL = (
 THESE, SUCH = ", these collections", "all such collections"
 
 
+def intervals_of(such: bool) -> str:
+    """Which mean the intervals of a suite's table are for: `such` where there are also those of `SUCH`."""
+    return f"95% intervals of these {f'and of {SUCH}' if such else 'collections'}"
+
+
 def suite_table(
     document: Facts,
     records: Mapping[str, Metrics],
@@ -275,18 +280,20 @@ def suite_table(
     notes = [f"{name} failed: {why}" for name, why in document["failed"].items()]
     notes += most_truncated(list(records.values()))
     notes += slice_notes(list(records.values()))
+    whole = counted(len(document["collections"]), "collection")
+    title = f"{document['name']}: {whole}"
     if document["metrics"]:
+        over = document["intervals_over_collections"]
+        title += f"; {intervals_of(bool(over))}"
         rows.append([MACRO, "", "", *(_mean(document["metrics"], measure) for measure in measures)])
         ends = {name: tuple(document["intervals"].get(name) or (None, None)) for name in measures}
         if not all(ends[name][0] is not None for name in document["metrics"]):
             notes.append(NO_MACRO_INTERVAL)
-        over = document["intervals_over_collections"]
         rows.append(["95% interval" + THESE * bool(over), "", "", *(figure(ends[name]) for name in measures)])
         if over:
             such = [figure(tuple(over.get(name) or (None, None))) for name in measures]
             rows.append([f"95% interval, {SUCH}", "", "", *such])
     else:
-        whole = counted(len(document["collections"]), "collection")
         unjudged = [name for name, record in records.items() if not record.metrics]
         why = f"{len(document['failed']):,} of {whole} failed"
         if unjudged:
@@ -294,7 +301,6 @@ def suite_table(
         notes.append(f"No macro mean: {why}.")
     if groups := sorted(set(document["groups"].values())):
         notes.append(GROUPED.format(", ".join(groups)))
-    title = f"{document['name']}: {counted(len(document['collections']), 'collection')}"
     return Table(title, columns, rows, notes)
 
 

@@ -532,7 +532,13 @@ def test_suites_of_eight_collections_have_an_interval_of_all_such_collections_to
     (pair,) = comparison.pairs
     assert pair.over_collections_low < pair.difference < pair.over_collections_high < 0
     assert "8 collections, 240 queries; 95% intervals of these and of all such collections" in str(comparison)
+    text = str(comparison)
+    assert text.count("macro means; 95% intervals of these and of all such collections") == 1
+    ranks = {entry.name: (entry.rank_over_low, entry.rank_over_high) for entry in comparison.results}
+    assert ranks == {"a": (2, 2), "b": (1, 1)}
+    assert "rank, all such collections" in text
     fewer = compare([make(name, 1, sizes=THREE) for name in "ab"])
+    assert "95% intervals of these collections" in str(fewer)
     assert fewer.pairs[0].over_collections_low is None
     assert "all such collections" not in str(fewer)
 
