@@ -159,7 +159,8 @@ def against_exact(ranking: str) -> Assessment:
 
         approximate, exact = rankings
         scores = evaluator.score(approximate), evaluator.score(exact)
-        losses = compare_with_exact(approximate.passages, exact.passages, evaluator.measures, *scores)
+        found = approximate.passages, exact.passages
+        losses = compare_with_exact(*found, evaluator.measures, *scores, evaluator.draws)
         return {"against_exact": losses}
 
     return Assessment((ranking, EXACT), assess)

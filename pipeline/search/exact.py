@@ -6,7 +6,7 @@ machines. `candidates` explains why nothing is lost, `scoring` why scores are al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from pipeline.core.display import Bar, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.metrics.names import Measure
-from pipeline.metrics.statistics import estimate
+from pipeline.metrics.statistics import ONE, estimate, pool_draws
 from pipeline.search import scoring
 from pipeline.search.candidates import Documents, empty_ranking, set_rows
 from pipeline.search.scan import StreamingScan, block_and_group_sizes
@@ -191,12 +191,17 @@ def overlap(approximate: Int64, exact: Int64, cutoff: int) -> float:
 
 
 def compare_with_exact(
-    found: Int64, exact: Int64, measures: Sequence[Measure], values: Float64, exact_values: Float64
+    found: Int64,
+    exact: Int64,
+    measures: Sequence[Measure],
+    values: Float64,
+    exact_values: Float64,
+    draws: Sequence[Hashable],
 ) -> dict[str, Any]:
     """The section `against_exact` of `metrics.json`.
 
     `found` and `exact` are rankings as in `overlap`, `values` and `exact_values` the measures of each,
-    float64 [queries, measures].
+    float64 [queries, measures]. Queries of which `draws` are equal count as one in intervals.
 
     Returns:
         `overlap` at each cutoff of the measures and at the ranking's depth; `change` by measure: the `exact`
@@ -209,7 +214,8 @@ def compare_with_exact(
         return {"overlap": overlaps, "change": {}}
     differences = values - exact_values
     highest = np.array([measure.highest for measure in measures])
-    estimates = estimate([differences], low=-highest, high=highest)
+    pooled, _ = pool_draws([differences], ONE, [draws])
+    estimates = estimate(pooled, low=-highest, high=highest)
     means, changes = exact_values.mean(axis=0).tolist(), differences.mean(axis=0).tolist()
     names = ("exact", "difference", "ci_low", "ci_high")
     rows = (

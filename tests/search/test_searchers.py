@@ -15,7 +15,8 @@ from workplaces import config, hits, read_json
 
 from pipeline import InputError, run_benchmark
 from pipeline.core import silent
-from pipeline.search import overlap, time_searches
+from pipeline.metrics import parse_measures
+from pipeline.search import compare_with_exact, overlap, time_searches
 from pipeline.storage import check_counts
 
 IVF = ("index.factory='IVF4,Flat'",)
@@ -79,6 +80,18 @@ def test_an_approximate_index_is_measured_against_exact_search_made_once(
     assert len(stored(workplace, "search")) == 3
     assert "against_exact" not in first
     assert "against_exact" not in run(workplace, *IVF, "search.against_exact=false")
+
+
+def test_the_interval_of_a_loss_draws_clusters() -> None:
+    ranking, zeros = np.zeros((120, 1), np.int64), np.zeros((120, 1))
+    losses = np.repeat(np.random.default_rng(1).uniform(-0.7, 0.7, 60), 2)[:, None]
+    ends = []
+    for draws in (range(120), [number // 2 for number in range(120)]):
+        section = compare_with_exact(ranking, ranking, parse_measures(["ndcg@10"]), losses, zeros, draws)
+        change = section["change"]["ndcg@10"]
+        assert change["difference"] == pytest.approx(losses.mean())
+        ends.append(change["ci_high"] - change["ci_low"])
+    assert ends[1] == pytest.approx(ends[0] * np.sqrt(2), rel=0.05)
 
 
 BEST, FOUND = np.array([[1, 2, 3, 4], [5, 6, 7, 8]]), np.array([[2, 1, 9, 3], [8, 0, -1, -1]])

@@ -263,6 +263,8 @@ class JudgeReport(Tabular):
                 "lambda: what the judge counts for, 0 to 1. worth labels: as many queries labelled by people "
                 "alone would give an interval as narrow."
             )
+            if any(result.clusters for result in request.opened.results.values()):
+                notes.append("evaluate.cluster is not considered: labelled queries count one by one.")
             if labels.after:
                 late = counted(labels.after, "labelled query", "labelled queries")
                 notes.append(f"{late} not used: one before is unfinished.")

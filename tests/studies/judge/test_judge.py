@@ -236,15 +236,25 @@ def test_people_and_judge_decide_together(
 
     # which cost no request, nor does a result of the judge's family
     server.clear()
-    named = Path(shutil.copytree(results[1], tmp_path / "qwen"))
-    settings = read_json(named / "manifest.json")
+    copies = [
+        Path(shutil.copytree(result, tmp_path / name))
+        for result, name in zip(results, ("t", "qwen"), strict=True)
+    ]
+    settings = read_json(copies[1] / "manifest.json")
     settings["config"]["model"]["name"] = "Qwen/Qwen3-Embedding-0.6B"
-    (named / "manifest.json").write_text(json.dumps(settings), encoding="utf-8")
-    seal(named)
-    given = [str(named) if part == str(results[1]) else part for part in arguments]
-    assert "judge and qwen are both of Qwen" in on_one_line(benchmarco(*given, "--measure", "P@5"))
+    (copies[1] / "manifest.json").write_text(json.dumps(settings), encoding="utf-8")
+    for copied in copies:
+        metrics = read_json(copied / "metrics.json")
+        metrics["clusters"] = ["one"] * metrics["queries"]
+        (copied / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+        seal(copied)
+    given = [str(dict(zip(map(str, results), copies, strict=True)).get(part, part)) for part in arguments]
+    said = on_one_line(benchmarco(*given, "--labels", file))
+    assert "judge and qwen are both of Qwen" in said
+    assert "evaluate.cluster is not considered: labelled queries count one by one" in said
     done = benchmarco(*arguments, "--labels", file, "--html", page)
     assert "are both of" not in on_one_line(done)
+    assert "evaluate.cluster" not in on_one_line(done)
     assert server.requests == []
     for text in ("judge's alone", "people's alone", "people's and judge's", "kappa 0.", "favoured by"):
         assert text in done.stdout
