@@ -1,0 +1,141 @@
+"""Rows of real systems: pairs that are told apart, and their queries as a population to draw from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, partial
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import evaluate
+from pipeline.comparison.pairs import Pair, compare_pairs
+from pipeline.core.records import Float64
+from pipeline.metrics import MIN_QUERIES, holm
+from pipeline.metrics.statistics import MIN_OTHERS, ONE, estimate
+from pipeline.studies.gate.margin_tests import noninferiority
+from simulations.values import LEVEL, SIZES, Cell, Figure, covers, random
+
+MEASURES = "ndcg@10,map,mrr@10,recall@100,precision@10,success@1"
+ROWS: list[list[str]] = []
+"""For each collection its judgments, and runs."""
+
+
+def name_of(qrels: str) -> str:
+    """The folder above that of the judgments."""
+    return Path(qrels).parents[1].name
+
+
+@cache
+def _values() -> list[tuple[str, str, Float64]]:
+    """Collection, measure, and float64 [queries, runs]."""
+    read = []
+    for qrels, *runs in ROWS:
+        values = np.stack([evaluate(qrels, run, measures=MEASURES).values for run in runs], axis=2)
+        columns = enumerate(MEASURES.split(","))
+        read += [(name_of(qrels), name, np.ascontiguousarray(values[:, number])) for number, name in columns]
+    return read
+
+
+def _tested(values: Float64) -> list[Pair]:
+    pairs = list(combinations(range(values.shape[1]), 2))
+    return compare_pairs([str(run) for run in range(values.shape[1])], {}, [values], ONE, pairs, 1)
+
+
+def separated(samples: int) -> Iterator[Cell]:
+    """Pairs of real runs that are separated, of the queries as they are; `samples` is not used."""
+    for collection, measure, values in _values():
+        yield Cell(f"{collection}, {measure}", str(len(values)), partial(_separated, values))
+
+
+def _separated(values: Float64) -> list[Figure]:
+    tested = _tested(values)
+    apart = [values[:, a] - values[:, b] for a, b in combinations(range(values.shape[1]), 2)]
+    found = estimate([np.stack(apart, axis=1)])
+    before = (found.wide_freedom >= MIN_QUERIES - 1) & (found.others >= MIN_OTHERS)
+    shown = sum(pair.ci_low is not None for pair in tested)
+    warned = sum(pair.shown and pair.rare_failures for pair in tested)
+    of_all = f"of {len(tested)} pairs"
+    return [
+        Figure(
+            f"* {of_all}; before: Holm",
+            str(sum(pair.p_holm < LEVEL for pair in tested)),
+            str(sum(pair.shown for pair in tested)),
+        ),
+        Figure("* with the warning", "", str(warned)),
+        Figure(
+            f"interval shown, {of_all}; before: without the rule of the far end",
+            str(before.sum()),
+            str(shown),
+        ),
+    ]
+
+
+def detect(samples: int) -> Iterator[Cell]:
+    """Pairs without `*`, of which the better one is raised until they differ by what is detected."""
+    for collection, measure, values in _values():
+        yield Cell(f"{collection}, {measure}", str(len(values)), partial(_detect, values, samples // 4))
+
+
+def _detect(values: Float64, samples: int) -> list[Figure]:
+    n_queries, runs = values.shape
+    pairs = list(combinations(range(runs), 2))
+    first, second = np.array(pairs).T
+    powers = []
+    for number, pair in enumerate(_tested(values)):
+        if pair.shown or pair.detects is None:
+            continue
+        raised = values.copy()
+        raised[:, pairs[number][pair.difference < 0]] += pair.detects - abs(pair.difference)
+        rows = random.integers(n_queries, size=(samples, n_queries))
+        drawn = (raised[one][:, first] - raised[one][:, second] for one in rows)
+        powers.append(100 * np.mean([holm(estimate([one]).p)[number] < LEVEL for one in drawn]))
+    ends = ((f"lowest of {len(powers)} pairs", np.min), ("mean", np.mean)) if powers else ()
+    return [Figure(f"what is detected: found, {name}", "", f"{end(powers):.1f}") for name, end in ends]
+
+
+def drawn(samples: int) -> Iterator[Cell]:
+    """Intervals and gates of queries drawn with replacement from real ones.
+
+    Of a gate the margin is how far a run really is below another.
+    """
+    for collection, measure, values in _values():
+        for n_queries in SIZES:
+            yield Cell(
+                f"{collection}, {measure}", str(n_queries), partial(_drawn, values, samples // 2, n_queries)
+            )
+
+
+def _drawn(values: Float64, samples: int, n_queries: int) -> list[Figure]:
+    runs = range(values.shape[1])
+    apart = [values[:, a] - values[:, b] for a in runs for b in runs if a != b]
+    worse = [one for one in apart if one.mean() < -0.001]
+    figures = _held("mean", [values[:, run] for run in runs], 0, samples, n_queries)
+    figures += _held("difference", apart, -1, samples, n_queries)
+    passes = [
+        (
+            noninferiority([random.choice(one, (n_queries, samples))], np.full(samples, -one.mean()))[0]
+            < LEVEL
+        ).mean()
+        for one in worse
+    ]
+    ends = (("mean", np.mean), ("most", np.max)) if passes else ()
+    return figures + [Figure(f"false passes, {name}", "", f"{100 * end(passes):.1f}") for name, end in ends]
+
+
+def _held(what: str, populations: list[Float64], low: float, samples: int, n_queries: int) -> list[Figure]:
+    held, shown = [], []
+    for values in populations:
+        found = estimate([random.choice(values, (n_queries, samples))], low=low, high=1)
+        shown.append(found.shown.mean())
+        if shown[-1] > 0.02:  # else there are too few samples of it
+            held.append(covers(found.ends, values.mean())[found.shown].mean())
+    ends = (("average", np.mean), ("lowest", np.min)) if held else ()
+    figures = [Figure(f"{what} held, {name}", "", f"{100 * end(held):.1f}") for name, end in ends]
+    return [*figures, Figure(f"{what} shown", "", percent_of(shown))]
+
+
+def percent_of(shares: list[float]) -> str:
+    """Their mean."""
+    return f"{100 * np.mean(shares):.1f}"
