@@ -139,17 +139,14 @@ def open_quantized_search(config: SearchConfig, documents: Documents | None, inp
     from pipeline.search.candidates import rank_by_search
 
     vectors: QuantizedVectors = inputs["index"]
-    ids, k = inputs["data"].passages.ids, config.top_k
+    ids = inputs["data"].passages.ids
+    ids_of_rows = ids if documents is None else documents.chunk_ids
 
     def search(queries: Float32, bar: Bar) -> Ranking:
-        if documents is None:
-            return vectors.search(queries, k, config.rescore, ids, bar, config.memory_mb)
-        chunk_ids = documents.chunk_ids
-
         def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-            return vectors.search(queries[chosen], k, config.rescore, chunk_ids, bar, config.memory_mb)
+            return vectors.search(queries[chosen], k, config.rescore, ids_of_rows, bar, config.memory_mb)
 
-        return rank_by_search(find, len(queries), documents, k, ids, bar)
+        return rank_by_search(find, len(queries), documents, config.top_k, ids, bar)
 
     return search
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import cast
 
 from typing_extensions import override
 
@@ -20,7 +19,6 @@ from pipeline.retrievers.retriever import (
     Assessment,
     CompositeRetriever,
     Evaluator,
-    Retriever,
     check_cutoff,
     open_ranking,
     save_ranking,
@@ -38,25 +36,8 @@ SCHEMAS = {FUSE: 1}
 class FusionRetriever(CompositeRetriever[FuseConfig]):
     """Joins the rankings of its `parts`."""
 
-    @property
-    @override
-    def settings(self) -> FuseConfig:
-        return cast("FuseConfig", self.config.fuse)
-
-    @property
-    @override
-    def ranking(self) -> str:
-        return FUSE
-
-    @cached_property
-    def parts(self) -> list[Retriever]:
-        """The retrievers, each of which is that of a benchmark of its own."""
-        return [self.make(part, self.identities, self.identity, self.corpus) for part in self.config.parts]
-
-    @property
-    @override
-    def inner(self) -> list[Retriever]:
-        return self.parts
+    section = "fuse"
+    ranking = FUSE
 
     @property
     def _rankings(self) -> tuple[str, ...]:

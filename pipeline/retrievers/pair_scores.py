@@ -4,7 +4,7 @@ A pair is known by the hash of its two texts. The scores of a part of a run's pa
 written as soon as they are there, so a killed run loses the parts under way. Its arrays are sorted by hashes.
 
 A text is hashed to two numbers of 64 bits, and a pair to q * odd + p, modulo 2^64, which are as good as
-random. A pair is looked up by the first number, and both must agree.
+random.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import hashlib
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.errors import InputError
@@ -24,28 +22,15 @@ from pipeline.core.records import Collection, Facts, Float32, Int64, UInt64, fro
 from pipeline.encoders.batching import Usage
 from pipeline.engines import Part, engine as jobs
 from pipeline.retrievers.dense_search import counted_parts
-from pipeline.retrievers.rows import hash_texts
+from pipeline.retrievers.rows import find_rows, hash_texts, table_of
 from pipeline.retrievers.stage import Context
-from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 STAGE = "scores"
 _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # without a meaning; odd, so invertible
-
-
-def hash_pairs(queries: UInt64, passages: UInt64) -> UInt64:
-    """uint64 [pairs, 2] from the hashes of each pair's query and passage, uint64 [pairs, 2] each."""
-    return queries * _ODD + passages
-
-
-class _ScoreTable(NamedTuple):
-    """A stored artifact, mapped into memory."""
-
-    first: UInt64  # [pairs], sorted: the first number of each pair's hash
-    second: UInt64  # [pairs]
-    scores: Float32  # [pairs]
 
 
 class ScoreStore:
@@ -66,23 +51,24 @@ class ScoreStore:
             if artifact.damaged():
                 log.warning("%s is damaged: its pairs are scored again", artifact.folder)
                 continue
-            rows, known = _look_up(_open(artifact), pairs[missing])
-            if rows.size:
-                scores[missing[rows]] = known
+            stored = artifact.array("scores.npy")
+            table = artifact.array("first.npy"), artifact.array("second.npy"), np.arange(len(stored))
+            rows = find_rows(table, pairs[missing])
+            if (rows >= 0).any():
+                scores[missing[rows >= 0]] = stored[rows[rows >= 0]]
                 self.keys.append(artifact.manifest["key"])
         return scores
 
     def add(self, pairs: UInt64, scores: Float32) -> None:
         """Keep the scores float32 [pairs] of some pairs, each of which is there once."""
-        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-        pairs = pairs[order]
-        content = hashlib.sha256(np.ascontiguousarray(pairs, "<u8").tobytes()).hexdigest()
+        first, second, order = table_of(pairs)
+        content = hashlib.sha256(np.stack([first, second], axis=1).astype("<u8").tobytes()).hexdigest()
         recipe = self._recipe(content)
 
         def build(draft: Draft) -> Facts:
-            draft.save_array("first.npy", pairs[:, 0])
-            draft.save_array("second.npy", pairs[:, 1])
-            draft.save_array("scores.npy", scores[order])
+            draft.save_array("first.npy", first)
+            draft.save_array("second.npy", second)
+            draft.save_array("scores.npy", scores[order.astype(np.int64)])
             return {"pairs": len(pairs)}
 
         self._store.make(recipe, build, self._fresh)
@@ -90,22 +76,6 @@ class ScoreStore:
 
     def _recipe(self, pairs: str) -> Recipe:
         return Recipe(STAGE, {"scorer": self._scorer, "pairs": pairs})
-
-
-def _open(artifact: Artifact) -> _ScoreTable:
-    return _ScoreTable(*(artifact.array(f"{name}.npy") for name in _ScoreTable._fields))
-
-
-def _look_up(part: _ScoreTable, pairs: UInt64) -> tuple[npt.NDArray[np.intp], Float32]:
-    """The rows of those pairs that a part has, and their scores.
-
-    Two pairs of a part with the same first number, of which there may be one in 2^64, are both scored again.
-    """
-    order = np.argsort(pairs[:, 0])  # sorted needles are searched in one pass through the part's memory
-    wanted = pairs[order]
-    places = np.minimum(np.searchsorted(part.first, wanted[:, 0]), len(part.first) - 1)
-    same = (part.first[places] == wanted[:, 0]) & (part.second[places] == wanted[:, 1])
-    return order[same], np.asarray(part.scores[places[same]], np.float32)
 
 
 SHARD_PAIRS = 4096  # pairs scored at once, the most that an interrupted run loses for each worker
@@ -131,7 +101,7 @@ class QueryPassagePairs:
     def hashes(self) -> UInt64:
         """uint64 [pairs, 2]: what each pair is known by; every text is read once."""
         queries = _hashes(self.collection.queries.texts, self.queries)
-        return hash_pairs(queries, _hashes(self.collection.passages.texts, self.passages))
+        return queries * _ODD + _hashes(self.collection.passages.texts, self.passages)
 
 
 def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -> Float32:

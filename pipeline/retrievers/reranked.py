@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import cast
 
 import numpy as np
 from typing_extensions import override
@@ -44,25 +43,13 @@ DEPTHS = (10, 20, 50, 100, 200, 500, 1000)
 class RerankingRetriever(CompositeRetriever[ScorerSettings]):
     """Scores the best hits of its `first` stage again."""
 
-    @property
-    @override
-    def settings(self) -> ScorerSettings:
-        return cast("ScorerSettings", self.config.rerank)
+    section = "rerank"
+    ranking = RERANK
 
     @property
-    @override
-    def ranking(self) -> str:
-        return RERANK
-
-    @cached_property
     def first(self) -> Retriever:
         """The first stage."""
-        return self.make(self.config.first_stage, self.identities, self.identity, self.corpus)
-
-    @property
-    @override
-    def inner(self) -> list[Retriever]:
-        return [self.first]
+        return self.parts[0]
 
     @cached_property
     def source(self) -> ScoreSource:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, Generic, cast
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 from typing_extensions import TypeVar, override
@@ -194,6 +194,10 @@ class Identities:
 class Retriever(ABC, Generic[Settings]):
     """Makes a ranking of a collection; a kind names the class of its section, as `Retriever[Settings]`.
 
+    Attributes:
+        section: The section of the config that names the kind.
+        ranking: The role, in `stages`, of the stage that makes the ranking.
+
     Args:
         config: The benchmark's settings, with the backends that are used.
         identities: Looks up and hashes the files that the config names.
@@ -202,6 +206,8 @@ class Retriever(ABC, Generic[Settings]):
         make: Makes the retriever of another config, for one that is made of others.
     """
 
+    section: ClassVar[str] = "model"
+    ranking: ClassVar[str] = "search"
     config: Config
     identities: Identities
     identity: Identity
@@ -210,13 +216,9 @@ class Retriever(ABC, Generic[Settings]):
 
     @property
     def settings(self) -> Settings:
-        """The section of the config that names the kind: the model section, unless a kind says otherwise."""
-        return cast("Settings", self.config.model)
-
-    @property
-    def ranking(self) -> str:
-        """The role, in `stages`, of the stage that makes the ranking."""
-        return "search"
+        """The settings of the kind."""
+        settings: Settings = getattr(self.config, self.section)
+        return settings
 
     @abstractmethod
     def stages(self) -> Plan:
@@ -291,30 +293,31 @@ class Retriever(ABC, Generic[Settings]):
 class CompositeRetriever(Retriever[Settings], ABC):
     """A retriever that is made of others, and delegates checks and models to them."""
 
-    @property
-    @abstractmethod
-    def inner(self) -> Sequence[Retriever]:
-        """The retrievers whose rankings it uses."""
+    @cached_property
+    def parts(self) -> list[Retriever]:
+        """Those that are joined, or the one whose ranking is reranked: each is that of a benchmark alone."""
+        configs = [self.config.first_stage] if self.config.rerank else self.config.parts
+        return [self.make(config, self.identities, self.identity, self.corpus) for config in configs]
 
     @override
     def check(self, search_is_cached: bool) -> None:
-        for part in self.inner:
+        for part in self.parts:
             part.check(search_is_cached)
 
     @override
     def confirm(self, store: Store, fresh: bool) -> None:
-        for part in self.inner:
+        for part in self.parts:
             part.confirm(store, fresh)
 
     @override
     def check_collection(self, collection: Collection) -> None:
-        for part in self.inner:
+        for part in self.parts:
             part.check_collection(collection)
 
     @override
     def models(self) -> list[ResolvedModel]:
-        return [model for part in self.inner for model in part.models()]
+        return [model for part in self.parts for model in part.models()]
 
     @override
     def token_counter(self) -> TokenCounter | None:
-        return next(filter(None, (part.token_counter() for part in self.inner)), None)
+        return next(filter(None, (part.token_counter() for part in self.parts)), None)

@@ -220,7 +220,7 @@ def table_of(hashes: UInt64) -> UInt64:
     return np.stack([hashes[order, 0], hashes[order, 1], order.astype(np.uint64)])
 
 
-def find_rows(table: Array, hashes: UInt64) -> Int64:
+def find_rows(table: Array | Sequence[Array], hashes: UInt64) -> Int64:
     """int64 [n]: a row with each text, by its hash uint64 [n, 2], in a `table_of`; -1 where there is none."""
     upper, lower, rows = table
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))

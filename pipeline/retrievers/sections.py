@@ -6,7 +6,7 @@ one, write its class here and name it in `SECTIONS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
 from pydantic import Field, model_serializer
@@ -23,11 +23,25 @@ from pipeline.retrievers.truncation import Truncation
 SIZE = "bytes a passage"
 
 
+def _columns(rows: Collection[object], *columns: tuple[str, str, str]) -> list[FilledColumn]:
+    """Columns by title, attribute of each row, and form, which is "" for texts; a row may be None."""
+    filled: list[FilledColumn] = []
+    for title, attribute, form in columns:
+        column = Column(title, "right", form=form) if form else Column(title)
+        filled.append((column, [None if row is None else attrgetter(attribute)(row) for row in rows]))
+    return filled
+
+
+def _means(measures: Collection[str], rankings: Collection[Mapping[str, float]]) -> list[FilledColumn]:
+    """A column for each measure: its mean of each ranking."""
+    return [(Column(name, "right"), [means.get(name) for means in rankings]) for name in measures]
+
+
 def _speed_and_quality(records: Sequence[Reported], measure: str) -> list[FilledColumn]:
     """The last columns of tables that compare what a setting costs with what it brings."""
-    speeds = [record.stage("search").items_per_second for record in records]
-    means = [record.metrics.get(measure) for record in records]
-    return [(Column("queries/s", "right", form="rate"), speeds), (Column(measure, "right"), means)]
+    searches = [record.stage("search") for record in records]
+    speeds = _columns(searches, ("queries/s", "items_per_second", "rate"))
+    return [*speeds, *_means([measure], [record.metrics for record in records])]
 
 
 class VectorsCost(Section):
@@ -40,6 +54,11 @@ class VectorsCost(Section):
     precision: str
     bytes: int
 
+    @property
+    def form(self) -> str:
+        """The number and the precision of its components."""
+        return f"{self.dimension} x {self.precision}"
+
     @classmethod
     def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
         """A result a row: its form, speed and quality; none where all forms have one size."""
@@ -48,8 +67,7 @@ class VectorsCost(Section):
             return []
         columns: list[FilledColumn] = [
             (Column("result"), forms),
-            (Column("form"), [f"{form.dimension} x {form.precision}" for form in forms.values()]),
-            (Column(SIZE, "right", form=","), [form.bytes for form in forms.values()]),
+            *_columns(forms.values(), ("form", "form", ""), (SIZE, "bytes", ",")),
             *_speed_and_quality([results[name] for name in forms], measure),
         ]
         note = "Bytes are those of one vector in this form; queries per second are those of the search alone."
@@ -86,12 +104,12 @@ class Chunking(Section):
         columns: list[FilledColumn] = [
             (Column("result"), list(results)),
             (Column("tokens", "right"), tokens),
-            (Column("overlap", "right", form=","), [cut.overlap if cut else None for cut in cuts]),
+            *_columns(cuts, ("overlap", "overlap", ",")),
             (Column("between"), [f"{cut.boundary}s" if cut else "" for cut in cuts]),
-            (Column("ranked by"), [cut.aggregate if cut else "" for cut in cuts]),
+            *_columns(cuts, ("ranked by", "aggregate", "")),
             (Column("chunks", "right", form=","), counts),
             (Column("size", "right", form="bytes"), sizes),
-            (Column("s to encode", "right", form=",.1f"), [r.stage("passages").seconds for r in records]),
+            *_columns([each.stage("passages") for each in records], ("s to encode", "seconds", ",.1f")),
             *_speed_and_quality(records, measure),
         ]
         note = (
@@ -147,6 +165,7 @@ class Latency(Record):
 
 SPEED = "queries/s, all threads"
 _COSTS = (
+    ("index", "label", ""),
     (SPEED, "queries_per_second", "rate"),
     ("queries/s, one thread", "queries_per_second_one_thread", "rate"),
     ("ms a query, median", "latency_ms.median", ".3g"),
@@ -156,7 +175,7 @@ _COSTS = (
     ("MB on disk", "disk_mb", ",.1f"),
     ("MB in memory", "memory_mb", ",.1f"),
 )
-"""Title, attribute of `IndexCost`, and format. A GPU lacks some of the values."""
+"""Columns of `IndexCost`, as of `_columns`. A GPU lacks some of the values."""
 
 
 class IndexCost(Section):
@@ -197,10 +216,8 @@ class IndexCost(Section):
         losses = AgainstExact.of_each(results)
         indexes = {name: index for name, index in cls.of_each(results).items() if name in losses}
         exacts = [losses[name] for name in indexes]
-        columns: list[FilledColumn] = [
-            (Column("result"), indexes),
-            (Column("index"), [index.label for index in indexes.values()]),
-        ]
+        label, *costs = _columns(indexes.values(), *_COSTS)
+        columns: list[FilledColumn] = [(Column("result"), indexes), label]
         cutoffs = sorted({cutoff for exact in exacts for cutoff in exact.overlap}, key=int)
         columns += [
             (Column(f"overlap@{k}", "right"), [exact.overlap.get(k) for exact in exacts]) for k in cutoffs
@@ -208,10 +225,7 @@ class IndexCost(Section):
         for name in dict.fromkeys(name for exact in exacts for name in exact.change):
             changes = [_change(exact.change.get(name)) for exact in exacts]
             columns.append((Column(f"change of {name}", "right"), changes))
-        columns += [
-            (Column(title, "right", form=form), map(attrgetter(name), indexes.values()))
-            for title, name, form in _COSTS
-        ]
+        columns += costs
         notes = [
             "Overlap is the share of the top hits of exact search that the index finds. A change is the mean "
             "minus that of exact search, with its 95% interval.",
@@ -373,17 +387,12 @@ class Reranking(Section):
     def _by_depth(self, name: str, record: Reported, first: FirstStage) -> Table:
         """A depth a row: every measure, if so many passages of each query are reranked."""
         means = [first.metrics, *(at.metrics for at in self.by_depth)]
-        columns: list[FilledColumn] = [
-            (Column("depth", "right", form=","), [0, *(at.depth for at in self.by_depth)]),
-            *(
-                (Column(measure, "right"), [mean.get(measure) for mean in means])
-                for measure in record.metrics
-            ),
-        ]
+        depths = (Column("depth", "right", form=","), [0, *(at.depth for at in self.by_depth)])
         notes = []
         if self.pairs_per_second is not None and self.seconds_per_query is not None:
             speed, seconds = figure(self.pairs_per_second, "rate"), figure(self.seconds_per_query, ",.3f")
             notes = [f"{speed} pairs scored per second, {seconds} seconds a query."]
+        columns = [depths, *_means(record.metrics, means)]
         return table_of(f"{name}: measures by depth of reranking", columns, notes)
 
 
@@ -455,14 +464,9 @@ class FusedRankings(Section):
             record = results[name]
             reranked, fusion = record.section(FirstStage), record.section(FusionFacts)
             labels = [f"{n}: {part.name}" for n, part in enumerate(fused.parts, start=1)]
-            means = [
-                *(part.metrics for part in fused.parts),
-                reranked.metrics if reranked else record.metrics,
-            ]
-            columns: list[FilledColumn] = [
-                (Column("ranking"), [*labels, "joined"]),
-                *((Column(title, "right"), [mean.get(title) for mean in means]) for title in record.metrics),
-            ]
+            joined = reranked.metrics if reranked else record.metrics
+            means = [*(part.metrics for part in fused.parts), joined]
+            columns = [(Column("ranking"), [*labels, "joined"]), *_means(record.metrics, means)]
             heading = f"{name}: the rankings that were joined"
             tables.append(table_of(heading, columns, fusion.sentences() if fusion else []))
         return tables

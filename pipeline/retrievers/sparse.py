@@ -78,9 +78,6 @@ class Sparse(EncodingRetriever):
         order = descending_id_rank(ids) if documents is None else np.arange(documents.chunks)
 
         def search(queries: Ragged, bar: Bar) -> Ranking:
-            if documents is None:
-                return inverted_index.search(segments, queries, top_k, order, bar, memory)
-
             def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
                 rows = ragged_shards.take_rows(queries, chosen)
                 return inverted_index.search(segments, rows, k, order, bar, memory)

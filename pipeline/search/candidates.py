@@ -303,7 +303,7 @@ class DocumentCandidates:
 
 
 def rank_by_search(
-    find: Find, n_queries: int, documents: Documents, top_k: int, ids: pa.ChunkedArray, bar: Bar
+    find: Find, n_queries: int, documents: Documents | None, top_k: int, ids: pa.ChunkedArray, bar: Bar
 ) -> Ranking:
     """The best documents of each query, by a search for chunks that is asked for as many as it takes.
 
@@ -313,9 +313,9 @@ def rank_by_search(
     nothing, or it has no more.
 
     Args:
-        find: Searches chunks.
+        find: Searches chunks; or passages, where there are no documents.
         n_queries: Number of queries.
-        documents: Those that the chunks are of.
+        documents: Those that the chunks are of; None where passages are whole, and one search is enough.
         top_k: Documents kept for each query.
         ids: Arrow strings, the ids of the documents, by which ties are ordered.
         bar: Counts queries.
@@ -323,6 +323,8 @@ def rank_by_search(
     Returns:
         [queries, min(top_k, documents)], ties in the contract's order.
     """
+    if documents is None:
+        return find(np.arange(n_queries), top_k, bar)
     k, total = min(top_k, len(documents)), documents.chunks
     ranking = empty_ranking(n_queries, k, documents)
     fetched = total if documents.mean else min(-(-k * total // len(documents)) + 1, total)

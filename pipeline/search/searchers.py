@@ -92,12 +92,10 @@ class ApproximateSearcher:
         """The best passages of each query; see the module."""
         top_k, batch_size = self.config.top_k, self.config.batch_size
         index, metric = self.index, self.metric
-        if documents is None:
-            return faiss_index.search_index(index, queries, top_k, ids, metric, batch_size, bar)
-        chunk_ids = documents.chunk_ids
+        ids_of_rows = ids if documents is None else documents.chunk_ids
 
         def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-            return faiss_index.search_index(index, queries[chosen], k, chunk_ids, metric, batch_size, bar)
+            return faiss_index.search_index(index, queries[chosen], k, ids_of_rows, metric, batch_size, bar)
 
         return rank_by_search(find, len(queries), documents, top_k, ids, bar)
 

@@ -36,7 +36,7 @@ from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import result_folder
 from pipeline.storage.whole_files import temporary_folder
 from pipeline.studies.latency.process import TOP, Task
-from pipeline.studies.latency.query_path import needed_stages, path_of
+from pipeline.studies.latency.query_path import path_of
 from pipeline.studies.latency.record import (
     ENCODE,
     WHOLE,
@@ -117,7 +117,7 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
     Raises:
         InputError: It is refused; nothing was loaded.
     """
-    path_of(benchmark.retriever, benchmark)
+    path = path_of(benchmark.retriever, benchmark)
     again = "run its config again; what is in the cache is not computed again"
     if benchmark.all_recipes["evaluate"].key != result.key:
         raise InputError(
@@ -125,8 +125,7 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
             allowed="a result whose index can be opened",
             fix=again,
         )
-    roles = dict.fromkeys(needed_stages(benchmark.retriever))
-    if absent := [role for role in roles if not benchmark.has(role)]:
+    if absent := [role for role in path.stages if not benchmark.has(role)]:
         raise InputError(
             f"{result.folder}: its {' and '.join(absent)} are not in the cache {benchmark.store.root}",
             allowed="a result whose index is in the cache",
@@ -216,7 +215,7 @@ def _sample(benchmark: Benchmark, count: int) -> _Sample:
 
 def _openers(retriever: Retriever) -> Iterator[Opener]:
     """The local models of a retriever."""
-    for part in getattr(retriever, "inner", ()):
+    for part in getattr(retriever, "parts", ()):
         yield from _openers(part)
     source = getattr(retriever, "source", None)
     if isinstance(source, Opener):

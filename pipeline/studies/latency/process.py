@@ -184,7 +184,7 @@ def _round_trips(retriever: Any) -> Facts | None:
         finally:
             encoder.close()
         return {"url": client.url, "seconds": trips}
-    inner = getattr(retriever, "inner", ())
+    inner = getattr(retriever, "parts", ())
     return next(filter(None, map(_round_trips, inner)), None)
 
 

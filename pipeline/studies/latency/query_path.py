@@ -59,9 +59,11 @@ class QueryPath(ABC):
     """Answers queries one at a time; several threads may call `answer` once all is loaded.
 
     Attributes:
+        stages: The roles of the artifacts that it reads.
         first: The answer to the query of `load`, once that has ended.
     """
 
+    stages: list[str]
     first: Ranking
 
     @abstractmethod
@@ -99,20 +101,6 @@ def path_of(retriever: Retriever, benchmark: Benchmark, prefix: str = "") -> Que
     )
 
 
-def needed_stages(retriever: Retriever, prefix: str = "") -> list[str]:
-    """The roles of the artifacts that answering reads."""
-    if isinstance(retriever, RerankingRetriever):
-        return needed_stages(retriever.first, prefix)
-    if isinstance(retriever, FusionRetriever):
-        return [
-            role
-            for number, part in enumerate(retriever.parts, start=1)
-            for role in needed_stages(part, prefix + in_part(number, ""))
-        ]
-    needs = retriever.plan()[retriever.ranking].needs
-    return [role if role == COLLECTION else prefix + role for role in needs if role != "queries"]
-
-
 def local_lock(retriever: Retriever) -> AbstractContextManager[Any]:
     """A lock for a model of this process, which computes one query at a time; none for a server."""
     source = retriever.source
@@ -123,7 +111,10 @@ class TextPath(QueryPath):
     """Tokens, a row, a search."""
 
     def __init__(self, retriever: TextRetriever, benchmark: Benchmark, prefix: str) -> None:
-        self.retriever, self.benchmark, self.prefix = retriever, benchmark, prefix
+        self.retriever, self.benchmark = retriever, benchmark
+        needs = [role for role in retriever.plan()[retriever.ranking].needs if role != "queries"]
+        self.roles = {role: role if role == COLLECTION else prefix + role for role in needs}
+        self.stages = list(self.roles.values())
         self.encodes = isinstance(retriever, EncodingRetriever)
         self.served = retriever.source is not None and retriever.source.served
         self.lock = local_lock(retriever)
@@ -133,12 +124,7 @@ class TextPath(QueryPath):
         self._encode = self.retriever.encode_query(self.benchmark.store)
         row = self._encode(query, Usage())
         yield MODEL
-        needs = self.retriever.plan()[self.retriever.ranking].needs
-        inputs = {
-            role: self.benchmark.opened(role if role == COLLECTION else self.prefix + role)
-            for role in needs
-            if role != "queries"
-        }
+        inputs = {role: self.benchmark.opened(stage) for role, stage in self.roles.items()}
         self._search = self.retriever.open_search(inputs)
         with silent("", None, "") as bar:
             self.first = self._search(row, bar)
@@ -164,6 +150,7 @@ class RerankedPath(QueryPath):
 
     def __init__(self, retriever: RerankingRetriever, benchmark: Benchmark, below: QueryPath) -> None:
         self.retriever, self.benchmark, self.below = retriever, benchmark, below
+        self.stages = below.stages
         self.lock = local_lock(retriever)
 
     @override
@@ -202,6 +189,7 @@ class FusedPath(QueryPath):
 
     def __init__(self, retriever: FusionRetriever, benchmark: Benchmark, parts: list[QueryPath]) -> None:
         self.retriever, self.benchmark, self.parts = retriever, benchmark, parts
+        self.stages = list(dict.fromkeys(stage for part in parts for stage in part.stages))
         settings = retriever.settings
         self.method = fusion.Fusion(settings.method, settings.normalize, settings.k)
         self.weights = self.method.weights(settings.weights, len(parts))
