@@ -1,0 +1,63 @@
+#!/usr/bin/env python
+"""How much of the package a command passes: its distinct functions and modules, in all threads.
+
+    .venv/bin/python scripts/count_functions.py run configs/quickstart.yaml  # cold; and again, from the cache
+    .venv/bin/python scripts/count_functions.py compare results/a results/b
+
+Functions that modules call while they are imported count; lambdas, comprehensions and classes do not.
+For an encoder it also prints the frames from the stage's `make` to the network's first call, both included.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import cast
+
+PACKAGE = f"{Path(__file__).resolve().parents[1] / 'pipeline'}/"
+MAKE, KERNELS = "EncodingRetriever._encode", (".rows", ".forward_tokens", ".compute")
+"""Qualified name of the function that makes vectors, and ends of those of the functions that compute them."""
+
+
+def main() -> None:
+    """Run a command of the package, and print what it passed."""
+    depths: dict[CodeType, int] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code not in depths and code.co_filename.startswith(PACKAGE):
+            depth, above = 0, cast("FrameType | None", frame)
+            while above:
+                depth += above.f_code.co_filename.startswith(PACKAGE)
+                above = above.f_back
+            depths[code] = depth
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        from pipeline.cli import main as command
+
+        command()
+    except SystemExit as end:
+        if end.code:
+            raise
+    finally:
+        sys.setprofile(None)
+    passed = [
+        code for code in depths if code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
+    ]
+    packages = Counter(code.co_filename.removeprefix(PACKAGE).partition("/")[0] for code in passed)
+    print(f"{len(passed)} functions in {len({code.co_filename for code in passed})} modules", file=sys.stderr)
+    print(", ".join(f"{name} {count}" for name, count in packages.most_common()), file=sys.stderr)
+    made = [depths[code] for code in passed if code.co_qualname == MAKE]
+    kernels = [depths[code] for code in passed if code.co_qualname.endswith(KERNELS)]
+    if made and kernels:
+        print(f"{max(kernels) - made[0] + 1} frames from {MAKE} to the network", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
