@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
 from pipeline.config.files import as_config
@@ -20,6 +20,7 @@ from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import Outcome, Run, finish, prepare, run_each
 
 if TYPE_CHECKING:
+    from pipeline.config.benchmark import MethodName, NormalizationName
     from pipeline.data.description import TokenCounter
     from pipeline.formats.given import QrelsLike
     from pipeline.metrics.evaluation import Evaluation
@@ -345,17 +346,8 @@ def fuse(
         InputError: A file cannot be read, or the method does not fit the runs or the weights.
     """
     from pipeline.search.fused_runs import fuse_files
+    from pipeline.search.fusion import Fusion
 
-    return fuse_files(
-        [Path(run) for run in runs],
-        Path(output),
-        method=method,
-        normalize=normalize,
-        weights=weights,
-        k=k,
-        depth=depth,
-        tune=tune,
-        qrels=None if qrels is None else Path(qrels),
-        folds=folds,
-        progress=progress,
-    )
+    paths, judged = [Path(run) for run in runs], None if qrels is None else Path(qrels)
+    fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k)
+    return fuse_files(paths, Path(output), fusion, weights, depth, tune, judged, folds, progress)

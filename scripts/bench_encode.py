@@ -272,7 +272,7 @@ def compare_sparse(folder: str, texts: list[str], rounds: int, store: Store) -> 
 
 
 def words_of(encoder: Encoder, texts: list[str]) -> Any:
-    """The word weights of passages, as `Ragged`."""
+    """The word weights of passages, as `RaggedRows`."""
     with silent("", None, "") as bar:
         return encoder.encode(texts, "passages", Usage(), bar)
 

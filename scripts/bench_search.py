@@ -44,7 +44,7 @@ from pipeline.core import machine
 from pipeline.core.display import silent
 from pipeline.core.installation import is_installed
 from pipeline.core.machine import Meter
-from pipeline.core.records import Embeddings, Float32, Ragged
+from pipeline.core.records import Embeddings, Float32, RaggedRows
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -96,14 +96,14 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def draw_words(random: np.random.Generator, rows: int, mean: int) -> Ragged:
+def draw_words(random: np.random.Generator, rows: int, mean: int) -> RaggedRows:
     """Rows of about `mean` words each, drawn by Zipf's law, with random weights."""
     chance = 1 / np.arange(30, WORDS + 30)
     drawn = random.choice(WORDS, (rows, mean * 5 // 4), p=chance / chance.sum()).astype(np.int32)
     drawn.sort(axis=1)
     first = np.diff(drawn, axis=1, prepend=-1) > 0  # a word drawn again is left out
     weights = random.random(int(first.sum()), np.float32) + np.float32(0.01)
-    return Ragged(np.cumsum(first.sum(1)), (drawn[first], weights))
+    return RaggedRows(np.cumsum(first.sum(1)), (drawn[first], weights))
 
 
 def compare_sparse(arguments: argparse.Namespace) -> None:
@@ -115,7 +115,7 @@ def compare_sparse(arguments: argparse.Namespace) -> None:
     random = np.random.default_rng(0)
     passages, queries = draw_words(random, arguments.rows, 130), draw_words(random, arguments.queries, 17)
 
-    def matrix(rows: Ragged) -> Any:
+    def matrix(rows: RaggedRows) -> Any:
         starts = np.concatenate([[0], rows.ends])
         return csr_array((rows.columns[1], rows.columns[0], starts), shape=(len(rows), WORDS))
 

@@ -157,7 +157,7 @@ EXECUTES = (
     r"os\.system",
 )
 OF_THIS_RUN = {
-    "engines/messages.py", "engines/processes.py", "studies/latency/measurement.py",
+    "engines/processes.py", "studies/latency/measurement.py",
     "studies/latency/process.py",
 }  # fmt: skip
 """Modules that unpickle messages between processes of one run.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import model_validator
 
@@ -149,15 +149,11 @@ class Config(Section):
                 "'expected' has the scores of one collection: in a suite, give it with each collection "
                 "of the suite's file"
             )
-        self._check_tasks()
-        return self
-
-    def _check_tasks(self) -> None:
-        """Raise ValueError for an instruction that is to be completed by a task which is not known."""
         if self.suite is None:
-            complete_instructions(self, None, "the collection")
+            self._for_task(None, "the collection")
         else:
-            _ = self.members
+            _ = self.members  # each for its task
+        return self
 
     def _check_retriever(self) -> None:
         """Raise ValueError if the sections of one retriever do not fit each other."""
@@ -220,28 +216,46 @@ class Config(Section):
         if not isinstance(self.data, ManySettings):
             return {}
         suite, output = self.data.suite_of_collections, str(Path(self.output) / self.name)
-        made = {}
+        configs = {}
         for name, data in self.data.members.items():
-            main = suite.measure_of(name)
+            main, collection = suite.measure_of(name), suite.collections[name]
             measures = (*self.evaluate.measures, *([main] if main else []))
-            one = self.model_copy(
-                update={
-                    "name": name,
-                    "data": data,
-                    "output": output,
-                    "expected": suite.collections[name].expected,
-                    "evaluate": self.evaluate.model_copy(update={"measures": tuple(dict.fromkeys(measures))}),
-                }
-            )
-            made[name] = complete_instructions(one, suite.collections[name], f"collection '{name}'")
-        return made
+            evaluate = self.evaluate.model_copy(update={"measures": tuple(dict.fromkeys(measures))})
+            changes = {"expected": collection.expected, "evaluate": evaluate}
+            one = self.model_copy(update={"name": name, "data": data, "output": output, **changes})
+            configs[name] = one._for_task(collection, f"collection '{name}'")
+        return configs
+
+    def _for_task(self, collection: SuiteCollection | None, where: str) -> Config:
+        """The same config with the task of a collection for every `{task}` in instructions.
+
+        Raises:
+            ValueError: The collection has no task for an instruction; `where` names it.
+        """
+
+        def complete(section: Section) -> Section:
+            changes: dict[str, object] = {}
+            for name in INSTRUCTIONS:
+                text, task = getattr(section, name, None), getattr(collection, name, None)
+                if text and TASK in text and task is None:
+                    raise ValueError(
+                        f"{name} has {TASK}, and there is no {name} for {where}: "
+                        "write the instruction out, or name a suite that gives one by data.suite"
+                    )
+                if text and TASK in text:
+                    changes[name] = text.replace(TASK, task)
+            if same_as := getattr(section, "same_as", None):
+                changes["same_as"] = complete(same_as)
+            return section.model_copy(update=changes) if changes else section
+
+        return self.with_models(complete)
 
     @property
     def models(self) -> list[RunsModel]:
         """The sections `model` and `rerank` of all retrievers, as far as they run a model, in order."""
         first = self.parts or (self.first_stage,)
-        own: list[object] = [section for part in first for section in (part.model, part.rerank)]
-        sections = [*own, self.rerank]
+        sections: list[object] = [section for part in first for section in (part.model, part.rerank)]
+        sections.append(self.rerank)
         return [section for section in sections if isinstance(section, RunsModel)]
 
     def with_models(self, take: Callable[[Any], Any]) -> Config:
@@ -266,15 +280,7 @@ class Config(Section):
     def parts(self) -> tuple[Config, ...]:
         """For each retriever that is joined, the config of the benchmark that runs it alone."""
         return tuple(
-            self.model_copy(
-                update={
-                    "model": part.model,
-                    "fuse": None,
-                    "index": part.index,
-                    "search": part.search or self.search,
-                    "rerank": part.rerank,
-                }
-            )
+            self.model_copy(update={**dict(part), "fuse": None, "search": part.search or self.search})
             for part in (self.fuse.of if self.fuse else ())
         )
 
@@ -313,41 +319,6 @@ def of_each_collection(configs: Iterable[Config]) -> list[Config]:
     ]
 
 
-AnySection = TypeVar("AnySection", bound=Section)
-
-
-def complete_instructions(section: AnySection, collection: SuiteCollection | None, where: str) -> AnySection:
-    """A section, with the task of a collection for every `{task}` in instructions; also in sections inside.
-
-    Raises:
-        ValueError: The collection has no task for an instruction; `where` names it.
-    """
-    update: dict[str, object] = {}
-    for name in type(section).model_fields:
-        value = getattr(section, name)
-        if name in INSTRUCTIONS and isinstance(value, str) and TASK in value:
-            task = getattr(collection, name, None)
-            if task is None:
-                raise ValueError(
-                    f"{name} has {TASK}, and there is no {name} for {where}: "
-                    "write the instruction out, or name a suite that gives one by data.suite"
-                )
-            update[name] = value.replace(TASK, task)
-        elif isinstance(value, tuple):
-            parts = tuple(_completed(part, collection, where) for part in value)
-            update |= {name: parts} if parts != value else {}
-        elif (part := _completed(value, collection, where)) is not value:
-            update[name] = part
-    return section.model_copy(update=update) if update else section
-
-
-def _completed(value: object, collection: SuiteCollection | None, where: str) -> object:
-    """`complete_instructions` of a section but for `data`; any other value unchanged."""
-    if not isinstance(value, Section) or isinstance(value, DataSettings):
-        return value
-    return complete_instructions(value, collection, where)
-
-
 def json_schema() -> dict[str, object]:
     """The config as JSON Schema, without the marks of `setting`."""
 
@@ -360,8 +331,6 @@ def json_schema() -> dict[str, object]:
             }
         return [strip(inner) for inner in value] if isinstance(value, list) else value
 
-    stripped = strip(
-        {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
-    )
+    stripped = strip(Config.model_json_schema())
     assert isinstance(stripped, dict)
-    return stripped
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **stripped}

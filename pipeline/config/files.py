@@ -31,7 +31,7 @@ from pydantic import ValidationError
 
 from pipeline.config.benchmark import Config, json_schema
 from pipeline.config.mistakes import explain, parse_yaml, read_yaml
-from pipeline.config.settings import FOLDER, SWEEP, Typed
+from pipeline.config.settings import FOLDER, SWEEP, CommandLineText
 from pipeline.config.strangers import has_collection, refuse_unasked
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.result_files import MANIFEST
@@ -89,7 +89,7 @@ def _typed(value: Any) -> Any:
         return {key: _typed(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_typed(inner) for inner in value]
-    return Typed(value) if isinstance(value, str) else value
+    return CommandLineText(value) if isinstance(value, str) else value
 
 
 def as_config(given: Config | Mapping[str, object] | str | Path) -> Config:

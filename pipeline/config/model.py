@@ -275,9 +275,6 @@ class AutoSettings(EncoderSettings):
     """
 
     backend: Literal["auto"] = ModelSettings.narrowed("backend", "auto")
-    precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = EncoderSettings.narrowed(
-        "precision", "fp32"
-    )
 
     @field_validator("precision")
     @classmethod

@@ -167,7 +167,7 @@ def _with_home(value: str) -> str:
         raise ValueError("a path with no ~ at its start, or with that of a user of this machine") from None
 
 
-class Typed(str):
+class CommandLineText(str):
     """A text of `--set`: a path in it starts where the command was started, and not at the config file."""
 
     __slots__ = ()
@@ -178,7 +178,7 @@ def _where_one_stands(value: object, info: ValidationInfo) -> object:
 
     Otherwise it is taken from the config file's folder, where it must exist if it can only be a path.
     """
-    if not isinstance(value, Typed) or not value:
+    if not isinstance(value, CommandLineText) or not value:
         return value
     here = Path(os.path.realpath(_with_home(value)))
     if here.exists():
@@ -217,7 +217,9 @@ def _absolute_if_local(value: object, read: ValidatorFunctionWrapHandler, info: 
     if name.startswith((".", "/", "~")) or Path(path).exists():
         return path
     unfound = Unfound(name)
-    unfound.tried = tuple({os.path.realpath(name): None, path: None} if isinstance(value, Typed) else [path])
+    unfound.tried = tuple(
+        {os.path.realpath(name): None, path: None} if isinstance(value, CommandLineText) else [path]
+    )
     return unfound
 
 
@@ -311,10 +313,6 @@ class Kinds(Generic[S]):
         listing = [name for name in self.having(setting) if name != self.default]
         return [name for name in listing if value in get_args(self[name].model_fields[setting].annotation)]
 
-    def _unnamed(self, settings: Mapping[object, object]) -> str | None:
-        """The kind of settings that name none."""
-        return next((kind for kind in self._implied if kind in settings), self.default)
-
     def make(self, **settings: object) -> S:
         """Settings of the kind named in them; raises pydantic's ValidationError if one is not allowed."""
         return self._validate(settings, None)
@@ -340,7 +338,7 @@ class Kinds(Generic[S]):
             return value
         if not isinstance(value, Mapping):
             raise PydanticKnownError("model_type", {"class_name": self.base.__name__})
-        unnamed = self._unnamed(value)
+        unnamed = next((kind for kind in self._implied if kind in value), self.default)
         given = {self.field: unnamed, **value} if unnamed else dict(value)
         kept = {name: each for name, each in given.items() if not self._is_idle(given, name, each)}
         return self.adapter.validate_python(kept, context=info.context if info else None)

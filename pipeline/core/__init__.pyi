@@ -16,7 +16,7 @@ from .records import (
     Collection as Collection,
     Embeddings as Embeddings,
     Qrels as Qrels,
-    Ragged as Ragged,
+    RaggedRows as RaggedRows,
     Ranking as Ranking,
     Texts as Texts,
     VectorForm as VectorForm,

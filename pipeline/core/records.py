@@ -162,7 +162,7 @@ class Embeddings:
 
 
 @dataclass(frozen=True)
-class Ragged:
+class RaggedRows:
     """Rows of different lengths, the entries of all rows one after the other.
 
     A sparse row has an entry for each of its words, in ascending order of words: the columns are the words'

@@ -12,7 +12,7 @@ from pipeline.core.table import Table
 S = TypeVar("S", bound="Section")
 
 
-class Reported(Protocol):
+class ResultFigures(Protocol):
     """A result, as its sections see it: the content of `metrics.json`."""
 
     @property
@@ -47,13 +47,13 @@ class Section(Record):
     """Whether the terminal shows its tables with a comparison, and not only a page."""
 
     @classmethod
-    def of_each(cls, results: Mapping[str, Reported]) -> dict[str, Self]:
+    def of_each(cls, results: Mapping[str, ResultFigures]) -> dict[str, Self]:
         """The section of each result that has it, by the result's name."""
         sections = {name: record.section(cls) for name, record in results.items()}
         return {name: section for name, section in sections.items() if section is not None}
 
     @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
         """Tables of the results that have it, in place of which there may be others without it.
 
         Args:

@@ -8,7 +8,6 @@ differ, a perfect ranking loses by that.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,8 @@ from pipeline.core.records import (
     Ranking,
     Texts,
 )
+from pipeline.data.collection_files import write_lines
+from pipeline.formats.judgments import beir_qrels
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures
@@ -51,14 +52,7 @@ SUSPICIOUS = {
 
 @dataclass(frozen=True)
 class Defect:
-    """One kind of defect.
-
-    Attributes:
-        what: What is counted.
-        count: How many there are.
-        of: How many there could be.
-        examples: Ids of the first ones.
-    """
+    """One kind of defect: how many there are `of` how many there could be, and ids of the first ones."""
 
     what: str
     count: int
@@ -71,7 +65,6 @@ class ScoreChange:
     """What equal passages with different grades do to a measure.
 
     Attributes:
-        measure: The measure.
         lowest: The mean of a ranking by highest shared grade, where of equal passages those of lower grades
             come first.
         perfect: The same where those of higher grades come first: the most that is possible if equal
@@ -99,11 +92,9 @@ class Audit:
     """The defects of a collection, what they do to scores, and the judgments that a cleaned copy has.
 
     Attributes:
-        defects: All kinds that were looked for, those without a case included.
         queries: How many queries have equal passages with different grades.
         scores: For each measure what these do; none where there are none.
         qrels: The judgments, in which equal passages share their highest grade.
-        changes: The judgments that differ.
     """
 
     defects: list[Defect]
@@ -142,11 +133,10 @@ def audit(
         *passage_defects,
         *query_defects,
         _defect("passages whose text another one has", twins >= 0, collection.passages),
-        Defect(
+        _defect(
             "queries with equal passages whose grades differ",
-            len(touched),
-            len(collection.queries),
-            _ids(collection.queries, touched),
+            np.isin(np.arange(len(collection.queries)), touched),
+            collection.queries,
         ),
         _equal_queries(collection, _twins(queries)),
         _defect("queries whose text is a passage", np.isin(queries, passages), collection.queries),
@@ -246,13 +236,8 @@ def _equal_queries(collection: Collection, twins: Int64) -> Defect:
     differing = sorted(
         row for group in judged.values() if len(set(map(frozenset, group.values()))) > 1 for row in group
     )
-    found = np.array(differing, np.int64)
-    return Defect(
-        "queries with equal texts and other judgments",
-        len(found),
-        len(twins),
-        _ids(collection.queries, found),
-    )
+    examples = _ids(collection.queries, np.array(differing, np.int64))
+    return Defect("queries with equal texts and other judgments", len(differing), len(twins), examples)
 
 
 def _share_grades(collection: Collection, twins: Int64) -> tuple[Qrels, list[JudgmentChange], Int64]:
@@ -350,16 +335,9 @@ def write_cleaned(collection: Collection, audited: Audit, folder: Path) -> None:
     check_folder(folder)
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     for file, texts in zip(CLEANED, (collection.passages, collection.queries), strict=False):
-        _write_texts(folder / file, texts)
-    queries, passages = collection.queries.ids.to_pylist(), collection.judged_ids
-    qrels = audited.qrels
-    lines = [
-        f"{queries[query]}\t{passages[passage].as_py()}\t{grade}\n"
-        for query, passage, grade in zip(
-            qrels.queries.tolist(), qrels.passages.tolist(), qrels.grades.tolist(), strict=True
-        )
-    ]
-    write_whole(folder / CLEANED[2], ("query-id\tcorpus-id\tscore\n" + "".join(lines)).encode())
+        write_lines(folder / file, texts)
+    judgments = beir_qrels(collection.queries.ids, collection.judged_ids, audited.qrels)
+    write_whole(folder / CLEANED[2], judgments.encode())
     rows = [
         f"{change.query}\t{change.passage}\t{'' if change.before is None else change.before}\t"
         f"{change.after}\t{change.twin}\n"
@@ -368,11 +346,3 @@ def write_cleaned(collection: Collection, audited: Audit, folder: Path) -> None:
     write_whole(
         folder / CLEANED[3], ("query\tpassage\tbefore\tafter\tequal_passage\n" + "".join(rows)).encode()
     )
-
-
-def _write_texts(path: Path, texts: Texts) -> None:
-    """Write texts as JSON lines of `_id` and `text`, a batch at a time."""
-    with open(path, "w", encoding="utf-8") as file:
-        for ids, batch in zip(texts.ids.chunks, texts.texts.chunks, strict=True):
-            for name, text in zip(ids.to_pylist(), batch.to_pylist(), strict=True):
-                file.write(json.dumps({"_id": name, "text": text}, ensure_ascii=False) + "\n")

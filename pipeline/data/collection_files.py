@@ -5,12 +5,13 @@ columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy
 the query and of the passage; the rows of missing passages follow those of the corpus. `grades.npy` is int64
 [j], or float64 where a grade is not whole. `pool.npy` is only there where rankings chose the passages
 (`Collection.pool`). Arrow pads its buffers by how a batch was made, so equal collections have equal content
-hashes (`TextsHash`), but not always equal file bytes.
+hashes (`TextsWriter.content`), but not always equal file bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ class TextsWriter:
         self._schema = pa.schema([("id", pa.string()), ("text", pa.string())])
         self._stream = pa.ipc.new_stream(str(path), self._schema)
         self._pending: list[pa.Table] = []
-        self._hash = TextsHash()
+        self._hashes = {column: (hashlib.sha256(), hashlib.sha256()) for column in self._schema.names}
 
     def __enter__(self) -> TextsWriter:
         return self
@@ -53,13 +54,21 @@ class TextsWriter:
         """Append rows; both columns are Arrow string arrays [n] without nulls."""
         import pyarrow as pa
 
-        self._hash.update(ids, texts)
+        for column, (lengths, content) in zip((ids, texts), self._hashes.values(), strict=True):
+            if len(column):
+                offsets, text = string_buffers(column)
+                lengths.update(np.diff(offsets).astype("<i4").tobytes())
+                content.update(text[offsets[0] : offsets[-1]].data)
         self._pending.append(pa.Table.from_arrays([ids, texts], schema=self._schema))
         self._flush(BATCH_ROWS)
 
     def content(self) -> str:
-        """SHA-256 of the rows written so far (see `TextsHash`)."""
-        return self._hash.hexdigest()
+        """SHA-256 of the rows written so far, as 64 hex digits: of their values, however they are cut.
+
+        For each column it covers the values' lengths, and their UTF-8 bytes one after the other.
+        """
+        digests = [part.digest() for parts in self._hashes.values() for part in parts]
+        return hashlib.sha256(b"".join(digests)).hexdigest()
 
     def _flush(self, least: int) -> None:
         """Write whole record batches if at least `least` rows are pending; all rows if it is 1."""
@@ -72,28 +81,6 @@ class TextsWriter:
         for start in range(0, whole, BATCH_ROWS):
             self._stream.write_table(table.slice(start, BATCH_ROWS).combine_chunks())
         self._pending = [table.slice(whole)]
-
-
-class TextsHash:
-    """SHA-256 of ids and texts in order, independent of how they are cut into batches.
-
-    For each column it covers the values' lengths, and their UTF-8 bytes one after the other.
-    """
-
-    def __init__(self) -> None:
-        self._streams = [hashlib.sha256() for _ in range(4)]
-
-    def update(self, ids: pa.Array, texts: pa.Array) -> None:
-        """Append rows; both are Arrow string arrays [n] without nulls."""
-        for column, streams in ((ids, self._streams[:2]), (texts, self._streams[2:])):
-            if len(column):
-                offsets, text = string_buffers(column)
-                streams[0].update(np.diff(offsets).astype("<i4").tobytes())
-                streams[1].update(text[offsets[0] : offsets[-1]].data)
-
-    def hexdigest(self) -> str:
-        """The hash of the rows so far, as 64 hex digits."""
-        return hashlib.sha256(b"".join(stream.digest() for stream in self._streams)).hexdigest()
 
 
 def blank(texts: pa.Array | pa.ChunkedArray) -> int:
@@ -145,13 +132,16 @@ def open_qrels(artifact: Artifact, queries: int, passages: int) -> Qrels:
 
 def open_texts(path: Path) -> Texts:
     """The texts of an Arrow stream file, memory-mapped."""
-    table = open_table(path)
-    return Texts(ids=table.column("id"), texts=table.column("text"))
-
-
-def open_table(path: Path) -> pa.Table:
-    """The table of an Arrow stream file, memory-mapped."""
     import pyarrow as pa
 
     with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_stream(source).read_all()
+        table = pa.ipc.open_stream(source).read_all()
+    return Texts(ids=table.column("id"), texts=table.column("text"))
+
+
+def write_lines(path: Path, texts: Texts) -> None:
+    """Write texts as JSON lines of `_id` and `text`, a batch at a time."""
+    with open(path, "w", encoding="utf-8") as file:
+        for ids, batch in zip(texts.ids.chunks, texts.texts.chunks, strict=True):
+            for name, text in zip(ids.to_pylist(), batch.to_pylist(), strict=True):
+                file.write(json.dumps({"_id": name, "text": text}, ensure_ascii=False) + "\n")

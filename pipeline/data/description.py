@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Collection, Int64, JsonObject, Qrels, Texts, from_numpy
+from pipeline.data.collection_files import write_lines
 from pipeline.data.pooling import describe_slice
 from pipeline.formats.texts import BATCH_ROWS, Block, parse_lines, read_blocks
 from pipeline.storage import whole_files
@@ -135,12 +135,16 @@ def _text(texts: Texts, row: int) -> dict[str, str]:
 
 def export_texts(collection: Collection, folder: Path) -> list[Path]:
     """Write texts, as lines of `_id` and `text`, and ids alone into an empty folder; returns the files."""
-    roles = (("passages", "passage", collection.passages), ("queries", "query", collection.queries))
-    written = []
-    for several, one, texts in roles:
-        written += [folder / f"{several}.jsonl", folder / f"{one}_ids.txt"]
-        _write(texts, *written[-2:])
-    return written
+    files = ("passages.jsonl", "passage_ids.txt", "queries.jsonl", "query_ids.txt")
+    paths = [folder / file for file in files]
+    folder.mkdir(exist_ok=True)
+    for texts, (lines, names) in ((collection.passages, paths[:2]), (collection.queries, paths[2:])):
+        with whole_files.replacing(lines) as path:
+            write_lines(path, texts)
+        with whole_files.replacing(names) as path, open(path, "w", encoding="utf-8") as file:
+            for ids in texts.ids.chunks:
+                file.writelines(f"{name}\n" for name in ids.to_pylist())
+    return paths
 
 
 def check_export(folder: Path) -> None:
@@ -156,24 +160,6 @@ def check_export(folder: Path) -> None:
         allowed="a new or empty folder, inside one that exists",
         fix="name another",
     )
-
-
-def _write(texts: Texts, text_path: Path, id_path: Path) -> None:
-    """Write ids and texts, and ids alone, a batch at a time."""
-    text_path.parent.mkdir(exist_ok=True)
-    with (
-        whole_files.replacing(text_path) as new_texts,
-        whole_files.replacing(id_path) as new_ids,
-        open(new_texts, "w", encoding="utf-8") as text_file,
-        open(new_ids, "w", encoding="utf-8") as id_file,
-    ):
-        for ids, batch in zip(texts.ids.chunks, texts.texts.chunks, strict=True):
-            names = ids.to_pylist()
-            records = (
-                {"_id": name, "text": text} for name, text in zip(names, batch.to_pylist(), strict=True)
-            )
-            text_file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-            id_file.writelines(f"{name}\n" for name in names)
 
 
 ID_FIELDS = {

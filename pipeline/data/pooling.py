@@ -38,7 +38,6 @@ class PooledRanking:
     """The first passages of each query in a ranking.
 
     Attributes:
-        path: Its file.
         passage_ids: Those passages, each once.
         numbers: int64 [queries, k], best first: the position in `passage_ids`, -1 for padding.
     """
@@ -126,8 +125,7 @@ def write_pool(draft: Draft, pool: list[PooledRanking], corpus_ids: pa.ChunkedAr
                 fix="name another file",
             )
         filled[:, : each.numbers.shape[1]] = np.where(each.numbers >= 0, rows[each.numbers], -1)
-    with draft.file(POOL) as path, open(path, "wb") as file:
-        np.save(file, table, allow_pickle=False)
+    draft.save_array(POOL, table)
 
 
 def describe_slice(collection: Collection) -> Facts | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Float32, Int32, Int64, Ragged
+from pipeline.core.records import Array, Float32, Int32, Int64, RaggedRows
 from pipeline.data.sources.folders import SAMPLE
 from pipeline.encoders.batching import RowArrays, padded, refuse_unknown_tokens, tokenize
 from pipeline.models.card import max_positions
@@ -208,7 +208,7 @@ class Watch:
 
 def row_as_vector(rows: RowArrays, row: int, dimension: int) -> Array:
     """A row as a vector [dimension]: itself, its weights at the places of their words, or all its vectors."""
-    if not isinstance(rows, Ragged):
+    if not isinstance(rows, RaggedRows):
         vector: Array = rows[row]
         return vector
     entries = slice(int(rows.ends[row - 1]) if row else 0, int(rows.ends[row]))

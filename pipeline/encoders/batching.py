@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkabl
 import numpy as np
 
 from pipeline.core.display import Bar
-from pipeline.core.records import Float32, Int32, Int64, JsonObject, Ragged
+from pipeline.core.records import Float32, Int32, Int64, JsonObject, RaggedRows
 from pipeline.models.files import damaged
 from pipeline.models.model import Role
 from pipeline.storage import ragged_shards
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-RowArrays = Float32 | Ragged
+RowArrays = Float32 | RaggedRows
 """What a model makes of texts, a row for each: vectors [texts, dimension], or rows of different lengths."""
 WINDOW = 4096  # texts of a window; the first one has TOKENIZED_TEXTS
 TOKENIZED_TEXTS = (
@@ -229,14 +229,14 @@ def _tokenized_parts(
 def in_order(parts: Iterator[tuple[Int64, RowArrays]], count: int) -> RowArrays:
     """The `count` rows of all parts, which come with their positions, int64 [b]; no part is no vectors."""
     places, part = next(parts, (np.empty(0, np.int64), np.empty((0, 0), np.float32)))
-    if isinstance(part, Ragged):
+    if isinstance(part, RaggedRows):
         all_places, ragged = zip((places, part), *parts, strict=True)
         order = np.argsort(np.concatenate(all_places))
         return ragged_shards.take_rows(ragged_shards.join_rows(ragged), order)
     in_place = np.empty((count, part.shape[1]), part.dtype)
     in_place[places] = part
     for places, part in parts:
-        assert not isinstance(part, Ragged)
+        assert not isinstance(part, RaggedRows)
         in_place[places] = part
     return in_place
 

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int64, Ragged
+from pipeline.core.records import Float32, Int64, RaggedRows
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import Reference, TorchVectors, disagreement
 from pipeline.encoders.batching import Backend, TokenBatch, refuse_unknown_tokens
@@ -173,12 +173,12 @@ class NativeRunner:
         self.threads = machine.threads()
 
     @abstractmethod
-    def compute(self, batch: TokenBatch) -> Float32 | Ragged:
+    def compute(self, batch: TokenBatch) -> Float32 | RaggedRows:
         """The rows of a batch, as `Backend.forward` gives them; called in a thread."""
 
-    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32 | Ragged]]:
+    def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Float32 | RaggedRows]]:
         """For each batch its `rows` and what the model makes of them, in their order."""
-        busy = collections.deque[tuple[Int64, Future[Float32 | Ragged]]]()
+        busy = collections.deque[tuple[Int64, Future[Float32 | RaggedRows]]]()
         with ThreadPoolExecutor(self.threads) as threads:
             for batch in batches:
                 self._check(batch)
@@ -220,11 +220,11 @@ class NativeSpladeBackend(NativeRunner):
     network: PackedSplade
 
     @override
-    def compute(self, batch: TokenBatch) -> Ragged:
+    def compute(self, batch: TokenBatch) -> RaggedRows:
         weights = self.network.vectors(batch.ids, batch.mask)
         rows, words = np.nonzero(weights)
         ends = np.cumsum(np.bincount(rows, minlength=len(weights)))
-        return Ragged(ends, (words.astype(np.int32), weights[rows, words]))
+        return RaggedRows(ends, (words.astype(np.int32), weights[rows, words]))
 
 
 class NativeM3Backend(NativeRunner):
@@ -237,7 +237,7 @@ class NativeM3Backend(NativeRunner):
         self.normalize = model.normalize
 
     @override
-    def compute(self, batch: TokenBatch) -> Ragged:
+    def compute(self, batch: TokenBatch) -> RaggedRows:
         numbers, texts, ids = self.network.numbers(batch.ids, batch.mask)
         if self.network.unused is not None:
             weights = numbers[:, 0]
@@ -251,4 +251,4 @@ class NativeM3Backend(NativeRunner):
         if self.normalize:  # as torch does it
             lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
             vectors = vectors / np.maximum(lengths, np.float32(1e-12))[:, None]
-        return Ragged(texts[1:] - np.arange(1, len(texts)), (np.ascontiguousarray(vectors),))
+        return RaggedRows(texts[1:] - np.arange(1, len(texts)), (np.ascontiguousarray(vectors),))

@@ -166,7 +166,7 @@ class Encoder:
 
         Returns:
             For each part its rows in the order of its texts, float32 [texts, dimension], whole and not
-            normalized, or `Ragged`; and what they cost.
+            normalized, or `RaggedRows`; and what they cost.
 
         Raises:
             InputError: A text's vector is too far from that of the fp32 model.

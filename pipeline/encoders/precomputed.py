@@ -14,7 +14,7 @@ from typing_extensions import override
 from pipeline.config.model import PrecomputedSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Int64, JsonObject, Ragged, Texts, TokenEmbeddings
+from pipeline.core.records import Collection, Float32, Int64, JsonObject, RaggedRows, Texts, TokenEmbeddings
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import RowArrays
 from pipeline.formats.npy import (
@@ -45,7 +45,7 @@ def _path(name: str, path: str | None, allowed: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Precomputed(EmbeddingSource):
+class PrecomputedRows(EmbeddingSource):
     """One file for each role, rows in the collection's order, or with ids.
 
     Attributes:
@@ -64,7 +64,7 @@ class Precomputed(EmbeddingSource):
     _rows: dict[Role, Int64] = field(default_factory=dict, init=False)  # of each text, where there are ids
 
     @classmethod
-    def of(cls, settings: PrecomputedSettings) -> Precomputed:
+    def of(cls, settings: PrecomputedSettings) -> PrecomputedRows:
         """The files that settings name: those of rows must be given, and all must exist."""
         row = f"a {cls.what}, one row for each of the"
         paths: dict[Role, Path] = {
@@ -172,7 +172,7 @@ class Precomputed(EmbeddingSource):
 
 
 @dataclass(frozen=True)
-class PrecomputedVectors(Precomputed):
+class PrecomputedVectors(PrecomputedRows):
     """One file of vectors [texts, dimension] for each role."""
 
     what = ".npy file of float vectors"
@@ -207,7 +207,7 @@ class PrecomputedVectors(Precomputed):
 
 
 @dataclass(frozen=True)
-class PrecomputedWeights(Precomputed):
+class PrecomputedWeights(PrecomputedRows):
     """One `.npz` file for each role: a CSR matrix [texts, words], rows in the collection's order."""
 
     what = ".npz file of a CSR matrix"
@@ -222,7 +222,7 @@ class PrecomputedWeights(Precomputed):
         return len(self._matrices[role]), self._matrices[role].width
 
     @override
-    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Ragged:
+    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> RaggedRows:
         """Words in ascending order, and none with a weight of zero."""
         from scipy.sparse import csr_array
 
@@ -246,11 +246,11 @@ class PrecomputedWeights(Precomputed):
         part = csr_array((values, columns, np.append(0, ends)), shape=(len(rows), matrix.width))
         part.sum_duplicates()  # of one word; words are then in ascending order
         part.eliminate_zeros()
-        return Ragged(part.indptr[1:].astype(np.int64), (part.indices.astype(np.int32), part.data))
+        return RaggedRows(part.indptr[1:].astype(np.int64), (part.indices.astype(np.int32), part.data))
 
 
 @dataclass(frozen=True)
-class PrecomputedTokenVectors(Precomputed):
+class PrecomputedTokenVectors(PrecomputedRows):
     """One `.npz` file for each role, by `numpy.savez`, texts in the collection's order.
 
     `vectors` [tokens, dimension] are those of all texts, and `ends` [texts] says where each text ends.
@@ -267,7 +267,7 @@ class PrecomputedTokenVectors(Precomputed):
         return len(self._texts[role]), self._texts[role].vectors.dimension
 
     @override
-    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> Ragged:
+    def read(self, role: Role, rows: Int64, ids: pa.ChunkedArray) -> RaggedRows:
         texts = self._texts[role]
         (array,) = texts.vectors.shards
         starts, ends = texts.bounds[rows], texts.ends[rows]
@@ -275,10 +275,10 @@ class PrecomputedTokenVectors(Precomputed):
         tokens = np.repeat(ends - ends_here, ends - starts) + np.arange(ends_here[-1])
         stored = self.files[role].take(array, tokens)
         with np.errstate(over="ignore"):  # infinite numbers are refused when vectors are stored
-            return Ragged(ends_here, (np.ascontiguousarray(stored, np.float32),))
+            return RaggedRows(ends_here, (np.ascontiguousarray(stored, np.float32),))
 
 
-def open_files(settings: PrecomputedSettings) -> Precomputed:
+def open_files(settings: PrecomputedSettings) -> PrecomputedRows:
     """The files of the output that settings name."""
     kinds = {
         "dense": PrecomputedVectors,

@@ -17,13 +17,22 @@ from pipeline.core.installation import require
 from pipeline.encoders.base import ModelSource
 from pipeline.encoders.opener import Opener
 from pipeline.engines.cluster import explain_sudden_end, share_out
-from pipeline.engines.engine import Done, Engine, Job, LocalEngine, Part, PartJob, ServerEngine, on_device
+from pipeline.engines.engine import (
+    Engine,
+    Job,
+    LocalEngine,
+    Part,
+    PartJob,
+    PartResult,
+    ServerEngine,
+    on_device,
+)
 from pipeline.engines.worker import ShippedFiles
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 __all__ = [
-    "Done", "Engine", "Job", "LocalEngine", "Part", "PartJob", "ServerEngine", "ShippedFiles", "check",
+    "Engine", "Job", "LocalEngine", "Part", "PartJob", "PartResult", "ServerEngine", "ShippedFiles", "check",
     "devices_of", "explain_sudden_end", "key_of", "open_with", "share_out",
 ]  # fmt: skip
 

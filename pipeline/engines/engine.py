@@ -34,11 +34,7 @@ advance as rows are done. It can be pickled, and holds the settings and the arra
 
 @dataclass(frozen=True)
 class PartJob:
-    """A job that computes each part by itself, without a model.
-
-    Attributes:
-        function: The outputs of one part, from its inputs and a bar.
-    """
+    """A job that computes each part by itself, without a model."""
 
     function: Callable[[Content, Bar], Content]
 
@@ -52,8 +48,6 @@ class Part:
     """Consecutive rows that a job is run on at once.
 
     Attributes:
-        start: The first row.
-        stop: The row after the last.
         read: Gives the job's inputs. It is called in this process, when a worker will soon be free.
     """
 
@@ -63,7 +57,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Done:
+class PartResult:
     """A finished part, what the job returned, and the name of the machine that ran it."""
 
     part: Part
@@ -96,7 +90,7 @@ class Engine(Protocol):
         """
         ...
 
-    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
         """Run a job on each part, and advance `bar`; every part is yielded once, in any order.
 
         Parts are taken from `parts` when workers will soon be free: their size may follow the speed so far.
@@ -128,7 +122,7 @@ class LocalEngine(Engine):
         """Do nothing: this process is the worker."""
 
     @override
-    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
         taken = deque[Part]()
 
         def read() -> Iterator[Content]:
@@ -137,7 +131,7 @@ class LocalEngine(Engine):
                 yield part.read()
 
         for outputs in job(read(), self._model, bar):
-            yield Done(taken.popleft(), outputs, "local")
+            yield PartResult(taken.popleft(), outputs, "local")
 
     @override
     def close(self) -> None:
@@ -159,7 +153,7 @@ class ServerEngine(LocalEngine):
     workers = 2
 
     @override
-    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
         under_way = deque[tuple[Part, Future[Content]]]()
         with ThreadPoolExecutor(self.workers) as threads:
             try:
@@ -181,8 +175,8 @@ class ServerEngine(LocalEngine):
         self._model = None
 
 
-def _done(part: Part, outputs: Future[Content]) -> Done:
-    return Done(part, outputs.result(), "local")
+def _done(part: Part, outputs: Future[Content]) -> PartResult:
+    return PartResult(part, outputs.result(), "local")
 
 
 def encode(

@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from typing_extensions import override
 
 from pipeline.core.display import Bar
-from pipeline.engines.engine import Content, Done, Engine, Job, Part
+from pipeline.engines.engine import Content, Engine, Job, Part, PartResult
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +28,25 @@ class Task(NamedTuple):
     inputs: Content
 
 
-class Lost(NamedTuple):
+class WorkerDeath(NamedTuple):
     """What is known of a worker's death."""
 
     reason: object
+
+
+class Tally(Bar):
+    """A progress bar that only counts."""
+
+    _count = 0
+
+    @override
+    def update(self, n: int = 1) -> None:
+        self._count += n
+
+    def take(self) -> int:
+        """What was counted since it was last taken."""
+        count, self._count = self._count, 0
+        return count
 
 
 class Pool(Engine, ABC, Generic[Worker]):
@@ -72,7 +87,7 @@ class Pool(Engine, ABC, Generic[Worker]):
 
     @abstractmethod
     def _wait(self) -> tuple[Worker, Content]:
-        """The next news of a worker: `Lost`; None when it has started; or what came of its first task.
+        """The next news of a worker: `WorkerDeath`; None when it has started; or what came of its first task.
 
         That is the outputs, the items that the job counted since the last news, and a name for the node.
         Errors of the job, and of loading the model, are raised.
@@ -89,7 +104,7 @@ class Pool(Engine, ABC, Generic[Worker]):
             self._next()
 
     @override
-    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
         """At most one part more than workers hold is in memory. The loss of many workers ends the run."""
         coming = iter(parts)
         todo = collections.deque(itertools.islice(coming, self.workers))
@@ -145,10 +160,10 @@ class Pool(Engine, ABC, Generic[Worker]):
             self._tasks[worker].append(task)
             self._give(worker, task)
 
-    def _next(self) -> tuple[Done, int] | None:
+    def _next(self) -> tuple[PartResult, int] | None:
         """Wait for news of one worker: the finished part with its progress; None if none was finished."""
         worker, news = self._wait()
-        if isinstance(news, Lost):
+        if isinstance(news, WorkerDeath):
             tasks = self._dismiss(worker)  # it may be alive but out of reach
             self._count_loss(tasks[0].part if tasks else None, news.reason)
             self._ready.extendleft(reversed(tasks))
@@ -158,7 +173,7 @@ class Pool(Engine, ABC, Generic[Worker]):
             self._tasks[worker] = collections.deque()
             return None
         outputs, progress, node = news
-        return Done(self._tasks[worker].popleft().part, outputs, node), progress
+        return PartResult(self._tasks[worker].popleft().part, outputs, node), progress
 
     def _dismiss(self, worker: Worker) -> collections.deque[Task]:
         """End a worker; the tasks that it had."""

@@ -9,6 +9,7 @@ with the process that started it.
 from __future__ import annotations
 
 import importlib
+import mmap
 import os
 import pickle
 import queue
@@ -16,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from typing_extensions import override
 
@@ -32,14 +34,14 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.subprocesses import end_with
 from pipeline.encoders.opener import Opener
-from pipeline.engines.engine import Content, Done, Job, LocalEngine, Part, PartJob, on_device
-from pipeline.engines.messages import receive, send
-from pipeline.engines.pool import Lost, Pool, Task
+from pipeline.engines.engine import Content, Job, LocalEngine, Part, PartJob, PartResult, on_device
+from pipeline.engines.pool import Pool, Tally, Task, WorkerDeath
 from pipeline.storage.store import Store
 
 PATIENCE = 1.0  # seconds in which a process whose socket has closed ends
 START_SECONDS = 900.0  # in which a process must have loaded its model
 PROGRESS_SECONDS = 0.2  # between two reports of a process's progress
+ALIGNED = 64  # arrays in shared memory begin at multiples of so many bytes
 
 
 @dataclass(eq=False)
@@ -47,9 +49,6 @@ class Process:
     """A process, as the one that started it sees it.
 
     Attributes:
-        device: What it computes on.
-        running: The process.
-        connection: Its socket.
         has_job: Whether it waits for parts of a job.
         progress: The items that it reported since it last finished a part; they are taken back if it dies.
     """
@@ -130,7 +129,7 @@ class ProcessEngine(Pool[Process]):
         """Do nothing: this process does jobs without a model."""
 
     @override
-    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
         if isinstance(job, PartJob):
             return LocalEngine().each(job, parts, bar)
         return super().each(job, parts, bar)
@@ -186,7 +185,7 @@ class ProcessEngine(Pool[Process]):
                     news = receive(connection)
                 except (EOFError, OSError):
                     self._count(process, -process.progress)
-                    return process, Lost(process.end(PATIENCE))
+                    return process, WorkerDeath(process.end(PATIENCE))
                 if isinstance(news, BaseException):
                     raise news
                 if not isinstance(news, int):
@@ -212,7 +211,7 @@ def serve(descriptor: int, parent: int) -> None:
     connection = Connection(descriptor)
     messages = queue.SimpleQueue[Content]()
     threading.Thread(target=_receive_all, args=(connection, messages), daemon=True).start()
-    tally = _Tally(connection)
+    tally = _ReportingTally(connection)
     try:
         for module in machine.LAZY:
             importlib.import_module(module)
@@ -259,20 +258,60 @@ def _send_error(connection: Connection, error: BaseException) -> None:
         send(connection, error)
 
 
-class _Tally(Bar):
-    """A progress bar that reports what is done, now and then."""
+class _ReportingTally(Tally):
+    """A tally that is sent now and then."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._done, self._reported = connection, 0, time.monotonic()
+        self._connection, self._reported = connection, time.monotonic()
 
     @override
     def update(self, n: int = 1) -> None:
-        self._done += n
+        super().update(n)
         if time.monotonic() - self._reported > PROGRESS_SECONDS:
             self._reported = time.monotonic()
             send(self._connection, self.take())
 
-    def take(self) -> int:
-        """What was done since it was last reported."""
-        done, self._done = self._done, 0
-        return done
+
+def send(connection: Connection, content: Content) -> None:
+    """Send an object; its arrays are put into shared memory."""
+    buffers: list[pickle.PickleBuffer] = []
+    pickled = pickle.dumps(content, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+    arrays = [buffer.raw() for buffer in buffers]
+    connection.send_bytes(pickled)
+    connection.send([array.nbytes for array in arrays])
+    if not arrays:
+        return
+    with _nameless_file() as file:
+        for array in arrays:
+            file.seek(-file.tell() % ALIGNED, os.SEEK_CUR)
+            file.write(array)
+        file.write(b"\0")  # so that there is something to map
+        file.flush()
+        with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as copy:
+            socket.send_fds(copy, [b"\0"], [file.fileno()])
+
+
+def receive(connection: Connection) -> Content:
+    """The next object that was sent; the memory of its arrays is freed with them."""
+    pickled, sizes = connection.recv_bytes(), connection.recv()
+    if not sizes:
+        return pickle.loads(pickled)
+    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as copy:
+        _, descriptors, *_ = socket.recv_fds(copy, 1, 1)
+    if not descriptors:
+        raise EOFError
+    memory = memoryview(mmap.mmap(descriptors[0], 0))
+    os.close(descriptors[0])
+    arrays, start = [], 0
+    for size in sizes:
+        start += -start % ALIGNED
+        arrays.append(memory[start : start + size])
+        start += size
+    return pickle.loads(pickled, buffers=arrays)
+
+
+def _nameless_file() -> BinaryIO:
+    """A file in memory, where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("benchmarco"), "w+b")
+    return tempfile.TemporaryFile()

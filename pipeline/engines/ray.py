@@ -20,8 +20,8 @@ from pipeline.core.display import Bar
 from pipeline.encoders.opener import Opener
 from pipeline.engines import cluster
 from pipeline.engines.cluster import Handle
-from pipeline.engines.engine import Content, Done, Job, Part
-from pipeline.engines.pool import Lost, Pool, Task
+from pipeline.engines.engine import Content, Job, Part, PartResult
+from pipeline.engines.pool import Pool, Task, WorkerDeath
 from pipeline.engines.worker import ShippedFiles, Worker, WorkerModel
 from pipeline.storage.store import Store
 
@@ -74,7 +74,7 @@ class RayEngine(Pool[Handle]):
         self.start(parts)
 
     @override
-    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+    def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
         """The loss of this node, or of many workers, ends it."""
         cluster.check_node(self._ray)
         return super().each(job, parts, bar)
@@ -123,7 +123,7 @@ class RayEngine(Pool[Handle]):
             except self._ray.exceptions.RayTaskError as error:
                 raise error.cause from error
             except self._ray.exceptions.RayError as error:
-                return worker, Lost(error)
+                return worker, WorkerDeath(error)
             if worker in self._tasks:
                 return worker, answer
             if self._has_joined(worker, *answer):

@@ -11,15 +11,14 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from typing_extensions import override
 
 from pipeline.core import machine
-from pipeline.core.display import Bar
 from pipeline.core.records import Facts, UInt8
 from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines import cluster
 from pipeline.engines.cluster import Handle
 from pipeline.engines.engine import Content, Job
+from pipeline.engines.pool import Tally
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store, user_store
 
@@ -92,7 +91,6 @@ class WorkerModel:
     """A model as it is sent to a worker.
 
     Attributes:
-        opener: Loads it.
         files: Those of the converted model, or else of the model's own folder; None if that is on the hub.
         prepared: Whether the files are those of the converted model.
     """
@@ -167,16 +165,6 @@ class Worker:
 
     def run(self, job: Job, inputs: Content) -> tuple[Content, int, str]:
         """The outputs of a part, the items that the job counted on its bar, and the node's name."""
-        tally = _Tally()
+        tally = Tally()
         (outputs,) = job(iter([inputs]), self._model, tally)
-        return outputs, tally.done, cluster.node()
-
-
-class _Tally(Bar):
-    """A progress bar that only counts."""
-
-    done = 0
-
-    @override
-    def update(self, n: int = 1) -> None:
-        self.done += n
+        return outputs, tally.take(), cluster.node()

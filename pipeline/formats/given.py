@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.formats.columns import fingerprints, repeated_pairs
-from pipeline.formats.judgments import Judgments, make_judgments, read_qrels
+from pipeline.formats.judgments import Judgments, beir_qrels, make_judgments, read_qrels
 from pipeline.formats.runs import Run, read_run
 from pipeline.formats.texts import refuse_unfit_ids
 from pipeline.storage.whole_files import write_whole
@@ -187,10 +187,7 @@ def write_collection(
         data["unjudged_queries"] = "keep"
     else:
         judged = judgments_of(judgments)
-        names = judged.query_ids.to_pylist(), judged.passage_ids.to_pylist()
-        rows = zip(judged.queries.tolist(), judged.passages.tolist(), judged.grades.tolist(), strict=True)
-        lines = [f"{names[0][query]}\t{names[1][passage]}\t{grade}\n" for query, passage, grade in rows]
-        files[path / "qrels" / "test.tsv"] = "query-id\tcorpus-id\tscore\n" + "".join(lines)
+        files[path / "qrels" / "test.tsv"] = beir_qrels(judged.query_ids, judged.passage_ids, judged)
     held = {each for each in path.rglob("*") if each.is_file()} if path.exists() else set()
     differing = [
         each for each in sorted(held) if each not in files or each.read_bytes() != files[each].encode()

@@ -27,7 +27,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.order import MOST_BYTES
-from pipeline.core.records import Array, Int32, Int64
+from pipeline.core.records import Array, Int32, Int64, Qrels, from_numpy
 from pipeline.formats.columns import (
     Form,
     column_blocks,
@@ -36,7 +36,7 @@ from pipeline.formats.columns import (
     repeated_keys,
     wrong_width,
 )
-from pipeline.formats.texts import Block, Located, refuse_unfit_ids
+from pipeline.formats.texts import Block, SourceRecords, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.AS
 
 
 @dataclass(frozen=True)
-class Judgments(Located):
+class Judgments(SourceRecords):
     """Relevance judgments in their source's order, each pair of query and passage once.
 
     Attributes:
@@ -59,7 +59,7 @@ class Judgments(Located):
         passage_ids: Arrow strings [passages], in order of first appearance; large strings above 2 GiB.
         passages: int32 [judgments], row in `passage_ids`.
         grades: int64 [judgments]; float64 where one of them is not whole.
-        origin, unit, numbers: See `Located`.
+        origin, unit, numbers: See `SourceRecords`.
         repeated: How many identical judgments were merged.
         outside: How many more a slice of the corpus leaves out, where the source itself makes that slice.
     """
@@ -202,6 +202,15 @@ def read_qrels(path: Path | str) -> Judgments:
         documents = documents.cast(pa.large_string())
     passages = documents.combine_chunks()
     return make_judgments(queries, passages, columns.values, str(path), "line", columns.numbers)
+
+
+def beir_qrels(query_ids: pa.Array, passage_ids: pa.Array, judged: Judgments | Qrels) -> str:
+    """The text of a file in BEIR's form; the judgments have rows of the ids, Arrow strings."""
+    queries = query_ids.take(from_numpy(judged.queries)).to_pylist()
+    passages = passage_ids.take(from_numpy(judged.passages)).to_pylist()
+    rows = zip(queries, passages, judged.grades.tolist(), strict=True)
+    lines = (f"{query}\t{passage}\t{grade}\n" for query, passage, grade in rows)
+    return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 
 
 def _refuse_header(block: Block, number: int, fields: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ can be mapped like those of an `.npy` file; `numpy.savez_compressed` packs them,
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -120,15 +121,20 @@ def map_member(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
     return np.memmap(path, dtype, "r", start, shape, order)
 
 
-def map_token_vectors(path: Path, setting: str) -> TokenEmbeddings:
-    """The token vectors of a file, memory-mapped where it is not compressed; `setting` names it."""
+def _map_members(path: Path, names: Sequence[str]) -> list[Array] | None:
+    """Arrays of an archive; None if the file, which may hold anything, is no archive that has them."""
     try:
         with zipfile.ZipFile(path) as archive:
-            vectors, ends = (map_member(path, archive, name) for name in TOKEN_VECTORS)
-    except Exception as error:  # the file may hold anything
+            return [map_member(path, archive, name) for name in names]
+    except Exception as error:
         if memory_ran_out(error):
             raise
-        vectors = ends = np.empty(0)
+        return None
+
+
+def map_token_vectors(path: Path, setting: str) -> TokenEmbeddings:
+    """The token vectors of a file, memory-mapped where it is not compressed; `setting` names it."""
+    vectors, ends = _map_members(path, TOKEN_VECTORS) or [np.empty(0)] * 2
     if vectors.ndim != 2 or not vectors.shape[1] or vectors.dtype not in FLOATS:
         raise InputError(
             f"{setting}: {path} has no token vectors",
@@ -149,15 +155,8 @@ def map_token_vectors(path: Path, setting: str) -> TokenEmbeddings:
 
 def map_sparse(path: Path, setting: str) -> SparseMatrix:
     """The matrix of a file, memory-mapped where it is not compressed; `setting` names it."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            kind, shape, starts, columns, values = (map_member(path, archive, name) for name in CSR)
-        whole = kind.item() == b"csr" and shape.shape == (2,)
-    except Exception as error:  # the file may hold anything
-        if memory_ran_out(error):
-            raise
-        whole = False
-    if not whole:
+    kind, shape, starts, columns, values = _map_members(path, CSR) or [np.empty(0)] * 5
+    if kind.size != 1 or kind.item() != b"csr" or shape.shape != (2,):
         raise InputError(
             f"{setting}: {path} is not a sparse matrix in CSR",
             allowed="one that scipy.sparse.save_npz wrote of a csr_matrix or csr_array",

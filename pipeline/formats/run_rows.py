@@ -18,7 +18,6 @@ class RunRows:
     """A run's lines, query by query.
 
     Attributes:
-        run: The run.
         lines: int64 [lines], numbers of its lines, query by query, in the order of the file.
         ends: int64 [queries + 1], where each query's lines begin in `lines`, and the end.
     """

@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Array, Int64
 from pipeline.formats.judgments import GRADE_RULE, Judgments, grades_of, is_grade, make_judgments
-from pipeline.formats.texts import BATCH_ROWS, Batch, Block, Located, is_gzip, parse_lines, read_blocks
+from pipeline.formats.texts import BATCH_ROWS, Batch, Block, SourceRecords, is_gzip, parse_lines, read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,12 +25,12 @@ CSV_BLOCK_BYTES = 16 << 20  # no cell may be longer
 
 
 @dataclass(frozen=True)
-class Rows(Located):
+class Rows(SourceRecords):
     """Some consecutive rows of a file.
 
     Attributes:
         columns: Column name -> Arrow array [n].
-        origin, unit, numbers: See `Located`; lines are counted from 1, rows from 0.
+        origin, unit, numbers: See `SourceRecords`; lines are counted from 1, rows from 0.
         advance: Bytes of the file that these rows take.
     """
 
@@ -192,17 +192,21 @@ def _missing(where: str, missing: str, found: Sequence[str]) -> InputError:
     )
 
 
+def _wanted(path: Path, present: Sequence[str], columns: Sequence[str], optional: Sequence[str]) -> list[str]:
+    """The columns of a table that are read, each once; refused if it lacks a required one."""
+    for name in columns:
+        if name not in present:
+            raise _missing(str(path), name, present)
+    return [name for name in dict.fromkeys((*columns, *optional)) if name in present]
+
+
 def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:
-            present = file.schema_arrow.names
-            for name in columns:
-                if name not in present:
-                    raise _missing(str(path), name, present)
-            wanted = [name for name in (*columns, *optional) if name in present]
+            wanted = _wanted(path, file.schema_arrow.names, columns, optional)
             size, total, start = path.stat().st_size, file.metadata.num_rows, 0
             for batch in file.iter_batches(BATCH_ROWS, columns=wanted):
                 end = start + len(batch)
@@ -218,6 +222,7 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
 def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
     """CSV as RFC 4180 describes it, quoted by `"`; TSV without quotes. Every cell is a text."""
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
 
     is_csv = form_of(path) == "csv"
@@ -236,10 +241,7 @@ def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> I
         with pa.OSFile(str(path)) as file:
             # names first: a type that is guessed for a column that is not read could fail in a later block
             present = opened(file, arrow_csv.ConvertOptions()).schema.names
-        for name in columns:
-            if name not in present:
-                raise _missing(str(path), name, present)
-        wanted = [name for name in dict.fromkeys((*columns, *optional)) if name in present]
+        wanted = _wanted(path, present, columns, optional)
         texts = arrow_csv.ConvertOptions(
             include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string())
         )
@@ -248,7 +250,8 @@ def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> I
             for batch in opened(file, texts):
                 end, now = start + len(batch), file.tell()
                 arrays = dict(zip(wanted, batch.columns, strict=True))
-                if is_csv and not multiline and any(map(_holds_newline, batch.columns)):
+                newlines = (pc.any(pc.match_substring(column, "\n")).as_py() for column in batch.columns)
+                if is_csv and not multiline and any(newlines):
                     multiline = True
                     _refuse_open_quote(path)
                 yield Rows(arrays, str(path), "row", range(start, end), now - position)
@@ -258,21 +261,11 @@ def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> I
         raise InputError(f"{path}: not readable as {form} ({reason})", fix="correct the file") from None
 
 
-def _holds_newline(column: pa.Array) -> bool:
-    import pyarrow.compute as pc
-
-    return bool(pc.any(pc.match_substring(column, "\n")).as_py())
-
-
 def _refuse_open_quote(path: Path) -> None:
     """Refuse a CSV file with a quote that is not closed, which Arrow would take for a cell of many lines."""
     limit = csv.field_size_limit(sys.maxsize)
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8", newline="")
-            if is_gzip(path)
-            else open(path, encoding="utf-8", newline="") as file
-        ):
+        with (gzip.open if is_gzip(path) else open)(path, "rt", encoding="utf-8", newline="") as file:
             reader, line = csv.reader(file, strict=True), 1
             for _ in reader:
                 line = reader.line_num + 1

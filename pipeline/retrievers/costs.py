@@ -15,14 +15,12 @@ from pipeline.core import machine
 from pipeline.core.records import Facts
 
 BASE_MB = 300  # of the interpreter and its libraries, without a model
-ROW_BYTES = 100  # that a process holds for each passage: its hash, its place in a shard, its id
+HELD_BYTES = 100  # that a process holds for each passage: its hash, its place in a shard, its id
 DISK_RATE = 5e8  # bytes that are written and checked in a second
 SAMPLE_TEXTS = 8  # texts that a probe encodes at first
 MS_MARCO_TOKENS = 76  # of a passage, the mean of 8,841,823
-DATA_SECONDS, DATA_BYTES = (
-    2.5e-6,
-    420,
-)  # to read an MS MARCO passage, and held for it (`scripts/bench_full_size.py`)
+DATA_SECONDS, DATA_BYTES = 2.5e-6, 420
+"""To read an MS MARCO passage, and held for it (`scripts/bench_full_size.py`)."""
 TOKEN_BYTES, QUERY_TOKENS = 5, 10  # bytes of a token's text; tokens of a query
 ROW_BYTES = 20  # that are stored for each text beside its row, with the number of its tokens
 HIT_BYTES = 50  # of a stored hit: a line of a run, and its row and score
@@ -34,8 +32,6 @@ class Workload:
     """How much there is to do.
 
     Attributes:
-        passages: In the collection.
-        queries: To be searched.
         tokens: Mean of a passage; None takes what was measured.
     """
 
@@ -51,9 +47,6 @@ class Rate:
     Attributes:
         per_second: Texts or pairs, of `tokens` each.
         tokens: Mean of those measured; 0 if they were not counted.
-        row_bytes: That are stored for one.
-        memory_mb: The most that the process held.
-        origin: Where that was measured.
     """
 
     per_second: float
@@ -70,12 +63,10 @@ class Rate:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage takes.
+    """What a stage takes; a figure is None where it was not measured.
 
     Attributes:
-        seconds: None where no rate was measured.
-        memory_mb: The most that the process holds; None where that was not measured.
-        disk_bytes: Of its artifact; None likewise.
+        memory_mb: The most that the process holds.
         smaller: Which setting needs less; "" if none is known.
     """
 
@@ -87,6 +78,10 @@ class Cost:
     def bytes_of(self, what: str) -> float:
         """Of `memory` or `disk`; 0 where that is not known."""
         return 1e6 * (self.memory_mb or 0) if what == "memory" else self.disk_bytes or 0
+
+    def document(self) -> Facts:
+        """The figures as JSON."""
+        return {"seconds": self.seconds, "memory_mb": self.memory_mb, "disk_bytes": self.disk_bytes}
 
 
 Rates = Callable[[str], Rate | None]
@@ -106,7 +101,7 @@ def data_cost(workload: Workload, rates: Rates) -> Cost:
 def scores_cost(workload: Workload, rates: Rates) -> Cost:
     """Of evaluating a ranking."""
     return Cost(
-        workload.queries / 10_000, BASE_MB + workload.passages * ROW_BYTES / 1e6, workload.queries * 100
+        workload.queries / 10_000, BASE_MB + workload.passages * HELD_BYTES / 1e6, workload.queries * 100
     )
 
 

@@ -15,39 +15,32 @@ from pipeline.config import FLAT, EncoderSettings, IndexConfig, SearchConfig, ke
 from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, VectorForm
+from pipeline.core.records import Collection, Float32, Ranking, VectorForm
 from pipeline.encoders.opener import TextOpener
 from pipeline.engines import Part, PartJob, engine as jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity
-from pipeline.retrievers.costs import BASE_MB, DISK_RATE, HIT_BYTES, ROW_BYTES, Cost, Rates, Workload
+from pipeline.retrievers.costs import BASE_MB, DISK_RATE, HELD_BYTES, HIT_BYTES, Cost, Rates, Workload
 from pipeline.retrievers.dense_search import (
     StoredIndex,
     build_quantized,
     counted_parts,
     file_name,
     open_quantized,
-    open_quantized_search,
     open_whole,
-    search_of,
     search_parts,
-    search_quantized,
     search_whole,
 )
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.retriever import (
-    EXACT,
-    Assessment,
-    Search,
-    against_exact,
-    exact_search,
-)
+from pipeline.retrievers.retriever import Assessment, Evaluator, Search
 from pipeline.retrievers.rows import RowFormat
-from pipeline.retrievers.sections import IndexCost, VectorsCost
+from pipeline.retrievers.sections import AgainstExact, IndexCost, VectorsCost
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
+EXACT = "exact"  # the role of the exact search that an approximate index is compared with
+EXACT_MEMORY_MB = 1024  # for that search
 EXACT_INDEX = "exact_index"  # the role of the index that the exact search would use, if not the vectors
 PARITY = "parity"  # the role of the comparison of a served model with one that runs here
 SCHEMAS = {PARITY: 1, "passages": 6, "queries": 6, "index": 2, "search": 4}
@@ -67,17 +60,17 @@ class Dense(EncodingRetriever):
             "search": self._search("index", index, self.config.search),
         }
         if self._measured:
-            flat = IndexConfig(factory=FLAT, metric=index.metric)
-            exact = self._search(EXACT_INDEX, flat, exact_search(self.config.search))
+            flat, search = IndexConfig(factory=FLAT, metric=index.metric), self.config.search
+            exact = SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
             plan[EXACT_INDEX] = replace(self._index(flat), listed=False)
-            plan[EXACT] = replace(exact, listed=False)
+            plan[EXACT] = replace(self._search(EXACT_INDEX, flat, exact), listed=False)
         if self._same_as:
             plan[PARITY] = self._parity(self._same_as)
         return plan
 
     @override
     def assessments(self) -> list[Assessment]:
-        exact = [against_exact(self.ranking)] if self._measured else []
+        exact = [Assessment((self.ranking, EXACT), assess_losses)] if self._measured else []
         return [*exact, Assessment((PARITY,), parity.assess)] if self._same_as else exact
 
     @override
@@ -185,7 +178,7 @@ class Dense(EncodingRetriever):
             return Cost()
         if self.settings.is_quantized:
             size = count * self._bytes_of_vector(dimension)
-            return Cost(4 * count * dimension / DISK_RATE, BASE_MB + count * ROW_BYTES / 1e6, size)
+            return Cost(4 * count * dimension / DISK_RATE, BASE_MB + count * HELD_BYTES / 1e6, size)
         from pipeline.search import index_costs
 
         size = index_costs.index_bytes(index.factory, index.metric, dimension, count)
@@ -193,7 +186,7 @@ class Dense(EncodingRetriever):
         fix = "search.memory_mb, which searches the stored vectors instead" if index.factory == FLAT else (
             "index.shards, or an index.factory with smaller codes"
         )  # fmt: skip
-        return Cost(seconds, BASE_MB + size / index.shards / 1e6 + count * ROW_BYTES / 1e6, size, fix)
+        return Cost(seconds, BASE_MB + size / index.shards / 1e6 + count * HELD_BYTES / 1e6, size, fix)
 
     def _search_cost(
         self, index: IndexConfig, search: SearchConfig, workload: Workload, rates: Rates
@@ -204,7 +197,7 @@ class Dense(EncodingRetriever):
         disk = workload.queries * search.top_k * HIT_BYTES
         if dimension is None:
             return Cost(None, None, disk)
-        ids = BASE_MB + count * ROW_BYTES / 1e6
+        ids = BASE_MB + count * HELD_BYTES / 1e6
         seconds = exact.expected_seconds(count, workload.queries, dimension)
         if search.memory_mb is not None:
             return Cost(seconds, ids + search.memory_mb, disk)
@@ -260,9 +253,9 @@ class Dense(EncodingRetriever):
         with context.progress(label, rows, "vectors") as bar, meter.working():
             if index.shards > 1:
                 build = PartJob(partial(jobs.build_index, index))
-                for done in counted_parts(context.engine, meter, build, parts, bar):
-                    with draft.file(names[done.part.start]) as path:
-                        done.outputs.tofile(path)
+                for result in counted_parts(context.engine, meter, build, parts, bar):
+                    with draft.file(names[result.part.start]) as path:
+                        result.outputs.tofile(path)
             elif parts:  # written as it is, without a copy of its bytes in memory
                 whole = faiss_index.build_index(
                     embeddings, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
@@ -282,9 +275,8 @@ class Dense(EncodingRetriever):
                 allowed="an index that one process holds",
                 fix="set index.shards to 1",
             )
-        if self.settings.is_quantized:
-            return open_quantized_search(search, documents, inputs)
-        return search_of(open_whole(index, search, inputs), inputs, documents)
+        searcher, ids = open_whole(index, search, inputs), inputs["data"].passages.ids
+        return lambda queries, bar: searcher.search(queries, ids, bar, documents)
 
     @override
     def query_row(self, encoded: Any) -> Float32:
@@ -303,9 +295,7 @@ class Dense(EncodingRetriever):
         by_vectors = search.memory_mb is not None or (distributed and index.factory == FLAT)
         searched = "passages" if by_vectors and not self.settings.is_quantized else "index"
         search_index: Callable[[Inputs, Draft, Context], Facts]
-        if self.settings.is_quantized:
-            search_index = partial(search_quantized, search, self.documents)
-        elif index.shards > 1 or (distributed and by_vectors):
+        if not self.settings.is_quantized and (index.shards > 1 or (distributed and by_vectors)):
             search_index = partial(search_parts, index, search, measured)
         else:
             search_index = partial(search_whole, index, search, measured, self.documents)
@@ -319,3 +309,14 @@ class Dense(EncodingRetriever):
         settings: Facts = {"measured": True} if measured else {}
         needs, cost = (searched, "queries"), partial(self._search_cost, index, search)
         return replace(self.search_stage(SCHEMAS["search"], needs, make, settings, role, search), cost=cost)
+
+
+def assess_losses(evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:
+    """The section `against_exact` of `metrics.json`: what an approximate ranking loses to the exact one."""
+    from pipeline.search.exact import compare_with_exact
+
+    approximate, exact = rankings
+    scores = evaluator.score(approximate), evaluator.score(exact)
+    passages = approximate.passages, exact.passages
+    losses = compare_with_exact(*passages, evaluator.measures, *scores, evaluator.draws)
+    return {AgainstExact.key: losses}

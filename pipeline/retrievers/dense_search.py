@@ -15,9 +15,9 @@ import numpy as np
 from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
-from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
-from pipeline.engines import Done, Engine, Job, Part, PartJob, engine as jobs
-from pipeline.retrievers.retriever import Search, save_ranking
+from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
+from pipeline.engines import Engine, Job, Part, PartJob, PartResult, engine as jobs
+from pipeline.retrievers.retriever import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -109,48 +109,6 @@ def open_quantized(artifact: Artifact) -> QuantizedVectors:
     return QuantizedVectors(stored.shards, artifact.facts["dimension"], ranges)
 
 
-def search_quantized(
-    config: SearchConfig,
-    documents_of: Callable[[Inputs], Documents | None],
-    inputs: Inputs,
-    draft: Draft,
-    context: Context,
-) -> Facts:
-    """Search in this process; `documents_of` as of `search_whole`."""
-    from pipeline.search import exact
-
-    collection, queries, documents = inputs["data"], inputs["queries"], documents_of(inputs)
-    vectors: QuantizedVectors = inputs["index"]
-    count = len(collection.passages) if documents is None else documents.chunks
-    vector_shards.check_counts(len(vectors), vectors.dimension, count, queries)
-    if vectors.ranges is None:  # what is compiled or imported first is not timed
-        from pipeline.search import faiss_library  # noqa: F401
-    else:
-        exact.prepare(queries, len(vectors))
-    search = open_quantized_search(config, documents, inputs)
-    with context.progress("search", len(queries), "queries") as bar, context.meter.working():
-        ranking = search(queries, bar)
-    context.meter.count(len(queries))
-    return save_ranking(draft, collection, ranking)
-
-
-def open_quantized_search(config: SearchConfig, documents: Documents | None, inputs: Inputs) -> Search:
-    """The search of quantized vectors, or of the documents whose chunks they are of."""
-    from pipeline.search.candidates import rank_by_search
-
-    vectors: QuantizedVectors = inputs["index"]
-    ids = inputs["data"].passages.ids
-    ids_of_rows = ids if documents is None else documents.chunk_ids
-
-    def search(queries: Float32, bar: Bar) -> Ranking:
-        def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-            return vectors.search(queries[chosen], k, config.rescore, ids_of_rows, bar, config.memory_mb)
-
-        return rank_by_search(find, len(queries), documents, config.top_k, ids, bar)
-
-    return search
-
-
 PARTS = 4  # parts of the vectors for each worker to search: small ones end at about the same time
 PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
@@ -174,7 +132,8 @@ def search_whole(
     documents, searcher = documents_of(inputs), open_whole(index, search, inputs)
     count = len(collection.passages) if documents is None else documents.chunks
     vector_shards.check_counts(searcher.count, searcher.dimension, count, queries)
-    exact.prepare(queries, searcher.count)
+    if searcher.by_products:
+        exact.prepare(queries, searcher.count)
     with context.progress("search", len(queries), "queries") as bar, meter.working():
         ranking = searcher.search(queries, collection.passages.ids, bar, documents)
     meter.count(len(queries))
@@ -187,17 +146,14 @@ def search_whole(
 
 def open_whole(index: IndexConfig, search: SearchConfig, inputs: Inputs) -> Searcher:
     """The searcher of the index, or of the stored vectors if the inputs have no index."""
-    from pipeline.search import searchers
+    from pipeline.search import quantized, searchers
 
-    if "index" in inputs:
-        return searchers.open_searcher(index, search, inputs["index"].file(0))
-    return searchers.StreamingSearcher(index, search, inputs["passages"])
-
-
-def search_of(searcher: Searcher, inputs: Inputs, documents: Documents | None) -> Search:
-    """The search of the collection by a searcher."""
-    ids = inputs["data"].passages.ids
-    return lambda queries, bar: searcher.search(queries, ids, bar, documents)
+    if "index" not in inputs:
+        return searchers.StreamingSearcher(index, search, inputs["passages"])
+    stored = inputs["index"]
+    if isinstance(stored, StoredIndex):
+        return searchers.open_searcher(index, search, stored.file(0))
+    return quantized.QuantizedSearcher(search, stored)
 
 
 def search_parts(
@@ -212,8 +168,8 @@ def search_parts(
     engine.start(len(parts))
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
     with bar_of as bar, meter.working("pipeline.search.searchers"):
-        for done in counted_parts(engine, meter, job, parts, bar):
-            best = exact.merge(best, done.outputs, done.part.start, search.top_k, collection.passages.ids)
+        for result in counted_parts(engine, meter, job, parts, bar):
+            best = exact.merge(best, result.outputs, result.part.start, search.top_k, collection.passages.ids)
     if best is None:
         raise RuntimeError("a collection without passages")
     meter.count(len(queries))
@@ -224,7 +180,7 @@ def search_parts(
         measure = PartJob(partial(jobs.measure_index, queries, index, search))
         shards = [replace(part, read=partial(stored.bytes_of, n)) for n, part in enumerate(parts)]
         with context.progress("measure", len(shards), "shards") as bar:
-            costs = [done.outputs for done in engine.each(measure, shards, bar)]
+            costs = [result.outputs for result in engine.each(measure, shards, bar)]
         facts["index"] = {**stored.cost, **searchers.total_cost(costs)}
     return facts
 
@@ -257,13 +213,12 @@ def _parts_to_search(
     return job, [Part(*span, partial(read, number)) for number, span in enumerate(spans)]
 
 
-def counted_parts(engine: Engine, meter: Meter, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[Done]:
+def counted_parts(
+    engine: Engine, meter: Meter, job: Job, parts: Iterable[Part], bar: Bar
+) -> Iterator[PartResult]:
     """The parts as the engine finishes them; the meter notes how many parts each machine did."""
     nodes = Counter[str]()
-
-    def count(done: Done) -> Done:
-        nodes[done.node] += 1
+    for result in engine.each(job, parts, bar):
+        nodes[result.node] += 1
         meter.note("engine", {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)})
-        return done
-
-    return map(count, engine.each(job, parts, bar))
+        yield result

@@ -21,7 +21,7 @@ from pipeline import engines
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Collection, Ragged, Texts
+from pipeline.core.records import Array, Collection, RaggedRows, Texts
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import Encoder, TextOpener
@@ -70,8 +70,8 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             self._check_chunks()
 
     @override
-    def confirm(self, store: Store, fresh: bool) -> None:
-        self.source.confirm(store, fresh)
+    def models(self) -> list[ResolvedModel]:
+        return [self.source.model] if self.source.model else []
 
     def _check_chunks(self) -> None:
         """Refuse chunks that are longer than what the model reads: the end of each would not be searched."""
@@ -94,10 +94,6 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             raise RuntimeError("rows from files have no tokenizer")
         identity = {**model.files.tokenizer_identity, "probe": model.tokenizer.probe}
         return Tokens(identity, partial(token_spans, model.tokenizer))
-
-    @override
-    def models(self) -> list[ResolvedModel]:
-        return [self.source.model] if self.source.model else []
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -158,7 +154,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             usage = Usage()
             with silent("", None, "") as bar:
                 rows = encoder.encode(list(texts), "passages", usage, bar)
-            return (rows.columns if isinstance(rows, Ragged) else [rows]), usage.tokens
+            return (rows.columns if isinstance(rows, RaggedRows) else [rows]), usage.tokens
 
         return costs.probe(encode, collection.passages.texts.to_pylist())
 
@@ -185,10 +181,10 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             row_bytes = rate.row_bytes * (tokens / rate.tokens if tokens and rate.tokens else 1)
         disk = None if row_bytes is None else round(count * (row_bytes + costs.ROW_BYTES))
         if self.source.stored:
-            return Cost(disk and disk / costs.DISK_RATE, BASE_MB + count * costs.ROW_BYTES / 1e6, disk)
+            return Cost(disk and disk / costs.DISK_RATE, BASE_MB + count * costs.HELD_BYTES / 1e6, disk)
         if rate is None:
             return Cost(None, None, disk)
-        memory = max(rate.memory_mb, BASE_MB) + count * costs.ROW_BYTES / 1e6
+        memory = max(rate.memory_mb, BASE_MB) + count * costs.HELD_BYTES / 1e6
         return Cost(rate.seconds(count, tokens), memory, disk)
 
     def _unknown_texts(
@@ -258,11 +254,11 @@ def _encode_new(role: Role, writer: ShardWriter[AnyRows], context: Context) -> U
     bar_of = context.progress(f"encode {role}", int(new.sum()), "texts")
     writing = None
     with bar_of as bar, context.meter.working(), ThreadPoolExecutor(1) as thread:
-        for done in counted_parts(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
+        for result in counted_parts(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
             if writing:
                 writing.result()
-            rows, cost = done.outputs
-            writing = thread.submit(writer.write, done.part.start, done.part.stop, rows, cost.counts)
+            rows, cost = result.outputs
+            writing = thread.submit(writer.write, result.part.start, result.part.stop, rows, cost.counts)
             usage.add(cost)
         if writing:
             writing.result()

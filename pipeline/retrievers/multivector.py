@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from typing_extensions import override
 
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, Ragged, Ranking, TokenEmbeddings
+from pipeline.core.records import Embeddings, RaggedRows, Ranking, TokenEmbeddings
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
@@ -45,10 +46,10 @@ class MultiVector(EncodingRetriever):
     def _vectors(self, role: Role, halves: bool) -> Stage:
         """Encodes the passages or the queries, and keeps their token vectors, as float16 if `halves`."""
 
-        def save(draft: Draft, start: int, rows: Ragged, ids: list[str]) -> None:
+        def save(draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
             check_token_vectors(rows, ids)
             vectors = vector_forms.to_halves(rows.columns[0], start) if halves else rows.columns[0]
-            ragged_shards.save_rows(draft, start, Ragged(rows.ends, (vectors,)))
+            ragged_shards.save_rows(draft, start, RaggedRows(rows.ends, (vectors,)))
 
         form = RowFormat(
             save, ragged_shards.open_rows, ragged_shards.read_some_rows, ragged_shards.join_and_order
@@ -64,33 +65,23 @@ class MultiVector(EncodingRetriever):
     def open_search(self, inputs: Inputs) -> Search:
         from pipeline.search import maxsim
 
-        settings, ids, passages = (
-            self.config.search,
-            inputs["data"].passages.ids,
-            token_embeddings(inputs["passages"]),
+        settings, ids, documents = self.config.search, inputs["data"].passages.ids, self.documents(inputs)
+        passages, k = token_embeddings(inputs["passages"]), settings.top_k
+        best_of = partial(
+            maxsim.maxsim_search, mean=self._mean, memory_mb=settings.memory_mb, documents=documents
         )
-        documents = self.documents(inputs)
 
-        def search(queries: Sequence[Ragged], bar: Bar) -> Ranking:
-            return maxsim.maxsim_search(
-                passages,
-                token_embeddings(queries),
-                settings.top_k,
-                ids,
-                bar,
-                mean=self._mean,
-                memory_mb=settings.memory_mb,
-                documents=documents,
-            )
+        def search(queries: Sequence[RaggedRows], bar: Bar) -> Ranking:
+            return best_of(passages, token_embeddings(queries), k, ids, bar)
 
         return search
 
     @override
-    def query_row(self, encoded: Any) -> Sequence[Ragged]:
+    def query_row(self, encoded: Any) -> Sequence[RaggedRows]:
         return [encoded]
 
 
-def check_token_vectors(rows: Ragged, ids: list[str]) -> None:
+def check_token_vectors(rows: RaggedRows, ids: list[str]) -> None:
     """Refuse texts, by their `ids`, without vectors, and vectors as `vector_shards.check_vectors` does."""
     empty = rows.lengths == 0
     if empty.any():
@@ -107,7 +98,7 @@ def check_token_vectors(rows: Ragged, ids: list[str]) -> None:
         vector_shards.check_vectors(part, (next(of_tokens) for _ in range(len(part))), normalized=False)
 
 
-def token_embeddings(shards: Sequence[Ragged]) -> TokenEmbeddings:
+def token_embeddings(shards: Sequence[RaggedRows]) -> TokenEmbeddings:
     """The token vectors of all shards, which stay where they are."""
     arrays = tuple(shard.columns[0] for shard in shards)
     widths = {array.shape[1] for array in arrays}

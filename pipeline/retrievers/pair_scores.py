@@ -122,9 +122,9 @@ def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -
     if parts:
         context.engine.load(len(parts))
     with context.progress("rerank", len(todo), "pairs") as bar, context.meter.working():
-        for done in counted_parts(context.engine, context.meter, jobs.score, parts, bar) if parts else ():
-            span = slice(done.part.start, done.part.stop)
-            new_scores[span], cost = done.outputs
+        for result in counted_parts(context.engine, context.meter, jobs.score, parts, bar) if parts else ():
+            span = slice(result.part.start, result.part.stop)
+            new_scores[span], cost = result.outputs
             _check(new_scores[span])
             store.add(hashes[todo[span]], new_scores[span])
             usage.add(cost)

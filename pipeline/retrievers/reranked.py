@@ -123,11 +123,6 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
         if not search_is_cached:
             self.source.check()
 
-    @override
-    def confirm(self, store: Store, fresh: bool) -> None:
-        super().confirm(store, fresh)
-        self.source.confirm(store, fresh)
-
     def _rerank(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]
         passages = first.passages[:, : self.settings.depth]

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import TypeVar, override
 
 from pipeline import engines
-from pipeline.config import Config, SearchConfig
+from pipeline.config import Config
 from pipeline.config.settings import Section
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
@@ -33,8 +33,6 @@ from pipeline.storage.store import Store
 COLLECTION = "data"  # the role of the collection, in every plan
 PASSAGES, SCORES, BEST_CHUNKS = "passages.npy", "scores.npy", "chunks.npy"
 """In the artifact of a ranking: the arrays of `Ranking`; the last one only where chunks were searched."""
-EXACT = "exact"  # the role of the exact search that an approximate index is compared with
-EXACT_MEMORY_MB = 1024  # for that search
 
 Settings = TypeVar("Settings", bound=Section, covariant=True, default=Section)
 TokenCounter = Callable[[list[str]], Sequence[int]]
@@ -146,26 +144,6 @@ class Assessment:
     assess: Callable[[Evaluator, Sequence[Any]], Facts]
 
 
-def exact_search(search: SearchConfig) -> SearchConfig:
-    """How the exact search is done that an approximate one is compared with."""
-    return SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
-
-
-def against_exact(ranking: str) -> Assessment:
-    """What the ranking of a role loses to that of the role `EXACT`."""
-
-    def assess(evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:
-        from pipeline.search.exact import compare_with_exact
-
-        approximate, exact = rankings
-        scores = evaluator.score(approximate), evaluator.score(exact)
-        found = approximate.passages, exact.passages
-        losses = compare_with_exact(*found, evaluator.measures, *scores, evaluator.draws)
-        return {"against_exact": losses}
-
-    return Assessment((ranking, EXACT), assess)
-
-
 class Identities:
     """Looks up and hashes the data and models of configs, each once for all benchmarks that share this."""
 
@@ -245,7 +223,8 @@ class Retriever(ABC, Generic[Settings]):
 
     def confirm(self, store: Store, fresh: bool) -> None:
         """Check that served models still return what is cached; cache keys cannot detect a change."""
-        return
+        if self.source:
+            self.source.confirm(store, fresh)
 
     def check_collection(self, collection: Collection) -> None:
         """Refuse settings that do not fit the collection, once it is read and before texts are encoded."""
@@ -308,6 +287,7 @@ class CompositeRetriever(Retriever[Settings], ABC):
     def confirm(self, store: Store, fresh: bool) -> None:
         for part in self.parts:
             part.confirm(store, fresh)
+        super().confirm(store, fresh)
 
     @override
     def check_collection(self, collection: Collection) -> None:

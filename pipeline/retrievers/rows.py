@@ -30,7 +30,7 @@ _BATCH = 65536  # texts that are Python strings at once
 SHARDS = 32  # of a collection at least: a run that is killed loses a shard
 
 AnyRows = TypeVar("AnyRows")
-"""What a model gives for several texts: vectors float32 [texts, dimension], or `Ragged` rows."""
+"""What a model gives for several texts: vectors float32 [texts, dimension], or `RaggedRows` rows."""
 
 
 def rows_of_shard(texts: int, most: int) -> int:
@@ -153,7 +153,6 @@ class KnownRows:
     """For each of n texts, the cached artifact and row that already encode it.
 
     Attributes:
-        artifacts: The artifacts.
         source: int64 [n], the number of the artifact; -1 where the text is in none.
         row: int64 [n], the row in it.
     """

@@ -15,7 +15,7 @@ from typing_extensions import override
 from pipeline.core.display import counted, figure
 from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts
-from pipeline.core.section import Reported, Section
+from pipeline.core.section import ResultFigures, Section
 from pipeline.core.stage_row import Cost, StageRow, in_part
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, with_interval
 from pipeline.retrievers.truncation import Truncation
@@ -37,7 +37,7 @@ def _means(measures: Collection[str], rankings: Collection[Mapping[str, float]])
     return [(Column(name, "right"), [means.get(name) for means in rankings]) for name in measures]
 
 
-def _speed_and_quality(records: Sequence[Reported], measure: str) -> list[FilledColumn]:
+def _speed_and_quality(records: Sequence[ResultFigures], measure: str) -> list[FilledColumn]:
     """The last columns of tables that compare what a setting costs with what it brings."""
     searches = [record.stage("search") for record in records]
     speeds = _columns(searches, ("queries/s", "items_per_second", "rate"))
@@ -60,7 +60,7 @@ class VectorsCost(Section):
         return f"{self.dimension} x {self.precision}"
 
     @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
         """A result a row: its form, speed and quality; none where all forms have one size."""
         forms = cls.of_each(results)
         if len({form.bytes for form in forms.values()}) < 2:
@@ -94,7 +94,7 @@ class Chunking(Section):
     cut: int
 
     @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
         """A result a row: the size of chunks, what they cost, and what they bring; of whole passages too."""
         records = list(results.values())
         cuts = [record.section(cls) for record in records]
@@ -182,7 +182,6 @@ class IndexCost(Section):
     """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
 
     Attributes:
-        factory: Its Faiss factory string.
         parameters: Of the search, such as nprobe.
         memory_mb: Size in memory, in 10^6 bytes.
         queries_per_second: On all threads.
@@ -211,7 +210,7 @@ class IndexCost(Section):
         return self.disk_bytes / 1e6
 
     @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
         """What each index loses against exact search, and what it costs, a result a row."""
         losses = AgainstExact.of_each(results)
         indexes = {name: index for name, index in cls.of_each(results).items() if name in losses}
@@ -275,7 +274,6 @@ class Sparsity(Section):
 
     Attributes:
         query_words: Mean number of words of a query that have a weight.
-        passage_words: The same of a passage.
         flops: Expected multiplications for the score of a query and a passage; see
             `pipeline.search.inverted_index.sparsity`.
     """
@@ -349,7 +347,7 @@ class Reranking(Section):
     seconds_per_query: float | None = None
 
     @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
         """Of each result the measures before and after reranking, and by depth."""
         tables, first_stages = [], FirstStage.of_each(results)
         for name, reranking in cls.of_each(results).items():
@@ -365,7 +363,7 @@ class Reranking(Section):
             return cost._replace(queries_per_second=None)
         return cost._replace(queries_per_second=1 / (1 / cost.queries_per_second + self.seconds_per_query))
 
-    def _before_and_after(self, name: str, record: Reported, first: FirstStage) -> Table:
+    def _before_and_after(self, name: str, record: ResultFigures, first: FirstStage) -> Table:
         """A measure a row: its mean before and after reranking, the difference, and the ceiling."""
         measures = list(record.metrics)
         changes = [first.change.get(measure) for measure in measures]
@@ -384,7 +382,7 @@ class Reranking(Section):
         ]
         return table_of(f"{name}: before and after reranking", columns, notes)
 
-    def _by_depth(self, name: str, record: Reported, first: FirstStage) -> Table:
+    def _by_depth(self, name: str, record: ResultFigures, first: FirstStage) -> Table:
         """A depth a row: every measure, if so many passages of each query are reranked."""
         means = [first.metrics, *(at.metrics for at in self.by_depth)]
         depths = (Column("depth", "right", form=","), [0, *(at.depth for at in self.by_depth)])
@@ -457,7 +455,7 @@ class FusedRankings(Section):
     parts: tuple[FusedRanking, ...]
 
     @classmethod
-    def tables(cls, results: Mapping[str, Reported], measure: str) -> list[Table]:
+    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
         """Of each result a part of the fusion a row, with every measure, and the joined ranking last."""
         tables = []
         for name, fused in cls.of_each(results).items():

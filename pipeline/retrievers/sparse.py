@@ -11,7 +11,7 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Int64, Ragged, Ranking
+from pipeline.core.records import Int64, RaggedRows, Ranking
 from pipeline.models.model import Role
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
@@ -46,7 +46,7 @@ class Sparse(EncodingRetriever):
     def _weights(self, role: Role, opened: Callable[[Artifact], object]) -> Stage:
         """Encodes the passages or the queries, and keeps the weights of their words."""
 
-        def save(draft: Draft, start: int, rows: Ragged, ids: list[str]) -> None:
+        def save(draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
             check_weights(rows, ids)
             ragged_shards.save_rows(draft, start, rows)
 
@@ -77,7 +77,7 @@ class Sparse(EncodingRetriever):
         # equal chunks decide nothing
         order = descending_id_rank(ids) if documents is None else np.arange(documents.chunks)
 
-        def search(queries: Ragged, bar: Bar) -> Ranking:
+        def search(queries: RaggedRows, bar: Bar) -> Ranking:
             def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
                 rows = ragged_shards.take_rows(queries, chosen)
                 return inverted_index.search(segments, rows, k, order, bar, memory)
@@ -102,7 +102,7 @@ def _segments(inputs: Inputs) -> Any:
     return inputs["index"] if "index" in inputs else inverted_index.InvertedSegments(inputs["passages"])
 
 
-def check_weights(rows: Ragged, ids: list[str]) -> None:
+def check_weights(rows: RaggedRows, ids: list[str]) -> None:
     """Refuse weights of texts, by their `ids`, that are not numbers above 0."""
     weights = rows.columns[1]
     wrong = ~((weights > 0) & np.isfinite(weights))

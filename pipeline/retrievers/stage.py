@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 from pipeline.core.display import Progress
@@ -26,7 +25,6 @@ class EngineFactory:
     Attributes:
         key: All that shapes the engine and the model of its workers; the retriever itself where its engine is
             not to be shared with other benchmarks.
-        open: Opens it.
     """
 
     key: Hashable
@@ -42,9 +40,6 @@ class Context:
     """What a stage may use besides its inputs.
 
     Attributes:
-        recipe: What shapes the stage's artifact.
-        progress: Opens progress bars.
-        meter: Measures the stage.
         store: The cache, for what is kept beside the stages' results and outlives them.
         open_engine: Opens the engine of a factory, or gives it where it is open.
         factory: The stage's own; None where nothing is divided.
@@ -136,8 +131,10 @@ class Stage:
         def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
             return self.make({role: inputs[name] for role, name in roles.items()}, draft, context)
 
+        def cost(workload: Workload, rates: Rates) -> Cost:
+            return self.cost(workload, lambda role: rates(prefix + role)) if self.cost else Cost()
+
         made_of = {name: role if role in shared else prefix + role for name, role in self.made_of.items()}
-        cost = self.cost and partial(_cost_in_part, self.cost, prefix)
         return replace(self, needs=tuple(roles.values()), made_of=made_of, make=make, cost=cost)
 
     def recipe(self, keys: Mapping[str, str]) -> Recipe:
@@ -146,11 +143,13 @@ class Stage:
         return Recipe(self.name, {"schema": self.schema, **ingredients, **self.settings})
 
 
-def _cost_in_part(
-    cost: Callable[[Workload, Rates], Cost], prefix: str, workload: Workload, rates: Rates
-) -> Cost:
-    """The cost of a stage of a joined retriever, whose roles begin with `prefix`."""
-    return cost(workload, lambda role: rates(prefix + role))
+def with_needs(plan: Plan, roles: Collection[str], lacks: Callable[[str], bool]) -> list[str]:
+    """Roles of a plan, and those that the ones among them that lack an artifact need, in the plan's order."""
+    needed = set(roles)
+    for role, stage in reversed(plan.items()):
+        if role in needed and lacks(role):
+            needed |= set(stage.needs)
+    return [role for role in plan if role in needed]
 
 
 Plan = dict[str, Stage]

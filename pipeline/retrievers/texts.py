@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,6 @@ class Tokens:
 
     Attributes:
         identity: JSON of all that shapes the tokens, for artifact keys.
-        load: Loads what finds them.
     """
 
     identity: Facts
@@ -177,29 +177,23 @@ class TextRetriever(Retriever[Settings], ABC):
         """Cuts the passages."""
         tokens = self.tokens()
         first_only = self.config.search.aggregate == "first"  # then no other chunks are made
-
         settings = {
             "passages": self.identity.passages,
             "tokens": tokens.identity,
             "first_only": first_only,
             **keyed_settings(self.config.data, CHUNKS),
         }
-
-        def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
-            return self._cut(tokens, first_only, inputs[COLLECTION].passages, draft, context)
-
+        make = partial(self._cut, tokens, first_only)
         return Stage(
             CHUNKS, SCHEMAS[CHUNKS], (COLLECTION,), {}, settings, make, open_chunks, exact_bytes=True
         )
 
-    def _cut(
-        self, tokens: Tokens, first_only: bool, passages: Texts, draft: Draft, context: Context
-    ) -> Facts:
+    def _cut(self, tokens: Tokens, first_only: bool, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         import pyarrow as pa
 
         from pipeline.data.chunking import cut_texts
 
-        settings = self.config.data.chunks
+        settings, passages = self.config.data.chunks, inputs[COLLECTION].passages
         assert settings is not None
         spans = tokens.load()
         places, counts = array("q"), array("q")
@@ -227,10 +221,3 @@ class TextRetriever(Retriever[Settings], ABC):
             "chunks": int(per_passage.sum()),
             "cut": int((per_passage > 1).sum()),
         }
-
-
-def text_alone(text: str) -> Texts:
-    """One text, as a collection of texts."""
-    import pyarrow as pa
-
-    return Texts(*(pa.chunked_array([[value]], pa.string()) for value in ("0", text)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,9 +25,8 @@ from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.registry import make_retriever
 from pipeline.retrievers.retriever import COLLECTION, Identities, Retriever
-from pipeline.retrievers.stage import Context, EngineFactory, Plan, Stage
+from pipeline.retrievers.stage import Context, EngineFactory, Plan, Stage, with_needs
 from pipeline.run import plan
-from pipeline.storage import hashing
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
@@ -85,14 +84,7 @@ class Session:
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """What a run did about one stage.
-
-    Attributes:
-        stage: Its name in the plan.
-        key: Of its recipe.
-        artifact: Its result; None when it was not needed and does not exist.
-        reused: Whether the artifact existed before.
-    """
+    """What a run did about one stage: its artifact is None where it was not needed and does not exist."""
 
     stage: str
     key: str
@@ -179,11 +171,6 @@ class Benchmark:
             for model in self.retriever.models()
         ]
 
-    @property
-    def reported(self) -> list[str]:
-        """The stages that results list."""
-        return [name for name, stage in self.stages.items() if stage.listed]
-
     @cached_property
     def all_recipes(self) -> dict[str, Recipe]:
         """What shapes the artifact of each stage: its settings, and the keys of stages before it."""
@@ -196,8 +183,8 @@ class Benchmark:
 
     @property
     def recipes(self) -> dict[str, Recipe]:
-        """The recipe of each reported stage, in order."""
-        return {name: self.all_recipes[name] for name in self.reported}
+        """The recipe of each stage that results list, in order."""
+        return {name: self.all_recipes[name] for name, stage in self.stages.items() if stage.listed}
 
     def plan(self) -> list[Facts]:
         """Each reported stage's name, key and whether its artifact exists, in order."""
@@ -224,25 +211,19 @@ class Benchmark:
 
     def missing(self) -> list[str]:
         """The stages that have to be made for the ranking, each after those that it needs."""
-        needed, missing = {self.retriever.ranking}, []
-        for name, stage in reversed(self.stages.items()):
-            if name not in needed or name in self._outcomes:
-                continue
-            if self.session.fresh or self.store.find(self.all_recipes[name]) is None:
-                missing.append(name)
-                needed |= set(stage.needs)
-        return missing[::-1]
+
+        @cache
+        def lacks(name: str) -> bool:
+            recompute = self.session.fresh or self.store.find(self.all_recipes[name]) is None
+            return name not in self._outcomes and recompute
+
+        return [name for name in with_needs(self.stages, [self.retriever.ranking], lacks) if lacks(name)]
 
     def check(self) -> None:
         """Refuse wrong settings, data and models, as far as they can be seen before anything is computed."""
         for recipe in self.recipes.values():
             self.store.check(recipe)
         self.retriever.check(self.searched)
-
-    def check_collection(self) -> None:
-        """Read the collection if it is to be searched, and refuse settings that do not fit its size."""
-        if not self.searched:
-            self.retriever.check_collection(self.collection)
 
     def confirm(self) -> None:
         """Check, once, that served models still return what is cached."""
@@ -267,22 +248,21 @@ class Benchmark:
 
     def run(self) -> list[StageOutcome]:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
-        results = {self.retriever.ranking, plan.SCORES}
-        for name, stage in reversed(self.stages.items()):
-            if self.session.fresh and name in results:
-                results |= set(stage.needs)
+        results = [self.retriever.ranking, plan.SCORES]
         try:
-            for name in [name for name in self.stages if name in results]:
+            for name in with_needs(self.stages, results, lambda _: self.session.fresh):
                 self.ensure(name)
         finally:
             self._opened.clear()
-        outcomes = dict(self._outcomes)
+        outcomes = []
         for name, recipe in self.recipes.items():
-            if name not in outcomes:  # it was not needed: its artifact counts as used
-                self.store.mark_used(recipe)
-                artifact = self.store.find(recipe)
-                outcomes[name] = StageOutcome(name, recipe.key, artifact, artifact is not None)
-        return [outcomes[name] for name in self.reported]
+            if outcome := self._outcomes.get(name):
+                outcomes.append(outcome)
+                continue
+            self.store.mark_used(recipe)  # it was not needed: its artifact counts as used
+            artifact = self.store.find(recipe)
+            outcomes.append(StageOutcome(name, recipe.key, artifact, artifact is not None))
+        return outcomes
 
     def ensure(self, name: str) -> Artifact:
         """The artifact of a stage, reused or made; the stages it needs come first."""
@@ -324,7 +304,7 @@ class Benchmark:
         varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return {
             "from": {needed: self.all_recipes[needed].key for needed in stage.needs},
-            "from_files": {needed: _content(self.ensure(needed)) for needed in varying},
+            "from_files": {needed: self.ensure(needed).content for needed in varying},
             "hardware": machine.hardware(),
             "threads": machine.threads(),
             "versions": machine.versions(),
@@ -336,7 +316,7 @@ class Benchmark:
         used = {outcome.key: outcome.artifact for outcome in self._outcomes.values()}
         for name, files in origin.get("from_files", {}).items():
             now = used.get(origin["from"][name])
-            if now and files != _content(now):
+            if now and files != now.content:
                 return str(name)
         return None
 
@@ -359,8 +339,3 @@ class Benchmark:
         """The passages, queries and judgments."""
         collection: Collection = self.opened(COLLECTION)
         return collection
-
-
-def _content(artifact: Artifact) -> str:
-    """A hash of the content of an artifact's files."""
-    return hashing.hash_json(artifact.manifest["files"])

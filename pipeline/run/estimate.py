@@ -15,9 +15,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.retrievers.costs import Cost, Rate, Rates, Workload, rate_of
 from pipeline.retrievers.retriever import COLLECTION
+from pipeline.retrievers.stage import with_needs
 from pipeline.run.benchmark import Benchmark
 from pipeline.run.plan import SCORES
-from pipeline.storage.artifacts import Draft, Recipe
+from pipeline.storage.artifacts import Artifact, Recipe
+from pipeline.storage.store import Store
 
 PROBE = "probe"  # the folder of what probes measured
 QUERIES = 1000  # that are taken where it is not known how many there are
@@ -28,13 +30,11 @@ class Estimate:
     """What the stages of a run take that are to be made.
 
     Attributes:
-        name: Of the benchmark.
         workload: What it was computed for.
         costs: By role.
         keys: Likewise, for stages that several benchmarks share.
         rates: Measured rates of the models, by role.
         unmeasured: Roles of models without a rate that can be probed.
-        cache: Where artifacts are written.
     """
 
     name: str
@@ -96,19 +96,9 @@ class Estimate:
             "passages": self.workload.passages,
             "queries": self.workload.queries,
             "tokens": self.workload.tokens,
-            "stages": [
-                {
-                    "stage": role,
-                    "seconds": cost.seconds,
-                    "memory_mb": cost.memory_mb,
-                    "disk_bytes": cost.disk_bytes,
-                }
-                for role, cost in self.costs.items()
-            ],
-            "seconds": total.seconds,
+            "stages": [{"stage": role, **cost.document()} for role, cost in self.costs.items()],
+            **total.document(),
             "unknown": self.unknown,
-            "memory_mb": total.memory_mb,
-            "disk_bytes": total.disk_bytes,
             "rates": {
                 role: {"per_second": rate.per_second, "tokens": rate.tokens, "measured": rate.origin}
                 for role, rate in self.rates.items()
@@ -138,7 +128,8 @@ def estimate(benchmark: Benchmark, workload: Workload, probing: bool, missing_on
         for role, stage in benchmark.stages.items()
         if stage.work and (rate := _rate(benchmark, role, probing))
     }
-    roles = _roles(benchmark)
+    # in the order in which they are made
+    roles = with_needs(benchmark.stages, [benchmark.retriever.ranking, SCORES], lambda _: True)
     if missing_only:
         to_make = {*benchmark.missing(), SCORES}
         roles = [role for role in roles if role in to_make and not benchmark.has(role)]
@@ -164,37 +155,29 @@ def _left(cost: Cost, folder: Path) -> Cost:
     return replace(cost, disk_bytes=max(cost.disk_bytes - written, 0))
 
 
-def _roles(benchmark: Benchmark) -> list[str]:
-    """The stages that a result needs, in the order in which they are made."""
-    needed = {benchmark.retriever.ranking, SCORES}
-    for role, stage in reversed(benchmark.stages.items()):
-        if role in needed:
-            needed |= set(stage.needs)
-    return [role for role in benchmark.stages if role in needed]
+def measured_rate(store: Store, recipe: Recipe, alike: Sequence[Artifact]) -> Rate | None:
+    """The rate at which most was computed here, for the artifact of a recipe or one of those alike."""
+    itself, computed = store.find(recipe), {}
+    for artifact in (*([itself] if itself else []), *alike):
+        if rate := rate_of(artifact):
+            origin = artifact.manifest["made"]
+            computed[rate] = origin["items"] - origin.get("found", 0)
+    return max(computed, key=lambda rate: computed[rate], default=None)
 
 
 def _rate(benchmark: Benchmark, role: str, probing: bool) -> Rate | None:
-    """The rate of the largest artifact that was made here by the model of a role; else that of a probe."""
+    """The rate that was measured with the model of a role; else that of a probe."""
     stage, recipe, store = benchmark.stages[role], benchmark.all_recipes[role], benchmark.store
     assert stage.work is not None
-    itself = store.find(recipe)
-    artifacts = [*([itself] if itself else []), *store.find_alike(recipe, stage.work.which)]
-    known = [(each.manifest["made"]["items"], rate) for each in artifacts if (rate := rate_of(each))]
-    if known:
-        return max(known, key=lambda pair: pair[0])[1]
+    if rate := measured_rate(store, recipe, store.find_alike(recipe, stage.work.which)):
+        return rate
     twin = twin_on_sample(benchmark)
     probed = Recipe(PROBE, {"of": twin.all_recipes[role].plain, "hardware": machine.hardware()})
     artifact = store.find(probed)
-    if artifact is None and probing and stage.work.probe:
-        measure, collection = twin.stages[role].work, twin.opened(COLLECTION)
-        assert measure is not None
-
-        def build(draft: Draft) -> Facts:
-            assert measure is not None
-            assert measure.probe is not None
-            return {PROBE: measure.probe(store, collection)}
-
-        artifact = store.make(probed, build)
+    work = twin.stages[role].work
+    if artifact is None and probing and work and work.probe:
+        probe, collection = work.probe, twin.opened(COLLECTION)
+        artifact = store.make(probed, lambda draft: {PROBE: probe(store, collection)})
     return rate_of(artifact) if artifact else None
 
 

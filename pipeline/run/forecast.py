@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.core import hub, machine
+from pipeline.core import hub
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
@@ -17,8 +17,7 @@ from pipeline.data.sources import open_source
 from pipeline.retrievers.costs import Workload
 from pipeline.run import plan
 from pipeline.run.benchmark import Benchmark
-from pipeline.run.estimate import QUERIES, Estimate, estimate, twin_on_sample
-from pipeline.storage.artifacts import Artifact, Recipe
+from pipeline.run.estimate import QUERIES, Estimate, estimate, measured_rate, twin_on_sample
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,10 @@ class Forecast:
     """What the run of one benchmark would do.
 
     Attributes:
-        name: Of the benchmark.
         stages: Each reported stage's `stage`, `key` and `exists`; empty where keys cannot be known yet.
         fetch: By repository and path, the bytes of the files that must be fetched.
         unknown: Why what must be fetched cannot be listed; "" if it can.
-        passages: Passages of the collection; None if that is not known before it is read.
-        queries: Its queries; None likewise.
+        passages: How many the collection has; None if that is not known before it is read.
         encode: Passages, or chunks of them, to be encoded.
         pairs: Pairs of a query and a passage to be scored by rerankers.
         models: Each model's `name`, `backend` and `precision`, and whether that was left to `auto`.
@@ -239,7 +236,8 @@ def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[T
         count = work.count(opened, [] if benchmark.session.fresh else alike)
         if count is None and work.of_passages:
             count = passages
-        before, speed = todo[work.what], _rate(benchmark, recipe, alike)
+        before, rate = todo[work.what], measured_rate(benchmark.store, recipe, alike)
+        speed = rate.per_second if rate else None
         whole = None if count is None or before.count is None else before.count + count
         if before.count:  # several stages: the slowest counts, and nothing is known if one is not
             speed = min(speed, before.per_second) if speed and before.per_second else None
@@ -256,19 +254,6 @@ def _todo_unseen(benchmark: Benchmark, passages: int | None) -> tuple[Todo, Todo
     except InputError:
         return Todo(passages), Todo(None)  # the model is not here either
     for recipe, work in works:
-        todo[work.what] = Todo(
-            passages if work.of_passages else None,
-            _rate(twin, recipe, twin.store.find_alike(recipe, work.which)),
-        )
+        rate = measured_rate(twin.store, recipe, twin.store.find_alike(recipe, work.which))
+        todo[work.what] = Todo(passages if work.of_passages else None, rate.per_second if rate else None)
     return todo["encode"], todo["pairs"]
-
-
-def _rate(benchmark: Benchmark, recipe: Recipe, alike: Sequence[Artifact]) -> float | None:
-    """Items per second of the largest artifact made here, of the recipe's own and those alike."""
-    here, rates = machine.hardware(), []
-    itself = benchmark.store.find(recipe)
-    for artifact in (*([itself] if itself else []), *alike):
-        origin = artifact.manifest["made"]
-        if origin.get("hardware") == here and origin.get("items_per_second"):
-            rates.append((origin["items"] - origin.get("found", 0), origin["items_per_second"]))
-    return max(rates)[1] if rates else None

@@ -8,7 +8,6 @@ it. The collection, which does not depend on the model, is read once and cached 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,9 +28,9 @@ from pipeline.results.result import Result
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import check_folder, finish, result_folder
+from pipeline.storage import whole_files
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
-from pipeline.storage.whole_files import temporary_folder
 
 Foreign: TypeAlias = Any
 """The object, a module of it, or what its methods return: of any library."""
@@ -59,7 +58,7 @@ def run_model(
     check_folder(folder)
     plain = _changed(config, model=BACKENDS.make(backend="bm25"), rerank=None, index=IndexConfig())
     normalize = getattr(config.model, "normalize", True)
-    with Session() as session, temporary_folder() as temporary:
+    with Session() as session, whole_files.temporary_folder() as temporary:
         reading = session.benchmark(plain, progress)
         collection = reading.collection
         files = {role: temporary / f"{role}.npy" for role in ("passages", "queries")}
@@ -186,12 +185,5 @@ def _no_vectors(returned: str) -> InputError:
 def _bring(reading: Benchmark, store: Store) -> None:
     """Give another store the collection that was read: the same files where the disk is the same."""
     artifact = reading.ensure(COLLECTION)
-
-    def link(source: str, target: str) -> None:
-        try:
-            os.link(source, target)
-        except OSError:  # another disk, or one without links
-            shutil.copy2(source, target)
-
     target = store.root / artifact.folder.parent.name / artifact.folder.name
-    shutil.copytree(artifact.folder, target, copy_function=link)
+    shutil.copytree(artifact.folder, target, copy_function=whole_files.link)

@@ -27,26 +27,20 @@ from pipeline.results.published import OF_CAUSES, check_expected
 from pipeline.results.records import Manifest
 from pipeline.results.result import Result, check_kind, read_result, write_suite
 from pipeline.retrievers.costs import Workload
-from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session, StageOutcome
 from pipeline.run.estimate import estimate
 from pipeline.run.forecast import work_ahead
 from pipeline.run.plan import REPORTED, SCORES
 from pipeline.storage import locks, whole_files
 from pipeline.storage.checksums import added_files, write_checksums
+from pipeline.storage.hashing import hash_json
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one of several benchmarks.
-
-    Attributes:
-        config: The benchmark's config.
-        result: Its result; None if it failed.
-        error: The exception that stopped it; None if it finished.
-    """
+    """The outcome of one of several benchmarks: its result, or the exception that stopped it."""
 
     config: Config
     result: Result | None
@@ -58,11 +52,8 @@ class Run:
     """What one config is run as: one benchmark, or one for each collection of a suite.
 
     Attributes:
-        config: Of the whole.
-        folder: Its result folder.
         waiting: The benchmarks that have not been run, in order. Each is taken from here first, so that its
             model can be freed after it.
-        results: Of the collections that were run.
         errors: What stopped collections of a suite.
     """
 
@@ -194,16 +185,16 @@ def _refuse_twice(run: Run) -> None:
     Raises:
         InputError: Two collections have the same passages, queries and judgments.
     """
-    known: list[tuple[str, object]] = []
+    names: dict[str, str] = {}
     for benchmark in run.waiting:
-        name, qrels = benchmark.config.name, benchmark.retriever.identity.qrels
-        if twin := next((other for other, seen in known if seen == qrels), None):
+        name = benchmark.config.name
+        twin = names.setdefault(hash_json(benchmark.retriever.identity.qrels), name)
+        if twin != name:
             raise InputError(
                 f"{run.config.name}: the collections '{twin}' and '{name}' are the same data",
                 allowed="each collection once",
                 fix="leave one of them out",
             )
-        known.append((name, qrels))
 
 
 def result_folder(config: Config, output: str | Path | None) -> Path:
@@ -219,17 +210,17 @@ def _read_collection(benchmark: Benchmark) -> None:
         _ = benchmark.collection
     except Exception:  # it fails again when its turn comes, and does not stop the others
         return
-    benchmark.check_collection()
-    _refuse_what_does_not_fit(benchmark)
+    _check_collection(benchmark)
 
 
-def _refuse_what_does_not_fit(benchmark: Benchmark) -> None:
-    """Refuse a run whose missing stages need more memory or disk than there is, before they are computed.
+def _check_collection(benchmark: Benchmark) -> None:
+    """Refuse settings that do not fit the collection, and stages that this machine does not hold.
 
     Raises:
         InputError: It says what would fit.
     """
     collection = benchmark.collection
+    benchmark.retriever.check_collection(collection)
     workload = Workload(len(collection.passages), len(collection.queries))
     obstacle = estimate(benchmark, workload, probing=False, missing_only=True).obstacle()
     if obstacle:
@@ -261,9 +252,7 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
         _warn_of_slow_precisions(benchmark)
         for factory in benchmark.engines_to_open[:1]:  # a missing cluster is found before work
             benchmark.session.engine(factory, benchmark.store)
-        benchmark.ensure(COLLECTION)
-        retriever.check_collection(benchmark.collection)
-        _refuse_what_does_not_fit(benchmark)
+        _check_collection(benchmark)
     _log_work(benchmark)
     outcomes = benchmark.run()
     benchmark.seconds += time.perf_counter() - started
@@ -287,7 +276,7 @@ def _log_work(benchmark: Benchmark) -> None:
     """Log what a benchmark is about to compute, and how long that takes."""
     if not log.isEnabledFor(logging.INFO):
         return
-    missing = [name for name in benchmark.reported if not benchmark.has(name)]
+    missing = [name for name in benchmark.recipes if not benchmark.has(name)]
     if not missing or benchmark.searched:
         scored = "everything is in the cache" if not missing else f"in the cache but for {', '.join(missing)}"
         log.info("%s: %s", benchmark.config.name, scored)
@@ -381,10 +370,7 @@ def _keep_other(folder: Path, recipes: Facts) -> None:
     added = added_files(folder, FILES)
     for name in (*FILES, *added, CHECKSUMS):  # these last: with them, the folder is complete
         if (folder / name).is_file():
-            try:
-                os.link(folder / name, other / name)
-            except OSError:  # a file system without links
-                shutil.copy2(folder / name, other / name)
+            whole_files.link(folder / name, other / name)
     for name in added:
         (folder / name).unlink()
     log.warning("the result in %s had other settings or data; it is kept as %s", folder, other)

@@ -38,7 +38,6 @@ class TokenizedTexts:
     Attributes:
         ids: int32 [words], the word numbers of all texts one after the other.
         ends: int64 [texts], where each text ends in `ids`.
-        vocabulary: The word of each number.
     """
 
     ids: Int32

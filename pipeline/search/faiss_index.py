@@ -56,7 +56,7 @@ def build_index(
     index = create_index(factory, metric, embeddings.dimension)
     n = len(embeddings)
     if not index.is_trained:
-        wanted = train_rows or max(TRAIN_ROWS, ROWS_PER_LIST * _lists(index))
+        wanted = train_rows or max(TRAIN_ROWS, ROWS_PER_LIST * count_lists(index))
         drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
         try:
             sample = for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric)
@@ -146,7 +146,7 @@ def set_search_parameters(index: faiss.Index, factory: str, parameters: Paramete
     space.initialize(index)
     ranges = space.parameter_ranges
     known = [ranges.at(i).name for i in range(ranges.size())]
-    lists = _lists(index)
+    lists = count_lists(index)
     for name, value in parameters.items():
         try:
             space.set_index_parameter(index, name, value)
@@ -164,7 +164,7 @@ def set_search_parameters(index: faiss.Index, factory: str, parameters: Paramete
             )
 
 
-def _lists(index: faiss.Index) -> int:
+def count_lists(index: faiss.Index) -> int:
     """Number of inverted lists of an index; 0 for an index of another kind."""
     inverted = faiss.try_extract_index_ivf(index)
     return int(inverted.nlist) if inverted else 0

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.config.benchmark import METHODS, NORMALIZATIONS, MethodName, NormalizationName, check_fusion
-from pipeline.core.display import Progress, silent
+from pipeline.config.benchmark import METHODS, NORMALIZATIONS, check_fusion
+from pipeline.core.display import Progress
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Facts, Int64, Qrels, Ranking, from_numpy
@@ -50,24 +49,20 @@ class JoinedRuns:
 def fuse_files(
     paths: Sequence[Path],
     output: Path,
-    *,
-    method: str = "rrf",
-    normalize: str | None = None,
-    weights: Sequence[float] | None = None,
-    k: int = 60,
-    depth: int | None = None,
-    tune: str | None = None,
-    qrels: Path | None = None,
-    folds: int = 5,
-    progress: Progress = silent,
+    fusion: Fusion,
+    weights: Sequence[float] | None,
+    depth: int | None,
+    tune: str | None,
+    qrels: Path | None,
+    folds: int,
+    progress: Progress,
 ) -> Facts:
     """Join TREC runs into one, and write it; see `pipeline.api.fuse`."""
     whole_files.check_output(output, "output", [*paths, *([qrels] if qrels else [])])
-    _check_choice("method", method, METHODS)
-    _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
-    fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k)
+    _check_choice("method", fusion.method, METHODS)
+    _check_choice("normalize", fusion.normalize, (None, *NORMALIZATIONS))
     try:
-        check_fusion(fusion.method, normalize, len(paths), weights, tune is not None)
+        check_fusion(fusion.method, fusion.normalize, len(paths), weights, tune is not None)
     except ValueError as error:
         raise InputError(str(error)) from None
     if (tune is None) != (qrels is None):

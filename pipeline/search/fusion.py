@@ -250,26 +250,6 @@ class Tuning:
     folds: Int64
 
 
-@dataclass(frozen=True)
-class FoldWeights:
-    """Weights that were chosen for each fold: float64 [folds, rankings]."""
-
-    tuning: Tuning
-    weights: Float64
-
-    @property
-    def by_query(self) -> Float64:
-        """float64 [queries, rankings]."""
-        return self.weights[self.tuning.folds]
-
-    def facts(self) -> Facts:
-        """The measure, and for each fold the number of its queries and their weights, as JSON."""
-        sizes = np.bincount(self.tuning.folds, minlength=len(self.weights)).tolist()
-        rows = zip(sizes, self.weights.tolist(), strict=True)
-        folds = [{"queries": size, "weights": weights} for size, weights in rows]
-        return {"measure": str(self.tuning.measure), "folds": folds}
-
-
 def grid(rankings: int) -> Float64:
     """float64 [points, rankings]: the weights that are tried, those nearest to equal weights first."""
     steps = round(1 / (STEP if rankings <= FEW else COARSE_STEP))
@@ -306,8 +286,8 @@ def tune(
     id_rank: Int64,
     top_k: int | None,
     bar: Bar,
-) -> FoldWeights:
-    """Choose weights for each fold, by cross-validation over queries.
+) -> Float64:
+    """Choose weights for each fold, float64 [folds, rankings], by cross-validation over queries.
 
     For each fold, the weights are those with the best mean of a measure over the queries of all other folds,
     so no query is scored by weights that have seen it. Of equally good ones, those nearest to equal weights
@@ -333,7 +313,7 @@ def tune(
     for fold in range(int(folds.max()) + 1):
         means = values[folds != fold].mean(axis=0)
         chosen.append(int(np.argmax(means >= means.max() - 1e-12)))
-    return FoldWeights(tuning, points[chosen])
+    return points[chosen]
 
 
 def join(
@@ -356,6 +336,9 @@ def join(
         facts["weights"] = used.tolist()
     else:
         with progress("tune weights", None, "weights") as bar:
-            tuned = tune(rankings, fusion, tuning, id_rank, top_k, bar)
-        used, facts["tuned"] = tuned.by_query, tuned.facts()
+            of_folds = tune(rankings, fusion, tuning, id_rank, top_k, bar)
+        used, sizes = of_folds[tuning.folds], np.bincount(tuning.folds, minlength=len(of_folds)).tolist()
+        rows = zip(sizes, of_folds.tolist(), strict=True)
+        folds = [{"queries": size, "weights": row} for size, row in rows]
+        facts["tuned"] = {"measure": str(tuning.measure), "folds": folds}
     return fuse(rankings, fusion, used, id_rank, top_k), facts

@@ -21,9 +21,7 @@ WRITTEN = 2.5e8  # bytes of an index that are copied, written and checked in a s
 def index_bytes(factory: str, metric: Metric, dimension: int, count: int) -> int:
     """The size of an index of `count` vectors, in memory and on disk."""
     index = faiss_index.create_index(factory, metric, dimension)
-    inverted = faiss.try_extract_index_ivf(index)
-    lists = 4 * inverted.nlist * dimension if inverted else 0
-    return int(count * _vector_bytes(index) + lists)
+    return int(count * _vector_bytes(index) + 4 * faiss_index.count_lists(index) * dimension)
 
 
 def _vector_bytes(index: faiss.Index) -> int:
@@ -50,9 +48,7 @@ def build_seconds(index: IndexConfig, dimension: int, count: int) -> float | Non
         return size / WRITTEN
     if any(graph in index.factory for graph in GRAPHS):
         return None
-    made = faiss_index.create_index(index.factory, index.metric, dimension)
-    inverted = faiss.try_extract_index_ivf(made)
-    lists = int(inverted.nlist) if inverted else 0
+    lists = faiss_index.count_lists(faiss_index.create_index(index.factory, index.metric, dimension))
     count_of_shard = count // index.shards
     wanted = index.train_rows or max(faiss_index.TRAIN_ROWS, faiss_index.ROWS_PER_LIST * lists)
     trained = min(wanted, count_of_shard)

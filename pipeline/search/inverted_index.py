@@ -23,7 +23,7 @@ import numpy as np
 
 from pipeline.core import machine
 from pipeline.core.display import Bar, silent
-from pipeline.core.records import Array, Float32, Int64, Ragged, Ranking
+from pipeline.core.records import Array, Float32, Int64, RaggedRows, Ranking
 from pipeline.native.nearest import sparse
 from pipeline.storage import ragged_shards
 
@@ -32,7 +32,7 @@ ROOM = 4  # times k: hits of a query that are kept before the best k are selecte
 TASKS = 4  # tasks for each thread: some queries have more postings than others
 QUERY_BYTES = 256 << 20  # for the hits of the queries that are searched together
 
-Segment = tuple[int, int, Ragged]
+Segment = tuple[int, int, RaggedRows]
 """A segment's passages [start, stop), and its postings: a row for each word, with the passages that have it,
 int32, counted from the first one, in ascending order, and its weights, float32."""
 
@@ -41,14 +41,14 @@ int32, counted from the first one, in ascending order, and its weights, float32.
 class InvertedSegments:
     """The segments of stored rows, each inverted when it is its turn."""
 
-    shards: tuple[Ragged, ...]
+    shards: tuple[RaggedRows, ...]
 
     def __iter__(self) -> Iterator[Segment]:
         for start, rows in ragged_shards.parts_of(self.shards, SEGMENT_ENTRIES):
             yield start, start + len(rows), invert(rows)
 
 
-def invert(rows: Ragged) -> Ragged:
+def invert(rows: RaggedRows) -> RaggedRows:
     """The postings of passages, given as the words, int32, and weights, float32, of each.
 
     Returns:
@@ -60,12 +60,12 @@ def invert(rows: Ragged) -> Ragged:
     width = int(words.max(initial=-1)) + 1
     starts = np.concatenate([[0], rows.ends])
     by_word = csr_array((weights, words, starts), shape=(len(rows), width)).tocsc()
-    return Ragged(by_word.indptr[1:].astype(np.int64), (by_word.indices.astype(np.int32), by_word.data))
+    return RaggedRows(by_word.indptr[1:].astype(np.int64), (by_word.indices.astype(np.int32), by_word.data))
 
 
 def search(
     segments: Iterable[Segment],
-    queries: Ragged,
+    queries: RaggedRows,
     top_k: int,
     id_rank: Int64,
     bar: Bar,
@@ -116,7 +116,7 @@ def _sort_hits(hits: Array, counts: Int64, row_of: Int64, passages: Int64, score
     scores[row, :count] = (best >> 32).astype(np.uint32).view(np.float32)
 
 
-def sparsity(segments: Iterable[Segment], passages: int, queries: Ragged) -> dict[str, float]:
+def sparsity(segments: Iterable[Segment], passages: int, queries: RaggedRows) -> dict[str, float]:
     """How sparse the rows are: mean words of a query and of a passage, and FLOPS.
 
     FLOPS is the expected number of multiplications for the score of a random query and a random passage: the
@@ -140,7 +140,7 @@ def sparsity(segments: Iterable[Segment], passages: int, queries: Ragged) -> dic
 
 def compile_all() -> None:
     """Compile the search, or read it from Numba's cache, so that it is not timed."""
-    nothing = Ragged(np.zeros(1, np.int64), (np.empty(0, np.int32), np.empty(0, np.float32)))
+    nothing = RaggedRows(np.zeros(1, np.int64), (np.empty(0, np.int32), np.empty(0, np.float32)))
     with silent("", None, "") as bar:
         search([(0, 1, nothing)], nothing, 1, np.zeros(1, np.int64), bar)
 

@@ -3,6 +3,7 @@
 Each has the `count` and the `dimension` of its vectors, and `search(queries, ids, bar, documents)`, which
 returns the best `search.top_k` passages of queries float32 [queries, dimension] in the contract's order,
 given the passages' ids, Arrow strings [count]; or, where the vectors are those of chunks, the best documents.
+`by_products` tells whether that is an `exact_search`, for which `exact.prepare` compiles kernels.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pipeline.core.records import Embeddings, Facts, Float32, Int64, Ranking, UI
 from pipeline.search import exact, faiss_index
 from pipeline.search.candidates import Documents, rank_by_search
 from pipeline.search.faiss_library import faiss
+from pipeline.search.quantized import QuantizedSearcher
 from pipeline.search.scoring import Metric, for_metric
 
 SECONDS = 0.5  # duration of each of the three measurements of speed; at least one batch
@@ -31,6 +33,8 @@ SECONDS = 0.5  # duration of each of the three measurements of speed; at least o
 
 class StreamingSearcher:
     """Exact search of stored vectors, within `search.memory_mb`."""
+
+    by_products = True
 
     def __init__(self, index: IndexConfig, search: SearchConfig, embeddings: Embeddings) -> None:
         self.metric: Metric = index.metric
@@ -75,6 +79,8 @@ class FlatSearcher(StreamingSearcher):
 class ApproximateSearcher:
     """Search of any other index."""
 
+    by_products = False
+
     def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
         self.metric, self.config = index.metric, search
         before = machine.resident_mb()
@@ -114,7 +120,7 @@ def open_searcher(
     return kind(index, search, stored)
 
 
-Searcher = StreamingSearcher | FlatSearcher | ApproximateSearcher
+Searcher = StreamingSearcher | FlatSearcher | ApproximateSearcher | QuantizedSearcher
 
 
 def time_searches(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> Facts:

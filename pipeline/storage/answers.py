@@ -22,6 +22,9 @@ class AnswerLog:
         is_answer: Tells whether a stored value is an answer of this kind.
         write: Whether answers are to be added; another process that does so is waited for.
 
+    Attributes:
+        answers: Those that are stored.
+
     Raises:
         InputError: A stored line is no answer of this kind.
     """
@@ -31,7 +34,7 @@ class AnswerLog:
         self._is_answer = is_answer
         self._lock: locks.Lock | None = None
         self._file: IO[bytes] | None = None
-        self._answers: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {}
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = locks.hold(path, create=True)
@@ -55,7 +58,7 @@ class AnswerLog:
                     allowed="lines that this program wrote",
                     fix="remove the line; it is asked again",
                 )
-            self._answers[key] = answer
+            self.answers[key] = answer
         if self._file:
             self._file.truncate(end)
             self._file.seek(end)
@@ -69,19 +72,9 @@ class AnswerLog:
         if self._lock:
             self._lock.release()
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._answers
-
-    def __getitem__(self, key: str) -> Any:
-        return self._answers[key]
-
-    def get(self, key: str) -> Any:
-        """The answer to a request; None where none is stored."""
-        return self._answers.get(key)
-
     def add(self, key: str, answer: object) -> None:
         """Store an answer."""
         assert self._file
-        self._answers[key] = answer
+        self.answers[key] = answer
         self._file.write(json.dumps({"key": key, "answer": answer}).encode() + b"\n")
         self._file.flush()

@@ -56,7 +56,6 @@ class Artifact:
     """A finished result on disk.
 
     Attributes:
-        folder: The folder with its files.
         manifest: `stage`, `key`, `recipe`, `files` (name -> bytes, sha256), `facts` (what the stage
             recorded about its result), `made` (when, how long, with what), and its own `sha256`.
     """
@@ -78,6 +77,11 @@ class Artifact:
     def bytes(self) -> int:
         """Size of all its files."""
         return sum(entry["bytes"] for entry in self.manifest["files"].values())
+
+    @property
+    def content(self) -> str:
+        """A hash of the content of its files."""
+        return hashing.hash_json(self.manifest["files"])
 
     def path(self, name: str) -> Path:
         """The path of one of its files."""
@@ -103,8 +107,6 @@ class Draft:
 
     Attributes:
         whole: Size and checksum of each finished file, including those that a killed run left.
-        facts: What the stage records about its result.
-        made: When, how and with what it is made.
         artifact: What it became; in a new draft, the artifact that another process has made meanwhile.
     """
 

@@ -60,14 +60,6 @@ def _readable(path: Path) -> Iterator[None]:
         raise InputError(found, fix="check the file and its permissions") from None
 
 
-def same_blocks(content: bytes | bytearray, first: int, expected: tuple[bytes, ...]) -> bool:
-    """Whether consecutive bytes of a file, from block `first` to a block's end, are those hashed before."""
-    view = memoryview(content)
-    parts = (view[start : start + HASHED_BYTES] for start in range(0, len(view), HASHED_BYTES))
-    digests = [hashlib.sha256(part).digest() for part in parts]
-    return digests == list(expected[first : first + len(digests)])
-
-
 def hash_blocks(path: Path) -> tuple[bytes, ...]:
     """SHA-256 of each `HASHED_BYTES` bytes of a file, on all cores: hashing has no lock of Python's."""
     with open(path, "rb") as file:
@@ -142,7 +134,9 @@ class VerifiedFile:
         with open(self.path, "rb") as file:
             file.seek(first * block)
             content = file.read((-(-stop // block) - first) * block)
-        if len(content) < stop - first * block or not same_blocks(content, first, self.blocks):
+        parts = (memoryview(content)[at : at + block] for at in range(0, len(content), block))
+        digests = tuple(hashlib.sha256(part).digest() for part in parts)
+        if len(content) < stop - first * block or digests != self.blocks[first : first + len(digests)]:
             raise file_changed(str(self.path))
         span = np.frombuffer(content, np.uint8)[start - first * block : stop - first * block]
         values: Array = span.view(array.dtype).reshape(-1, *array.shape[1:])[rows - rows[0]]

@@ -175,6 +175,14 @@ def temporary_folder() -> Iterator[Path]:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def link(source: str | Path, target: str | Path) -> None:
+    """Give a file a second name, or copy it to another disk and where there are no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def remove_path(path: Path) -> None:
     """Remove a file, a link, or a folder and its contents."""
     if path.is_dir() and not path.is_symlink():

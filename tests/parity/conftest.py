@@ -8,7 +8,7 @@ import pytest
 from workplaces import BAR
 
 from pipeline.config import BACKENDS
-from pipeline.core.records import Embeddings, Float32, Ragged
+from pipeline.core.records import Embeddings, Float32, RaggedRows
 from pipeline.encoders import Usage, resolve
 from pipeline.models.model import Role
 from pipeline.storage.store import Store
@@ -32,7 +32,7 @@ def encode(tmp_path_factory: pytest.TempPathFactory) -> Encode:
         config = BACKENDS.make(**{"backend": "flag", **settings, "name": str(settings["name"])})
         opener = resolve(config)
         vectors = opener.open(store).encode(texts, role, Usage(), BAR)
-        if isinstance(vectors, Ragged):
+        if isinstance(vectors, RaggedRows):
             return vectors
         return read_rows(Embeddings((vectors,), opener.form(config)), 0, len(texts))
 

@@ -15,17 +15,17 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from workplaces import BAR
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, Float32, Ragged, TokenEmbeddings
+from pipeline.core.records import Embeddings, Float32, RaggedRows, TokenEmbeddings
 from pipeline.search.maxsim import maxsim_search
 
-Encode = Callable[..., Ragged]
+Encode = Callable[..., RaggedRows]
 
 
-def texts_of(rows: Ragged) -> list[Float32]:
+def texts_of(rows: RaggedRows) -> list[Float32]:
     return np.split(rows.columns[0], rows.ends[:-1])
 
 
-def scores_of(passages: Ragged, queries: Ragged, mean: bool) -> Float32:
+def scores_of(passages: RaggedRows, queries: RaggedRows, mean: bool) -> Float32:
     """Our scores [queries, passages]."""
     passage, query = (TokenEmbeddings(Embeddings(rows.columns), rows.ends) for rows in (passages, queries))
     ids = pa.chunked_array([[str(row) for row in range(len(passages))]])

@@ -7,28 +7,28 @@ from search.by_definition import BAR, best, ids, positive, same
 
 from pipeline.core import machine
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Ragged, Ranking
+from pipeline.core.records import RaggedRows, Ranking
 from pipeline.native import nearest
 from pipeline.search import inverted_index
 
 WORDS = 12
 
 
-def ragged(rows: list[dict[int, float]]) -> Ragged:
+def ragged(rows: list[dict[int, float]]) -> RaggedRows:
     words = [word for row in rows for word in sorted(row)]
     weights = [row[word] for row in rows for word in sorted(row)]
     ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
-    return Ragged(ends, (np.array(words, np.int32), np.array(weights, np.float32)))
+    return RaggedRows(ends, (np.array(words, np.int32), np.array(weights, np.float32)))
 
 
-def brute_force(passages: Ragged, queries: Ragged, k: int) -> Ranking:
+def brute_force(passages: RaggedRows, queries: RaggedRows, k: int) -> Ranking:
     whole = [np.zeros((len(rows), WORDS)) for rows in (passages, queries)]
     for rows, matrix in zip((passages, queries), whole, strict=True):
         matrix[np.repeat(np.arange(len(rows)), rows.lengths), rows.columns[0]] = rows.columns[1]
     return positive(best(whole[1] @ whole[0].T, k))
 
 
-def found(passages: Ragged, queries: Ragged, k: int, memory: int = 1 << 20) -> Ranking:
+def found(passages: RaggedRows, queries: RaggedRows, k: int, memory: int = 1 << 20) -> Ranking:
     rank = descending_id_rank(ids(len(passages)))
     return inverted_index.search(inverted_index.InvertedSegments((passages,)), queries, k, rank, BAR, memory)
 
@@ -56,7 +56,7 @@ def test_hits_equal_brute_force(
 
 
 @pytest.fixture(scope="module")
-def many() -> tuple[Ragged, Ragged]:
+def many() -> tuple[RaggedRows, RaggedRows]:
     """More passages than a block holds, with weights whose sums are not exact."""
     random = np.random.default_rng(0)
     sizes = (nearest.sparse.BLOCK_PASSAGES + 500, 20)
@@ -64,13 +64,13 @@ def many() -> tuple[Ragged, Ragged]:
     rows = []
     for mask in chosen:
         weights = random.random(int(mask.sum()), np.float32) + np.float32(0.01)
-        rows.append(Ragged(np.cumsum(mask.sum(1)), (np.nonzero(mask)[1].astype(np.int32), weights)))
+        rows.append(RaggedRows(np.cumsum(mask.sum(1)), (np.nonzero(mask)[1].astype(np.int32), weights)))
     return rows[0], rows[1]
 
 
 @pytest.mark.parametrize("k", [1, 100, 20000])
 def test_threads_and_segments_change_no_score(
-    many: tuple[Ragged, Ragged], monkeypatch: pytest.MonkeyPatch, k: int
+    many: tuple[RaggedRows, RaggedRows], monkeypatch: pytest.MonkeyPatch, k: int
 ) -> None:
     expected = brute_force(*many, k)
     one = found(*many, k)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pipeline import InputError, storage
-from pipeline.core import Embeddings, Ragged, VectorForm
+from pipeline.core import Embeddings, RaggedRows, VectorForm
 
 
 @given(st.integers(0, 200), st.integers(1, 60), st.integers(1, 60), st.sets(st.integers(0, 10)))
@@ -68,7 +68,7 @@ def test_rows_of_any_length_are_picked_by_number_and_joined_in_any_order(
     def build(draft: storage.Draft) -> dict[str, Any]:
         for start, stop in storage.split_evenly(len(rows), 3):
             columns = (np.concatenate(rows[start:stop]),)
-            storage.save_rows(draft, start, Ragged(np.cumsum(lengths[start:stop]), columns))
+            storage.save_rows(draft, start, RaggedRows(np.cumsum(lengths[start:stop]), columns))
         return {}
 
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:

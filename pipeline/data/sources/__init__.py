@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 OPENERS: dict[str, Callable[..., Source]] = {
-    "sample": folders.open_sample,
+    "sample": folders.open_folder,
     "beir": layouts.open_beir,
     "msmarco": folders.open_folder,
     "flag": folders.open_folder,

@@ -142,23 +142,17 @@ def layout_of(folder: Path) -> str | None:
     return "beir" if has_texts or has_tables else None
 
 
-def open_sample(settings: SampleSettings) -> FolderSource:
-    """Open the sample that comes with this package."""
-    return _find("beir", SAMPLE, settings)
-
-
-def open_folder(settings: LocatedSettings) -> FolderSource:
-    """Open the folder that settings name; refused if it or one of its files is missing."""
-    return _find(settings.source, Path(settings.path), settings)
-
-
 def open_corpus(settings: LocatedSettings) -> Iterator[Batch]:
     """The passages of a folder, which needs no queries."""
     layout = LAYOUTS[settings.source]
     return layout.read_corpus(_file(layout, Path(settings.path), layout.corpus, settings.split))
 
 
-def _find(name: str, folder: Path, settings: LocatedSettings | SampleSettings) -> FolderSource:
+def open_folder(settings: LocatedSettings | SampleSettings) -> FolderSource:
+    """Open the folder that settings name, or the sample; refused if it or one of its files is missing."""
+    name, folder = "beir", SAMPLE
+    if isinstance(settings, LocatedSettings):
+        name, folder = settings.source, Path(settings.path)
     layout = LAYOUTS[name]
     if not folder.is_dir():
         what = "is a file" if folder.is_file() else "no such folder"

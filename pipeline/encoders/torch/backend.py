@@ -17,7 +17,7 @@ import numpy as np
 from typing_extensions import override
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int32, Int64, Ragged
+from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.batching import RowArrays, TokenBatch, refuse_unknown_tokens
 from pipeline.encoders.torch.devices import free_memory, is_out_of_memory, open_device
 from pipeline.encoders.torch.masks import MaskReduction
@@ -208,10 +208,10 @@ def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) ->
     return torch.cat([vectors, kept[..., None].float()], dim=-1)
 
 
-def unpacked_tokens(tokens: Float32) -> Ragged:
+def unpacked_tokens(tokens: Float32) -> RaggedRows:
     """The token vectors of each text that are kept, of what `packed_tokens` returns."""
     is_token = tokens[..., -1] > 0
-    return Ragged(np.cumsum(is_token.sum(axis=1)), (tokens[is_token][:, :-1],))
+    return RaggedRows(np.cumsum(is_token.sum(axis=1)), (tokens[is_token][:, :-1],))
 
 
 class _Sent:

@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Ragged
+from pipeline.core.records import Float32, RaggedRows
 from pipeline.encoders.torch import varlen
 from pipeline.encoders.torch.backend import Texts, TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import (
@@ -139,7 +139,7 @@ class M3Weights(_M3):
         return torch.stack([texts.ids.to(torch.int32).view(torch.float32), weights], dim=1)
 
     @override
-    def finish(self, count: int, computed: Float32) -> Ragged:
+    def finish(self, count: int, computed: Float32) -> RaggedRows:
         """The words of each text, ascending, with weights above 0; special tokens have none."""
         words = np.ascontiguousarray(computed[:, 0]).view(np.int32)
         weights = computed[:, 1]
@@ -156,7 +156,7 @@ class M3TokenVectors(_M3):
         return packed_tokens(vectors, texts.mask[:, 1:], self.model.normalize)
 
     @override
-    def finish(self, count: int, computed: Float32) -> Ragged:
+    def finish(self, count: int, computed: Float32) -> RaggedRows:
         return unpacked_tokens(computed)
 
 

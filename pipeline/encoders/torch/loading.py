@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int32, Int64, Ragged
+from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.torch.varlen import attend_texts
 from pipeline.models.files import damaged, untrusted_code
 from pipeline.models.model import ResolvedModel
@@ -244,7 +244,9 @@ def unused_tokens(tokenizer: PreTrainedTokenizerBase) -> Int64:
     )
 
 
-def largest_weights(rows: Int64, words: Int32 | Int64, weights: Float32, unused: Int64, count: int) -> Ragged:
+def largest_weights(
+    rows: Int64, words: Int32 | Int64, weights: Float32, unused: Int64, count: int
+) -> RaggedRows:
     """The words of each of `count` texts, ascending, and of each word the largest weight.
 
     `rows` are int64 [n], the text of each token, `words` [n] its number, and `weights` float32 [n], above 0.
@@ -258,4 +260,4 @@ def largest_weights(rows: Int64, words: Int32 | Int64, weights: Float32, unused:
     largest = weights[used][order]
     largest = np.maximum.reduceat(largest, firsts) if len(firsts) else largest
     lengths = np.bincount(chosen >> 32, minlength=count)
-    return Ragged(np.cumsum(lengths), ((chosen & 0xFFFFFFFF).astype(np.int32), largest))
+    return RaggedRows(np.cumsum(lengths), ((chosen & 0xFFFFFFFF).astype(np.int32), largest))

@@ -21,7 +21,7 @@ from typing_extensions import override
 from pipeline.core import machine
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Facts, Int32, Ragged
+from pipeline.core.records import Array, Facts, Int32, RaggedRows
 from pipeline.encoders.agreement import LIMITS, farthest, row_as_vector, sample_tokens
 from pipeline.encoders.batching import (
     Backend,
@@ -208,9 +208,9 @@ def _in_fp32(load: Load, model: ResolvedModel, texts: Sequence[Int32]) -> RowArr
 
 def _difference(rows: RowArrays, expected: RowArrays, texts: Sequence[Int32], precision: str) -> str | None:
     """How rows differ from those of fp32 beyond the limit of a precision; None if they do not."""
-    if not isinstance(rows, Ragged) or not isinstance(expected, Ragged):
-        assert not isinstance(rows, Ragged)
-        assert not isinstance(expected, Ragged)
+    if not isinstance(rows, RaggedRows) or not isinstance(expected, RaggedRows):
+        assert not isinstance(rows, RaggedRows)
+        assert not isinstance(expected, RaggedRows)
         return farthest(rows, expected, np.array([len(ids) for ids in texts]), precision)
     words = 0
     if len(expected.columns) == 2:

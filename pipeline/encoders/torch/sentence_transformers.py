@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from pipeline.core.records import Float32, Ragged
+from pipeline.core.records import Float32, RaggedRows
 from pipeline.encoders.torch.backend import (
     Texts,
     TorchBackend,
@@ -186,10 +186,10 @@ class SparseEncoderBackend(TorchBackend):
         return torch.cat([numbers, weights[rows, words]])
 
     @override
-    def finish(self, count: int, computed: Float32) -> Ragged:
+    def finish(self, count: int, computed: Float32) -> RaggedRows:
         entries = (len(computed) - count) // 2
         lengths, words = np.split(computed[: count + entries].view(np.int32), [count])
-        return Ragged(np.cumsum(lengths, dtype=np.int64), (words, computed[count + entries :]))
+        return RaggedRows(np.cumsum(lengths, dtype=np.int64), (words, computed[count + entries :]))
 
     def _weights(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The weights [b, words] of a batch, mostly 0."""
@@ -260,7 +260,7 @@ class MultiVectorEncoderBackend(TorchBackend):
         return packed_tokens(features["token_embeddings"], features["attention_mask"], self.model.normalize)
 
     @override
-    def finish(self, count: int, computed: Float32) -> Ragged:
+    def finish(self, count: int, computed: Float32) -> RaggedRows:
         return unpacked_tokens(computed)
 
     def _expanded(self, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -292,7 +292,7 @@ class Sample(NamedTuple):
         return sum(map(len, self.strata))
 
 
-class Tested(NamedTuple):
+class MeasureTests(NamedTuple):
     """What tests say of each measure; `needed` gives the number of queries that excludes the margin."""
 
     means: Float64
@@ -304,14 +304,14 @@ class Tested(NamedTuple):
     needed: Callable[[int], float]
 
 
-def _by_tests(sample: Sample) -> Tested:
+def _by_tests(sample: Sample) -> MeasureTests:
     """By t-tests and the bootstrap, or by counting losses."""
     strata, weights, most_lost, margin, alpha = sample
     margins = np.full(len(most_lost), margin)
     not_worse, is_worse = map(holm, noninferiority(strata, margins, weights, highest=most_lost))
     of_one = Sensitivity(strata, weights, most_lost, alpha)
     of_all = Sensitivity(strata, weights, most_lost, alpha / len(margins))  # as Holm's first step
-    return Tested(
+    return MeasureTests(
         of_one.means,
         of_one.ends,
         sample.queries >= MIN_QUERIES,
@@ -322,7 +322,7 @@ def _by_tests(sample: Sample) -> Tested:
     )
 
 
-def _by_bets(sample: Sample, scales: Float64) -> Tested:
+def _by_bets(sample: Sample, scales: Float64) -> MeasureTests:
     """By betting bounds; a query can lose `scales`, float64 [strata], times what one collection's can."""
     strata, weights, most_lost, margin, alpha = sample
     columns = range(len(most_lost))
@@ -349,4 +349,4 @@ def _by_bets(sample: Sample, scales: Float64) -> Tested:
     def needed(i: int) -> float:
         return better[i].times_needed(means[i] - margin, level) * sample.queries
 
-    return Tested(means, ends, True, not_worse, is_worse, detectable, needed)
+    return MeasureTests(means, ends, True, not_worse, is_worse, detectable, needed)

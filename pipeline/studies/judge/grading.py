@@ -123,11 +123,11 @@ def ask(settings: JudgeSettings, log: AnswerLog, pairs: Sequence[Pair], bar: Bar
     Raises:
         InputError: The server refuses, cannot be reached, or gave no grade for any of the first pairs.
     """
-    missing = list(dict.fromkeys(pair for pair in pairs if pair_key(pair) not in log))
+    missing = list(dict.fromkeys(pair for pair in pairs if pair_key(pair) not in log.answers))
     if missing:
         with contextlib.closing(Client(settings, "judge")) as client:
             client.run(_ask_all(client, settings, log, missing, bar))
-    grades = [log.get(pair_key(pair)) for pair in pairs]  # nothing is stored of an empty answer
+    grades = [log.answers.get(pair_key(pair)) for pair in pairs]  # nothing is stored of an empty answer
     if pairs and all(grade is None for grade in grades):
         raise _all_refused(len(pairs), None)
     return grades

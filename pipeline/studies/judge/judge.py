@@ -334,7 +334,7 @@ def prepare(
         (row.query, row.passage) for row in rows_of_pairs(opened.collection, pairs.queries, pairs.passages)
     ]
     log = grade_log(Path(config.cache), config.judge, write=False)
-    missing = list(dict.fromkeys(pair for pair in texts if pair_key(pair) not in log))
+    missing = list(dict.fromkeys(pair for pair in texts if pair_key(pair) not in log.answers))
     tokens = tokens_of_pairs(config.judge, missing)
     return JudgeRequest(
         config.judge, Path(config.cache), opened, chosen, said, pairs, texts, len(missing), tokens

@@ -248,7 +248,7 @@ class _Writer:
     async def _ask(self, prompt: str) -> str:
         """The answer to a prompt, stored or asked for."""
         key = hashlib.blake2b(prompt.encode(), digest_size=16).hexdigest()
-        if key not in self._log:
+        if key not in self._log.answers:
             try:
                 answer = await chat(self._client, self._settings.model, [{"role": "user", "content": prompt}])
             except TooLargeError:
@@ -256,7 +256,7 @@ class _Writer:
             if not answer:  # a server that fails may answer later
                 return ""
             self._log.add(key, answer[: 4 * MOST_CHARACTERS])
-        return str(self._log[key])
+        return str(self._log.answers[key])
 
     def written(self) -> QuestionSet:
         """The first questions that were kept, in the order of their passages."""
