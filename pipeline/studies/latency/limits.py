@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from pipeline.core.display import figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
-from pipeline.report.page import plots
-from pipeline.report.page.parts import PagePart
 from pipeline.results.result import Result
 from pipeline.studies.latency.record import LatencyRecord, read_latency
+
+if TYPE_CHECKING:
+    from pipeline.report.page.parts import PagePart
 
 UNITS = {
     "ms": 1.0, "s": 1000.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20,
@@ -240,6 +241,10 @@ class Affordable:
 
     def page(self) -> PagePart:
         """A section of the page, with quality drawn against p95 and memory."""
+        # these import retrievers, which a comparison on the terminal does without
+        from pipeline.report.page import plots
+        from pipeline.report.page.parts import PagePart
+
         (table,) = self.tables()
         numbers = {entry.name: number for number, entry in enumerate(self.comparison.results)}
         drawn = list(plots.table_plots(self.comparison, table, front=True))
