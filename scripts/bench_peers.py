@@ -2,6 +2,7 @@
 """A whole benchmark, timed against the peers' own on the same slice with the same model.
 
     .venv/bin/python scripts/bench_peers.py
+    .venv/bin/python scripts/bench_peers.py --rounds 2 --data ../shared/data/scifact --only mteb
 
 Each tool runs cold in a process of its own: read the collection, encode, search to depth 1,000, score. Wall
 time holds everything from start to exit; memory is the peak of its largest process. FlagEmbedding and
@@ -17,6 +18,7 @@ import contextlib
 import gzip
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import runpy
@@ -48,6 +50,7 @@ def main() -> None:
     parser.add_argument("--model", default="all-minilm-l6-v2", help="alias or model folder")
     parser.add_argument("--passages", type=int, help="keep the first N, and the queries answered there")
     parser.add_argument("--only", nargs="*", help="names of the rows to run")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each row is run, all in turn")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -56,21 +59,21 @@ def main() -> None:
         row = PEERS[arguments.child](arguments.data, arguments.model)
         print(json.dumps({**row, "kernels": check_kernels()}))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        plain, flag = prepare(arguments.data, Path(folder), arguments.passages)
-        model = str(resolved(arguments.model).files.folder())
-        rows = []
-        for name in [*PEERS, *OURS]:
-            if arguments.only and name not in arguments.only:
-                continue
-            if name in OURS:
-                row = ours(name, plain, arguments.model, Path(folder))
-            elif importlib.util.find_spec(name.split()[0].replace("-", "_")) is None:
-                row = {"missing": f"not installed: pip install {name.split()[0]}"}
-            else:
-                row = peer(name, flag if name.startswith("FlagEmbedding") else plain, model, Path(folder))
-            rows.append((name, row))
-            show(name, row, rows[0][1])
+    names = [name for name in [*PEERS, *OURS] if not arguments.only or name in arguments.only]
+    rows: list[tuple[str, Row]] = []
+    for _ in range(arguments.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            plain, flag = prepare(arguments.data, Path(folder), arguments.passages)
+            model = str(resolved(arguments.model).files.folder())
+            for name in names:
+                if name in OURS:
+                    row = ours(name, plain, arguments.model, Path(folder))
+                elif importlib.util.find_spec(name.split()[0].replace("-", "_")) is None:
+                    row = {"missing": f"not installed: pip install {name.split()[0]}"}
+                else:
+                    row = peer(name, flag if name.startswith("FlagEmbedding") else plain, model, Path(folder))
+                rows.append((name, row))
+                show(name, row, rows[0][1])
 
 
 def prepare(source: Path, target: Path, passages: int | None) -> tuple[Path, Path]:
@@ -92,7 +95,7 @@ def prepare(source: Path, target: Path, passages: int | None) -> tuple[Path, Pat
     write(plain / "corpus.jsonl", [{"title": "", **row} for row in corpus])
     write(plain / "queries.jsonl", queries)
     (plain / "qrels/test.tsv").write_text("\n".join([header, *map("\t".join, judged)]) + "\n")
-    write(flag / "corpus.jsonl", [{"id": row["_id"], "title": "", "text": row["text"]} for row in corpus])
+    write(flag / "corpus.jsonl", [{"id": row["_id"], "title": "", "text": text_of(row)} for row in corpus])
     write(flag / "test_queries.jsonl", [{"id": row["_id"], "text": row["text"]} for row in queries])
     write(
         flag / "test_qrels.jsonl",
@@ -108,6 +111,11 @@ def write(path: Path, rows: list[Row]) -> None:
 def read(path: Path) -> list[Row]:
     with open(path, encoding="utf-8") as file:  # splitlines would cut at U+2028 within a text
         return [json.loads(line) for line in file]
+
+
+def text_of(row: Row) -> str:
+    """A passage as models read it, with its title."""
+    return f"{row.get('title', '')} {row['text']}".strip()
 
 
 def read_qrels(data: Path) -> dict[str, dict[str, int]]:
@@ -219,6 +227,30 @@ def beir(data: Path, model: str) -> Row:
     }
 
 
+def sentence_transformers(data: Path, model: str) -> Row:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    evaluator = InformationRetrievalEvaluator(
+        queries={row["_id"]: row["text"] for row in read(data / "queries.jsonl")},
+        corpus={row["_id"]: text_of(row) for row in read(data / "corpus.jsonl")},
+        relevant_docs={
+            query: {docid for docid, grade in judged.items() if grade > 0}
+            for query, judged in read_qrels(data).items()
+        },
+        ndcg_at_k=[10],
+        precision_recall_at_k=[100],
+        map_at_k=[TOP_K],
+        batch_size=64,
+    )
+    scores = evaluator(SentenceTransformer(model, device="cpu"))
+    return {
+        "ndcg@10": scores["cosine_ndcg@10"],
+        "recall@100": scores["cosine_recall@100"],
+        "map@1000": scores[f"cosine_map@{TOP_K}"],
+    }
+
+
 def mteb(data: Path, model: str) -> Row:
     import mteb
     from datasets import Dataset
@@ -239,7 +271,8 @@ def mteb(data: Path, model: str) -> Row:
 
         def load_data(self, *_: Any, **__: Any) -> None:
             corpus = [
-                {"id": row["_id"], "title": "", "text": row["text"]} for row in read(data / "corpus.jsonl")
+                {"id": row["_id"], "title": row["title"], "text": row["text"]}
+                for row in read(data / "corpus.jsonl")
             ]
             queries = [{"id": row["_id"], "text": row["text"]} for row in read(data / "queries.jsonl")]
             whole = {
@@ -280,7 +313,7 @@ def pyserini(data: Path, model: str) -> Row:
     Path("texts").mkdir()
     write(
         Path("texts/texts.jsonl"),
-        [{"id": r["_id"], "contents": r["text"]} for r in read(data / "corpus.jsonl")],
+        [{"id": r["_id"], "contents": text_of(r)} for r in read(data / "corpus.jsonl")],
     )
     sys.argv = ["index", "-collection", "JsonCollection", "-input", "texts", "-index", "lucene"]
     sys.argv += ["-generator", "DefaultLuceneDocumentGenerator", "-threads", str(os.cpu_count())]
@@ -307,6 +340,7 @@ PEERS: dict[str, Callable[[Path, str], Row]] = {
     "FlagEmbedding": flagembedding,
     "beir": beir,
     "mteb": mteb,
+    "sentence-transformers": sentence_transformers,
     "pyserini": pyserini,
 }
 OURS = {
@@ -339,9 +373,17 @@ def ours(name: str, data: Path, model: str, folder: Path) -> Row:
     return {"seconds": seconds, "peak_mb": peak, **metrics}
 
 
+def lines_of(name: str) -> int:
+    """Lines of Python that a user writes to have the measures; a config or one command takes their place."""
+    return len(inspect.getsource(PEERS[name]).splitlines()) if name in PEERS else 0
+
+
 def show(name: str, row: Row, first: Row) -> None:
     if row is first:
-        print(f"{'':<28}{'seconds':>9}{'of first':>10}{'peak MB':>9}" + "".join(f"{m:>12}" for m in MEASURES))
+        print(
+            f"{'':<28}{'lines':>6}{'seconds':>9}{'of first':>10}{'peak MB':>9}"
+            + "".join(f"{m:>12}" for m in MEASURES)
+        )
     if "missing" in row:
         print(f"{name:<28}{row['missing']}", flush=True)
         return
@@ -349,7 +391,10 @@ def show(name: str, row: Row, first: Row) -> None:
     values = "".join(f"{row[measure]:>12.5f}" for measure in MEASURES)
     if "kernels" in row:
         print(f"{'':<28}matrix kernels: {row['kernels']}")
-    print(f"{name:<28}{row['seconds']:>9.1f}{share:>10}{row['peak_mb']:>9.0f}{values}", flush=True)
+    print(
+        f"{name:<28}{lines_of(name):>6}{row['seconds']:>9.1f}{share:>10}{row['peak_mb']:>9.0f}{values}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

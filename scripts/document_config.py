@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections import Counter
@@ -22,15 +23,12 @@ from pipeline.config.stages import EncodingServerSettings
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
 
-One YAML file defines one benchmark, or several by [`sweep` or `model.prompts`](compare.md).
-`--set search.top_k=100` changes a setting for one run. Unknown settings are refused. Paths in the file are
-relative to its folder; `cache`, `output` and paths in `--set` are relative to the working directory.
-`benchmarco schema` prints all settings as JSON Schema.
+One YAML file defines one benchmark, or several by [`sweep` or `model.prompts`](compare.md#sweeps).
+`--set search.top_k=100` changes a setting for one run. Unknown settings are refused, and those of another
+source or backend. Paths in the file are relative to its folder; `cache`, `output` and paths in `--set` to the
+working directory. `benchmarco schema` prints a JSON Schema.
 
-In parentheses: the default, then the other values. *Recomputes* names the stages that a change recomputes,
-with all that depend on them; settings without this note change no result. If `data` changes but not its
-passages, their vectors are reused. Settings of another source or backend are refused, unless they have
-their default value.
+In parentheses: the default, then the other values. `benchmarco plan` says what a change recomputes.
 """
 PAGES = {
     "data": "[Collections](data.md)",
@@ -80,8 +78,6 @@ GROUPS = {
 """The lists of a section that has kinds, each with its settings; a setting in none is in the first."""
 SERVERS = dict(EncodingServerSettings.model_fields)
 """Settings of all servers, which have a list of their own."""
-SHAPED_BY_PARTS = {"collections": "data", "suite": "data"}
-"""The stages that settings shape by what they contain."""
 MANY = 15
 """The number of values from which they are not listed."""
 
@@ -101,7 +97,20 @@ def page() -> str:
             parts += [f"\n## `{name}`\n{about}\n", *lists(name, classes, kinds)]
     parts += ["\n## Servers\nFor `http` in `model`, as `model.timeout`, and in `rerank`; "]
     parts += ["the first five for `judge` too.\n"]
-    return HEAD + "".join(parts) + items({key: row(key, {"": SERVERS[key]}) for key in SERVERS})
+    return HEAD + said_once("".join(parts)) + items({key: row(key, {"": SERVERS[key]}) for key in SERVERS})
+
+
+def said_once(text: str) -> str:
+    """The lists, where a setting that another section explains in the same words refers to it."""
+    known: dict[tuple[str, str], str] = {}
+
+    def line(found: re.Match[str]) -> str:
+        whole, key, start, words = found.groups()
+        first = known.setdefault((key, words), whole)
+        short = first == whole or len(words.split()) < 5
+        return found.group() if short else f"- `{whole}`{start} as `{first}`"
+
+    return re.sub(r"^- `(\w+\.(\w+))`( \(.*?\):) (.+)$", line, text, flags=re.MULTILINE)
 
 
 def lists(name: str, classes: Mapping[str, Any], kinds: Any) -> Iterable[str]:
@@ -126,7 +135,7 @@ def lists(name: str, classes: Mapping[str, Any], kinds: Any) -> Iterable[str]:
             inner = section(next(iter(known[key].values())).annotation)
             if inner and key == "chunks":
                 rows |= {f"{name}.{key}.{each}": row(each, {"": f}) for each, f in inner.model_fields.items()}
-        whose = "" if alone == tuple(classes) else f"For {among(alone, classes).removesuffix(' only')}. "
+        whose = "" if alone == tuple(classes) else f"For {among(alone, classes).removesuffix(' only')}."
         below = items(rows, whose)
         yield f"\n### {title}\n{below.lstrip()}" if title else below
 
@@ -141,23 +150,18 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{each}`" for each in names)
 
 
-def items(rows: Mapping[str, tuple[str, str, str]], whose: str = "") -> str:
-    """A list of settings; what all of them recompute stands above it once."""
-    shapes = {shape for _, _, shape in rows.values()}
-    above = whose + (f"Recomputes {shapes.pop() or 'nothing'}." if len(shapes) == 1 else "")
-    lines = []
-    for key, (default, text, shape) in rows.items():
-        recomputed = f". Recomputes {shape}" if shapes and shape else ""
-        lines.append(f"- `{key}` ({default}): {text}{recomputed}\n")
-    return (f"\n{above.rstrip()}\n\n" if above else "\n") + "".join(lines)
+def items(rows: Mapping[str, tuple[str, str]], above: str = "") -> str:
+    """A list of settings, below what is said of all."""
+    lines = (f"- `{key}` ({default}): {text}\n" for key, (default, text) in rows.items())
+    return (f"\n{above}\n\n" if above else "\n") + "".join(lines)
 
 
-def row(key: str, fields: Mapping[str, Any], only: str = "", kinds: Any = None) -> tuple[str, str, str]:
-    """Default, text and stages of a setting. Where kinds differ, the default kind's come first, or most."""
+def row(key: str, fields: Mapping[str, Any], only: str = "", kinds: Any = None) -> tuple[str, str]:
+    """Default and text of a setting. Where kinds differ, the default kind's come first, or most."""
     field = next(iter(fields.values()))
     if kinds and key == kinds.field:
         start = f"`{kinds.default}`" if kinds.default else "required"
-        return choice(start, listed(kinds)), field.description, stages(field)
+        return choice(start, listed(kinds)), field.description
     forms = {kind: (values(each), each.description, default(each)) for kind, each in fields.items()}
     usual = forms.get(kinds and kinds.default) or Counter(forms.values()).most_common(1)[0][0]
     outputs = field.json_schema_extra["outputs"]
@@ -170,7 +174,7 @@ def row(key: str, fields: Mapping[str, Any], only: str = "", kinds: Any = None) 
         if other[2] not in (usual[2], *changed):
             changed.append(other[2] if other[2] == "required" else f"default {other[2]}")
         text += f"; {listed(kind for kind, form in forms.items() if form == other)}: {', '.join(changed)}"
-    return choice(usual[2], usual[0]), text, stages(field) or SHAPED_BY_PARTS.get(key, "")
+    return choice(usual[2], usual[0]), text
 
 
 def choice(start: str, allowed: str) -> str:
@@ -185,10 +189,6 @@ def without_start(text: str, other: str) -> str:
     parts, known = text.split("; "), other.split("; ")
     same = next((i for i, part in enumerate(parts) if part not in known[i : i + 1]), 0)
     return "; ".join(parts[same:])
-
-
-def stages(field: Any) -> str:
-    return ", ".join(field.json_schema_extra["shapes"])
 
 
 def values(field: Any) -> str:
