@@ -1,6 +1,9 @@
 """A picture of a report's page in Chromium, with one query open.
 
-.venv/bin/benchmarco report results/quickstart --html report.html
+.venv/bin/benchmarco run configs/compare-sample.yaml
+cd results
+../.venv/bin/benchmarco compare sample-fp32 sample-bm25 sample-bf16 sample-instructed --html ../report.html
+cd ..
 .venv/bin/python scripts/report_picture.py report.html docs/report.png
 """
 
@@ -11,6 +14,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 
@@ -18,8 +22,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("page", type=Path)
     parser.add_argument("picture", type=Path)
-    parser.add_argument("--width", type=int, default=1280)
-    parser.add_argument("--height", type=int, default=2080, help="of the page's upper part; 0 is all of it")
+    parser.add_argument("--width", type=int, default=960)
+    parser.add_argument("--height", type=int, default=1815, help="of the page's upper part; 0 is all of it")
     parser.add_argument("--dark", action="store_true")
     asked = parser.parse_args()
     chromium = shutil.which("chromium")
@@ -38,6 +42,9 @@ def main() -> None:
         tab.evaluate("window.scrollTo(0, 0)")
         tab.screenshot(path=asked.picture, full_page=not asked.height)
         browser.close()
+    with Image.open(asked.picture) as picture:  # 256 colours make it less than half as large
+        small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small.save(asked.picture, optimize=True)
 
 
 if __name__ == "__main__":

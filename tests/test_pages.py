@@ -79,6 +79,14 @@ def place(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def cached(copy: Path, place: Path) -> Path:
+    """The same, with the cache of the README's commands: what they encoded is not encoded again."""
+    (copy / "indexes").mkdir(exist_ok=True)
+    (place / "indexes").symlink_to(copy / "indexes")
+    return place
+
+
 def test_the_readme_runs_as_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = commands(root / "README.md")
     assert {command[0] for command in shown} == SCRIPTS | {".venv/bin/benchmarco"}
@@ -118,7 +126,7 @@ def test_snippets_about_python_run_as_shown(
     assert "data" in names["whole"].reused
 
 
-def test_the_first_decision_is_made_as_shown(docs: Path, place: Path) -> None:
+def test_the_first_decision_is_made_as_shown(docs: Path, cached: Path) -> None:
     page = docs / "first-decision.md"
     for config in blocks(page, "yaml"):
         Path(config.split()[1]).write_text(config, encoding="utf-8")
@@ -132,7 +140,7 @@ def test_the_first_decision_is_made_as_shown(docs: Path, place: Path) -> None:
     assert Path("decision.html").is_file()
 
 
-def test_smaller_vectors_are_compared_as_shown(docs: Path, place: Path) -> None:
+def test_smaller_vectors_are_compared_as_shown(docs: Path, cached: Path) -> None:
     page = docs / "smaller-vectors.md"
     (config,) = blocks(page, "yaml")
     Path(config.split()[1]).write_text(config, encoding="utf-8")
@@ -141,14 +149,14 @@ def test_smaller_vectors_are_compared_as_shown(docs: Path, place: Path) -> None:
     assert Path("sizes.html").is_file()
 
 
-def test_what_a_model_costs_is_measured_as_shown(docs: Path, place: Path) -> None:
+def test_what_a_model_costs_is_measured_as_shown(docs: Path, cached: Path) -> None:
     page = docs / "afford.md"
     (config,) = blocks(page, "yaml")
     Path(config.split()[1]).write_text(config, encoding="utf-8")
     *_, compared = [run(words[1:]) for words in commands(page)]
     assert "Within p95 <= 20 ms and memory <= 500 MB" in compared
     for name in ("words", "minilm", "minilm-128"):
-        record = read_json(place / "results" / name / "latency.json")
+        record = read_json(cached / "results" / name / "latency.json")
         assert [load["concurrency"] for load in record["loads"]] == [1, 4]
     assert "What one query costs" in Path("afford.html").read_text(encoding="utf-8")
 
@@ -162,7 +170,7 @@ def judge(place: Path) -> None:
     (place / "pool.tsv").write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
 
 
-def test_systems_without_judgments_are_compared_as_shown(docs: Path, place: Path) -> None:
+def test_systems_without_judgments_are_compared_as_shown(docs: Path, cached: Path) -> None:
     page = docs / "judge.md"
     shutil.rmtree("my-data/qrels")
     with contextlib.closing(ChatServer(lambda query, passage: str(len(query.split()) % 3))) as server:
@@ -173,7 +181,7 @@ def test_systems_without_judgments_are_compared_as_shown(docs: Path, place: Path
         for words in commands(page):
             output = run(words[1:])
             if words[1] == "pool":
-                judge(place)
+                judge(cached)
     assert "people's and judge's" in output
     assert Path("judged.html").is_file()
 
