@@ -35,12 +35,8 @@ def explain(
     """Pydantic's errors about a file as one message, which names every setting that is wrong.
 
     A setting whose value can have several types has an error for each of them; only the deepest is shown.
-
-    Args:
-        error: What pydantic says.
-        where: The file, and the part of it that was read.
-        root: The section that the whole file is.
-        besides: Keys of the file that are no settings of `root`.
+    `where` names the file and the part of it that was read, `root` is the section that the whole file is, and
+    `besides` are keys of the file that are no settings of it.
     """
     issues: dict[str, tuple[ErrorDetails, InputError]] = {}
     for issue in sorted(error.errors(), key=lambda issue: len(issue["loc"])):
@@ -315,12 +311,8 @@ def parse_yaml(text: str, where: str, as_written: bool = False) -> Any:
 def read_yaml(path: Path, kind: str, sections: Sequence[str], example: str, what: str) -> dict[str, object]:
     """The mapping of sections in a YAML file, not yet checked.
 
-    Args:
-        path: The file.
-        kind: What it is in a word, for messages: "config".
-        sections: The keys that it may have, for messages.
-        example: A file to start from.
-        what: What is expected at `path`: "a benchmark's YAML file".
+    The rest is for messages: its `kind` in a word, "config"; the `sections` that it may have; an `example` to
+    start from; and `what` is expected there, "a benchmark's YAML file".
     """
     if not path.is_file():
         raise InputError(

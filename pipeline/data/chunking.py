@@ -56,13 +56,9 @@ def cut(text: str, tokens: Sequence[Span] | None, settings: ChunkSettings) -> li
 def cut_texts(
     texts: list[str], spans: TokenSpans, settings: ChunkSettings, first_only: bool = False
 ) -> list[list[Span]]:
-    """The characters of each chunk of some texts; none has more tokens by itself than `settings` allow.
+    """The characters of each chunk of some texts, or of the first of each with `first_only`.
 
-    Args:
-        texts: The texts.
-        spans: Finds their tokens.
-        settings: How they are cut.
-        first_only: Whether only the first chunk of each is wanted.
+    None has more tokens by itself than `settings` allow; `spans` finds them.
 
     Raises:
         InputError: A single character has more tokens.

@@ -66,13 +66,7 @@ def run_of(given: QrelsLike) -> Run:
 
 
 def columns_of(table: Any, what: str, *wanted: Sequence[str]) -> list[list[Any]]:
-    """The columns of a table, each by the first of its names that the table has.
-
-    Args:
-        table: A `pyarrow.Table`, or a DataFrame of pandas or of Polars.
-        what: What the table holds, for messages.
-        wanted: For each column the names that it may have.
-    """
+    """The columns of a `pyarrow.Table` or DataFrame, each by the first of the names `wanted` that it has."""
     present = _names(table)
     columns = []
     for names in wanted:

@@ -123,12 +123,8 @@ def probe(
 ) -> Facts:
     """Compute some items for a time, and say at which rate, as the attributes of a `Rate`.
 
-    The first few are not timed. The number at once is doubled, until the time or the items are used up.
-
-    Args:
-        compute: Gives arrays, and how many tokens there were.
-        items: Texts or pairs.
-        seconds: The time for all.
+    The first few are not timed. The number at once is doubled, until the time or the items, texts or pairs,
+    are used up. `compute` gives arrays, and how many tokens there were.
     """
     until = time.perf_counter() + seconds
     compute(items[:SAMPLE_TEXTS])

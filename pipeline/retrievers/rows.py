@@ -92,13 +92,9 @@ class ShardWriter(Generic[AnyRows]):
     def write(
         self, start: int, stop: int, encoded: AnyRows | None = None, counts: Int32 | None = None
     ) -> None:
-        """Write rows [start, stop): the known ones, and those of the other texts in order.
+        """Write rows [start, stop): the known ones, and those of the other texts, `encoded`, in order.
 
-        Args:
-            start: The first row.
-            stop: The row after the last.
-            encoded: The rows of the texts that are not known.
-            counts: int32 [texts that are not known], their tokens; None of a served model.
+        `counts` are the tokens of the latter, int32 [texts that are not known]; None of a served model.
         """
         source, parts, positions = self.known.source[start:stop], [], []
         all_counts: list[Array | None] = []

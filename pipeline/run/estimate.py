@@ -115,13 +115,10 @@ def twin_on_sample(benchmark: Benchmark) -> Benchmark:
 
 
 def estimate(benchmark: Benchmark, workload: Workload, probing: bool, missing_only: bool = False) -> Estimate:
-    """What a benchmark takes, for as many passages as `workload` says.
+    """What a benchmark, whose keys can be known, takes for as many passages as `workload` says.
 
-    Args:
-        benchmark: Whose keys can be known.
-        workload: What there is to do.
-        probing: Whether models whose rate is not known are run for a few seconds.
-        missing_only: Whether stages in the cache cost nothing.
+    With `probing`, models whose rate is not known are run for a few seconds; with `missing_only`, stages in
+    the cache cost nothing.
     """
     rates = {
         role: rate

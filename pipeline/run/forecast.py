@@ -214,10 +214,8 @@ def _lacking(probes: Iterable[Callable[[], object]]) -> tuple[dict[tuple[str, st
 def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[Todo, Todo]:
     """What the missing stages compute, as `encode` and `pairs` of a `Forecast`.
 
-    Args:
-        benchmark: Whose keys are known.
-        passages: How many its collection has, if it has not been read.
-        made: The keys of stages that benchmarks before it make; its own are added.
+    `passages` are counted if the collection has not been read; `made` are the keys of stages that benchmarks
+    before it make, to which its own are added.
     """
     todo = {"encode": Todo(), "pairs": Todo()}
     if benchmark.searched:

@@ -286,13 +286,7 @@ def _log_work(benchmark: Benchmark) -> None:
 
 
 def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOutcome]) -> Result:
-    """Write the result folder; an earlier one whose scores were shaped otherwise is kept beside it.
-
-    Args:
-        folder: Made if it does not exist.
-        benchmark: What was run.
-        outcomes: What was done about each stage, in order; the ranking and `evaluate` have artifacts.
-    """
+    """Write the result folder; an earlier one whose scores were shaped otherwise is kept beside it."""
     artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
     ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts[SCORES]
     scores = benchmark.opened(SCORES)

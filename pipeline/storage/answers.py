@@ -22,9 +22,6 @@ class AnswerLog:
         is_answer: Tells whether a stored value is an answer of this kind.
         write: Whether answers are to be added; another process that does so is waited for.
 
-    Attributes:
-        answers: Those that are stored.
-
     Raises:
         InputError: A stored line is no answer of this kind.
     """
