@@ -30,14 +30,14 @@ SHARED = tuple(name for name in DataSettings.model_fields if name != "source")
 """Settings of a suite's section that hold for each collection that does not set them itself."""
 
 
-def plain_name(value: str) -> str:
+def _plain_name(value: str) -> str:
     """A name that can be that of a folder; raises ValueError for others."""
     if not re.fullmatch(r"[\w.-]+", value) or value.strip(".") == "":
         raise ValueError("letters, digits, '.', '_' and '-', and not only dots")
     return value
 
 
-PlainName = Annotated[str, AfterValidator(plain_name)]
+PlainName = Annotated[str, AfterValidator(_plain_name)]
 
 
 def _collection_name(value: str) -> str:

@@ -13,7 +13,7 @@ from pipeline.core.table import Cell, Column, Table
 if TYPE_CHECKING:
     from pipeline.config.suites import Suite
     from pipeline.core.records import Facts
-    from pipeline.retrievers.costs import Cost
+    from pipeline.retrievers.costs import StageCost
     from pipeline.run.estimate import Estimate
     from pipeline.run.forecast import Forecast
 
@@ -82,14 +82,14 @@ def estimate_tables(estimates: Sequence[Estimate]) -> Iterator[Table]:
     yield Table(counted(len(estimates), "benchmark"), columns, rows, notes)
 
 
-def _cost(cost: Cost) -> list[str | Cell]:
+def _cost(cost: StageCost) -> list[str | Cell]:
     """The cells of `COSTS`."""
     memory = None if cost.memory_mb is None else 1e6 * cost.memory_mb
     known = ((cost.seconds, "time"), (memory, "bytes"), (cost.disk_bytes, "bytes"))
     return ["?" if value is None else Cell(figure(value, form), value) for value, form in known]
 
 
-def _said(cost: Cost) -> str:
+def _said(cost: StageCost) -> str:
     return f"about {figure(cost.seconds, 'time')}, {figure(cost.disk_bytes, 'bytes')} of disk"
 
 

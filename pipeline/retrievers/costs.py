@@ -62,7 +62,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Cost:
+class StageCost:
     """What a stage takes; a figure is None where it was not measured.
 
     Attributes:
@@ -88,19 +88,19 @@ Rates = Callable[[str], Rate | None]
 """The rate of the stage of a role, where it was measured."""
 
 
-def data_cost(workload: Workload, rates: Rates) -> Cost:
+def data_cost(workload: Workload, rates: Rates) -> StageCost:
     """Of reading a collection, as MS MARCO was measured."""
     tokens, passages = workload.tokens or MS_MARCO_TOKENS, workload.passages
     share = tokens / MS_MARCO_TOKENS
     memory = BASE_MB + passages * DATA_BYTES * share / 1e6
-    return Cost(
+    return StageCost(
         passages * DATA_SECONDS * share, memory, round(passages * TOKEN_BYTES * tokens), "data.corpus"
     )
 
 
-def scores_cost(workload: Workload, rates: Rates) -> Cost:
+def scores_cost(workload: Workload, rates: Rates) -> StageCost:
     """Of evaluating a ranking."""
-    return Cost(
+    return StageCost(
         workload.queries / 10_000, BASE_MB + workload.passages * HELD_BYTES / 1e6, workload.queries * 100
     )
 

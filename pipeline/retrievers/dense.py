@@ -20,7 +20,7 @@ from pipeline.encoders.opener import TextOpener
 from pipeline.engines import Part, PartJob, engine as jobs
 from pipeline.models.model import Role
 from pipeline.retrievers import parity
-from pipeline.retrievers.costs import BASE_MB, DISK_RATE, HELD_BYTES, HIT_BYTES, Cost, Rates, Workload
+from pipeline.retrievers.costs import BASE_MB, DISK_RATE, HELD_BYTES, HIT_BYTES, Rates, StageCost, Workload
 from pipeline.retrievers.dense_search import (
     StoredIndex,
     build_quantized,
@@ -172,13 +172,13 @@ class Dense(EncodingRetriever):
         rate = rates("passages")
         return self._known_dimension or (round(rate.row_bytes / 4) if rate else None)
 
-    def _index_cost(self, index: IndexConfig, workload: Workload, rates: Rates) -> Cost:
+    def _index_cost(self, index: IndexConfig, workload: Workload, rates: Rates) -> StageCost:
         dimension, count = self._dimension_of(rates), round(self.vectors_of(workload, rates))
         if dimension is None:
-            return Cost()
+            return StageCost()
         if self.settings.is_quantized:
             size = count * self._bytes_of_vector(dimension)
-            return Cost(4 * count * dimension / DISK_RATE, BASE_MB + count * HELD_BYTES / 1e6, size)
+            return StageCost(4 * count * dimension / DISK_RATE, BASE_MB + count * HELD_BYTES / 1e6, size)
         from pipeline.search import index_costs
 
         size = index_costs.index_bytes(index.factory, index.metric, dimension, count)
@@ -186,25 +186,25 @@ class Dense(EncodingRetriever):
         fix = "search.memory_mb, which searches the stored vectors instead" if index.factory == FLAT else (
             "index.shards, or an index.factory with smaller codes"
         )  # fmt: skip
-        return Cost(seconds, BASE_MB + size / index.shards / 1e6 + count * HELD_BYTES / 1e6, size, fix)
+        return StageCost(seconds, BASE_MB + size / index.shards / 1e6 + count * HELD_BYTES / 1e6, size, fix)
 
     def _search_cost(
         self, index: IndexConfig, search: SearchConfig, workload: Workload, rates: Rates
-    ) -> Cost:
+    ) -> StageCost:
         from pipeline.search import exact
 
         dimension, count = self._dimension_of(rates), round(self.vectors_of(workload, rates))
         disk = workload.queries * search.top_k * HIT_BYTES
         if dimension is None:
-            return Cost(None, None, disk)
+            return StageCost(None, None, disk)
         ids = BASE_MB + count * HELD_BYTES / 1e6
         seconds = exact.expected_seconds(count, workload.queries, dimension)
         if search.memory_mb is not None:
-            return Cost(seconds, ids + search.memory_mb, disk)
+            return StageCost(seconds, ids + search.memory_mb, disk)
         built = self._index_cost(index, workload, rates)
         memory = built.memory_mb if built.memory_mb and not self.settings.is_quantized else ids + 1000
         exactly = index.factory == FLAT and self.settings.vector_precision != "binary"
-        return Cost(seconds if exactly else None, memory, disk, built.smaller)
+        return StageCost(seconds if exactly else None, memory, disk, built.smaller)
 
     def _bytes_of_vector(self, dimension: int) -> int:
         """Of a vector in the precision that it is stored and compared in."""

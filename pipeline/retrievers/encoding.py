@@ -29,7 +29,7 @@ from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import CalibrationCorpus, ResolvedModel, Role
 from pipeline.models.tokenizer import token_counter, token_spans
 from pipeline.retrievers import costs
-from pipeline.retrievers.costs import BASE_MB, Cost, Rates, Workload
+from pipeline.retrievers.costs import BASE_MB, Rates, StageCost, Workload
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import (
@@ -171,7 +171,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             return workload.passages
         return workload.passages * max(1.0, (tokens - chunks.overlap) / (chunks.tokens - chunks.overlap))
 
-    def _encoding_cost(self, role: Role, workload: Workload, rates: Rates) -> Cost:
+    def _encoding_cost(self, role: Role, workload: Workload, rates: Rates) -> StageCost:
         rate, passages = rates("passages"), role == "passages"
         count = self.vectors_of(workload, rates) if passages else workload.queries
         tokens = workload.tokens and workload.tokens * workload.passages / count
@@ -181,11 +181,11 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             row_bytes = rate.row_bytes * (tokens / rate.tokens if tokens and rate.tokens else 1)
         disk = None if row_bytes is None else round(count * (row_bytes + costs.ROW_BYTES))
         if self.source.stored:
-            return Cost(disk and disk / costs.DISK_RATE, BASE_MB + count * costs.HELD_BYTES / 1e6, disk)
+            return StageCost(disk and disk / costs.DISK_RATE, BASE_MB + count * costs.HELD_BYTES / 1e6, disk)
         if rate is None:
-            return Cost(None, None, disk)
+            return StageCost(None, None, disk)
         memory = max(rate.memory_mb, BASE_MB) + count * costs.HELD_BYTES / 1e6
-        return Cost(rate.seconds(count, tokens), memory, disk)
+        return StageCost(rate.seconds(count, tokens), memory, disk)
 
     def _unknown_texts(
         self, role: Role, opened: Callable[[str], object], alike: Sequence[Artifact]

@@ -18,7 +18,7 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import Scorer
 from pipeline.metrics import paired
 from pipeline.retrievers import costs
-from pipeline.retrievers.costs import Cost, Rates, Workload
+from pipeline.retrievers.costs import Rates, StageCost, Workload
 from pipeline.retrievers.pair_scores import QueryPassagePairs, ScoreStore, score_pairs
 from pipeline.retrievers.retriever import (
     COLLECTION,
@@ -91,11 +91,13 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
 
         return costs.probe(score, pairs)
 
-    def _cost(self, workload: Workload, rates: Rates) -> Cost:
+    def _cost(self, workload: Workload, rates: Rates) -> StageCost:
         rate, pairs = rates(RERANK), workload.queries * self._depth
         tokens = workload.tokens and workload.tokens + costs.QUERY_TOKENS
         disk = workload.queries * self.config.search.top_k * costs.HIT_BYTES
-        return Cost(rate.seconds(pairs, tokens), rate.memory_mb, disk) if rate else Cost(None, None, disk)
+        if rate is None:
+            return StageCost(None, None, disk)
+        return StageCost(rate.seconds(pairs, tokens), rate.memory_mb, disk)
 
     def _pairs(self, opened: Callable[[str], object], alike: Sequence[Artifact]) -> int | None:
         """How many pairs are scored at most; None if the collection has not been read."""

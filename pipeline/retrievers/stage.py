@@ -10,7 +10,7 @@ from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
 from pipeline.core.records import Collection as Records, Facts as Facts
 from pipeline.engines import Engine
-from pipeline.retrievers.costs import Cost, Rates, Workload
+from pipeline.retrievers.costs import Rates, StageCost, Workload
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -119,7 +119,7 @@ class Stage:
     listed: bool = True
     work: Work | None = None
     open_engine: EngineFactory | None = None
-    cost: Callable[[Workload, Rates], Cost] | None = None
+    cost: Callable[[Workload, Rates], StageCost] | None = None
 
     def with_prefix(self, prefix: str, shared: Collection[str]) -> Stage:
         """The same stage in a plan where the roles of its own plan begin with `prefix`, but the shared ones.
@@ -131,8 +131,8 @@ class Stage:
         def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
             return self.make({role: inputs[name] for role, name in roles.items()}, draft, context)
 
-        def cost(workload: Workload, rates: Rates) -> Cost:
-            return self.cost(workload, lambda role: rates(prefix + role)) if self.cost else Cost()
+        def cost(workload: Workload, rates: Rates) -> StageCost:
+            return self.cost(workload, lambda role: rates(prefix + role)) if self.cost else StageCost()
 
         made_of = {name: role if role in shared else prefix + role for name, role in self.made_of.items()}
         return replace(self, needs=tuple(roles.values()), made_of=made_of, make=make, cost=cost)

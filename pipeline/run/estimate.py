@@ -13,7 +13,7 @@ from pipeline.core import machine
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.retrievers.costs import Cost, Rate, Rates, Workload, rate_of
+from pipeline.retrievers.costs import Rate, Rates, StageCost, Workload, rate_of
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.retrievers.stage import with_needs
 from pipeline.run.benchmark import Benchmark
@@ -39,7 +39,7 @@ class Estimate:
 
     name: str
     workload: Workload
-    costs: dict[str, Cost]
+    costs: dict[str, StageCost]
     keys: dict[str, str]
     rates: dict[str, Rate]
     unmeasured: list[str]
@@ -51,7 +51,7 @@ class Estimate:
         return [role for role, cost in self.costs.items() if cost.seconds is None]
 
     @property
-    def total(self) -> Cost:
+    def total(self) -> StageCost:
         """The sums of time and disk of all stages, as far as they are known, and the most memory of one."""
         return total_cost(self.costs.values())
 
@@ -132,7 +132,7 @@ def estimate(benchmark: Benchmark, workload: Workload, probing: bool, missing_on
         roles = [role for role in roles if role in to_make and not benchmark.has(role)]
     find: Rates = rates.get
     costs = {
-        role: cost(workload, find) if (cost := benchmark.stages[role].cost) else Cost() for role in roles
+        role: cost(workload, find) if (cost := benchmark.stages[role].cost) else StageCost() for role in roles
     }
     recipes = {role: benchmark.all_recipes[role] for role in costs}
     if missing_only:
@@ -144,7 +144,7 @@ def estimate(benchmark: Benchmark, workload: Workload, probing: bool, missing_on
     return Estimate(benchmark.config.name, workload, costs, keys, rates, unmeasured, cache)
 
 
-def _left(cost: Cost, folder: Path) -> Cost:
+def _left(cost: StageCost, folder: Path) -> StageCost:
     """A cost without the disk that an interrupted run has filled."""
     if cost.disk_bytes is None or not folder.is_dir():
         return cost
@@ -191,16 +191,17 @@ def estimate_each(
     return estimates
 
 
-def shared_total(estimates: Sequence[Estimate]) -> Cost:
+def shared_total(estimates: Sequence[Estimate]) -> StageCost:
     """Of several, in which a stage that they share counts once."""
     costs = {each.keys[role]: cost for each in estimates for role, cost in each.costs.items()}
     return total_cost(costs.values())
 
 
-def total_cost(costs: Iterable[Cost]) -> Cost:
+def total_cost(costs: Iterable[StageCost]) -> StageCost:
     """The sums of time and disk, and the most memory; None where nothing of it is known."""
     all_costs = list(costs)
     seconds = [cost.seconds for cost in all_costs if cost.seconds is not None]
     memory = [cost.memory_mb for cost in all_costs if cost.memory_mb is not None]
     disk = [cost.disk_bytes for cost in all_costs if cost.disk_bytes is not None]
-    return Cost(sum(seconds) if seconds else None, max(memory, default=None), sum(disk) if disk else None)
+    time, most = sum(seconds) if seconds else None, max(memory, default=None)
+    return StageCost(time, most, sum(disk) if disk else None)
