@@ -7,7 +7,7 @@ unknown tokens. So texts as documents hold them must have the same token ids by 
 Importing transformers takes seconds, so a run that has not done so leaves this to a process of its own, which
 hides torch from it:
 
-python -m pipeline.models.library_tokenizer FOLDER OUT.json SETTINGS [without-torch]
+python -m pipeline.models.library_tokenizer FOLDER OUT.json SETTINGS
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-WITHOUT_TORCH = "without-torch"
 DOCUMENT_TEXTS = (
     "How do pilots guide ships into harbours?",
     "In 2023 the port served 1,204 ships; 3.14159 and 0x1F are numbers, too.",
@@ -92,10 +91,7 @@ def write_tokenizer(folder: Path, target: Path, settings: TokenizerSettings) -> 
     if not settings.by_library or "transformers" in sys.modules:
         _write(folder, target, settings)
         return
-    arguments = [str(folder), str(target), json.dumps(settings)]
-    error = run_in_subprocess(__name__, [*arguments, WITHOUT_TORCH], target)
-    if error and "import of torch halted" in error:  # what loads this tokenizer imports torch
-        error = run_in_subprocess(__name__, arguments, target)
+    error = run_in_subprocess(__name__, [str(folder), str(target), json.dumps(settings)], target)
     if error is None:
         return
     reason = last_line(error)
@@ -289,6 +285,6 @@ def _hide_torch() -> None:
 
 if __name__ == "__main__":
     chosen = TokenizerSettings(*json.loads(sys.argv[3]))
-    if WITHOUT_TORCH in sys.argv[4:] and not chosen.trust_remote_code:  # a model's own files may need it
+    if not chosen.trust_remote_code and "torch" not in sys.modules:  # a model's own files may need it
         _hide_torch()
     _write(Path(sys.argv[1]), Path(sys.argv[2]), chosen)
