@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ JsonObject: TypeAlias = dict[str, object]
 """A JSON object, whose values are of any type that JSON has."""
 Facts: TypeAlias = dict[str, Any]
 """A JSON object that this package writes and reads, such as a part of a manifest."""
+Role = Literal["passages", "queries"]
+ROLES: tuple[Role, ...] = ("passages", "queries")
 
 
 @dataclass(frozen=True)

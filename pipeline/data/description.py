@@ -94,11 +94,14 @@ def _lengths(texts: Texts, count_tokens: TokenCounter | None, read: int | None) 
     return {**lengths}
 
 
-def truncation_of(counts: Array, max_length: int) -> JsonObject:
-    """JSON of how many of some texts, by their tokens [texts], a model cuts, and of how many tokens."""
-    cut = np.maximum(counts.astype(np.int64) - max_length, 0)
+def truncation_of(counts: Array, max_length: int, left_out: Array | None = None) -> JsonObject:
+    """JSON of how many of some texts, by their tokens [texts], a model cuts, and of how many tokens.
+
+    `left_out` [texts] are the tokens that it does not read, if these are not all after `max_length`.
+    """
+    cut = np.maximum(counts.astype(np.int64) - max_length, 0) if left_out is None else left_out
     figures = {"texts": len(counts), "cut": int((cut > 0).sum())}
-    figures |= {"tokens": int(counts.sum(dtype=np.int64)), "tokens_cut": int(cut.sum())}
+    figures |= {"tokens": int(counts.sum(dtype=np.int64)), "tokens_cut": int(cut.sum(dtype=np.int64))}
     return {"max_length": max_length, **figures}
 
 

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.config import RowSettings, ScorerSettings, keyed_settings
-from pipeline.core.records import Collection, JsonObject, VectorForm
+from pipeline.core.records import Collection, JsonObject, Role, VectorForm
 from pipeline.encoders.batching import RowArrays
-from pipeline.models.model import CalibrationCorpus, ResolvedModel, Role
+from pipeline.models.model import CalibrationCorpus, ResolvedModel
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:

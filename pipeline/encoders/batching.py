@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkabl
 import numpy as np
 
 from pipeline.core.display import Bar
-from pipeline.core.records import Float32, Int32, Int64, JsonObject, RaggedRows
+from pipeline.core.records import Float32, Int32, Int64, JsonObject, RaggedRows, Role
 from pipeline.models.files import damaged
-from pipeline.models.model import Role
 from pipeline.storage import ragged_shards
 
 if TYPE_CHECKING:
@@ -431,9 +430,10 @@ class Usage:
     tokenize_seconds: float = 0.0
     server: ServerUse | None = None  # of a served model
     counts: Int32 | None = None  # [texts], the tokens of each text without truncation; of one part alone
+    left_out: Int32 | None = None  # [pairs], tokens of each pair of texts that truncation leaves out
 
     def add(self, other: Usage) -> None:
-        """Add the cost of encoding other texts, but for their `counts`."""
+        """Add the cost of encoding other texts, but for what is known of each text."""
         self.texts += other.texts
         self.tokens += other.tokens
         self.padded += other.padded

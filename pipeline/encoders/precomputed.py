@@ -14,7 +14,17 @@ from typing_extensions import override
 from pipeline.config.model import PrecomputedSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Int64, JsonObject, RaggedRows, Texts, TokenEmbeddings
+from pipeline.core.records import (
+    ROLES,
+    Collection,
+    Float32,
+    Int64,
+    JsonObject,
+    RaggedRows,
+    Role,
+    Texts,
+    TokenEmbeddings,
+)
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import RowArrays
 from pipeline.formats.npy import (
@@ -25,7 +35,6 @@ from pipeline.formats.npy import (
     map_vectors,
     read_ids,
 )
-from pipeline.models.model import ROLES, Role
 from pipeline.storage.hashing import VerifiedFile, file_changed, hash_user_file
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from typing_extensions import override
 
 from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
-from pipeline.core.records import Embeddings, Facts, Float32, Ranking, UInt8
+from pipeline.core.records import Embeddings, Facts, Float32, Ranking, Role, UInt8
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import Encoder, Opener, Scorer
-from pipeline.models.model import Role
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,9 +11,8 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.core.display import Bar, silent
-from pipeline.core.records import Ranking, Texts
+from pipeline.core.records import Ranking, Role, Texts
 from pipeline.encoders.batching import Usage
-from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens

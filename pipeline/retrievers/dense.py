@@ -15,10 +15,9 @@ from pipeline.config import FLAT, EncoderSettings, IndexConfig, SearchConfig, ke
 from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Ranking, VectorForm
+from pipeline.core.records import Collection, Float32, Ranking, Role, VectorForm
 from pipeline.encoders.opener import TextOpener
 from pipeline.engines import Part, PartJob, engine as jobs
-from pipeline.models.model import Role
 from pipeline.retrievers import parity
 from pipeline.retrievers.costs import BASE_MB, DISK_RATE, HELD_BYTES, HIT_BYTES, Rates, StageCost, Workload
 from pipeline.retrievers.dense_search import (

@@ -21,12 +21,12 @@ from pipeline import engines
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Collection, RaggedRows, Texts
+from pipeline.core.records import Array, Collection, RaggedRows, Role, Texts
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import Encoder, TextOpener
 from pipeline.engines import Part, engine as jobs
-from pipeline.models.model import CalibrationCorpus, ResolvedModel, Role
+from pipeline.models.model import CalibrationCorpus, ResolvedModel
 from pipeline.models.tokenizer import token_counter, token_spans
 from pipeline.retrievers import costs
 from pipeline.retrievers.costs import BASE_MB, Rates, StageCost, Workload

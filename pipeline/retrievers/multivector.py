@@ -11,8 +11,7 @@ from typing_extensions import override
 
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, RaggedRows, Ranking, TokenEmbeddings
-from pipeline.models.model import Role
+from pipeline.core.records import Embeddings, RaggedRows, Ranking, Role, TokenEmbeddings
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RowFormat

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Facts, Float32, Int64, UInt64, from_numpy
+from pipeline.core.records import Collection, Facts, Float32, Int32, Int64, UInt64, from_numpy
 from pipeline.encoders.batching import Usage
 from pipeline.engines import Part, engine as jobs
 from pipeline.retrievers.dense_search import counted_parts
@@ -30,6 +30,7 @@ from pipeline.storage.store import Store
 log = logging.getLogger(__name__)
 
 STAGE = "scores"
+SCHEMA = 2
 _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # without a meaning; odd, so invertible
 
 
@@ -41,9 +42,15 @@ class ScoreStore:
         self.keys: list[str] = []
         """The keys of the artifacts that a score was found in or added to."""
 
-    def find(self, pairs: UInt64) -> Float32:
-        """float32 [pairs]: the score of each pair by its hash, uint64 [pairs, 2]; NaN where there is none."""
+    def find(self, pairs: UInt64) -> tuple[Float32, Int32]:
+        """The score of each pair by its hash, uint64 [pairs, 2], and its tokens.
+
+        Returns:
+            float32 [pairs], NaN where there is none; and int32 [pairs, 2], the tokens of the pair and how many
+            of them the model does not read, -1 if they are not known.
+        """
         scores = np.full(len(pairs), np.nan, np.float32)
+        tokens = np.full((len(pairs), 2), -1, np.int32)
         for artifact in [] if self._fresh else self._store.find_alike(self._recipe(""), "pairs"):
             missing = np.flatnonzero(np.isnan(scores))
             if not missing.size:
@@ -56,11 +63,12 @@ class ScoreStore:
             rows = find_rows(table, pairs[missing])
             if (rows >= 0).any():
                 scores[missing[rows >= 0]] = stored[rows[rows >= 0]]
+                tokens[missing[rows >= 0]] = artifact.array("tokens.npy")[rows[rows >= 0]]
                 self.keys.append(artifact.manifest["key"])
-        return scores
+        return scores, tokens
 
-    def add(self, pairs: UInt64, scores: Float32) -> None:
-        """Keep the scores float32 [pairs] of some pairs, each of which is there once."""
+    def add(self, pairs: UInt64, scores: Float32, tokens: Int32) -> None:
+        """Keep the scores float32 [pairs] and the tokens of some pairs, each of which is there once."""
         first, second, order = table_of(pairs)
         content = hashlib.sha256(np.stack([first, second], axis=1).astype("<u8").tobytes()).hexdigest()
         recipe = self._recipe(content)
@@ -69,13 +77,14 @@ class ScoreStore:
             draft.save_array("first.npy", first)
             draft.save_array("second.npy", second)
             draft.save_array("scores.npy", scores[order.astype(np.int64)])
+            draft.save_array("tokens.npy", tokens[order.astype(np.int64)])
             return {"pairs": len(pairs)}
 
         self._store.make(recipe, build, self._fresh)
         self.keys.append(recipe.key)
 
     def _recipe(self, pairs: str) -> Recipe:
-        return Recipe(STAGE, {"scorer": self._scorer, "pairs": pairs})
+        return Recipe(STAGE, {"schema": SCHEMA, "scorer": self._scorer, "pairs": pairs})
 
 
 SHARD_PAIRS = 4096  # pairs scored at once, the most that an interrupted run loses for each worker
@@ -104,13 +113,13 @@ class QueryPassagePairs:
         return queries * _ODD + _hashes(self.collection.passages.texts, self.passages)
 
 
-def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -> Float32:
-    """The score of each pair, float32 [pairs]; new ones are added to the store part by part.
+def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -> tuple[Float32, Int32]:
+    """The score of each pair and its tokens, as `ScoreStore.find`; new ones are added to the store by parts.
 
     The stage's meter notes how many were found and how many scored; pairs of equal texts are scored once.
     """
     hashes = pairs.hashes()
-    scores = store.find(hashes)
+    scores, tokens = store.find(hashes)
     missing = np.flatnonzero(np.isnan(scores))
     _, first, same = np.unique(hashes[missing], axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)  # as they come in the ranking: parts then hold few queries
@@ -118,7 +127,7 @@ def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -
     spans = [(start, min(start + SHARD_PAIRS, len(todo))) for start in range(0, len(todo), SHARD_PAIRS)]
     parts = [Part(*span, partial(pairs.texts, todo[slice(*span)])) for span in spans]
     usage = Usage()
-    new_scores = np.empty(len(todo), np.float32)
+    new_scores, new_tokens = np.empty(len(todo), np.float32), np.full((len(todo), 2), -1, np.int32)
     if parts:
         context.engine.load(len(parts))
     with context.progress("rerank", len(todo), "pairs") as bar, context.meter.working():
@@ -126,16 +135,18 @@ def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -
             span = slice(result.part.start, result.part.stop)
             new_scores[span], cost = result.outputs
             _check(new_scores[span])
-            store.add(hashes[todo[span]], new_scores[span])
+            if cost.counts is not None and cost.left_out is not None:
+                new_tokens[span] = np.stack([cost.counts, cost.left_out], axis=1)
+            store.add(hashes[todo[span]], new_scores[span], new_tokens[span])
             usage.add(cost)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    scores[missing] = new_scores[place[same.reshape(-1)]]
+    scores[missing], tokens[missing] = (some[place[same.reshape(-1)]] for some in (new_scores, new_tokens))
     context.meter.count(len(pairs), worked=len(todo))
     context.meter.note("pairs", {"found": len(pairs) - len(todo), "scored": len(todo)})
     if parts:
         context.meter.note("encoding", usage.figures())
-    return scores
+    return scores, tokens
 
 
 def _check(scores: Float32) -> None:

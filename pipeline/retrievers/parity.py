@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Int64, Texts, VectorForm
+from pipeline.core.records import Collection, Float32, Int64, Role, Texts, VectorForm
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import TextOpener
-from pipeline.models.model import Role
 from pipeline.retrievers.retriever import Evaluator
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards

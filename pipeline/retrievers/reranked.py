@@ -13,9 +13,10 @@ from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Collection, Float32, Int64, Qrels, Ranking
+from pipeline.data.description import truncation_of
 from pipeline.encoders.base import ScoreSource
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import Scorer
+from pipeline.encoders.opener import PairOpener, Scorer
 from pipeline.metrics import paired
 from pipeline.retrievers import costs
 from pipeline.retrievers.costs import Rates, StageCost, Workload
@@ -31,6 +32,7 @@ from pipeline.retrievers.retriever import (
 )
 from pipeline.retrievers.sections import Reranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, Work
+from pipeline.retrievers.truncation import Truncation
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
@@ -116,6 +118,9 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
         seconds = pairs / artifact.facts["queries"] / rate if rate and pairs else None
         speed = {"pairs": pairs, "pairs_per_second": rate, "seconds_per_query": seconds}
         sections = self.first.report(artifacts, scores, stages)
+        if pairs_cut := artifact.facts.get(Truncation.key):
+            cut = {"chunks": self.config.data.chunks is not None, **sections.get(Truncation.key, {})}
+            sections = {**sections, Truncation.key: {**cut, "pairs": pairs_cut}}
         return {**sections, Reranking.key: {**scores[Reranking.key], **speed}}
 
     @override
@@ -132,11 +137,15 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
         to_score = QueryPassagePairs(collection, query, passages[query, column])
         store = ScoreStore(context.store, self.source.recipe(), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
-        scores[query, column] = score_pairs(to_score, store, context)
+        scores[query, column], tokens = score_pairs(to_score, store, context)
         ranking = rerank(first, scores, descending_id_rank(collection.passages.ids))
         facts = save_ranking(draft, collection, ranking)
         facts |= {"reranked": scores.shape[1], "pairs": len(to_score), "backend": self.settings.backend}
-        return {**facts, "scored_in": store.keys}
+        facts["scored_in"] = store.keys
+        if isinstance(self.source, PairOpener) and tokens.min(initial=0) >= 0:
+            most = self.source.model.max_length
+            facts[Truncation.key] = truncation_of(tokens[:, 0], most, tokens[:, 1])
+        return facts
 
 
 def assess_reranking(depth: int, evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:

@@ -11,8 +11,7 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Int64, RaggedRows, Ranking
-from pipeline.models.model import Role
+from pipeline.core.records import Int64, RaggedRows, Ranking, Role
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RowFormat

@@ -19,7 +19,7 @@ import numpy as np
 from typing_extensions import TypeVar, override
 
 from pipeline.config import ModelSettings, SearchConfig, keyed_settings
-from pipeline.core.records import Chunks, Texts
+from pipeline.core.records import Chunks, Role, Texts
 from pipeline.data.collection_files import (
     CHUNK_BOUNDS,
     CHUNK_PLACES,
@@ -28,7 +28,6 @@ from pipeline.data.collection_files import (
     open_chunks,
 )
 from pipeline.encoders.batching import Usage
-from pipeline.models.model import Role
 from pipeline.retrievers.retriever import COLLECTION, Retriever, Search, open_ranking, save_ranking
 from pipeline.retrievers.sections import Chunking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, Work

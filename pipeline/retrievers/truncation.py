@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from pipeline.core.json_record import Record
-from pipeline.core.records import Facts
+from pipeline.core.records import ROLES, Facts
 from pipeline.core.section import Section
 
 if TYPE_CHECKING:
     from pipeline.storage.artifacts import Artifact
 
 ADVICE = " (data.chunks searches whole passages)"
-ROLES = ("passages", "queries")
 
 
 class TruncatedTexts(Record):
@@ -41,19 +40,28 @@ class TruncatedTexts(Record):
     def note(self, role: str, advice: str = "") -> str:
         """How many texts of a role are cut, and how much of them is not read, without a full stop."""
         share = f"{self.cut / max(self.texts, 1):.2%}"
+        reader = "reranker" if role == "pairs" else "model"
         return (
             f"{self.cut:,} of {self.texts:,} {role} ({share}) have more than the {self.max_length:,} tokens "
-            f"that the model reads; {self.unread:.2%} of the tokens of all {role} are not read{advice}"
+            f"that the {reader} reads; {self.unread:.2%} of the tokens of all {role} are not read{advice}"
         )
 
 
 class Truncation(Section):
-    """How many passages and queries are longer than what the model reads; `chunks`: whether they were cut."""
+    """How many texts are longer than what the model reads.
+
+    Attributes:
+        passages: Passages, or the chunks that they were cut into, if `chunks`.
+        queries: Queries.
+        pairs: Pairs of a query and a passage, by what the reranker reads.
+        chunks: See `passages`.
+    """
 
     key = "truncation"
 
     passages: TruncatedTexts | None = None
     queries: TruncatedTexts | None = None
+    pairs: TruncatedTexts | None = None
     chunks: bool = False
 
     @staticmethod
@@ -70,11 +78,15 @@ class Truncation(Section):
 
     @property
     def unread(self) -> float:
-        """The share of the tokens that are not read, of passages or of queries."""
-        return max(texts.unread for texts in (self.passages, self.queries) if texts)
+        """The share of the tokens that are not read, of passages, of queries or of pairs."""
+        return max(texts.unread for texts in (self.passages, self.queries, self.pairs) if texts)
 
     @override
     def cautions(self) -> list[str]:
-        texts = {"chunks" if self.chunks else "passages": self.passages, "queries": self.queries}
+        texts = {
+            "chunks" if self.chunks else "passages": self.passages,
+            "queries": self.queries,
+            "pairs": self.pairs,
+        }
         advice = {"passages": ADVICE}
         return [some.note(role, advice.get(role, "")) for role, some in texts.items() if some and some.cut]

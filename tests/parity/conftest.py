@@ -8,9 +8,8 @@ import pytest
 from workplaces import BAR
 
 from pipeline.config import BACKENDS
-from pipeline.core.records import Embeddings, Float32, RaggedRows
+from pipeline.core.records import Embeddings, Float32, RaggedRows, Role
 from pipeline.encoders import Usage, resolve
-from pipeline.models.model import Role
 from pipeline.storage.store import Store
 from pipeline.storage.vector_shards import read_rows
 

@@ -120,9 +120,10 @@ def test_scores_are_of_one_scorer_and_pairs_agree_in_both_numbers_and_what_is_in
     tmp_path: Path,
 ) -> None:
     kept, pairs = ScoreStore(Store(tmp_path), {"model": "one"}), np.array([[1, 1], [1, 2]], np.uint64)
-    kept.add(pairs[:1], np.array([5], np.float32))
+    kept.add(pairs[:1], np.array([5], np.float32), np.array([[9, 2]], np.int32))
     found = [ScoreStore(Store(tmp_path), {"model": name}).find(pairs) for name in ("one", "two")]
-    np.testing.assert_array_equal(found, [[5, np.nan], [np.nan, np.nan]])
+    np.testing.assert_array_equal([scores for scores, _ in found], [[5, np.nan], [np.nan, np.nan]])
+    assert [tokens.tolist() for _, tokens in found] == [[[9, 2], [-1, -1]], [[-1, -1], [-1, -1]]]
     assert prune(tmp_path, [], PruneLimits(unused=True), dry=False) == []
     del kept
     assert len(prune(tmp_path, [], PruneLimits(unused=True), dry=False)) == 1

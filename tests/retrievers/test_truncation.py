@@ -3,9 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 from workplaces import read_json
 
 from pipeline import compare, load_config, run_benchmark
@@ -29,7 +31,9 @@ def texts(passages: list[str]) -> list[str]:
 def run(bge_folder: Path, tmp_path: Path) -> Callable[..., Any]:
     """Runs a model that reads 60 tokens of a passage on some passages; gives the result."""
 
-    def benchmark(name: str, corpus: list[str], cache: str = "cache", **model: Any) -> Any:
+    def benchmark(
+        name: str, corpus: list[str], cache: str = "cache", more: Any = MappingProxyType({}), **model: Any
+    ) -> Any:
         data = tmp_path / name
         (data / "qrels").mkdir(parents=True, exist_ok=True)
         for file, prefix, lines in (("corpus", "d", corpus), ("queries", "q", QUERIES)):
@@ -43,7 +47,7 @@ def run(bge_folder: Path, tmp_path: Path) -> Callable[..., Any]:
             json.dumps(
                 {
                     "name": name, "data": {"source": "beir", "path": str(data)}, "model": settings,
-                    "search": {"top_k": 5}, "evaluate": {"measures": ["ndcg@5"]},
+                    "search": {"top_k": 5}, "evaluate": {"measures": ["ndcg@5"]}, **more,
                     "cache": str(tmp_path / cache), "output": str(tmp_path / "results"),
                 }
             ), encoding="utf-8",
@@ -90,3 +94,26 @@ def test_a_comparison_says_what_each_model_cuts(run: Callable[..., Any], texts: 
     assert [note.split(" have ")[1][:19] for note in notes if "that the model reads" in note] == [
         "more than the 60 to", "more than the 80 to"
     ]  # fmt: skip
+
+
+def test_pairs_that_a_reranker_cuts_are_counted_once_they_are_scored(
+    run: Callable[..., Any], reranker: Callable[[str], Path], texts: list[str]
+) -> None:
+    """Of pairs whose scores are known already, too."""
+    settings: Any = {"backend": "flag", "name": str(reranker("bert")), "max_length": READ}
+    results = [
+        run(name, texts, query_max_length=READ, more={"rerank": {**settings, "depth": depth}})
+        for name, depth in (("one", 2), ("two", 5))
+    ]
+    tokenizer = Tokenizer.from_file(str(Path(settings["name"]) / "tokenizer.json"))
+    tokenizer.no_truncation()
+    lines = (results[1].folder / "run.trec").read_text(encoding="utf-8").splitlines()
+    pairs = [(QUERIES[int(line.split()[0][1:])], texts[int(line.split()[2][1:])]) for line in lines]
+    lengths = [len(tokenizer.encode(*pair).ids) for pair in pairs]
+    over = [length - READ for length in lengths if length > READ]
+    assert truncation(results[0])["pairs"]["texts"] == 4
+    assert truncation(results[1])["pairs"] == {
+        "max_length": READ, "texts": 10, "cut": len(over), "tokens": sum(lengths), "tokens_cut": sum(over)
+    }  # fmt: skip
+    assert results[1].record.stage("rerank").pairs.found == 4
+    assert f"{len(over)} of 10 pairs" in "; ".join(results[1].record.notes)

@@ -27,7 +27,7 @@ from pipeline.config.model import HttpSettings
 from pipeline.config.rerank import HttpRerankSettings
 from pipeline.core.display import Bar, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, JsonObject
+from pipeline.core.records import Float32, JsonObject, Role
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.encoders.batching import ServerUse, Usage
 from pipeline.encoders.http.client import Client, TooLargeError, key_of
@@ -41,7 +41,6 @@ from pipeline.encoders.http.requests import (
     tokens_of,
     vectors_of,
 )
-from pipeline.models.model import Role
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import cosines

@@ -174,7 +174,7 @@ def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> N
 
 def _inputs(tokenizer: PairTokenizer, pairs: Sequence[Pair], pad_id: int, typed: bool) -> list[Int64]:
     """The network's inputs for some pairs, int64 [pairs, tokens] each."""
-    ids, second = tokenizer.tokenize(pairs)
+    ids, second, _ = tokenizer.tokenize(pairs)
     rows, mask = padded(ids, max(map(len, ids)), pad_id)
     types = (np.arange(rows.shape[1]) >= np.array(second)[:, None]) * mask
     return [rows, mask, *([types] if typed else [])]

@@ -98,17 +98,23 @@ class PairTokenizer:
         """The largest number of tokens of a pair."""
         return self.template.size + self.room
 
-    def tokenize(self, pairs: Sequence[Pair]) -> tuple[list[Int32], list[int]]:
-        """Each pair's token ids, int32 [tokens], and the place of the passage's first token in them."""
+    def tokenize(self, pairs: Sequence[Pair]) -> tuple[list[Int32], list[int], list[int]]:
+        """Each pair's token ids, int32 [tokens], the place of its passage, and how many are cut off."""
         sides = [self._ids([pair[side] for pair in pairs], side) for side in (0, 1)]
         before, between, after = (np.array(ids, np.int32) for ids in self.template[:3])
-        joined, second = [], []
+        joined, second, left_out = [], [], []
         for query, passage in zip(*sides, strict=True):
+            size = self.template.size + len(query) + len(passage)
+            query, passage = (
+                ids if most is None else self._cut(ids, most)
+                for ids, most in zip((query, passage), self.most, strict=True)
+            )
             lengths = self.rule(len(query), len(passage), self.room)
             query, passage = self._cut(query, lengths[0]), self._cut(passage, lengths[1])
             joined.append(np.concatenate([before, query, between, passage, after]))
             second.append(len(before) + len(query) + len(between))
-        return joined, second
+            left_out.append(size - len(joined[-1]))
+        return joined, second, left_out
 
     def _ids(self, texts: list[str], side: int) -> list[Int32]:
         """The token ids of the texts of one side, each different text tokenized once."""
@@ -122,9 +128,7 @@ class PairTokenizer:
             except Exception as error:  # tokenizers raises this class itself
                 raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
             for text, encoding in zip(chunk, encodings, strict=True):
-                ids = np.array(encoding.ids, np.int32)
-                limit = self.most[side]
-                ids_of[text] = ids if limit is None else self._cut(ids, limit)
+                ids_of[text] = np.array(encoding.ids, np.int32)
         return [ids_of[text] for text in texts]
 
     def _cut(self, ids: Int32, count: int) -> Int32:
@@ -160,9 +164,12 @@ class BatchedScorer:
         scores = np.empty(len(pairs), np.float32)
         second = np.zeros(len(pairs), np.int64)
         tokenizer = self.backend.tokenizer
+        usage.counts, usage.left_out = (np.zeros(len(pairs), np.int32) for _ in range(2))
+        counts, left_out = usage.counts, usage.left_out
 
         def tokenize_rows(rows: list[int]) -> list[Int32]:
-            ids, second[rows] = tokenizer.tokenize([pairs[row] for row in rows])
+            ids, second[rows], left_out[rows] = tokenizer.tokenize([pairs[row] for row in rows])
+            counts[rows] = left_out[rows] + np.array([len(tokens) for tokens in ids], np.int32)
             return ids
 
         characters = [len(query) + len(passage) for query, passage in pairs]

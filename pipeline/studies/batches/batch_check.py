@@ -16,12 +16,11 @@ import pyarrow as pa
 from pipeline.config import Config
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Float64, Int64, Ranking, VectorForm
+from pipeline.core.records import Collection, Float32, Float64, Int64, Ranking, Role, VectorForm
 from pipeline.core.table import Column, Table
 from pipeline.encoders.batching import Usage
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.scoring import compute_measures
-from pipeline.models.model import Role
 from pipeline.retrievers.dense import Dense
 from pipeline.retrievers.parity import evenly, sampled_passages
 from pipeline.run.benchmark import Session
