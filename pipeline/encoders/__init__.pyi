@@ -1,9 +1,8 @@
 from .agreement import (
     LIMITS as LIMITS,
+    Probes as Probes,
     Reference as Reference,
-    TorchVectors as TorchVectors,
     Watch as Watch,
-    disagreement as disagreement,
     sample_tokens as sample_tokens,
 )
 from .base import ModelSource as ModelSource

@@ -1,35 +1,36 @@
-"""Agreement of a converted model with the one that it was made of: on which texts, how close, and how far.
+"""Agreement of a backend's rows with a reference: on which texts, how close, and how far.
 
-A conversion is compared with torch once, on texts of the built-in sample: its queries, and passages joined
-and cut to every length up to the most that the model takes. Made-up token ids do not do: networks have
-channels, heads and norms that only real words reach. While texts are encoded, a few of each shard are
-compared with the fp32 model (`Watch`), because a collection may hold what the sample does not.
+The first time that a backend runs a model, its rows are compared with those of transformers and the declared
+modules, on texts of the built-in sample: its queries, and passages joined and cut to every length up to the
+most that the model takes. Made-up token ids do not do: networks have channels, heads and norms that only real
+words reach. While texts are encoded, a few of each shard are compared with the fp32 model (`Watch`), because
+a collection may hold what the sample does not.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Float32, Int32, Int64, RaggedRows
 from pipeline.data.sources.folders import SAMPLE
-from pipeline.encoders.batching import RowArrays, padded, refuse_unknown_tokens, tokenize
-from pipeline.models.card import max_positions
+from pipeline.encoders.batching import Backend, RowArrays, TokenBatch, in_order, padded, tokenize
 from pipeline.storage.vector_forms import cosines
 
 if TYPE_CHECKING:
-    import torch
     from tokenizers import Tokenizer
-    from transformers import PreTrainedModel
 
 LIMITS = {"fp32": 0.99999, "int16": 0.99999, "fp16": 0.999, "bf16": 0.995, "int8": 0.9}
 """The lowest cosine, by precision, between a text's vector and that of fp32; int8 is lossy on purpose."""
 LONGEST = 1024  # tokens of the longest text that a conversion is checked on
+PROBES = "probes.npz"  # of a converted model, beside it
+SHORT = 256  # tokens of the longest text that is computed whenever a model is loaded
 SHRINK = 0.75  # the length of each text, over that of the one before
 QUERIES = 6  # of the sample, as they are
 CENTRED_FACTOR = 100  # factor by which the tolerance on mean-centred cosines is wider
@@ -38,16 +39,83 @@ WATCHED = 1000  # characters of a shard of which one is compared with the fp32 m
 CHARACTERS = 5  # of a token, about; what is longer than the model takes is cut
 
 
-class TorchVectors(NamedTuple):
-    """Token ids of the texts, and the vectors that torch gives for each alone."""
+class NoReferenceError(ValueError):
+    """A model has something that its reference does not write out."""
+
+
+class Probes(NamedTuple):
+    """Token ids of texts, and the row that a reference gives for each text alone."""
 
     ids: Int64  # [texts, tokens], padded on the right; the longest text comes first
     mask: Int64  # [texts, tokens]
-    vectors: Float32  # [texts, dimension]
+    rows: Float32  # [texts, numbers], as `row_as_vector` gives them, filled up with zeros
+
+    @classmethod
+    def of(cls, tokens: Sequence[Int32], pad_id: int, rows: Sequence[Array]) -> Probes:
+        """Those of texts, the longest first, with their rows."""
+        return cls(*padded(tokens, len(tokens[0]), pad_id), _filled(rows, 0))
+
+    @classmethod
+    def by(cls, backend: Backend, tokens: Sequence[Int32]) -> Probes:
+        """Those of texts, the longest first, whose rows a backend computes."""
+        texts = cls.of(tokens, backend.pad_id, [np.zeros(0)] * len(tokens))
+        return texts._replace(rows=texts._computed(backend.forward)[0])
+
+    @classmethod
+    def read(cls, path: Path) -> Probes:
+        """Those that `write` has written."""
+        with np.load(path, allow_pickle=False) as stored:
+            return cls(**stored)
+
+    def write(self, path: Path) -> None:
+        """Write them into an `.npz` file."""
+        np.savez_compressed(path, **self._asdict())
+
+    def batches(self) -> Iterator[TokenBatch]:
+        """A long text and a short one in each batch, which pads the short one."""
+        lengths = self.mask.sum(axis=1)
+        for row in range((len(lengths) + 1) // 2):
+            pair = sorted({row, len(lengths) - 1 - row})
+            width = int(lengths[pair[0]])
+            yield TokenBatch(np.array(pair), self.ids[pair, :width], self.mask[pair, :width])
+
+    def compare(self, forward: Forward, precision: str) -> tuple[float, str]:
+        """The lowest cosine of rows that `forward` computes, and what is beyond the limit of a precision.
+
+        The second is "" if nothing is. Mean-centred rows are compared too: if all of them point in nearly the
+        same direction, their cosines say little.
+        """
+        rows, ragged = self._computed(forward)
+        expected = _filled([*self.rows], rows.shape[1]) if ragged else self.rows
+        if rows.shape != expected.shape:
+            return -1.0, f"it has {rows.shape[1]} dimensions, and its reference has {expected.shape[1]}"
+        return _lowest_cosine(rows, expected, self.mask.sum(axis=1), LIMITS[precision])
+
+    def _computed(self, forward: Forward) -> tuple[Float32, bool]:
+        """The rows that `forward` computes, and whether they are of different lengths by themselves."""
+        computed = in_order(forward(self.batches()), len(self.ids))
+        if not isinstance(computed, RaggedRows):
+            return computed, False
+        numbers = self.rows.shape[1]
+        if len(computed.columns) == 2:
+            numbers = max(numbers, 1 + int(computed.columns[0].max(initial=-1)))
+        return _filled([row_as_vector(computed, row, numbers) for row in range(len(self.ids))], numbers), True
 
 
-def sample_tokens(tokenizer: Tokenizer, most: int) -> list[Int32]:
-    """Token ids of real texts, the longest, of `most` tokens, first."""
+Forward = Callable[[Iterator[TokenBatch]], Iterator[tuple[Int64, RowArrays]]]
+"""The method `forward` of a `Backend`."""
+
+
+def _filled(rows: Sequence[Array], numbers: int) -> Float32:
+    """Rows of at least so many numbers, filled up with zeros."""
+    filled = np.zeros((len(rows), max(numbers, *map(len, rows))), np.float32)
+    for target, row in zip(filled, rows, strict=True):
+        target[: len(row)] = row
+    return filled
+
+
+def sample_tokens(tokenizer: Tokenizer, most: int, short: int = LONGEST) -> list[Int32]:
+    """Token ids of real texts: the longest, of `most` tokens, first, and others of at most `short`."""
     queries, passages = (
         [json.loads(line)["text"] for line in (SAMPLE / name).read_text(encoding="utf-8").splitlines()]
         for name in ("queries.jsonl", "corpus.jsonl")
@@ -58,76 +126,34 @@ def sample_tokens(tokenizer: Tokenizer, most: int) -> list[Int32]:
         long = " ".join(itertools.islice(itertools.cycle(passages), len(tokens), len(tokens) + length))
         tokens += tokenize(tokenizer, [long[: 16 * length]], length)
         length = int(length * SHRINK)
-    return sorted(tokens, key=lambda ids: -len(ids))
+    longest, *others = sorted(filter(len, tokens), key=lambda ids: -len(ids))
+    return [longest, *(ids for ids in others if len(ids) <= short)]
 
 
-class PooledNetwork(Protocol):
-    """A torch module from token ids and mask, int64 [b, tokens], to vectors float32 [b, dimension]."""
+def _lowest_cosine(rows: Float32, expected: Float32, lengths: Array, limit: float) -> tuple[float, str]:
+    """The lowest cosine of rows [texts, numbers] and expected ones, and what is beyond the limit, or "".
 
-    body: PreTrainedModel
-
-    def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """The vectors of some texts."""
-        ...
-
-
-def torch_vectors(network: PooledNetwork, name: str, tokenizer: Tokenizer, pad_id: int) -> TorchVectors:
-    """The sample's texts, encoded by a `pooled_network` one by one, without padding.
-
-    Raises:
-        InputError: The tokenizer of the model `name` gives ids that its network has no embedding of.
+    `lengths` [texts] are the tokens of the texts.
     """
-    import torch
-
-    tokens = sample_tokens(tokenizer, min(LONGEST, max_positions(network.body.config.to_dict())))
-    embedded = network.body.get_input_embeddings().num_embeddings
-    refuse_unknown_tokens(name, max(int(ids.max()) for ids in tokens), embedded)
-    rows, mask = padded(tokens, len(tokens[0]), pad_id)
-    with torch.inference_mode():
-        alone = [torch.from_numpy(ids.astype(np.int64))[None] for ids in tokens]
-        vectors = torch.cat([network(ids, torch.ones_like(ids)) for ids in alone])
-    return TorchVectors(rows, mask, vectors.numpy())
-
-
-def disagreement(
-    encode: Callable[[Int64, Int64], Float32], expected: TorchVectors, precision: str
-) -> str | None:
-    """How a converted model differs from torch beyond the limit of its precision; None if it does not.
-
-    `encode` is called with token ids and mask of a long text and a short one together, which is padded.
-    Mean-centred vectors are compared too: if all vectors point in nearly the same direction, their cosines
-    say little.
-    """
-    lengths = expected.mask.sum(axis=1)
-    converted = np.empty_like(expected.vectors)
-    for row in range((len(lengths) + 1) // 2):
-        pair = sorted({row, len(lengths) - 1 - row})
-        width = int(lengths[pair[0]])
-        converted[pair] = encode(expected.ids[pair, :width], expected.mask[pair, :width])
-    return farthest(converted, expected.vectors, lengths, precision)
-
-
-def farthest(converted: Float32, expected: Float32, lengths: Array, precision: str) -> str | None:
-    """The vector that is farthest from the expected one, if it is beyond the limit of a precision.
-
-    Vectors are float32 [texts, dimension], and `lengths` [texts] are the tokens of their texts.
-    """
-    converted, vectors = _scaled(converted), _scaled(expected)
-    mean, limit = vectors.mean(axis=0), LIMITS[precision]
-    cosine, centred_cosine = cosines(converted, vectors), cosines(converted - mean, vectors - mean)
-    centred_cosine[np.linalg.norm(vectors - mean, axis=1) < ROUNDING] = 1  # it is the mean
+    empty = ~rows.any(axis=1) & ~expected.any(axis=1)  # texts without words
+    if empty.all():
+        return 1.0, ""
+    rows, expected, lengths = _scaled(rows[~empty]), _scaled(expected[~empty]), lengths[~empty]
+    mean = expected.mean(axis=0)
+    cosine, centred = cosines(rows, expected), cosines(rows - mean, expected - mean)
+    centred[np.linalg.norm(expected - mean, axis=1) < ROUNDING] = 1  # it is the mean
+    cosine, centred = np.nan_to_num(cosine, nan=-1.0), np.nan_to_num(centred, nan=-1.0)
     for name, values, allowed in (
-        ("its vector", cosine, limit),
-        ("its vector minus the mean of all", centred_cosine, 1 - CENTRED_FACTOR * (1 - limit)),
+        ("its row", cosine, limit),
+        ("its row minus the mean of all", centred, 1 - CENTRED_FACTOR * (1 - limit)),
     ):
-        finite = np.nan_to_num(values, nan=-1.0)
-        worst = int(finite.argmin())
-        if finite[worst] < allowed:
-            return (
-                f"a text of {lengths[worst]} tokens has a cosine of {finite[worst]:.6f} between {name} and "
+        worst = int(values.argmin())
+        if values[worst] < allowed:
+            return float(cosine.min()), (
+                f"a text of {lengths[worst]} tokens has a cosine of {values[worst]:.6f} between {name} and "
                 f"that of torch in fp32, and the limit is {allowed:g}"
             )
-    return None
+    return float(cosine.min()), ""
 
 
 def _scaled(vectors: Float32) -> Float32:
@@ -143,11 +169,6 @@ class Reference(NamedTuple):
     vector: Callable[[Int32], Float32]  # token ids [tokens] of one text to its vector [dimension]
     precision: str  # of the model that is watched
     fix: str  # what to set if it is not close enough
-
-    @property
-    def limit(self) -> float:
-        """The lowest cosine allowed between a text's vector and that of fp32."""
-        return LIMITS[self.precision]
 
 
 class Watch:
@@ -173,7 +194,7 @@ class Watch:
         Raises:
             InputError: The cosine of one is below the limit.
         """
-        limit = self.reference.limit
+        limit = LIMITS[self.reference.precision]
         for row in self._chosen(texts, max_length):
             (ids,) = tokenize(self.tokenizer, [texts[row]], max_length)
             if not len(ids):

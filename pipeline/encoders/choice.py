@@ -104,7 +104,7 @@ def _candidates(settings: RunsModel, resolve: Callable[[RunsModel], Opener]) -> 
             if not (pairs and backend in NOT_FOR_PAIRS)
         ]
     by_flag = _with_backend(settings, backend="flag")
-    of_m3 = resolve(by_flag).model.files.has_m3_heads
+    of_m3 = resolve(by_flag).model.card.has_m3_heads
     last = by_flag if of_m3 else _with_backend(settings, backend="sentence-transformers")
     native_precision = ON_CPU[precision].get("native")
     if on_gpu or native_precision is None or not (of_m3 or settings.output == "sparse"):

@@ -21,7 +21,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, RaggedRows
 from pipeline.encoders import conversion
-from pipeline.encoders.agreement import Reference, TorchVectors, disagreement
+from pipeline.encoders.agreement import PROBES, Reference
 from pipeline.encoders.batching import Backend, TokenBatch, refuse_unknown_tokens
 from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 9
+SCHEMA = 10
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 TOKENS = 512  # tokens per batch, twice as many with AMX: their states stay in the processor's cache
 PLAIN = ("bert", "roberta", "xlm-roberta", "distilbert")
@@ -69,7 +69,7 @@ class NativeOpener(TextOpener):
     @override
     def suits(self) -> bool:
         model = self.model
-        two_chains = model.output == "sparse" and model.files.read_json("router_config.json")
+        two_chains = model.output == "sparse" and model.card.routed
         return not two_chains and runs_here(model.config, model.trust_remote_code)
 
     @override
@@ -80,7 +80,12 @@ class NativeOpener(TextOpener):
     def convert(self, store: Store) -> Artifact:
         if self.model.output == "multivector":
             refuse_missing_heads(self.model)
-        return store.make(self.conversion(), lambda draft: _pack(self.model, draft))
+        return store.make(self.conversion(), lambda draft: _pack(self.model, draft, self.instead))
+
+    @property
+    @override
+    def instead(self) -> str:
+        return f"set model.backend to {INSTEAD[_network(self.model)]} and model.precision to fp32"
 
     @override
     def load_backend(self, prepared: Path | None) -> Backend:
@@ -104,23 +109,18 @@ class NativeOpener(TextOpener):
             same = Fp32Splade(weights)
         else:
             same = Fp32M3(weights, model.output, model.normalize)
-        return Reference(same.vector, "int16", _fix(model))
+        return Reference(same.vector, "int16", self.instead)
 
 
 def _network(model: ResolvedModel) -> str:
     """Which network is packed: that of dense vectors, a SPLADE, or BGE-M3 with the head of an output."""
     if model.output == "dense":
         return "dense"
-    return "splade" if model.output == "sparse" and not model.files.has_m3_heads else "m3"
+    return "splade" if model.output == "sparse" and not model.card.has_m3_heads else "m3"
 
 
-def _fix(model: ResolvedModel) -> str:
-    return f"set model.backend to {INSTEAD[_network(model)]} and model.precision to fp32"
-
-
-def _pack(model: ResolvedModel, draft: Draft) -> dict[str, Any]:
-    """Write the packed weights, the matrices in fp32 and the tokenizer, checked against torch's vectors."""
-    from pipeline.encoders.native_packing import TORCH_VECTORS
+def _pack(model: ResolvedModel, draft: Draft, fix: str) -> dict[str, Any]:
+    """Write the packed weights, the matrices in fp32, the tokenizer, and rows of torch."""
     from pipeline.native.vectors import MATRICES, compile_forward
 
     log.info("packing %s in int16, once", model.name)
@@ -134,14 +134,9 @@ def _pack(model: ResolvedModel, draft: Draft) -> dict[str, Any]:
             aside / WEIGHTS,
             action="packed in int16",
             allowed=LIMITS,
-            fix=_fix(model),
+            fix=fix,
         )
-        with np.load(aside / TORCH_VECTORS, allow_pickle=False) as stored:
-            expected = TorchVectors(**stored)
-        differs = disagreement(_read(model, aside / WEIGHTS).compared, expected, "int16")
-        if differs:
-            raise InputError(f"model '{model.name}' cannot be computed in int16: {differs}", fix=_fix(model))
-        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER, *MATRICES.values()))
+        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER, PROBES, *MATRICES.values()))
     return {"name": model.name}
 
 

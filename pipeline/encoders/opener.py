@@ -8,22 +8,24 @@ texts as a `Scorer`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from typing_extensions import override
 
 from pipeline.config import EncoderSettings, RerankSettings
 from pipeline.core import machine
 from pipeline.core.display import Bar
-from pipeline.core.records import Facts, Float32, JsonObject
+from pipeline.core.errors import InputError
+from pipeline.core.records import ROLES, Facts, Float32, JsonObject, Role
 from pipeline.encoders import batching
-from pipeline.encoders.agreement import Reference, Watch
+from pipeline.encoders.agreement import LIMITS, PROBES, NoReferenceError, Probes, Reference, Watch
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.encoders.batching import Backend, RowArrays, Usage
-from pipeline.models.model import ROLES, CalibrationCorpus, ResolvedModel, Role
+from pipeline.models.model import CalibrationCorpus, ResolvedModel
 from pipeline.models.reranker import ResolvedReranker
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -92,11 +94,26 @@ class Opener(ModelSource, ABC):
         return {"prepared": recipe.key} if recipe else {}
 
 
+COMPARISON = "comparison"
+"""The stage, in the user's store, of comparisons with a reference."""
+COMPARISON_SCHEMA = 2
+
+
 class TextOpener(Opener, EmbeddingSource):
-    """Loads a model for texts; a backend's subclass says how."""
+    """Loads a model for texts; a backend's subclass says how.
+
+    Attributes:
+        libraries: Packages besides those in the key of a converted model that compute its rows.
+    """
 
     settings: EncoderSettings
     model: ResolvedModel
+    libraries: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def instead(self) -> str:
+        """What to set if its rows are too far from those of the reference."""
+        return "set another model.backend"
 
     @abstractmethod
     def load_backend(self, prepared: Path | None) -> Backend:
@@ -110,12 +127,71 @@ class TextOpener(Opener, EmbeddingSource):
     def load(self, prepared: Path | None) -> Encoder:
         return Encoder(self, prepared)
 
-    def comparison(self, store: Store) -> Facts:
-        """How the backend's rows compare with those of a reference.
+    @override
+    def prepare(self, store: Store) -> Artifact | None:
+        converted = super().prepare(store)
+        if converted and (converted.folder / PROBES).is_file():
+            folder = converted.folder
+            self.compare(store, lambda: self.load_backend(folder), lambda _: Probes.read(folder / PROBES))
+        return converted
 
-        A converted model was compared with torch when it was converted.
+    def compare(self, store: Store, load: Callable[[], Backend], probes: Callable[[Backend], Probes]) -> None:
+        """Compare the backend's rows with those of the reference, once, and keep the figure.
+
+        Args:
+            store: For converted models; the comparison goes where they go.
+            load: Gives the loaded network.
+            probes: Gives the reference's rows.
+
+        Raises:
+            InputError: They are too far from each other.
         """
-        return {"reference": "torch, when it was converted" if self.prepare(store) else None}
+        recipe = self.comparison_recipe()
+        models = store.for_models(recipe)
+        if models.find(recipe) is None:
+            with machine.preparing():
+                models.make(recipe, lambda draft: self._compared(load(), probes))
+
+    def comparison(self, store: Store) -> Facts:
+        """How the backend's rows compare with those of the reference, if it has one."""
+        self.open(store)
+        recipe = self.comparison_recipe()
+        known = store.for_models(recipe).find(recipe)
+        return known.facts if known else {"reference": None}
+
+    def comparison_recipe(self) -> Recipe:
+        """All that the backend's rows of given token ids depend on."""
+        model = self.recipe("passages")
+        plain = {
+            "schema": COMPARISON_SCHEMA,
+            "backend": self.settings.backend,
+            "model": {name: model[name] for name in model if name not in ("prompt", "max_length")},
+            **self.prepared_key(),
+            "device": self.device.partition(":")[0],
+            "code": self.model.trust_remote_code,
+            **{package: metadata.version(package) for package in self.libraries},
+        }
+        return Recipe(COMPARISON, plain)
+
+    def _compared(self, backend: Backend, probes: Callable[[Backend], Probes]) -> Facts:
+        name, precision = self.settings.backend, self.model.precision
+        try:
+            reference = probes(backend)
+        except NoReferenceError as error:
+            return {"reference": None, "reason": str(error)}
+        lowest, problem = reference.compare(backend.forward, precision)
+        if problem:
+            raise InputError(
+                f"backend {name} does not run model '{self.model.name}' in {precision} as transformers and "
+                f"its own modules do: {problem}",
+                allowed=f"a cosine of {LIMITS[precision]:g} or more",
+                fix=self.instead,
+            )
+        return {
+            "reference": "transformers and the declared modules in fp32",
+            "texts": len(reference.ids),
+            "lowest_cosine": round(lowest, 7),
+        }
 
     @override
     def recipe(self, role: Role) -> JsonObject:

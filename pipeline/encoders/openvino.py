@@ -2,25 +2,23 @@
 
 A model is traced together with its pooling, and made int8 by NNCF, in a process of its own:
 
-python -m pipeline.encoders.openvino FOLDER OUT.xml SETTINGS
+python -m pipeline.encoders.openvino MODEL.pickle OUT.xml
 python -m pipeline.encoders.openvino MODEL.xml OUT.xml BATCHES.npz
 
-SETTINGS is the JSON of `pipeline.encoders.conversion.ConversionSettings`. The batches are arrays `ids-N` and
-`mask-N`, int64 [b, tokens].
+The batches are arrays `ids-N` and `mask-N`, int64 [b, tokens].
 """
 
 from __future__ import annotations
 
 import collections
-import json
 import logging
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -32,10 +30,11 @@ from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
 from pipeline.core.subprocesses import last_line, run_in_subprocess
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
-from pipeline.encoders.agreement import PooledNetwork, Reference, disagreement, torch_vectors
+from pipeline.encoders.agreement import LONGEST, PROBES, Forward, Reference, sample_tokens
 from pipeline.encoders.batching import Backend, TokenBatch, Usage, batches, tokenize
 from pipeline.encoders.opener import TextOpener
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
+from pipeline.models.card import max_positions
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONVERTED = "encoder models that transformers loads and OpenVINO traces"
-SCHEMA = 4
-INT8_SCHEMA = 5
+SCHEMA = 5
+INT8_SCHEMA = 6
 TOKENS = 1024  # tokens of a batch, padding included
 TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples of it
 FILES = DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
@@ -73,11 +72,17 @@ class OpenVINOOpener(TextOpener):
     def reference(self, prepared: Path | None) -> Reference | None:
         """The converted model in fp32, which was compared with torch."""
         assert prepared is not None
-        if self.model.precision == "fp32":
+        precision = self.model.precision
+        if precision == "fp32":
             return None
-        if self.model.precision == "int8":
-            return Reference(_vector_in_fp32(prepared / REFERENCE[0]), "int8", "set model.precision to bf16")
-        return Reference(_vector_in_fp32(prepared / DESCRIPTION), "bf16", "set model.precision to fp32")
+        description = REFERENCE[0] if precision == "int8" else DESCRIPTION
+        return Reference(_vector_in_fp32(prepared / description), precision, self.instead)
+
+    @property
+    @override
+    def instead(self) -> str:
+        wider = {"int8": "bf16", "bf16": "fp32"}.get(self.model.precision)
+        return f"set model.precision to {wider}" if wider else "set model.backend to flag"
 
     @override
     def conversion(self) -> Recipe:
@@ -87,7 +92,10 @@ class OpenVINOOpener(TextOpener):
     def convert(self, store: Store) -> Artifact:
         """The converted model, for int8 calibrated, and its tokenizer."""
         model = self.model
-        converted = store.make(_recipe(model), lambda draft: convert_once(model, draft, __name__, CONVERTED))
+        files = (*FILES, PROBES)
+        converted = store.make(
+            _recipe(model), lambda draft: convert_once(model, draft, __name__, CONVERTED, files)
+        )
         if model.precision != "int8":
             return converted
         return store.make(_int8_recipe(model), lambda draft: _quantize(model, converted, draft))
@@ -201,10 +209,11 @@ def _quantize(model: ResolvedModel, converted: Artifact, draft: Draft) -> JsonOb
                 f"model '{model.name}' cannot be calibrated in int8: {last_line(error)}",
                 fix="set model.precision to bf16",
             )
-        shutil.copy(converted.path(TOKENIZER), aside)
+        for name in (TOKENIZER, PROBES):
+            shutil.copy(converted.path(name), aside)
         for name, copied in zip((DESCRIPTION, WEIGHTS), REFERENCE, strict=True):
             shutil.copy(converted.path(name), aside / copied)
-        conversion.keep_files(aside, draft, (*FILES, *REFERENCE))
+        conversion.keep_files(aside, draft, (*FILES, PROBES, *REFERENCE))
     return {"name": model.name}
 
 
@@ -243,8 +252,7 @@ def convert_once(
     draft: Draft,
     module: str,
     allowed: str,
-    files: Iterable[str] = FILES,
-    fields: Sequence[str] = conversion.ConversionSettings._fields,
+    files: Iterable[str],
     section: str = "model",
 ) -> JsonObject:
     """Write the files that a `module` makes of a model; see `conversion.convert_in_subprocess`."""
@@ -258,7 +266,6 @@ def convert_once(
             action="converted to OpenVINO",
             allowed=allowed,
             fix=f"set {section}.backend to flag",
-            fields=fields,
         )
         conversion.keep_files(aside, draft, files)
     return {"name": model.name}
@@ -272,49 +279,72 @@ def calibration_texts(passages: Texts) -> list[str]:
     return texts
 
 
-def _convert(folder: Path, target: Path, settings: conversion.ConversionSettings) -> None:
-    """Write the model in `folder` as OpenVINO IR, used with these settings.
+def _convert(model: ResolvedModel, target: Path) -> None:
+    """Write a model as OpenVINO IR.
 
-    `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32; the tokenizer is
-    there, as `tokenizer.json`.
+    `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and rows of torch as
+    `PROBES`; the tokenizer is there, as `tokenizer.json`.
     """
     from tokenizers import Tokenizer
 
-    name, pad_id = settings.name, settings.pad_id
+    from pipeline.encoders.torch.plain import PlainModel
+
     tokenizer = Tokenizer.from_file(str(target.with_name(TOKENIZER)))
-    network = conversion.pooled_network(folder, settings)
-    expected = torch_vectors(network, name, tokenizer, pad_id)
-    if settings.pooling == "cls":
-        limit_last_layer_to_first_token(network.body)
-    converted = _traced(network, pad_id)
-    if disagreement(_run(converted), expected, "fp32"):
+    plain = PlainModel(model)
+    body = plain.network
+    probes = plain.probes(sample_tokens(tokenizer, min(LONGEST, max_positions(body.config.to_dict()))))
+    if model.pooling == "cls":
+        limit_last_layer_to_first_token(body)
+    converted = _traced(body, model)
+    if probes.compare(_run(converted), "fp32")[1]:
         # OpenVINO's attention operation gives NaN if a local window holds nothing but padding
-        network.body.set_attn_implementation("eager")
-        converted = _traced(network, pad_id)
-        differs = disagreement(_run(converted), expected, "fp32")
+        body.set_attn_implementation("eager")
+        converted = _traced(body, model)
+        _, differs = probes.compare(_run(converted), "fp32")
         if differs:
             raise ValueError(f"the traced model gives other vectors than torch: {differs}")
+    probes.write(target.with_name(PROBES))
     import_openvino().save_model(converted, str(target), compress_to_fp16=False)
 
 
-def _traced(network: PooledNetwork, pad_id: int) -> openvino.Model:
-    """The OpenVINO model of a torch one; the example batch has padding, so that no mask is constant."""
+def _traced(body: Any, model: ResolvedModel) -> openvino.Model:
+    """The OpenVINO model of a network of transformers with its pooling.
+
+    The example batch has padding, so that no mask is constant.
+    """
     import torch
 
-    ids = torch.full((2, 7), pad_id + 5)
+    class PooledNetwork(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = body
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            hidden: torch.Tensor
+            hidden = self.body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            if model.pooling == "cls":
+                return hidden[:, 0]
+            if model.pooling == "mean":
+                mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
+                return (hidden * mask).sum(1) / mask.sum(1)
+            return hidden[torch.arange(hidden.shape[0]), attention_mask.sum(1) - 1]
+
+    ids = torch.full((2, 7), model.pad_id + 5)
     mask = torch.ones_like(ids)
-    ids[1, 5:] = pad_id
+    ids[1, 5:] = model.pad_id
     mask[1, 5:] = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return import_openvino().convert_model(
-            network, example_input={"input_ids": ids, "attention_mask": mask}
+            PooledNetwork(), example_input={"input_ids": ids, "attention_mask": mask}
         )
 
 
-def _run(converted: openvino.Model) -> Callable[[Int64, Int64], Float32]:
+def _run(converted: openvino.Model) -> Forward:
     compiled = import_openvino().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return lambda ids, mask: compiled({"input_ids": ids, "attention_mask": mask})[0]
+    return lambda some: (
+        (batch.rows, compiled({"input_ids": batch.ids, "attention_mask": batch.mask})[0]) for batch in some
+    )
 
 
 def _quantize_model(source: Path, target: Path, calibration: Path) -> None:
@@ -343,8 +373,7 @@ def _quantize_model(source: Path, target: Path, calibration: Path) -> None:
 
 
 if __name__ == "__main__":
-    source, target, how = sys.argv[1:]
-    if how.endswith(".npz"):
-        _quantize_model(Path(source), Path(target), Path(how))
+    if len(sys.argv) == 3:
+        _convert(*conversion.arguments())
     else:
-        _convert(Path(source), Path(target), conversion.ConversionSettings(**json.loads(how)))
+        _quantize_model(*map(Path, sys.argv[1:]))

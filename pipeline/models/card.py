@@ -1,4 +1,8 @@
-"""Model cards: what a model's own configuration files declare about its use; its README is not read."""
+"""Model cards: what a model's own files declare about its use; its README is not read.
+
+A folder is read once, by `read_card`. Backends, chunks, keys and reports ask the card, and open no file of
+the folder but weights.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,28 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import Facts
+from pipeline.core.records import ROLES, Facts, Role
 from pipeline.models.files import (
+    ADAPTER,
     COUNT,
     FLAG,
+    HEADS,
     INTEGER,
     LIBRARY_SETTINGS,
     OBJECT,
     POSITIVE,
     SIZE,
+    STANFORD,
     TEXT,
     TEXTS,
+    WORD_HEAD,
     Files,
     JsonType,
     damaged,
 )
-from pipeline.models.model import ROLES, Role
 from pipeline.models.text_settings import TASKS, declared_length, read_text_settings
 
 WIDTH_PRESERVING = ("Transformer", "Pooling", "Normalize", "Dropout")
@@ -49,6 +57,16 @@ CONFIG_TYPES = {
     ),
 }  # fmt: skip
 """Types of the fields of `config.json` that are used here, and of those from which networks are made."""
+SETTINGS_TYPES = {
+    "truncate_dim": COUNT, "similarity_fn_name": TEXT, "prompts": OBJECT, "model_type": TEXT,
+    "query_prefix": TEXT, "document_prefix": TEXT, "query_length": COUNT, "document_length": COUNT,
+}  # fmt: skip
+STANFORD_TYPES = {"query_token_id": TEXT, "doc_token_id": TEXT, "query_maxlen": COUNT, "doc_maxlen": COUNT}
+DECLARING = (
+    "modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
+    "config_sentence_transformers.json", "tokenizer.json", "tokenizer_config.json",
+)  # fmt: skip
+"""Files that say how a model is used, in the model's folder or in that of its network."""
 PROMPT_NAMES: dict[Role, tuple[str, ...]] = {
     "queries": ("query",),
     "passages": ("document", "passage", "corpus"),
@@ -56,12 +74,30 @@ PROMPT_NAMES: dict[Role, tuple[str, ...]] = {
 """Names that models give to the prompt of a role, in the order in which they are tried."""
 
 
+class Module(NamedTuple):
+    """A module that sentence-transformers runs."""
+
+    name: str  # of its class, such as `sentence_transformers.models.Dense`
+    folder: str  # inside the model's
+    config: Facts  # content of its `config.json`
+
+    @property
+    def kind(self) -> str:
+        """The class without its package, such as `Dense`."""
+        return self.name.rpartition(".")[2]
+
+
 @dataclass(frozen=True)
 class ModelCard:
     """What a model's files declare; anything they do not declare is None or empty.
 
     Attributes:
-        modules: Class of each module, in the order they run, such as `sentence_transformers.models.Dense`.
+        modules: Those that sentence-transformers runs, in their order.
+        routes: For each role the class of the module that its texts go to first, and the folder, inside the
+            model's, that has its tokenizer.
+        routed: Whether a Router leads queries and passages to different modules.
+        network_folder: The folder of the network, inside the model's; "" for its own.
+        heads: The files of other outputs than dense vectors that are there.
         pooling: `cls`, `mean`, `last_token`, or another of sentence-transformers', several joined by `+`.
         pools_prompt: Whether the prompt's tokens are pooled with the text's.
         prompts: Prompt put before each text, by role; roles with an empty prompt are left out.
@@ -69,64 +105,110 @@ class ModelCard:
             which it is told nothing are left out.
         similarity: What vectors are compared by, as sentence-transformers names it; or "".
         tokenizer_length: Number of tokens that the tokenizer's settings allow.
+        tokenizer_class: The class that the tokenizer's settings name.
+        has_chat_template: Whether texts can be put into a template of a conversation.
         end_tokens: The tokens that begin and end a text by the tokenizer's settings; "" for none.
         truncate_dim: Number of dimensions kept of a vector.
-        activations: Name of the activation of each Dense module, such as `torch.nn.modules.activation.Tanh`.
         config: Content of `config.json`.
+        settings: Content of `config_sentence_transformers.json`.
+        transformer: Settings of the Transformer module.
+        stanford: Content of `artifact.metadata`.
+        absent: Files that would say how the model is used, and are not there.
     """
 
-    modules: tuple[str, ...]
+    modules: tuple[Module, ...]
+    routes: dict[Role, tuple[str, str]]
+    routed: bool
+    network_folder: str
+    heads: tuple[str, ...]
     pooling: str | None
     pools_prompt: bool
     prompts: dict[Role, str]
     max_lengths: dict[Role, int]
     similarity: str
     tokenizer_length: int | None
+    tokenizer_class: str | None
+    has_chat_template: bool
     end_tokens: tuple[str, str]
     truncate_dim: int | None
-    activations: tuple[str, ...]
     config: Facts
+    settings: Facts
+    transformer: Facts
+    stanford: Facts
+    absent: tuple[str, ...]
 
     @property
     def is_masked_language_model(self) -> bool:
         """Whether the network gives a number for each word of its vocabulary, at each token."""
-        return any(name.endswith("ForMaskedLM") for name in self.config.get("architectures") or [])
+        return any(name.endswith("ForMaskedLM") for name in self.architectures)
+
+    @property
+    def architectures(self) -> list[str]:
+        """The network's classes in transformers, or in Python files of the model's own."""
+        return self.config.get("architectures") or []
 
     @property
     def module_names(self) -> list[str]:
         """The modules' class names without their package, such as `Dense`."""
-        return [module.rpartition(".")[2] for module in self.modules]
+        return [module.kind for module in self.modules]
+
+    @property
+    def has_m3_heads(self) -> bool:
+        """Whether FlagEmbedding reads word weights and token vectors from the files, as of BGE-M3."""
+        return WORD_HEAD in self.heads
 
 
 def read_card(files: Files, output: str, name: str) -> ModelCard:
     """Read what a model declares; fetches small files only.
 
-    See `read_text_settings` for `output`, `name` and what is refused.
+    See `read_text_settings` for `output` and `name`.
+
+    Raises:
+        InputError: The files are damaged, or ask for what no backend does; or the model is an adapter, whose
+            base model libraries would load from elsewhere, with no key for it.
     """
-    modules = files.read_modules()
-    folders = {str(entry.get("type")).rpartition(".")[2]: str(entry.get("path")) for entry in modules}
+    if adapter := files.read_json(ADAPTER):
+        raise InputError(
+            f"model '{name}' is a PEFT adapter of '{adapter.get('base_model_name_or_path')}'",
+            allowed="a model with all of its weights",
+            fix="merge the two with peft's merge_and_unload, and save the result and the tokenizer",
+        )
+    modules = tuple(_modules(files, name))
+    folders = {module.kind: module.folder for module in modules}
     pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
     pooling = files.read_json(pooling_file, pooling_mode=POOLING_MODES)
-    settings = files.read_json(LIBRARY_SETTINGS, truncate_dim=COUNT, similarity_fn_name=TEXT, prompts=OBJECT)
-    inside = f"{files.network_folder()}/".lstrip("/")
-    networks = {role: files.network_folder(task) for role, task in TASKS.items()}
-    texts = {role: read_text_settings(files, output, name, folder) for role, folder in networks.items()}
+    settings = files.read_json(LIBRARY_SETTINGS, **SETTINGS_TYPES)
+    network = files.network_folder()
+    inside = f"{network}/".lstrip("/")
+    texts = {
+        role: read_text_settings(files, output, name, files.network_folder(task))
+        for role, task in TASKS.items()
+    }
     lengths = {role: declared_length(texts[role] or texts["passages"], role) for role in ROLES}
     tokenizer = files.read_json(
         inside + "tokenizer_config.json", model_max_length=SIZE, add_bos_token=FLAG, add_eos_token=FLAG
     )
     return ModelCard(
-        modules=tuple(str(entry.get("type")) for entry in modules),
+        modules=modules,
+        routes={role: files.text_module(task) for role, task in TASKS.items()},
+        routed=files.has("router_config.json"),
+        network_folder=network,
+        heads=tuple(filter(files.has, HEADS)),
         pooling=_pooling(pooling, name),
         pools_prompt=pooling.get("include_prompt") is not False,
         prompts=_prompts(settings.get("prompts") or {}, name),
         max_lengths={role: length for role, length in lengths.items() if length},
         similarity=settings.get("similarity_fn_name") or "",
+        tokenizer_class=tokenizer.get("tokenizer_class"),
+        has_chat_template=files.has("chat_template.jinja") or bool(tokenizer.get("chat_template")),
         end_tokens=(_end_token(tokenizer, "bos"), _end_token(tokenizer, "eos")),
         tokenizer_length=int(tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
-        activations=tuple(_activations(files, modules, name)),
         config=files.read_json(inside + "config.json", **CONFIG_TYPES),
+        settings=settings,
+        transformer=texts["passages"],
+        stanford=files.read_json(STANFORD, **STANFORD_TYPES),
+        absent=tuple(path for path in DECLARING if not files.has(path) and not files.has(inside + path)),
     )
 
 
@@ -140,21 +222,22 @@ def max_positions(config: Facts) -> int:
     return most - (2 if pad_id is None else int(pad_id) + 1)
 
 
-def _activations(files: Files, modules: list[Facts], name: str) -> Iterator[str]:
-    """The activation of each Dense module that names one.
+def _modules(files: Files, name: str) -> Iterator[Module]:
+    """The modules with their settings.
 
     Raises:
-        InputError: Such a module takes the vector of a text before there is one.
+        InputError: A Dense module takes the vector of a text before there is one.
     """
-    kinds = [str(entry.get("type")).rpartition(".")[2] for entry in modules]
+    entries = files.read_modules()
+    kinds = [str(entry.get("type")).rpartition(".")[2] for entry in entries]
     pooling = kinds.index("Pooling") if "Pooling" in kinds else -1
-    for place, entry in enumerate(modules):
-        if kinds[place] == "Dense":
-            dense = files.read_json(f"{entry.get('path')}/config.json", activation_function=TEXT)
-            if place < pooling and dense.get("module_input_name") != "token_embeddings":
-                raise damaged(f"model '{name}' has a Dense module for vectors of texts before its Pooling")
-            if dense.get("activation_function"):
-                yield dense["activation_function"]
+    for place, (kind, entry) in enumerate(zip(kinds, entries, strict=True)):
+        folder = str(entry.get("path") or "")
+        types = {"activation_function": TEXT} if kind == "Dense" else {}
+        config = files.read_json(f"{folder}/config.json", **types) if folder else Facts()
+        if kind == "Dense" and place < pooling and config.get("module_input_name") != "token_embeddings":
+            raise damaged(f"model '{name}' has a Dense module for vectors of texts before its Pooling")
+        yield Module(str(entry.get("type")), folder, config)
 
 
 def _end_token(settings: Facts, name: str) -> str:
@@ -261,8 +344,6 @@ def prompt_parts(template: str, instruction: str) -> tuple[str, str]:
     return before + instruction + between, after
 
 
-STANFORD = "artifact.metadata"
-"""The file of Stanford's ColBERT."""
 STANFORD_MARKERS: dict[Role, str] = {"queries": "[unused0]", "passages": "[unused1]"}
 EXPANDED = 32
 """Tokens that a query is expanded to unless a model declares another number."""
@@ -273,8 +354,8 @@ class LateInteraction:
     """What the files of a ColBERT-like model declare, in one of three layouts.
 
     They are those of sentence-transformers' `MultiVectorEncoder`, of PyLate and of Stanford's ColBERT.
-    Sentence-transformers reads all of them; they are read here because artifact keys are made before a model
-    is loaded, and a backend checks that it found the same.
+    Sentence-transformers reads all of them. Artifact keys are made before a model is loaded; a backend checks
+    that the library found the same.
 
     Attributes:
         prompts: Marker and prompt put before each text, by role.
@@ -287,27 +368,17 @@ class LateInteraction:
     mean: bool
 
 
-def read_late_interaction(files: Files, name: str) -> LateInteraction:
-    """Read what a ColBERT-like model declares; any other model is refused.
+def late_interaction(card: ModelCard, name: str) -> LateInteraction:
+    """What a ColBERT-like model declares; any other model is refused.
 
     Sentence-transformers would load another model too, with a projection of random weights.
     """
-    settings = files.read_json(
-        LIBRARY_SETTINGS,
-        model_type=TEXT,
-        prompts=OBJECT,
-        query_prefix=TEXT,
-        document_prefix=TEXT,
-        query_length=COUNT,
-        document_length=COUNT,
-    )
+    settings = card.settings
     # an early version of PyLate wrote no model type; without a projection, random weights are added
-    projects = any(str(module.get("type")).endswith(".Dense") for module in files.read_modules())
     by_library = settings.get("model_type") in ("MultiVectorEncoder", "ColBERT") or (
-        "query_prefix" in settings and projects
+        "query_prefix" in settings and "Dense" in card.module_names
     )
-    architectures = files.read_json("config.json", architectures=TEXTS).get("architectures") or []
-    if not by_library and "HF_ColBERT" not in architectures:
+    if not by_library and "HF_ColBERT" not in card.architectures:
         raise InputError(
             f"model '{name}' is not a multi-vector model: its files do not define a vector for each token",
             allowed="a model of sentence-transformers' MultiVectorEncoder, of PyLate or of Stanford's "
@@ -315,11 +386,10 @@ def read_late_interaction(files: Files, name: str) -> LateInteraction:
             fix="choose another model, or set model.output: dense",
         )
     if not by_library:
-        return _stanford(files)
-    of_module = read_text_settings(files, "multivector", name)
+        return _stanford(card.stanford)
     return LateInteraction(
         prompts={role: _prompt(settings, task) for role, task in TASKS.items()},
-        max_lengths=_lengths(settings, of_module),
+        max_lengths=_lengths(settings, card.transformer),
         mean=settings.get("similarity_fn_name") == "meanmaxsim",
     )
 
@@ -361,11 +431,8 @@ def _expansion(settings: Facts) -> object:
     return {"strategy": "fixed", "length": settings.get("query_length")}
 
 
-def _stanford(files: Files) -> LateInteraction:
+def _stanford(metadata: Facts) -> LateInteraction:
     """What Stanford's ColBERT declares."""
-    metadata = files.read_json(
-        STANFORD, query_token_id=TEXT, doc_token_id=TEXT, query_maxlen=COUNT, doc_maxlen=COUNT
-    )
     markers = {"queries": metadata.get("query_token_id"), "passages": metadata.get("doc_token_id")}
     lengths: dict[Role, int] = {"queries": metadata.get("query_maxlen") or EXPANDED}
     if metadata.get("doc_maxlen"):

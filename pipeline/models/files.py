@@ -35,8 +35,12 @@ UNREAD = ("__version__",)
 """Its settings that change no vectors and no scores."""
 KEYED = ("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim")
 """Its settings that shape dense vectors only by what keys hold of them otherwise, such as a role's prompt."""
-HEADS = ("colbert_linear.pt", "sparse_linear.pt", "artifact.metadata")
-"""Files that shape other outputs than dense vectors: BGE-M3's heads, and how Stanford's ColBERT is used."""
+TOKEN_HEAD, WORD_HEAD = "colbert_linear.pt", "sparse_linear.pt"
+"""Files of BGE-M3's heads; if one is missing, FlagEmbedding takes random weights for both."""
+STANFORD = "artifact.metadata"
+"""The file that says how Stanford's ColBERT is used."""
+HEADS = (TOKEN_HEAD, WORD_HEAD, STANFORD)
+"""Files that shape other outputs than dense vectors."""
 CODE = ("*.py",)
 """Patterns fetched in addition if the model's own code may run."""
 CONFIGS = ("config.json", "tokenizer_config.json", "processor_config.json")
@@ -49,6 +53,8 @@ ADAPTER = "adapter_config.json"
 
 STATIC = ("StaticEmbedding", "SparseStaticEmbedding")
 """Modules that look words up, and have no network: their texts have no special tokens."""
+NETWORKS = ("Transformer", "MLMTransformer")
+"""Modules that are a network of transformers."""
 
 
 class JsonType(NamedTuple):
@@ -131,14 +137,13 @@ class Files:
         return {**others, **({LIBRARY_SETTINGS: hash_json(shaping)} if shaping else {})}
 
     @cached_property
-    def has_m3_heads(self) -> bool:
-        """Whether FlagEmbedding reads word weights and token vectors from these files, as of BGE-M3."""
-        return self.has(HEADS[1])
+    def small_files(self) -> Path:
+        """The folder with at least the files that are read before a model is loaded."""
+        return self.local or hub.snapshot(self.repo, self.commit, "model", (*TOKENIZER, *HEADS))
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
-        folder = self.local or hub.snapshot(self.repo, self.commit, "model", (name,))
-        return (folder / name).is_file()
+        """Whether there is a file of this name, other than weights."""
+        return (self.small_files / name).is_file()
 
     @property
     def tokenizer_identity(self) -> JsonObject:
@@ -193,9 +198,8 @@ class Files:
 
     def refuse_missing_tokenizer(self) -> None:
         """Raise an `InputError` if no file holds a vocabulary: libraries then make an empty one, silently."""
-        folder = self.tokenizer_folder("")
         inside = [self.network_folder(), *(str(entry.get("path", "")) for entry in self.read_modules())]
-        places = [folder / name for name in inside]
+        places = [self.small_files / name for name in inside]
         if not any(any(place.glob(pattern)) for place in places for pattern in VOCABULARY):
             raise damaged(
                 f"model '{self.local or self.repo}' has no file with its tokenizer's vocabulary",
@@ -210,10 +214,6 @@ class Files:
         if any((folder / name).is_file() for name in PREFERRED):
             return folder
         return hub.snapshot(self.repo, self.commit, "model", (*self.patterns, "*.bin"))  # an older repository
-
-    def tokenizer_folder(self, inside: str) -> Path:
-        """A folder, `inside` the model's, with at least the tokenizer's files; fetches no weights."""
-        return (self.local or hub.snapshot(self.repo, self.commit, "model", TOKENIZER)) / inside
 
     def read_json(self, name: str, **fields: JsonType) -> Facts:
         """Content of a JSON file that holds an object; empty if there is none. Fetches small files only.
@@ -251,15 +251,12 @@ class Files:
             return str((router.get("types") or {}).get(names[0])).rpartition(".")[2], str(names[0])
         first, *_ = [*self.read_modules(), Facts()]
         kind, folder = str(first.get("type")).rpartition(".")[2], str(first.get("path") or "")
-        own = kind in STATIC or (kind == "Transformer" and self.has(f"{folder}/config.json"))
+        own = kind in STATIC or (kind in NETWORKS and self.has(f"{folder}/config.json"))
         return kind, folder if own else ""
 
     def _read(self, name: str, expected: JsonType, missing: T) -> tuple[Path, T]:
         """The path of a JSON file and its content; `missing` if there is no such file."""
-        folder = self.local or hub.snapshot(
-            self.repo, self.commit, "model", ("*.json", "[0-9]_*/*.json", *HEADS[2:])
-        )
-        path = folder / name
+        path = self.small_files / name
         if not path.is_file():
             return path, missing
         try:

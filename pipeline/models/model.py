@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pipeline.core.errors import short_repr
-from pipeline.core.records import Facts, JsonObject
+from pipeline.core.records import ROLES, Facts, JsonObject, Role
 from pipeline.models.files import Files
 from pipeline.models.tokenizer import ModelTokenizer, token_counter
 
-Role = Literal["passages", "queries"]
-ROLES: tuple[Role, ...] = ("passages", "queries")
-
+if TYPE_CHECKING:
+    from pipeline.models.card import ModelCard
 
 Origin = Literal["config", "auto", "model", "family", "default", "guess", "device"]
 """Where a setting of a model comes from: the config, what `model.backend: auto` took, the model's own files,
@@ -43,8 +42,8 @@ class ResolvedBase:
         device: `cpu` or `cuda:N`.
         pad_id: Id of the padding token.
         tokenizer: Its tokenizer; of passages, where queries have another one.
+        card: What its files declare.
         trust_remote_code: Whether Python files that come with the model may run.
-        config: Content of its `config.json`.
     """
 
     name: str
@@ -53,8 +52,13 @@ class ResolvedBase:
     device: str
     pad_id: int
     tokenizer: ModelTokenizer
+    card: ModelCard = field(compare=False, repr=False)
     trust_remote_code: bool = False
-    config: Facts = field(default_factory=dict, compare=False)
+
+    @property
+    def config(self) -> Facts:
+        """Content of its `config.json`."""
+        return self.card.config
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.core.errors import InputError
-from pipeline.models.card import ModelCard, family_of, read_card, read_late_interaction
+from pipeline.models.card import ModelCard, family_of, late_interaction, read_card
 from pipeline.models.files import BUNDLED, Files, find_model
 from pipeline.models.resolution import SPARSE
 
@@ -25,13 +25,13 @@ def find_outputs(name: str) -> tuple[str, ...]:
 
 def outputs_of(files: Files, name: str) -> tuple[str, ...]:
     """The outputs of a model by its files."""
-    if files.has_m3_heads:
-        return "dense", "sparse", "multivector"
     card = read_card(files, "dense", name)
+    if card.has_m3_heads:
+        return "dense", "sparse", "multivector"
     if any(module in SPARSE for module in card.module_names) or _is_bare_language_model(card, name):
         return ("sparse",)
     try:
-        read_late_interaction(files, name)
+        late_interaction(card, name)
     except InputError:
         return ("dense",)
     return ("multivector",)

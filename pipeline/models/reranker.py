@@ -8,12 +8,12 @@ from pathlib import Path
 from pipeline.config.rerank import FlagRerankSettings, RerankSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.models.card import CONFIG_TYPES, max_positions
-from pipeline.models.files import SIZE, find_model
+from pipeline.models.card import max_positions, read_card
+from pipeline.models.files import find_model
 from pipeline.models.library_tokenizer import TokenizerSettings
 from pipeline.models.model import ResolvedBase, precision_key
-from pipeline.models.resolution import FindModel, choose_device, computed_in, padding_id, refuse_adapter
-from pipeline.models.text_settings import SCORE, read_text_settings
+from pipeline.models.resolution import FindModel, choose_device, computed_in, padding_id
+from pipeline.models.text_settings import SCORE
 from pipeline.models.tokenizer import prepare_tokenizer
 
 
@@ -32,7 +32,7 @@ class ResolvedReranker(ResolvedBase):
     @property
     def architecture(self) -> str:
         """The class of transformers, or of the model's own Python files, that it names first; or ''."""
-        return next(iter(self.config.get("architectures") or []), "")
+        return next(iter(self.card.architectures), "")
 
     def recipe(self) -> JsonObject:
         """The model's part of the key of its scores."""
@@ -51,32 +51,29 @@ def resolve_reranker(
     """Find a config's reranker and decide every setting that the config leaves open; see `resolve_model`."""
     device = choose_device(settings.device, settings.on_gpu)
     files = find(settings.name, settings.revision, settings.trust_remote_code)
-    refuse_adapter(settings.name, files)
-    read_text_settings(files, SCORE, settings.name)
-    config = files.read_json("config.json", **CONFIG_TYPES)
-    limits = [settings.max_length, max_positions(config)]
+    card = read_card(files, SCORE, settings.name)
+    limits = [settings.max_length, max_positions(card.config)]
     query_max_length = None
     if isinstance(settings, FlagRerankSettings):
         query_max_length = settings.query_max_length or min(limits) * 3 // 4
     else:  # only sentence-transformers reads the tokenizer's limit
-        declared = files.read_json("tokenizer_config.json", model_max_length=SIZE).get("model_max_length")
-        limits.append(int(declared or settings.max_length))
+        limits.append(card.tokenizer_length or settings.max_length)
     model = ResolvedReranker(
         name=settings.name,
         files=files,
         precision=computed_in(settings.precision, device),
         device=device,
-        pad_id=padding_id(config),
+        pad_id=padding_id(card.config),
         tokenizer=prepare_tokenizer(
             files, "", TokenizerSettings(settings.name, settings.trust_remote_code), cache
         ),
         max_length=min(limits),
         query_max_length=query_max_length,
         trust_remote_code=settings.trust_remote_code,
-        config=config,
+        card=card,
     )
     if model.architecture.endswith("ForSequenceClassification"):
-        labels = config.get("num_labels") or len(config.get("id2label") or {})
+        labels = card.config.get("num_labels") or len(card.config.get("id2label") or {})
         check_labels(model.name, int(labels or 2))  # 2 is transformers' own default
     return model
 

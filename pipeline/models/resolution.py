@@ -17,21 +17,20 @@ from typing import Any
 from pipeline.config import EncoderSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import Facts
+from pipeline.core.records import ROLES, Facts, Role
 from pipeline.models.card import (
     WIDTH_PRESERVING,
     Family,
     ModelCard,
     family_of,
+    late_interaction,
     max_positions,
     prompt_parts,
     read_card,
-    read_late_interaction,
 )
-from pipeline.models.files import ADAPTER, STATIC, Files, find_model, untrusted_code
+from pipeline.models.files import STATIC, Files, find_model, untrusted_code
 from pipeline.models.library_tokenizer import TokenizerSettings
-from pipeline.models.model import ROLES, Origin, ResolvedModel, Role, SettingWithOrigin
-from pipeline.models.text_settings import TASKS, refuse_chat_template
+from pipeline.models.model import Origin, ResolvedModel, SettingWithOrigin
 from pipeline.models.tokenizer import prepare_tokenizer
 
 PYLATE = ("pylate.models.Dense.",)
@@ -58,23 +57,22 @@ def resolve_model(
     device = choose_device(config.device, config.on_gpu)
     precision = computed_in(config.precision, device)
     files = find(config.name, config.revision, config.trust_remote_code)
-    refuse_adapter(config.name, files)
     reads = (
         "dense" if config.output == "multivector" and not config.as_sentence_transformers else config.output
     )
     card = read_card(files, reads, config.name)
     if config.as_sentence_transformers and not card.modules:
-        refuse_chat_template(files, config.name)
+        _refuse_chat_template(config, card)
     _refuse_quantized(config, card)
     files.refuse_missing_tokenizer()
     late = None  # of BGE-M3 too: FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
     if config.output == "multivector" and config.as_sentence_transformers:
-        late = read_late_interaction(files, config.name)
+        late = late_interaction(card, config.name)
         card = replace(card, prompts={role: prompt for role, prompt in late.prompts.items() if prompt})
     family = family_of(config.name)
-    splade = config.runs_splade and config.output == "sparse" and not files.has_m3_heads
+    splade = config.runs_splade and config.output == "sparse" and not card.has_m3_heads
     chain = config.as_sentence_transformers or splade
-    _check_modules(config, card, chain, files.network_folder())
+    _check_modules(config, card, chain)
     _check_architecture(config, card, family, chain)
     prompts, sources = _prompts(config, card, family)
     lengths = {
@@ -116,7 +114,7 @@ def resolve_model(
         pad_id=padding_id(card.config),
         **_tokenizers(config, files, card, pools_last, cache),
         trust_remote_code=config.trust_remote_code,
-        config=card.config,
+        card=card,
         decided=decided,
         output=config.output,
         pooling=str(pooling.value) if pooling else "",
@@ -133,8 +131,8 @@ def _tokenizers(
 ) -> dict[str, Any]:
     """The tokenizer of passages, and that of queries if they go through another network."""
     prepared = {}
-    for task in TASKS.values():
-        kind, folder = files.text_module(task)
+    for role in ROLES:
+        kind, folder = card.routes[role]
         settings = TokenizerSettings(
             name=config.name,
             trust_remote_code=config.trust_remote_code,
@@ -143,11 +141,11 @@ def _tokenizers(
             by_library=kind != "StaticEmbedding",
             plain=kind in STATIC,
         )
-        prepared[task] = (files, folder, settings, cache)
-    of_passages = prepare_tokenizer(*prepared["document"])
-    if prepared["query"] == prepared["document"]:
+        prepared[role] = (files, folder, settings, cache)
+    of_passages = prepare_tokenizer(*prepared["passages"])
+    if prepared["queries"] == prepared["passages"]:
         return {"tokenizer": of_passages}
-    return {"tokenizer": of_passages, "query_tokenizer": prepare_tokenizer(*prepared["query"])}
+    return {"tokenizer": of_passages, "query_tokenizer": prepare_tokenizer(*prepared["queries"])}
 
 
 def choose_device(setting: str, on_gpu: bool) -> str:
@@ -175,17 +173,6 @@ def padding_id(config: Facts) -> int:
     return max(int(config.get("pad_token_id") or 0), 0)
 
 
-def refuse_adapter(name: str, files: Files) -> None:
-    """Refuse an adapter: libraries load its base model from elsewhere, and no key would cover that."""
-    adapter = files.read_json(ADAPTER)
-    if adapter:
-        raise InputError(
-            f"model '{name}' is a PEFT adapter of '{adapter.get('base_model_name_or_path')}'",
-            allowed="a model with all of its weights",
-            fix="merge the two with peft's merge_and_unload, and save the result and the tokenizer",
-        )
-
-
 def _refuse_quantized(config: EncoderSettings, card: ModelCard) -> None:
     """Refuse quantized weights: they need other packages, and choose the precision themselves."""
     quantized = card.config.get("quantization_config")
@@ -198,14 +185,23 @@ def _refuse_quantized(config: EncoderSettings, card: ModelCard) -> None:
         )
 
 
-def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool, inside: str) -> None:
+def _refuse_chat_template(config: EncoderSettings, card: ModelCard) -> None:
+    """Refuse a model with a chat template, for sentence-transformers, which would put texts into it."""
+    if card.has_chat_template:
+        raise InputError(
+            f"sentence-transformers puts texts into the chat template of model '{config.name}', and no "
+            "backend does so here",
+            fix="set model.backend to flag, which takes texts as they are",
+        )
+
+
+def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> None:
     """Refuse a model if the backend would leave out some of its modules.
 
-    `chain` tells whether the backend runs the model as sentence-transformers does, here and below. `inside`
-    is the folder of the network in the model's; "" for its own.
+    `chain` tells whether the backend runs the model as sentence-transformers does, here and below.
     """
     known = ("sentence_transformers.", *(PYLATE if config.output == "multivector" else ()))
-    custom = [module for module in card.modules if not module.startswith(known)]
+    custom = [module.name for module in card.modules if not module.name.startswith(known)]
     if custom and not config.trust_remote_code:
         raise untrusted_code(config.name, f", such as {custom[0]}")
     names = card.module_names
@@ -226,7 +222,9 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool, inside
                 allowed="Transformer, StaticEmbedding",
                 fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
             )
-        other = [name for name in card.activations if not name.startswith("torch.")]
+        dense = (module.config for module in card.modules if module.kind == "Dense")
+        activations = filter(None, (settings.get("activation_function") for settings in dense))
+        other = [name for name in activations if not name.startswith("torch.")]
         if other:  # instead of which sentence-transformers silently takes Tanh
             raise InputError(
                 f"model '{config.name}' has a Dense module with the activation {short_repr(other[0])}",
@@ -240,9 +238,9 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool, inside
             f"model '{config.name}' has a module {unknown[0]}, which backend '{config.backend}' does not run",
             fix="set model.backend to sentence-transformers",
         )
-    if inside:
+    if card.network_folder:
         raise InputError(
-            f"the network of model '{config.name}' is in its folder {inside}, where backend "
+            f"the network of model '{config.name}' is in its folder {card.network_folder}, where backend "
             f"'{config.backend}' does not look",
             fix="set model.backend to sentence-transformers",
         )
@@ -358,7 +356,7 @@ def _max_tokens(
 
 def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) -> SettingWithOrigin:
     """The pooling of the config, else the card, else the family, else the backend's library."""
-    causal = any(name.endswith("ForCausalLM") for name in card.config.get("architectures") or [])
+    causal = any(name.endswith("ForCausalLM") for name in card.architectures)
     default = "last_token" if causal else "mean" if config.as_sentence_transformers else "cls"
     choices: list[tuple[str | None, Origin]] = [
         (config.pooling, "config"),

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import Facts
+from pipeline.core.records import Facts, Role
 from pipeline.models.files import COUNT, OBJECT, Files, JsonType
-from pipeline.models.model import Role
 
 SETTINGS_FILES = tuple(
     f"sentence_{kind}_config.json"
@@ -74,16 +73,6 @@ def declared_length(settings: Facts, role: Role) -> int | None:
     of_call = [(called.get(part) or {}).get("max_length") for part in TEXTS]
     lengths = (*of_call, settings.get(f"{TASKS[role]}_length"), settings.get("max_seq_length"))
     return next((int(length) for length in lengths if length), None)
-
-
-def refuse_chat_template(files: Files, name: str) -> None:
-    """Refuse a model with a chat template, for sentence-transformers, which would put texts into it."""
-    if files.has("chat_template.jinja") or files.read_json("tokenizer_config.json").get("chat_template"):
-        raise InputError(
-            f"sentence-transformers puts texts into the chat template of model '{name}', and no backend "
-            "does so here",
-            fix="set model.backend to flag, which takes texts as they are",
-        )
 
 
 def _known(output: str, lowers_case: bool) -> dict[str, JsonType]:

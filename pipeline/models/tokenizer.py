@@ -111,7 +111,7 @@ def prepare_tokenizer(
 
         def build(draft: Draft) -> Facts:
             with draft.file(FILE) as path:
-                write_tokenizer(files.tokenizer_folder(folder), path, settings)
+                write_tokenizer(files.small_files / folder, path, settings)
                 files.check_text_files()
                 tokenizer = ModelTokenizer(path, "", settings).load()
                 return {"probe": probe_of(tokenizer, settings.name)}

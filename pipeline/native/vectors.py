@@ -6,7 +6,6 @@ A packed network is an `.npz`: `network_arrays` of a torch network, and the arra
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -29,10 +28,9 @@ from pipeline.native.reference import MATRICES, Fp32M3, Fp32Model, Fp32Splade
 
 __all__ = [
     "MATRICES", "Fp32M3", "Fp32Model", "Fp32Splade", "Linear", "PackedM3", "PackedModel", "PackedNetwork",
-    "PackedSplade", "compile_forward", "even_places", "network_arrays", "network_matrices", "project",
+    "PackedSplade", "compile_forward", "network_arrays", "network_matrices", "project",
     "splade_arrays", "token_arrays",
 ]  # fmt: skip
-COMPARED = 16  # tokens of a text whose numbers are compared with torch's, when BGE-M3 is packed
 
 
 class PackedNetwork:
@@ -89,10 +87,10 @@ class PackedNetwork:
         """Compile the kernels for this network, or load them from disk, by computing one token."""
         one = np.ones((1, 1), np.int64)
         with compiling():
-            self.compared(one - 1, one)
+            self.run(one - 1, one)
 
-    def compared(self, ids: Int64, mask: Int64) -> Float32:
-        """The numbers of each text of a batch that are compared with torch, float32 [b, numbers]."""
+    def run(self, ids: Int64, mask: Int64) -> Any:
+        """What the network gives for a batch."""
         raise NotImplementedError
 
     def _positions(self, ids: Int64) -> Int64:
@@ -130,7 +128,7 @@ class PackedModel(PackedNetwork):
             hidden = hidden[texts[1:] - 1]
         return hidden
 
-    compared = vectors
+    run = vectors
 
 
 class PackedSplade(PackedNetwork):
@@ -160,7 +158,7 @@ class PackedSplade(PackedNetwork):
             np.log1p(weights, out=weights, where=weights > 0)
         return weights
 
-    compared = vectors
+    run = vectors
 
 
 class PackedM3(PackedNetwork):
@@ -188,14 +186,4 @@ class PackedM3(PackedNetwork):
             numbers = project(hidden, self.linear)[:, : len(self.weight)]
         return numbers, texts, ids[_computed(mask)]
 
-    @override
-    def compared(self, ids: Int64, mask: Int64) -> Float32:
-        numbers, texts, _ = self.numbers(ids, mask)
-        made = [numbers[start:stop] for start, stop in itertools.pairwise(texts)]
-        return np.stack([each[even_places(len(each))].reshape(-1) for each in made])
-
-
-def even_places(count: int) -> Int64:
-    """The places of COMPARED tokens of a text of `count`, in equal distances."""
-    places: Int64 = np.linspace(0, count - 1, COMPARED).astype(np.int64)
-    return places
+    run = numbers

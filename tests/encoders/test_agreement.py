@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from workplaces import BAR
 
 from pipeline import InputError
-from pipeline.encoders import Encoder, Reference, TorchVectors, Usage, Watch, disagreement, sample_tokens
+from pipeline.encoders import Encoder, Probes, Reference, Usage, Watch, sample_tokens
 from pipeline.storage import Store
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
@@ -84,10 +84,10 @@ def test_a_model_that_int16_loses_on_words_alone_is_refused(
     opened: Callable[..., Encoder],
     own_models: Path,
 ) -> None:
-    said = r"cannot be computed in int16: a text of \d+ tokens has a cosine of .* limit is .*openvino"
+    said = r"native does not run .* in int16 .*: a text of \d+ tokens has a cosine of .* limit is .*openvino"
     with pytest.raises(InputError, match=said):
         opened(Store(own_models), name=saved(model(WORDS)), pooling="mean", **INT16)
-    assert not list(own_models.glob("native/*/manifest.json"))
+    assert not list(own_models.glob("comparison/*/manifest.json"))
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,15 @@ def test_the_texts_are_real_ones_of_every_length(bge_folder: Path) -> None:
 def test_a_nan_is_a_disagreement() -> None:
     vectors = np.eye(4, 3, dtype=np.float32)
     mask = np.ones((4, 2), np.int64)
-    expected = TorchVectors(mask, mask, vectors)
-    assert disagreement(lambda ids, _: vectors[: len(ids)], expected, "fp32")
-    given = iter([vectors[[0, 3]], vectors[[1, 2]]])
-    assert disagreement(lambda ids, _: next(given), expected._replace(vectors=vectors), "fp32")
+    probes = Probes(mask, mask, vectors)
+
+    def forward(batches: Any) -> Any:
+        return ((batch.rows, vectors[batch.rows]) for batch in batches)
+
+    assert probes.compare(forward, "fp32") == (1, "")
+    vectors = vectors.copy()
+    vectors[1] = np.nan
+    assert probes.compare(forward, "fp32")[1]
 
 
 def test_one_character_in_a_thousand_is_watched(bge_folder: Path) -> None:

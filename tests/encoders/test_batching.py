@@ -121,10 +121,11 @@ def test_little_is_tokenized_before_anything_is_computed(monkeypatch: pytest.Mon
     assert [[row for row, _ in window] for window in windows] == [[7, 6], [5, 4, 3, 2], [1, 0]]
 
 
+NO_CARD: Any = None
 MODEL = ResolvedModel(
     name="tiny", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
     prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
-    pad_id=0, tokenizer=ModelTokenizer(Path(), "", TokenizerSettings("tiny")),
+    pad_id=0, tokenizer=ModelTokenizer(Path(), "", TokenizerSettings("tiny")), card=NO_CARD,
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 The conversion runs in a process of its own (see `pipeline.encoders.conversion`):
 
-python -m pipeline.encoders.pairs.converted FOLDER OUT.xml '{"name": "…", "trust_remote_code": false}'
+python -m pipeline.encoders.pairs.converted MODEL.pickle OUT.xml
 
 A converted model must give the scores that torch gives. They are compared on `PROBES`: each of a few
 questions with each of their answers, so that a reranker's logits span the range that they have in use, and
@@ -12,7 +12,6 @@ one long pair, which shows wrong positions or a wrong mask.
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from collections.abc import Sequence
 from importlib import metadata
@@ -26,6 +25,7 @@ from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Float32, Int64, JsonObject
 from pipeline.encoders.batching import TokenBatch, padded
+from pipeline.encoders.conversion import arguments
 from pipeline.encoders.opener import PairOpener
 from pipeline.encoders.openvino import (
     DESCRIPTION,
@@ -116,8 +116,7 @@ class _ConvertedReranker(OpenVINOBatches, OpenVINORunner):
 
 def _make(model: ResolvedReranker, draft: Draft) -> JsonObject:
     allowed = "…ForSequenceClassification that transformers loads and OpenVINO traces"
-    fields = ("name", "trust_remote_code")
-    return convert_once(model, draft, __name__, allowed, (*FILES, INPUTS), fields, "rerank")
+    return convert_once(model, draft, __name__, allowed, (*FILES, INPUTS), "rerank")
 
 
 LONGEST = 300  # tokens of the longest probe
@@ -135,7 +134,7 @@ PROBES: tuple[Pair, ...] = (
 )
 
 
-def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> None:
+def convert(model: ResolvedReranker, target: Path) -> None:
     """Write the converted model, its tokenizer, and the names of its inputs.
 
     Raises:
@@ -145,9 +144,10 @@ def convert(folder: Path, target: Path, name: str, trust_remote_code: bool) -> N
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
+    folder, trust = model.files.folder(), model.trust_remote_code
     fast = Tokenizer.from_file(str(target.with_name(TOKENIZER)))
-    known = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code).model_input_names
-    network = load_classifier(folder, name, trust_remote_code)
+    known = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust).model_input_names
+    network = load_classifier(folder, model.name, trust)
     template = template_of(fast)
     typed = template.typed and TYPES in known
     names = ["input_ids", "attention_mask", *([TYPES] if typed else [])]
@@ -205,4 +205,4 @@ def _traced(network: PreTrainedModel, names: Sequence[str], example: Sequence[In
 
 
 if __name__ == "__main__":
-    convert(Path(sys.argv[1]), Path(sys.argv[2]), **json.loads(sys.argv[3]))
+    convert(*arguments())

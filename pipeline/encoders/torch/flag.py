@@ -33,7 +33,7 @@ M3 = "encoder-only-m3"  # FlagEmbedding's name of its class
 class FlagOpener(TorchOpener):
     """Dense vectors of any encoder; word weights and token vectors of BGE-M3."""
 
-    library = "FlagEmbedding"
+    libraries = ("torch", "transformers", "FlagEmbedding")
 
     @override
     def loads(self) -> Load:

@@ -19,7 +19,7 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.torch.varlen import attend_texts
-from pipeline.models.files import damaged, untrusted_code
+from pipeline.models.files import TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
 from pipeline.models.model import ResolvedModel
 
 if TYPE_CHECKING:
@@ -209,16 +209,13 @@ def _class_of(module: torch.nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__name__}"
 
 
-TOKEN_HEAD, WORD_HEAD = "colbert_linear.pt", "sparse_linear.pt"
-"""Files of the heads; if one is missing, FlagEmbedding takes random weights for both."""
 UNUSED = ("cls_token", "eos_token", "pad_token", "unk_token")
 """Special tokens that FlagEmbedding gives no weight."""
 
 
 def refuse_missing_heads(model: ResolvedModel) -> None:
     """Raise an `InputError` if a model is without the files of BGE-M3's heads."""
-    folder = model.files.folder()
-    missing = [name for name in (TOKEN_HEAD, WORD_HEAD) if not (folder / name).is_file()]
+    missing = [name for name in (TOKEN_HEAD, WORD_HEAD) if name not in model.card.heads]
     if missing:
         raise InputError(
             f"model '{model.name}' has no {missing[0]}",

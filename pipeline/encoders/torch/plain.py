@@ -1,20 +1,24 @@
 """A model's rows by transformers and the modules that its files declare, written out plainly.
 
 It is what backends are compared with, and encodes nothing else. It shares no step with them after the token
-ids: one text at a time, without padding, in fp32 on the CPU, attention as a product of matrices, and each
-module computed from its own files.
+ids: one text at a time, without padding, in fp32 on the CPU, and each module computed from its own files; for
+backends of PyTorch attention as a product of matrices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.records import Facts, Float32, Int32
+from pipeline.core.records import Float32, Int32, Int64
+from pipeline.encoders.agreement import NoReferenceError, Probes
+from pipeline.encoders.batching import refuse_unknown_tokens
+from pipeline.encoders.torch.backend import tokens_embedded
 from pipeline.encoders.torch.loading import loading, read_head, unused_tokens
+from pipeline.models.card import ModelCard, Module
 from pipeline.models.model import ResolvedModel
 
 if TYPE_CHECKING:
@@ -26,20 +30,27 @@ IGNORED = ("Dropout",)
 """Modules that do nothing to a vector."""
 
 
-class NoReferenceError(Exception):
-    """A model has something that is not written out here."""
+LOGARITHMS = {"relu": 1, "log1p_relu": 2}
+"""How many logarithms a weight goes through, by the activation of sentence-transformers' SpladePooling."""
 
 
 class PlainModel:
     """The reference of a model.
+
+    Attributes:
+        network: What transformers loads; None for a static model.
+        unused: Of word weights of BGE-M3, the tokens that have none.
 
     Raises:
         NoReferenceError: The model has something that is not written out here.
         InputError: Its files are damaged.
     """
 
-    def __init__(self, model: ResolvedModel) -> None:
-        self.model, self.folder = model, model.files.folder()
+    network: Any = None
+    unused: Int64
+
+    def __init__(self, model: ResolvedModel, **loading_settings: str) -> None:
+        self.model, self.folder, self.loading_settings = model, model.files.folder(), loading_settings
         chains: dict[str, Callable[[], Callable[[Int32], torch.Tensor]]] = {
             "dense": self._dense, "sparse": self._sparse, "multivector": self._multivector
         }  # fmt: skip
@@ -53,12 +64,21 @@ class PlainModel:
             flat: Float32 = self._row(ids).float().reshape(-1).numpy()
         return flat
 
-    def _dense(self) -> Callable[[Int32], torch.Tensor]:
+    def probes(self, tokens: Sequence[Int32]) -> Probes:
+        """The rows of some texts, the longest first, each alone.
 
-        modules = self.model.files.read_modules()
-        names = [str(entry.get("type")).rpartition(".")[2] for entry in modules]
+        Raises:
+            InputError: The tokenizer gives ids that the network has no embedding of.
+        """
+        embedded = self.network and tokens_embedded(self.network)
+        if embedded:
+            refuse_unknown_tokens(self.model.name, max(int(ids.max()) for ids in tokens), embedded)
+        return Probes.of(tokens, self.model.pad_id, [self.row(ids) for ids in tokens])
+
+    def _dense(self) -> Callable[[Int32], torch.Tensor]:
+        modules, names = self.model.card.modules, self.model.card.module_names
         if names[:1] == ["StaticEmbedding"]:
-            words = _static_words(self.folder / str(modules[0].get("path")))
+            words = _static_words(self.folder / modules[0].folder)
 
             def first(ids: Int32) -> torch.Tensor:
                 return words[_batch(ids)[0]].mean(0)
@@ -74,7 +94,7 @@ class PlainModel:
                 return _pooled(pooling, hidden(ids))
 
             rest = modules[place + 1 :]
-        steps = [_step(self.folder / str(entry.get("path")), entry) for entry in rest]
+        steps = [_step(self.folder / module.folder, module) for module in rest]
 
         def row(ids: Int32) -> torch.Tensor:
             vector = first(ids)
@@ -85,17 +105,10 @@ class PlainModel:
         return row
 
     def _sparse(self) -> Callable[[Int32], torch.Tensor]:
-        from pipeline.encoders.native_packing import splade_chain  # which imports the kernels
-
-        if self.model.files.has_m3_heads:
+        if self.model.card.has_m3_heads:
             return self._m3_words()
-        if self.model.files.read_json("router_config.json"):
-            raise NoReferenceError("a Router")
-        try:
-            place, logarithms = splade_chain(self.folder)
-        except ValueError as error:
-            raise NoReferenceError(str(error)) from None
-        masked = self._load("AutoModelForMaskedLM", place)
+        logarithms = splade_logarithms(self.model.card)
+        masked = self._load("AutoModelForMaskedLM")
 
         def row(ids: Int32) -> torch.Tensor:
             weights: torch.Tensor = masked(input_ids=_batch(ids)).logits[0].amax(0).relu()
@@ -110,14 +123,15 @@ class PlainModel:
         from transformers import AutoTokenizer
 
         hidden, head = self._network(), read_head(self.folder, "sparse")
-        unused = unused_tokens(AutoTokenizer.from_pretrained(self.folder))
+        trust = self.model.trust_remote_code
+        self.unused = unused_tokens(AutoTokenizer.from_pretrained(self.folder, trust_remote_code=trust))
 
         def row(ids: Int32) -> torch.Tensor:
             numbers = torch.nn.functional.linear(hidden(ids), head["weight"].float(), head["bias"].float())
             weights = torch.zeros(int(self.model.config["vocab_size"]))
             for token, weight in zip(ids.tolist(), numbers[:, 0].tolist(), strict=True):
                 weights[token] = max(weights[token].item(), weight)
-            weights[unused] = 0
+            weights[self.unused] = 0
             return weights
 
         return row
@@ -125,7 +139,7 @@ class PlainModel:
     def _multivector(self) -> Callable[[Int32], torch.Tensor]:
         import torch
 
-        if not self.model.files.has_m3_heads:
+        if not self.model.card.has_m3_heads:
             raise NoReferenceError("token vectors of MultiVectorEncoder")
         hidden, head = self._network(), read_head(self.folder, "multivector")
 
@@ -141,20 +155,44 @@ class PlainModel:
         network = self._load("AutoModelForTextEncoding" if alone else "AutoModel")
         return lambda ids: network(input_ids=_batch(ids), return_dict=True).last_hidden_state[0]
 
-    def _load(self, name: str, place: str | None = None) -> Any:
-        """A network in one of transformers' classes, from a folder inside the model's."""
+    def _load(self, name: str) -> Any:
+        """The network in one of transformers' classes."""
         import torch
         import transformers
 
-        folder = self.folder / (self.model.files.network_folder() if place is None else place)
         with loading(self.model.name):
             network = getattr(transformers, name).from_pretrained(
-                folder,
+                self.folder / self.model.card.network_folder,
                 dtype=torch.float32,
-                attn_implementation="eager",
                 trust_remote_code=self.model.trust_remote_code,
+                **self.loading_settings,
             )
-        return network.eval()
+        self.network = network.eval()
+        return self.network
+
+
+def splade_logarithms(card: ModelCard) -> int:
+    """How many logarithms a weight of a SPLADE goes through.
+
+    Raises:
+        NoReferenceError: Its modules do more than a SPLADE.
+    """
+    if card.routed:
+        raise NoReferenceError("it has a Router")
+    names = card.module_names
+    if not names:  # a masked language model without files of sentence-transformers
+        return LOGARITHMS["relu"]
+    if names not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
+        raise NoReferenceError(f"its modules are {', '.join(names)}")
+    pooling = card.modules[1].config
+    if pooling.get("pooling_strategy", "max") != "max":
+        raise NoReferenceError(f"its pooling strategy is {pooling['pooling_strategy']}")
+    activation = pooling.get("activation_function", "relu")
+    if activation not in LOGARITHMS:
+        raise NoReferenceError(f"its activation is {activation}")
+    if card.settings.get("max_active_dims") is not None or card.similarity == "cosine":
+        raise NoReferenceError("it limits the number of words, or scales weights to length 1")
+    return LOGARITHMS[activation]
 
 
 def _batch(ids: Int32) -> torch.Tensor:
@@ -196,16 +234,16 @@ def _static_words(folder: Path) -> torch.Tensor:
     return words.float()
 
 
-def _step(folder: Path, entry: Facts) -> Callable[[torch.Tensor], torch.Tensor]:
+def _step(folder: Path, module: Module) -> Callable[[torch.Tensor], torch.Tensor]:
     """What a module after the pooling does to a vector [dimension]."""
     import torch
 
-    kind = str(entry.get("type")).rpartition(".")[2]
+    kind, config = module.kind, module.config
     if kind == "Normalize":
         return lambda vector: torch.nn.functional.normalize(vector, dim=-1)
     if kind in IGNORED:
         return lambda vector: vector
-    config, weights = _config(folder), _weights(folder)
+    weights = _weights(folder)
     if kind == "LayerNorm":
         scale, shift = weights["norm.weight"], weights["norm.bias"]
         return lambda vector: torch.nn.functional.layer_norm(vector, vector.shape, scale, shift)
@@ -216,14 +254,6 @@ def _step(folder: Path, entry: Facts) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda vector: activation(
         torch.nn.functional.linear(vector, weights["linear.weight"], weights.get("linear.bias"))
     )
-
-
-def _config(folder: Path) -> Facts:
-    import json
-
-    path = folder / "config.json"
-    config: Facts = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return config
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:

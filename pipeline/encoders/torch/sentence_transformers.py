@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from pipeline.core.records import Float32, RaggedRows
+from pipeline.core.records import Float32, RaggedRows, Role
 from pipeline.encoders.torch.backend import (
     Texts,
     TorchBackend,
@@ -19,9 +19,9 @@ from pipeline.encoders.torch.backend import (
 )
 from pipeline.encoders.torch.loading import loading
 from pipeline.encoders.torch.opening import Load, TorchOpener
-from pipeline.models.card import read_late_interaction
+from pipeline.models.card import late_interaction
 from pipeline.models.files import damaged
-from pipeline.models.model import ResolvedModel, Role
+from pipeline.models.model import ResolvedModel
 from pipeline.models.text_settings import TASKS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Encoder = TypeVar("Encoder", "SentenceTransformer", "SparseEncoder", "MultiVecto
 class SentenceTransformersOpener(TorchOpener):
     """The classes of sentence-transformers for each output."""
 
-    library = "sentence-transformers"
+    libraries = ("torch", "transformers", "sentence-transformers")
 
     @override
     def loads(self) -> Load:
@@ -284,7 +284,7 @@ class MultiVectorEncoderBackend(TorchBackend):
 
     def _check_markers(self) -> None:
         """Refuse a model in whose files sentence-transformers finds another use than is in the keys."""
-        declared = read_late_interaction(self.model.files, self.model.name)
+        declared = late_interaction(self.model.card, self.model.name)
         loaded = {role: self.network.prompts.get(task) or "" for role, task in TASKS.items()}
         mean = self.network.similarity_fn_name == "meanmaxsim"
         if loaded != declared.prompts or mean != declared.mean:
