@@ -42,7 +42,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 LONG = (
     "test_crashes", "test_hub_run", "test_encoders_parity", "test_pages", "test_benchmark", "test_native",
     "test_keys", "test_faiss_index", "test_metrics_parity", "test_damage", "test_mistakes", "test_package",
-    "test_sentence_transformers_parity", "test_ray",
+    "test_sentence_transformers_parity", "test_ray", "test_bert", "test_networks",
 )  # fmt: skip
 """Test files that take longest, the longest first."""
 

@@ -46,8 +46,8 @@ class ScoreStore:
         """The score of each pair by its hash, uint64 [pairs, 2], and its tokens.
 
         Returns:
-            float32 [pairs], NaN where there is none; and int32 [pairs, 2], the tokens of the pair and how many
-            of them the model does not read, -1 if they are not known.
+            float32 [pairs], NaN where there is none; and int32 [pairs, 2], the tokens of the pair and how
+            many of them the model does not read, -1 if they are not known.
         """
         scores = np.full(len(pairs), np.nan, np.float32)
         tokens = np.full((len(pairs), 2), -1, np.int32)

@@ -1,22 +1,13 @@
-"""Each backend gives the rows of the reference for a model folder, or refuses it with the reason."""
+"""What each backend does to a model folder, beside the rows of the peer's own package."""
 
-import gc
 import re
-import runpy
 import shutil
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import document_wall
 import numpy as np
-import pytest
-from inside import convert_by
-from models.wall.cases import BACKENDS, WALL, Case
-from models.wall.folders import LENGTH, OLD, TEXTS, save_modules, save_network
+from models.wall.cases import BACKENDS, Case
+from models.wall.folders import LENGTH, OLD, TEXTS, save_modules
 from workplaces import BAR
 
 from pipeline import InputError, config as sections
@@ -29,45 +20,6 @@ ROLES: Any = ("passages", "queries")
 Rows = dict[str, list[Vector]]
 """For each role a vector for each text: word weights by word, token vectors one after the other."""
 VOCABULARY = 2000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """Convert models in this process, and collect no modules as garbage, as FlagEmbedding does often."""
-    from FlagEmbedding import FlagAutoModel  # noqa: F401
-    from sentence_transformers import SentenceTransformer  # noqa: F401
-
-    gc.freeze()
-    with pytest.MonkeyPatch.context() as patch:
-        convert_by(patch, SimpleNamespace(run=convert_here, PIPE=None, DEVNULL=None))
-        yield
-    gc.unfreeze()
-
-
-def convert_here(command: Sequence[str], **_: object) -> SimpleNamespace:
-    """Run what `pipeline.encoders.conversion` runs in another process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", list(command[5:]))
-        try:
-            runpy.run_module(command[5], run_name="__main__")
-        except Exception as error:
-            return SimpleNamespace(returncode=1, stderr="".join(traceback.format_exception_only(error)))
-    return SimpleNamespace(returncode=0, stderr="")
-
-
-@pytest.fixture(scope="module")
-def networks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Path]:
-    """The folder of a case's network with its tokenizer, made once."""
-    base = tmp_path_factory.mktemp("networks")
-
-    def folder(case: Case) -> Path:
-        path = base / f"{case.network}{case.head}"
-        if not path.exists():
-            path.mkdir()
-            save_network(path, case.network, case.head)
-        return path
-
-    return folder
 
 
 def build(case: Case, network: Path, folder: Path) -> Path:
@@ -165,22 +117,14 @@ def fault(case: Case, letter: str, folder: Path, texts: list[str], expected: Row
     return "" if lowest > 0.99999 else f"{backend} gives a cosine of {lowest:.6f}"
 
 
-@pytest.mark.parametrize("case", WALL, ids=lambda case: case.title)
-def test_every_backend_gives_the_reference_s_rows_or_refuses(
-    case: Case, networks: Callable[[Case], Path], tmp_path: Path
-) -> None:
-    folder = build(case, networks(case), tmp_path / case.name)
+def faults(case: Case, network: Path, place: Path) -> list[str]:
+    """What backends do to a case's folder that they should not do."""
+    folder = build(case, network, place / case.name)
     texts = [*TEXTS, *([""] if case.empty else [])]
     expected = reference(case, folder, texts) if case.runs else {}
     case.spoil(folder)
-    store = Store(tmp_path / "store")
+    store = Store(place / "store")
     letters = BACKENDS if case.output == "dense" else "fsn"  # openvino has no other output
     if case.head == "ForMaskedLM":  # native is compared in tests/encoders/test_native_sparse.py
         letters = "fs"
-    faults = [fault(case, letter, folder, texts, expected, store) for letter in letters]
-    assert not any(faults), "\n".join(filter(None, faults))
-
-
-def test_the_table_in_the_documentation_is_the_wall_s(root: Path) -> None:
-    page = (root / "docs" / "models.md").read_text(encoding="utf-8")
-    assert page == document_wall.page(page), "run scripts/document_wall.py"
+    return [*filter(None, (fault(case, letter, folder, texts, expected, store) for letter in letters))]

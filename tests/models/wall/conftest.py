@@ -1,0 +1,53 @@
+"""Networks of the wall, made once, and the conversion of models in this process."""
+
+import gc
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from inside import convert_by
+from models.wall.cases import Case
+from models.wall.folders import save_network
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    """Convert models in this process, and collect no modules as garbage, as FlagEmbedding does often."""
+    from FlagEmbedding import FlagAutoModel  # noqa: F401
+    from sentence_transformers import SentenceTransformer  # noqa: F401
+
+    gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        convert_by(patch, SimpleNamespace(run=convert_here, PIPE=None, DEVNULL=None))
+        yield
+    gc.unfreeze()
+
+
+def convert_here(command: Sequence[str], **_: object) -> SimpleNamespace:
+    """Run what `pipeline.encoders.conversion` runs in another process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", list(command[5:]))
+        try:
+            runpy.run_module(command[5], run_name="__main__")
+        except Exception as error:
+            return SimpleNamespace(returncode=1, stderr="".join(traceback.format_exception_only(error)))
+    return SimpleNamespace(returncode=0, stderr="")
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Path]:
+    """The folder of a case's network with its tokenizer, made once."""
+    base = tmp_path_factory.mktemp("networks")
+
+    def folder(case: Case) -> Path:
+        path = base / f"{case.network}{case.head}"
+        if not path.exists():
+            path.mkdir()
+            save_network(path, case.network, case.head)
+        return path
+
+    return folder
