@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
 from pipeline.config.files import as_config
@@ -20,7 +20,6 @@ from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import Outcome, Run, finish, prepare, run_each
 
 if TYPE_CHECKING:
-    from pipeline.config.benchmark import MethodName, NormalizationName
     from pipeline.data.description import TokenCounter
     from pipeline.formats.given import QrelsLike
     from pipeline.metrics.evaluation import Evaluation
@@ -95,9 +94,14 @@ def evaluate_model(
     """
     from pipeline.run.model_object import run_model
 
+    return run_model(config_without_model(config), model, name, output, progress)
+
+
+def config_without_model(config: Config | Mapping[str, object] | str | Path) -> Config:
+    """A config whose model is an object: a dictionary may leave out the section `model`."""
     if isinstance(config, Mapping) and not config.keys() & {"model", "fuse"}:
         config = {**config, "model": {"backend": "bm25"}}  # which reads the collection and no model
-    return run_model(as_config(config), model, name, output, progress)
+    return as_config(config)
 
 
 def run_benchmarks(
@@ -262,9 +266,10 @@ def export_data(config: Config, folder: str | Path, progress: Progress = silent)
     Raises:
         InputError: The data cannot be found, or is not what it should be; or the folder is in use.
     """
-    from pipeline.data.description import check_export, export_texts
+    from pipeline.data.description import export_texts
+    from pipeline.storage.whole_files import check_new_folder
 
-    check_export(Path(folder))
+    check_new_folder(Path(folder), "--export")
     with Session() as session:
         return export_texts(session.benchmark(config, progress).collection, Path(folder))
 
@@ -308,46 +313,3 @@ def evaluate(
     from pipeline.metrics.names import parse_measures
 
     return evaluate_files(qrels, run, parse_measures(measures), ignore_identical_ids, single_precision)
-
-
-def fuse(
-    runs: Sequence[str | Path],
-    output: str | Path,
-    *,
-    method: str = "rrf",
-    normalize: str | None = None,
-    weights: Sequence[float] | None = None,
-    k: int = 60,
-    depth: int | None = None,
-    tune: str | None = None,
-    qrels: str | Path | None = None,
-    folds: int = 5,
-    progress: Progress = silent,
-) -> Facts:
-    """Join TREC runs of any systems into one.
-
-    Args:
-        runs: Run files, two or more; `.gz` is accepted.
-        output: The run to write.
-        method: `rrf`, `combsum`, `combmnz`, `weighted` or `interpolation`; see docs/rerank-and-fuse.md.
-        normalize: What is made of scores; None is the method's own.
-        weights: One for each run; of `interpolation` that of the first alone.
-        k: Added to every rank by `rrf`.
-        depth: Documents kept for each query; None keeps all.
-        tune: A measure that weights are tuned for by cross-validation over queries, with `qrels`.
-        qrels: Judgment file.
-        folds: Parts of the queries.
-        progress: Opens progress bars; none by default.
-
-    Returns:
-        The method, the weights, and the numbers of queries and documents.
-
-    Raises:
-        InputError: A file cannot be read, or the method does not fit the runs or the weights.
-    """
-    from pipeline.search.fused_runs import fuse_files
-    from pipeline.search.fusion import Fusion
-
-    paths, judged = [Path(run) for run in runs], None if qrels is None else Path(qrels)
-    fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k)
-    return fuse_files(paths, Path(output), fusion, weights, depth, tune, judged, folds, progress)

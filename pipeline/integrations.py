@@ -20,9 +20,8 @@ from typing import Any, TypeAlias
 
 from transformers import TrainerCallback
 
-from pipeline.api import evaluate_model, run_benchmark
+from pipeline.api import config_without_model, evaluate_model, run_benchmark
 from pipeline.config import BACKENDS, Config, IndexConfig
-from pipeline.config.files import as_config
 from pipeline.core.errors import InputError
 from pipeline.results.result import Result
 from pipeline.studies.gate.gate import ALPHA, gate_result
@@ -82,9 +81,7 @@ class RetrievalCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
                 allowed="one process, whose model has all weights",
                 fix="evaluate the saved checkpoints with benchmarco run",
             )
-        if isinstance(config, Mapping) and not config.keys() & {"model", "fuse"}:
-            config = {**config, "model": {"backend": BM25}}  # which reads the collection and no model
-        self._trainer, self._config, self._model = trainer, as_config(config), model
+        self._trainer, self._config, self._model = trainer, config_without_model(config), model
         self._every, self._alpha, self._bm25 = every, alpha, bm25
         self._measures = [measure] if measure else []
         self.results: dict[int, Result] = {}

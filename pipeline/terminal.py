@@ -16,11 +16,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TextIO, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TextIO
 
 import typer
 
@@ -150,24 +150,39 @@ def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[...
     return run
 
 
+def with_options(
+    command: Callable[..., None], run: Callable[..., None], options: Mapping[str, Any]
+) -> Callable[..., None]:
+    """`run` in place of a command, with its name, its help and its parameters, and with further options.
+
+    The parameter `options` of the command, which `run` fills, is none of the command line.
+
+    Args:
+        command: The command.
+        run: Takes all arguments by name, and calls the command.
+        options: By parameter an annotation for Typer; None stands for an option that is not given.
+    """
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    parameters.pop("options", None)
+    for name, annotation in options.items():
+        parameters[name] = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        )
+    wrapped: Any = functools.wraps(command)(run)
+    wrapped.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    wrapped.__signature__ = inspect.Signature(list(parameters.values()))
+    named: Callable[..., None] = wrapped
+    return named
+
+
 def with_trust(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that reads results the option `--trust`."""
 
-    @functools.wraps(command)
-    def run(*args: object, trust: bool = False, **kwargs: object) -> None:
-        with trusting(trust):
-            command(*args, **kwargs)
+    def run(trust: bool | None = None, **arguments: object) -> None:
+        with trusting(bool(trust)):
+            command(**arguments)
 
-    hints = get_type_hints(command, include_extras=True)
-    parameters = [
-        parameter.replace(annotation=hints[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-    ]
-    trust = inspect.Parameter("trust", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Trust)
-    options: Any = run
-    options.__signature__ = inspect.Signature([*parameters, trust], return_annotation=None)
-    options.__annotations__ = {**hints, "trust": Trust}
-    return run
+    return with_options(command, run, {"trust": Trust})
 
 
 def _nobody_reads() -> bool:
@@ -340,21 +355,26 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=escaped))
 
 
-Configs = Annotated[
-    list[Path],
-    typer.Argument(metavar="CONFIG", help="A benchmark's YAML file."),
-]
+def option(help: str, metavar: str | None = None, flags: str = "", **settings: Any) -> Any:
+    """An option of a command, as an annotation; `flags` where its name does not give them."""
+    return typer.Option(*flags.split(), help=help, metavar=metavar, **settings)
+
+
+def argument(help: str, metavar: str | None = None) -> Any:
+    """An argument of a command, as an annotation."""
+    return typer.Argument(help=help, metavar=metavar)
+
+
+Configs = Annotated[list[Path], argument("A benchmark's YAML file.", "CONFIG")]
 Sets = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="key.path=value", help="Override a setting of the config; may be repeated."
-    ),
+    option("Override a setting of the config; may be repeated.", "key.path=value", flags="--set"),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all tables and details.")]
+Verbose = Annotated[bool, option("Show all tables and details.", flags="--verbose -v")]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Read results that were edited after the run; their names say so.")
+    bool | None, option("Read results that were edited after the run; their names say so.", flags="--trust")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Json = Annotated[bool, option("Print one JSON document on stdout.", flags="--json")]
 
 
 def load(paths: list[Path], settings: list[str] | None) -> list[Config]:

@@ -17,6 +17,7 @@ from pipeline.terminal import (
     end_at_second_interrupt,
     guarded,
     open_closed_streams,
+    option,
     progress,
     what_happened as what_happened,
     with_trust,
@@ -115,8 +116,8 @@ app.add_typer(cache_app, name="cache")
 @guarded
 def overview(
     ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-    cite: Annotated[bool, typer.Option("--cite", help="Print how to cite this version, as BibTeX.")] = False,
+    version: Annotated[bool, option("Print the version.", flags="--version")] = False,
+    cite: Annotated[bool, option("Print how to cite this version, as BibTeX.", flags="--cite")] = False,
 ) -> None:
     """Print an overview when no command is given."""
     if version:

@@ -12,15 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pipeline.core import machine, plugins
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.kernels import Kernels, loaded_kernels
 from pipeline.core.table import Column, Table
 from pipeline.report.listings import cache_table, prune_table, suite_table, suites_table, verify_table
-from pipeline.terminal import FAILED, Json, Sets, end_with, load, print_json, show
+from pipeline.terminal import FAILED, Json, Sets, argument, end_with, load, option, print_json, show
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -30,8 +28,7 @@ if TYPE_CHECKING:
 
 def doctor(
     configs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[CONFIG]", help="Show the models of these benchmarks instead."),
+        list[Path] | None, argument("Show the models of these benchmarks instead.", "[CONFIG]")
     ] = None,
     settings: Sets = None,
     as_json: Json = False,
@@ -118,7 +115,7 @@ def examine() -> Facts:
 
 
 def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
-    """A row for each backend; `commands` has the install command of each missing package."""
+    """A row for each backend; `commands` has the install commands of missing packages that are required."""
     from pipeline.config import BACKENDS
 
     for backend in [name for name in BACKENDS if name != "auto"]:
@@ -194,7 +191,7 @@ def _packages(found: Facts) -> Table:
 
 
 def suites(
-    name: Annotated[str | None, typer.Argument(help="List the collections of this suite.")] = None,
+    name: Annotated[str | None, argument("List the collections of this suite.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the built-in suites: sizes and licenses."""
@@ -238,17 +235,15 @@ def schema() -> None:
 
 
 def example(
-    table: Annotated[bool, typer.Option("--table", help="For your own tables: CSV, TSV, Parquet.")] = False,
+    table: Annotated[bool, option("For your own tables: CSV, TSV, Parquet.", flags="--table")] = False,
 ) -> None:
     """Print a config to start from; --table: one for tables."""
     name = "example_table.yaml" if table else "example.yaml"
     print((Path(__file__).parents[1] / name).read_text(encoding="utf-8"), end="")
 
 
-Folder = Annotated[Path, typer.Option("--cache", metavar="DIR", help="Folder of artifacts.")]
-Results = Annotated[
-    Path, typer.Option("--results", metavar="DIR", help="Folder of results that may use them.")
-]
+Folder = Annotated[Path, option("Folder of artifacts.", "DIR", flags="--cache")]
+Results = Annotated[Path, option("Folder of results that may use them.", "DIR", flags="--results")]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -261,12 +256,8 @@ def list_artifacts(
 
     rows = stored.add_results(stored.describe_entries(folder), results)
     rows.sort(key=lambda row: (not row["results"], row["results"][:1], -row["bytes"]))
-    if as_json:
-        print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
-    elif folder.exists():
-        show(cache_table(str(folder), rows, str(results)))
-    else:
-        _say_empty(folder)
+    table = cache_table(str(folder), rows, str(results)) if folder.exists() else None
+    _show_artifacts(folder, rows, as_json, {"bytes": sum(row["bytes"] for row in rows)}, table)
 
 
 def verify_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
@@ -275,35 +266,24 @@ def verify_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) ->
 
     rows = stored.verify(folder)
     damaged = sum(bool(row["files"]) for row in rows)
-    if as_json:
-        print_json({"cache": str(folder), "damaged": damaged, "artifacts": rows})
-    elif damaged:
-        show(verify_table(str(folder), rows))
-    elif folder.exists():
-        print(f"{folder}: {counted(len(rows), 'artifact')}, nothing is damaged")
-    else:
-        _say_empty(folder)
+    table = verify_table(str(folder), rows) if damaged else None
+    whole = f"{counted(len(rows), 'artifact')}, nothing is damaged"
+    _show_artifacts(folder, rows, as_json, {"damaged": damaged}, table, whole)
     end_with(FAILED if damaged else 0)
 
 
 def prune(
-    configs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="CONFIG", help="Configs whose artifacts are kept."),
-    ] = None,
+    configs: Annotated[list[Path] | None, argument("Configs whose artifacts are kept.", "CONFIG")] = None,
     settings: Sets = None,
-    unused: Annotated[
-        bool, typer.Option("--unused", help="Prune what none of the CONFIGs uses.", show_default=False)
-    ] = False,
+    unused: Annotated[bool, option("Prune what none of the CONFIGs uses.", flags="--unused")] = False,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Prune what no run used for this long: 12h, 30d, 8w.")
+        str | None, option("Prune what no run used for this long: 12h, 30d, 8w.", "AGE")
     ] = None,
     size: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Prune the least recently used until this much is left: 10GB."),
+        str | None, option("Prune the least recently used until this much is left: 10GB.", "SIZE")
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Remove the artifacts, instead of only listing them.")
+        bool, option("Remove the artifacts, instead of only listing them.", flags="--yes")
     ] = False,
     folder: Folder = Path("indexes"),
     results: Results = Path("results"),
@@ -327,35 +307,36 @@ def prune(
     with Session() as session:
         benchmarks = map(session.benchmark, given)
         recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
-    limits = PruneLimits(
-        unused, parse_age(older_than) if older_than else None, parse_size(size) if size else None
-    )
+    seconds = _parse(older_than, "--older-than", _SECONDS, "12h, 30d, 8w") if older_than else None
+    most = int(_parse(size.upper(), "--size", _BYTES, "500MB, 10GB")) if size else None
+    limits = PruneLimits(unused, seconds, most)
     rows = add_results(prune(folder, recipes, limits, dry=not yes), results)
+    table = prune_table(str(folder), rows, not yes, str(results)) if rows else None
+    size_of_all = {"bytes": sum(row["bytes"] for row in rows)}
+    _show_artifacts(folder, rows, as_json, size_of_all, table, "nothing to prune")
+
+
+def _show_artifacts(
+    folder: Path,
+    rows: list[Facts],
+    as_json: bool,
+    total: JsonObject,
+    table: Table | None,
+    otherwise: str = "",
+) -> None:
+    """Print the artifacts of a cache as JSON, or as a table; without one a sentence."""
     if as_json:
-        print_json({"cache": str(folder), "bytes": sum(row["bytes"] for row in rows), "artifacts": rows})
-    elif rows:
-        show(prune_table(str(folder), rows, not yes, str(results)))
-    elif not folder.exists():
-        _say_empty(folder)
+        print_json({"cache": str(folder), **total, "artifacts": rows})
+    elif table:
+        show(table)
     else:
-        print(f"{folder}: nothing to prune")
-
-
-def _say_empty(folder: Path) -> None:
-    print(f"{folder} does not exist yet: nothing is cached")
-
-
-def parse_age(text: str) -> float:
-    """Seconds of a time span such as `30d`."""
-    return _parse(text, "--older-than", _SECONDS, "12h, 30d, 8w")
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size such as `10GB`."""
-    return int(_parse(text.upper(), "--size", _BYTES, "500MB, 10GB"))
+        print(
+            f"{folder}: {otherwise}" if folder.exists() else f"{folder} does not exist yet: nothing is cached"
+        )
 
 
 def _parse(text: str, option: str, units: Mapping[str, float], examples: str) -> float:
+    """Seconds of a time span such as `30d`, or bytes of a size such as `10GB`."""
     match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
     if match is None or match[2] not in units:
         raise InputError(

@@ -5,26 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.terminal import Json, print_json, progress
+from pipeline.terminal import Json, argument, option, print_json, progress
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
 
 
 def export(
-    results: Annotated[
-        list[Path],
-        typer.Argument(metavar="RESULT", help="A result folder."),
-    ],
-    mteb: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write MTEB result files to this folder.")
-    ] = None,
+    results: Annotated[list[Path], argument("A result folder.", "RESULT")],
+    mteb: Annotated[Path | None, option("Write MTEB result files to this folder.", "FOLDER")] = None,
     model_index: Annotated[
-        bool, typer.Option("--model-index", help="Print YAML for a model card: the model-index.")
+        bool, option("Print YAML for a model card: the model-index.", flags="--model-index")
     ] = False,
 ) -> None:
     """Convert results of one model for MTEB, or for a model card."""
@@ -61,32 +54,30 @@ def export(
 
 
 def fuse(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Two or more TREC runs; may be .gz.")],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="TREC run to write.")],
-    method: Annotated[str, typer.Option(help="rrf, combsum, combmnz, weighted or interpolation.")] = "rrf",
+    runs: Annotated[list[Path], argument("Two or more TREC runs; may be .gz.", "RUN")],
+    output: Annotated[Path, option("TREC run to write.", "FILE")],
+    method: Annotated[str, option("rrf, combsum, combmnz, weighted or interpolation.")] = "rrf",
     normalize: Annotated[
         str | None,
-        typer.Option(
-            help="Normalization of a query's scores, before they are added: none, min_max, max, sum, "
+        option(
+            "Normalization of a query's scores, before they are added: none, min_max, max, sum, "
             "z_score or rank. Not for rrf, which adds ranks."
         ),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="LIST", help="A weight for each run, separated by commas: 0.3,0.7.")
+        str | None, option("A weight for each run, separated by commas: 0.3,0.7.", "LIST")
     ] = None,
-    k: Annotated[int, typer.Option(min=1, help="Of rrf: a document scores 1 / (k + rank).")] = 60,
-    depth: Annotated[int | None, typer.Option(min=1, help="Documents to write for each query.")] = None,
-    tune: Annotated[
-        str | None, typer.Option(metavar="MEASURE", help="Tune the weights for it, by cross-validation.")
-    ] = None,
-    qrels: Annotated[Path | None, typer.Option(help="Qrels for --tune.")] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Cross-validation folds for --tune.")] = 5,
+    k: Annotated[int, option("Of rrf: a document scores 1 / (k + rank).", min=1)] = 60,
+    depth: Annotated[int | None, option("Documents to write for each query.", min=1)] = None,
+    tune: Annotated[str | None, option("Tune the weights for it, by cross-validation.", "MEASURE")] = None,
+    qrels: Annotated[Path | None, option("Qrels for --tune.")] = None,
+    folds: Annotated[int, option("Cross-validation folds for --tune.", min=2)] = 5,
     as_json: Json = False,
 ) -> None:
     """Fuse TREC runs of any systems into one."""
-    from pipeline import api
+    from pipeline.search.fused_runs import fuse as fuse_runs
 
-    facts = api.fuse(
+    facts = fuse_runs(
         runs,
         output,
         method=method,

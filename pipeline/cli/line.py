@@ -10,10 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pipeline.core.errors import InputError
-from pipeline.terminal import load
+from pipeline.terminal import argument, load, option
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -22,24 +20,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAMED = ("beir", "nanobeir")  # the suites whose collections --data knows by name
-Configs = Annotated[list[Path] | None, typer.Argument(metavar="[CONFIG]...", help="A benchmark's YAML file.")]
+Configs = Annotated[list[Path] | None, argument("A benchmark's YAML file.", "[CONFIG]...")]
 Models = Annotated[
     list[str] | None,
-    typer.Option(
-        "--model", metavar="NAME", help="Model, instead of a CONFIG: hub id, folder, alias or bm25."
-    ),
+    option("Model, instead of a CONFIG: hub id, folder, alias or bm25.", "NAME", flags="--model"),
 ]
 Data = Annotated[
     list[str] | None,
-    typer.Option(
-        "--data",
-        metavar="NAME",
-        help="Collection, instead of a CONFIG: folder, suite, or a name such as nfcorpus.",
+    option(
+        "Collection, instead of a CONFIG: folder, suite, or a name such as nfcorpus.", "NAME", flags="--data"
     ),
 ]
-Save = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write --model and --data as a config to this file.")
-]
+Save = Annotated[Path | None, option("Write --model and --data as a config to this file.", "FILE")]
 
 
 class Tracker(StrEnum):

@@ -11,14 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pipeline.cli import line
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import estimate_tables, forecast_table, plan_table
+from pipeline.storage.whole_files import check_new_folder
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     Configs,
@@ -27,6 +26,7 @@ from pipeline.terminal import (
     Verbose,
     end_with,
     load,
+    option,
     print_each,
     print_json,
     progress,
@@ -51,20 +51,18 @@ def run(
     settings: Sets = None,
     save: line.Save = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write results to DIR/NAME instead of results/NAME.")
+        Path | None, option("Write results to DIR/NAME instead of results/NAME.", "DIR")
     ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Ignore the cache and recompute everything.")
-    ] = False,
+    fresh: Annotated[bool, option("Ignore the cache and recompute everything.", flags="--fresh")] = False,
     track: Annotated[
-        line.Tracker | None, typer.Option(help="Write the results to an experiment tracker, too (an extra).")
+        line.Tracker | None, option("Write the results to an experiment tracker, too (an extra).")
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show no progress on stderr, only warnings and errors.")
+        bool, option("Show no progress on stderr, only warnings and errors.", flags="--quiet -q")
     ] = False,
     verbose: Verbose = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print metrics.json on stdout; a list for several benchmarks.")
+        bool, option("Print metrics.json on stdout; a list for several benchmarks.", flags="--json")
     ] = False,
 ) -> None:
     """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
@@ -203,26 +201,23 @@ def plan(
     data: line.Data = None,
     settings: Sets = None,
     detect: Annotated[
-        float | None,
-        typer.Option(metavar="DIFFERENCE", help="Show how many queries detect this difference of means."),
+        float | None, option("Show how many queries detect this difference of means.", "DIFFERENCE")
     ] = None,
     spread: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NUMBER|RESULT_DIR",
-            help="With --detect: standard deviation of differences between queries, or results that have it.",
+        option(
+            "With --detect: standard deviation of differences between queries, or results that have it.",
+            "NUMBER|RESULT_DIR",
         ),
     ] = None,
     passages: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Estimate for N passages; the data need not be there."),
+        int | None, option("Estimate for N passages; the data need not be there.", "N", min=1)
     ] = None,
     tokens: Annotated[
-        float | None,
-        typer.Option(metavar="MEAN", min=1, help="Mean tokens of a passage, instead of those measured."),
+        float | None, option("Mean tokens of a passage, instead of those measured.", "MEAN", min=1)
     ] = None,
     probing: Annotated[
-        bool, typer.Option("--probe", help="Run models that were not measured here for 10 seconds.")
+        bool, option("Run models that were not measured here for 10 seconds.", flags="--probe")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -282,44 +277,36 @@ def data(
     settings: Sets = None,
     as_json: Json = False,
     export: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write ids and texts, in the row order of precomputed vectors."),
+        Path | None, option("Write ids and texts, in the row order of precomputed vectors.", "FOLDER")
     ] = None,
     training_data: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Count texts that occur in this training data; may be repeated."),
+        list[Path] | None, option("Count texts that occur in this training data; may be repeated.", "FILE")
     ] = None,
     audit: Annotated[
-        bool,
-        typer.Option("--audit", help="Look for defects of texts and judgments, and what they do to scores."),
+        bool, option("Look for defects of texts and judgments, and what they do to scores.", flags="--audit")
     ] = False,
     cleaned: Annotated[
         Path | None,
-        typer.Option(
-            "--write",
-            metavar="FOLDER",
-            help="With --audit: write a copy in which equal passages share grades.",
-        ),
+        option("With --audit: write a copy in which equal passages share grades.", "FOLDER", flags="--write"),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Show what a collection contains: sizes, judgments, an example. Nothing is encoded."""
     from pipeline.api import describe_data, export_data
     from pipeline.config import of_each_collection
-    from pipeline.data.audit import check_folder
 
     loaded = of_each_collection(load(configs, settings))
-    for option, folder in (("--export", export), ("--write", cleaned)):
+    for flag, folder in (("--export", export), ("--write", cleaned)):
         if folder and len({config.data for config in loaded}) > 1:
             raise InputError(
-                f"{option} {folder}: the configs have several collections",
+                f"{flag} {folder}: the configs have several collections",
                 allowed="configs of one collection",
                 fix="write one after the other",
             )
     if cleaned:
         if not audit:
             raise InputError("--write without --audit", allowed="--audit --write FOLDER", fix="add --audit")
-        check_folder(cleaned)
+        check_new_folder(cleaned, "--write")
     if export:
         for path in export_data(loaded[0], export, progress):
             print(f"written to {path}", file=sys.stderr)

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial, wraps
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-
-import typer
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.table import stacked
 from pipeline.storage.whole_files import check_output
-from pipeline.studies.study import TabularPart
 from pipeline.studies.table import add_columns, all_studies
 from pipeline.terminal import (
     Json,
     Verbose,
+    argument,
+    option,
     print_each,
     show,
     show_measures_as,
     show_verdict,
+    with_options,
 )
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
-    from pipeline.studies.study import Part
+    from pipeline.report.page.render import PagePart
+    from pipeline.studies.study import Findings
 
 
 class Format(StrEnum):
@@ -44,8 +44,7 @@ class Format(StrEnum):
 
 
 Baseline = Annotated[
-    Path | None,
-    typer.Option(metavar="RESULT_DIR", help="Compare the others with this result only, not every pair."),
+    Path | None, option("Compare the others with this result only, not every pair.", "RESULT_DIR")
 ]
 Options: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The values of the options of each study, by its name; None where an option is not given."""
@@ -59,45 +58,39 @@ def with_study_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the options of studies, which it takes as `options`."""
     studies = {name: study.options for name, study in all_studies().items() if study.options}
 
-    @wraps(command)
     def run(**arguments: object) -> None:
         values = {
             study: {name: arguments.pop(name) for name in options} for study, options in studies.items()
         }
         command(**arguments, options=values)
 
-    parameters = dict(inspect.signature(command, eval_str=True).parameters)
-    del parameters["options"]
-    for name, annotation in chain.from_iterable(options.items() for options in studies.values()):
-        parameters[name] = inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-        )
-    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-    vars(run)["__signature__"] = inspect.Signature(list(parameters.values()))
-    return run
+    return with_options(
+        command, run, dict(chain.from_iterable(options.items() for options in studies.values()))
+    )
 
 
-def _parts(comparison: Comparison, options: Options, on_page: bool) -> dict[str, Part | None]:
+def _findings(comparison: Comparison, options: Options, on_page: bool) -> dict[str, Findings | None]:
     """What studies say of a comparison, by their names.
 
     Those without an option always do: None where they have nothing to say.
     """
-    parts: dict[str, Part | None] = {}
+    said: dict[str, Findings | None] = {}
     for name, study in all_studies().items():
         values = options.get(name, {})
         unasked = study.options and not _is_asked(options, name) and not on_page
-        if study.part is None or unasked or False in values.values():
+        if study.findings is None or unasked or False in values.values():
             continue
-        part = study.part(comparison, values)
-        if part is not None or not (study.options or comparison.of_suites):
-            parts[name] = part
-    return parts
+        findings = study.findings(comparison, values)
+        if findings is not None or not (study.options or comparison.of_suites):
+            said[name] = findings
+    return said
 
 
-def _flag(annotation: Any) -> str:
-    """The flag of an annotated option: Typer keeps the first one as its default."""
-    option = annotation.__metadata__[0]
-    return next(str(each) for each in (option.default, *option.param_decls) if each).partition("/")[0]
+def _page_parts(said: Mapping[str, Findings | None]) -> list[PagePart]:
+    """A section of the page for what each study says."""
+    from pipeline.report.page.render import PagePart
+
+    return [PagePart(name, each.heading, each.tables(), each.plots()) for name, each in said.items() if each]
 
 
 def _is_asked(options: Options, study: str) -> bool:
@@ -107,28 +100,20 @@ def _is_asked(options: Options, study: str) -> bool:
 
 def evaluate(
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[QRELS RUN...]", help="Qrels, then TREC runs: as --qrels QRELS --run RUN."),
+        list[Path] | None, argument("Qrels, then TREC runs: as --qrels QRELS --run RUN.", "[QRELS RUN...]")
     ] = None,
-    qrels: Annotated[
-        Path | None, typer.Option(help="Qrels, in TREC or BEIR format; may be .gz.", show_default=False)
-    ] = None,
-    runs: Annotated[
-        list[Path] | None, typer.Option("--run", help="A TREC run; may be .gz, and repeated.")
-    ] = None,
+    qrels: Annotated[Path | None, option("Qrels, in TREC or BEIR format; may be .gz.")] = None,
+    runs: Annotated[list[Path] | None, option("A TREC run; may be .gz, and repeated.", flags="--run")] = None,
     measures: Annotated[
         str | None,
-        typer.Option(help="Measures separated by commas: ndcg@10,mrr@10. By default as in run."),
+        option("Measures separated by commas: ndcg@10,mrr@10. By default as in run."),
     ] = None,
-    per_query: Annotated[
-        Path | None, typer.Option(help="Write the measures of each query to this CSV file.")
-    ] = None,
+    per_query: Annotated[Path | None, option("Write the measures of each query to this CSV file.")] = None,
     ignore_identical_ids: Annotated[
-        bool, typer.Option("--ignore-identical-ids", help="Drop documents with the id of their query.")
+        bool, option("Drop documents with the id of their query.", flags="--ignore-identical-ids")
     ] = False,
     single_precision: Annotated[
-        bool,
-        typer.Option("--single-precision", help="Compare scores in float32, as trec_eval did before 9.0.8."),
+        bool, option("Compare scores in float32, as trec_eval did before 9.0.8.", flags="--single-precision")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -179,29 +164,24 @@ def evaluate(
 def compare(
     folders: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RESULT_DIR|FOLDER",
-            help="A result folder, or a folder of results. With --qrels, also a TREC run file.",
+        argument(
+            "A result folder, or a folder of results. With --qrels, also a TREC run file.",
+            "RESULT_DIR|FOLDER",
         ),
     ],
     measures: Annotated[
         list[str] | None,
-        typer.Option(
-            "--measure",
-            help="Measure to compare; may be repeated. By default the first that all results have.",
+        option(
+            "Measure to compare; may be repeated. By default the first that all results have.",
+            flags="--measure",
         ),
     ] = None,
-    qrels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Qrels that score the run files; may be .gz.")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a self-contained page to this file.")
-    ] = None,
-    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
+    qrels: Annotated[Path | None, option("Qrels that score the run files; may be .gz.", "FILE")] = None,
+    html: Annotated[Path | None, option("Write a self-contained page to this file.", "FILE")] = None,
+    form: Annotated[Format, option("Output format.", flags="--format")] = Format.table,
     baseline: Baseline = None,
     detect: Annotated[
-        float | None,
-        typer.Option(metavar="DIFFERENCE", help="Show how many queries detect this difference of means."),
+        float | None, option("Show how many queries detect this difference of means.", "DIFFERENCE")
     ] = None,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -219,10 +199,12 @@ def compare(
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
     asked = [name for name in options if _is_asked(options, name)]
     if form is Format.csv and (refused := [name for name in asked if not all_studies()[name].csv]):
-        option = _flag(next(iter(all_studies()[refused[0]].options.values())))
+        annotated = next(iter(all_studies()[refused[0]].options.values())).__metadata__[0]
+        flags = (annotated.default, *annotated.param_decls)  # Typer keeps the first flag as its default
+        flag = next(str(each) for each in flags if each).partition("/")[0]
         raise InputError(
-            f"{option} with --format csv",
-            allowed=f"{option} with a table, markdown, latex or --json",
+            f"{flag} with --format csv",
+            allowed=f"{flag} with a table, markdown, latex or --json",
             fix="take another format",
         )
     chosen: Sequence[str | None] = measures or [None]
@@ -239,30 +221,28 @@ def compare(
             compared.append(add_columns(side_by_side.compare(folders, measure, baseline, qrels, detect)))
     short = form is Format.table and not verbose
     whole = html or as_json or not short
-    parts = [_parts(each, options, bool(html)) if whole or asked else {} for each in compared]
+    findings = [_findings(each, options, bool(html)) if whole or asked else {} for each in compared]
     if html:
-        from pipeline.report.page.board import write_board
-        from pipeline.report.page.render import write_page
+        from pipeline.report.page.render import write_board, write_page
 
         if below:
             write_board(compared, html)
         else:
-            write_page(compared[0], html, [part.page() for part in parts[0].values() if part])
+            write_page(compared[0], html, _page_parts(findings[0]))
     if as_json:
-        documents = zip(compared, parts, strict=True)
         print_each(
             [
-                each.json() | {name: part and part.json() for name, part in said.items()}
-                for each, said in documents
+                each.json() | {name: found and found.json() for name, found in said.items()}
+                for each, said in zip(compared, findings, strict=True)
             ]
         )
         return
     tables = []
-    for each, said in zip(compared, parts, strict=True):
+    for each, said in zip(compared, findings, strict=True):
         tables += each.short_tables() if short else each.tables()
-        for name, part in said.items():
-            if part and (name in asked or not short):
-                tables += part.tables()
+        for name, found in said.items():
+            if found and (name in asked or not short):
+                tables += found.tables()
     if len(chosen) > 1:
         tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(chosen))])
     if form is Format.table:
@@ -276,12 +256,12 @@ def compare(
         from pipeline.report import renderings
 
         write = {Format.markdown: renderings.markdown, Format.latex: renderings.latex}.get(form)
-        columns = [
-            dict(chain.from_iterable(part.figures().items() for part in said.values() if part))
-            for said in parts
+        of_each = [[found for found in said.values() if found] for said in findings]
+        figures = [
+            each.figures(dict(chain.from_iterable(found.figures().items() for found in said)))
+            for each, said in zip(compared, of_each, strict=True)
         ]
-        figures = [each.figures(added) for each, added in zip(compared, columns, strict=True)]
-        own = [part.csv() for said in parts for part in said.values() if isinstance(part, TabularPart)]
+        own = [table for said in of_each for found in said if (table := found.csv())]
         print(write(tables) if write else renderings.csv_text(stacked(own or figures)), end="")
     if html:
         print(f"page written to {html}", file=sys.stderr)
@@ -304,15 +284,13 @@ def _check_page(results: Sequence[Path], measures: Sequence[str] | None) -> None
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result folder.")],
-    html: Annotated[Path, typer.Option(metavar="FILE", help="Write the page to this file.")],
+    folder: Annotated[Path, argument("A result folder.", "RESULT_DIR")],
+    html: Annotated[Path, option("Write the page to this file.", "FILE")],
     measure: Annotated[
-        str | None,
-        typer.Option(help="Measure shown for each query; by default the result's first."),
+        str | None, option("Measure shown for each query; by default the result's first.")
     ] = None,
     baseline: Annotated[
-        Path | None,
-        typer.Option(metavar="RESULT_DIR", help="Also show this result, and test the difference."),
+        Path | None, option("Also show this result, and test the difference.", "RESULT_DIR")
     ] = None,
     *,
     options: Options,
@@ -323,6 +301,5 @@ def report(
 
     check_output(html, "--html", [folder, *([baseline] if baseline else [])])
     comparison = add_columns(compare([folder], measure, baseline))
-    parts = _parts(comparison, options, on_page=True).values()
-    write_page(comparison, html, [part.page() for part in parts if part])
+    write_page(comparison, html, _page_parts(_findings(comparison, options, on_page=True)))
     print(f"page written to {html}", file=sys.stderr)

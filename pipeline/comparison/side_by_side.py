@@ -21,7 +21,7 @@ from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import ColumnGroup, Entry, History
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
-from pipeline.core.stage_row import Cost
+from pipeline.core.result_records import Cost
 from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular, no_interval
 from pipeline.metrics.paired import LEVEL, SAME, holm, paired_differences, standings
 from pipeline.metrics.statistics import (

@@ -21,7 +21,7 @@ from .records import (
     Texts as Texts,
     VectorForm as VectorForm,
 )
-from .stage_row import Hardware as Hardware
+from .result_records import Hardware as Hardware
 from .subprocesses import run_in_subprocess as run_in_subprocess
 from .table import (
     Cell as Cell,

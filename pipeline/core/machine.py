@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.installation import DISTRIBUTION, installed_version, required_packages
@@ -35,13 +36,8 @@ FEATURES = (
 """Features of processors, by Linux's names, that decide how fast the backends multiply."""
 
 
-class _PreparationTime:
-    """How long models were packed or converted, and kernels compiled, in this process."""
-
-    seconds = 0.0
-
-
-_prepared = _PreparationTime()
+_prepared = SimpleNamespace(seconds=0.0)
+"""How long models were packed or converted, and kernels compiled, in this process."""
 
 
 @contextlib.contextmanager
@@ -68,7 +64,9 @@ class Meter:
         self._items = self._worked_on = 0
         self._notes: JsonObject = {}
         self._stopped: tuple[float, float, JsonObject] | None = None
-        _reset_gpu_peaks()
+        if torch := _torch_on_gpu():
+            for number in range(torch.cuda.device_count()):
+                torch.cuda.reset_peak_memory_stats(number)
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
 
@@ -193,12 +191,6 @@ def _torch_on_gpu() -> Any:
     return torch if torch is not None and torch.cuda.is_initialized() else None
 
 
-def _reset_gpu_peaks() -> None:
-    if torch := _torch_on_gpu():
-        for number in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(number)
-
-
 def _gpu_use() -> JsonObject:
     """How torch uses GPUs in this process; empty if it does not.
 
@@ -244,7 +236,7 @@ def hardware() -> JsonObject:
     """The processor's name, cores (see `cores`), memory in GB, GPUs and their driver, operating system."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     return {
-        "cpu": _cpu_name(),
+        "cpu": _cpu_info("model name") or platform.processor() or platform.machine(),
         "cores": cores(),
         "gpus": list(gpus()),
         **({"cuda": cuda_driver()} if gpus() else {}),
@@ -320,10 +312,6 @@ def has_amx() -> bool:
         return False
     refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)
     return refused == 0
-
-
-def _cpu_name() -> str:
-    return _cpu_info("model name") or platform.processor() or platform.machine()
 
 
 def _cpu_info(field: str) -> str:

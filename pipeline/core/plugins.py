@@ -29,17 +29,13 @@ class Plugin:
     """An entry point of an installed package.
 
     Attributes:
-        group: One of `GROUPS`.
         name: Of the backend, source or other thing that it adds.
         package: The name and version of the package that has it.
-        target: The object that it names, as `module:name`.
         problem: Why it cannot be used; "" if it is used.
     """
 
-    group: str
     name: str
     package: str
-    target: str
     problem: str = ""
 
 
@@ -70,7 +66,7 @@ def _load(entry: metadata.EntryPoint, add: Callable[[str, Any], None]) -> Plugin
     package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"
     if problem:
         log.warning("%s '%s' of %s is not used: %s", group_noun(entry.group), entry.name, package, problem)
-    return Plugin(entry.group, entry.name, package, entry.value, problem)
+    return Plugin(entry.name, package, problem)
 
 
 def group_noun(group: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
@@ -69,6 +70,10 @@ class Column:
     def plain_name(self) -> str:
         """The heading without soft hyphens."""
         return self.name.replace(SOFT_HYPHEN, "")
+
+
+right = partial(Column, align="right", wrap="never")
+"""A column of figures, which are not wrapped."""
 
 
 @dataclass(frozen=True)

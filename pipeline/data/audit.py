@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.errors import InputError
 from pipeline.core.records import (
     Array,
     BoolArray,
@@ -32,7 +31,7 @@ from pipeline.formats.judgments import beir_qrels
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures
-from pipeline.storage.whole_files import write_whole
+from pipeline.storage.whole_files import check_new_folder, write_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -319,20 +318,13 @@ CLEANED = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "changes.tsv")
 """The files of a cleaned copy."""
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a folder for a cleaned copy that holds anything."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        found = "is not empty" if folder.is_dir() else "is a file"
-        raise InputError(f"--write {folder}: {found}", allowed="a new or empty folder", fix="name another")
-
-
 def write_cleaned(collection: Collection, audited: Audit, folder: Path) -> None:
     """Write a cleaned copy in BEIR's layout: all texts, the changed judgments, and a list of the changes.
 
     `changes.tsv` has a line per changed judgment: query, passage, grade before ("" if it was not judged),
     grade after, and the equal passage whose grade it is.
     """
-    check_folder(folder)
+    check_new_folder(folder, "--write")
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     for file, texts in zip(CLEANED, (collection.passages, collection.queries), strict=False):
         write_lines(folder / file, texts)

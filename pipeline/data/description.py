@@ -140,7 +140,7 @@ def export_texts(collection: Collection, folder: Path) -> list[Path]:
     """Write texts, as lines of `_id` and `text`, and ids alone into an empty folder; returns the files."""
     files = ("passages.jsonl", "passage_ids.txt", "queries.jsonl", "query_ids.txt")
     paths = [folder / file for file in files]
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for texts, (lines, names) in ((collection.passages, paths[:2]), (collection.queries, paths[2:])):
         with whole_files.replacing(lines) as path:
             write_lines(path, texts)
@@ -148,21 +148,6 @@ def export_texts(collection: Collection, folder: Path) -> list[Path]:
             for ids in texts.ids.chunks:
                 file.writelines(f"{name}\n" for name in ids.to_pylist())
     return paths
-
-
-def check_export(folder: Path) -> None:
-    """Refuse a folder that holds anything, or cannot be made, before anything is read for it."""
-    if folder.is_dir() and any(folder.iterdir()):
-        what = "is not empty"
-    elif (folder.exists() and not folder.is_dir()) or not folder.absolute().parent.is_dir():
-        what = "cannot be made"
-    else:
-        return
-    raise InputError(
-        f"--export {folder}: {what}",
-        allowed="a new or empty folder, inside one that exists",
-        fix="name another",
-    )
 
 
 ID_FIELDS = {

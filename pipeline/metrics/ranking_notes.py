@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pipeline.core.display import counted
-from pipeline.core.json_record import Record
+from pipeline.core.result_records import Record
 
 
 class ShortRankings(Record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 WIDE = 140
 """A terminal of fewer characters shows less of each artifact in a cache."""
-SIZE = Column("size", "right")
 _SIZES = [Column(name, "right", "never") for name in ("collections", "passages", "queries")]
-KEY = Column("key", wrap="never")
 COSTS = [Column(name, "right", "never") for name in ("time", "memory", "disk")]
-USERS = Column("results")
 MOST_USERS = 3
 """Lines of an artifact's row that name results."""
 RESULTS = "results: those in {}/ that use the artifact; --results DIR names another folder."
@@ -203,51 +200,45 @@ def _number(value: int | None) -> str:
 
 def cache_table(folder: str, rows: Sequence[Facts], results: str) -> Table:
     """An artifact a row, from `pipeline.storage.cache.describe_entries`."""
-    columns = [Column("stage"), KEY, USERS, Column("state"), SIZE, Column("last used")]
-    columns += [Column("created", from_width=WIDE)]
-    cells = [
-        (
-            row["stage"],
-            row["key"][:12],
-            _users(row),
-            _state(row),
-            figure(row["bytes"], "bytes"),
-            _minute(row["used_at"]),
-            _minute(row["made_at"]),
-        )
-        for row in rows
-    ]
     title = f"{folder}: {counted(len(rows), 'artifact')}, {_total(rows)}"
-    return Table(title, columns, cells, [RESULTS.format(results)])
+    shown = ("stage", "key", "results", "state", "size", "last used", "created")
+    return _artifacts(title, rows, shown, [RESULTS.format(results)])
 
 
 def verify_table(folder: str, rows: Sequence[Facts]) -> Table:
     """A damaged artifact a row, with its files that are."""
-    damaged = sum(bool(row["files"]) for row in rows)
-    columns = [Column("stage"), Column("state"), SIZE, Column("damaged files"), Column("key")]
-    cells = [
-        (row["stage"], _state(row), figure(row["bytes"], "bytes"), "\n".join(row["files"]), row["key"])
-        for row in rows
-        if row["files"]
-    ]
-    return Table(f"{folder}: {counted(len(rows), 'artifact')}, {damaged:,} damaged", columns, cells)
+    damaged = [row for row in rows if row["files"]]
+    title = f"{folder}: {counted(len(rows), 'artifact')}, {len(damaged):,} damaged"
+    return _artifacts(title, damaged, ("stage", "state", "size", "damaged files", "whole key"))
 
 
 def prune_table(folder: str, rows: Sequence[Facts], dry: bool, results: str) -> Table:
     """A pruned artifact a row, and why it can go."""
     done = "would remove" if dry else "removed"
     title = f"{folder}: {done} {counted(len(rows), 'artifact')}, {_total(rows)}"
-    columns = [Column("stage"), KEY, USERS, SIZE, Column("reason")]
-    cells = [
-        (row["stage"], row["key"][:12], _users(row), figure(row["bytes"], "bytes"), row["why"])
-        for row in rows
-    ]
     title += "; --yes removes them" if dry else ""
-    return Table(title, columns, cells, [RESULTS.format(results)])
+    return _artifacts(title, rows, ("stage", "key", "results", "size", "reason"), [RESULTS.format(results)])
 
 
-def _state(row: Facts) -> str:
-    return STATES.get(row["state"], str(row["state"]))
+_CELLS: dict[str, tuple[Column, Callable[[Facts], str]]] = {
+    "stage": (Column("stage"), lambda row: row["stage"]),
+    "key": (Column("key", wrap="never"), lambda row: row["key"][:12]),
+    "whole key": (Column("key"), lambda row: row["key"]),
+    "results": (Column("results"), lambda row: _users(row["results"])),
+    "state": (Column("state"), lambda row: STATES.get(row["state"], str(row["state"]))),
+    "size": (Column("size", "right"), lambda row: figure(row["bytes"], "bytes")),
+    "last used": (Column("last used"), lambda row: _minute(row["used_at"])),
+    "created": (Column("created", from_width=WIDE), lambda row: _minute(row["made_at"])),
+    "damaged files": (Column("damaged files"), lambda row: "\n".join(row["files"])),
+    "reason": (Column("reason"), lambda row: row["why"]),
+}
+"""Columns of artifacts, each with the cell of an artifact."""
+
+
+def _artifacts(title: str, rows: Sequence[Facts], shown: Sequence[str], notes: Sequence[str] = ()) -> Table:
+    """An artifact a row, with some of `_CELLS`."""
+    columns, cells = zip(*map(_CELLS.__getitem__, shown), strict=True)
+    return Table(title, columns, [[cell(row) for cell in cells] for row in rows], notes)
 
 
 def _total(rows: Iterable[Facts]) -> str:
@@ -258,9 +249,8 @@ def _minute(instant: str | None) -> str:
     return (instant or "")[:16].replace("T", " ")
 
 
-def _users(row: Facts) -> str:
+def _users(names: Sequence[str]) -> str:
     """The results that use an artifact, one a line."""
-    names = row["results"]
     if len(names) > MOST_USERS:
         names = [*names[: MOST_USERS - 1], f"and {len(names) - MOST_USERS + 1:,} more"]
     return "\n".join(names)

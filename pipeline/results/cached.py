@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
 from pipeline.core.result_files import PER_QUERY, RANKING
-from pipeline.core.stage_row import without_part
+from pipeline.core.result_records import without_part
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import read_run

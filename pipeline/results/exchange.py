@@ -50,7 +50,7 @@ class TaskScores:
     """
 
     entry: Entry
-    path: str
+    path: str  # where the dataset is from, without the folders of a local one
     revision: str
     languages: Sequence[str]
     main: str
@@ -75,30 +75,21 @@ def task_scores(result: CollectionResult) -> TaskScores:
             fix="add one to evaluate.measures and run its config again",
         )
     task, measure = task_of(data) or (MtebTask(task=record.name, languages=()), None)
+    corpus = result.manifest.recipes.get("data", {}).get("passages", {}).get("corpus", {})
+    commit = corpus.get("commit") if isinstance(corpus, dict) else None  # of a dataset on the hub
+    path = str(data.get("path") or data.get("source") or "")
     main = parse_measure(measure).mteb_name if measure else ""
     split = task.split or data.get("split") or "test"
     subset = task.subset or data.get("subset") or "default"
     return TaskScores(
         entry=(task.task, split, subset),
-        path=_public_path(data),
-        revision=_commit(result) or UNKNOWN_REVISION,
+        path=Path(path).name if Path(path).is_absolute() else path,
+        revision=commit or UNKNOWN_REVISION,
         languages=task.languages,
         main=main if main in scores else next(iter(scores)),
         scores=scores,
         seconds=result.manifest.wall_seconds,
     )
-
-
-def _public_path(data: Facts) -> str:
-    """Where a collection is from, without the folders of a local one."""
-    path = str(data.get("path") or data.get("source") or "")
-    return Path(path).name if Path(path).is_absolute() else path
-
-
-def _commit(result: CollectionResult) -> str | None:
-    """The commit of the collection on the hub that was searched; None if it is not from there."""
-    corpus = result.manifest.recipes.get("data", {}).get("passages", {}).get("corpus", {})
-    return corpus.get("commit") if isinstance(corpus, dict) else None
 
 
 def task_of(data: Facts) -> tuple[MtebTask, str | None] | None:
@@ -120,7 +111,11 @@ def model_of(results: Sequence[CollectionResult]) -> tuple[str, str]:
     Raises:
         InputError: The results are of several models, or of several variants of one.
     """
-    names = {_made_by(result) for result in results}
+    names = set()
+    for result in results:
+        config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST, given=None)
+        revision = config.model.revision if config.model and not config.rerank else None
+        names.add((config.made_by or result.record.name, revision or UNKNOWN_REVISION))
     if len(names) > 1:
         raise InputError(
             f"the results are of {len(names)} models: {'; '.join(sorted(name for name, _ in names))}",
@@ -128,13 +123,6 @@ def model_of(results: Sequence[CollectionResult]) -> tuple[str, str]:
             fix="export them one after the other",
         )
     return names.pop()
-
-
-def _made_by(result: CollectionResult) -> tuple[str, str]:
-    """The name of what made a result, and its revision."""
-    config = make_config(deepcopy(result.manifest.config), result.folder / MANIFEST, given=None)
-    revision = config.model.revision if config.model and not config.rerank else None
-    return config.made_by or result.record.name, revision or UNKNOWN_REVISION
 
 
 def write_mteb(results: Sequence[CollectionResult], folder: Path) -> list[Path]:

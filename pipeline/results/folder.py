@@ -18,9 +18,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Record
 from pipeline.core.records import Facts, Float64
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE, TRUSTING
+from pipeline.core.result_records import Record
 from pipeline.metrics.statistics import draws_of
 from pipeline.results.records import Manifest, Metrics
 from pipeline.storage.checksums import check_files

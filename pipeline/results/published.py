@@ -15,7 +15,7 @@ from pydantic import Field
 
 from pipeline.config import Config
 from pipeline.config.stages import ExpectedScore
-from pipeline.core.json_record import Record
+from pipeline.core.result_records import Record
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.paired import SAME
 

@@ -14,10 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline.config.files import find_cache
 from pipeline.core.display import counted
-from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts
-from pipeline.core.section import Section
-from pipeline.core.stage_row import Cost, Hardware, StageRow
+from pipeline.core.result_records import Cost, Hardware, Name, Record, Section, StageRow
 from pipeline.metrics.ranking_notes import MissingTexts, SearchedSlice, ShortRankings, Ties, scoring_notes
 from pipeline.results.published import ScoreCheck
 from pipeline.retrievers.sections import SECTIONS

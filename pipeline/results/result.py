@@ -21,9 +21,9 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts, Float64
 from pipeline.core.result_files import CHECKSUMS, METRICS, SUITE
+from pipeline.core.result_records import Name, Record
 from pipeline.core.table import Table, Tabular
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.statistics import Strata, estimate, over_collections, pool_draws

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pipeline.core.display import bounds, counted, figure
 from pipeline.core.records import Facts
-from pipeline.core.stage_row import StageRow
-from pipeline.core.table import ALIKE, Cell, Column, FilledColumn, Table, measure_table, table_of
+from pipeline.core.result_records import StageRow
+from pipeline.core.table import ALIKE, Cell, Column, FilledColumn, Table, measure_table, right, table_of
 from pipeline.results.published import VERDICTS, ScoreCheck, decimals
 from pipeline.results.records import Metrics
 from pipeline.retrievers.sections import SECTIONS
@@ -70,9 +70,9 @@ def published_table(scores: Sequence[ScoreCheck], name: str = "", notes: Sequenc
         (Column("model"), [score.model for score in first]),
         (Column("collection"), [score.collection for score in first]),
         (Column("measure"), [_measures(group) for group in groups]),
-        (_number("expected"), [score_figure(score.expected, score) if score else None for score in one]),
-        (_number("got"), [score_figure(score.got, score) if score else None for score in one]),
-        (_number("difference", "+.4f"), [score.difference if score else None for score in one]),
+        (right("expected"), [score_figure(score.expected, score) if score else None for score in one]),
+        (right("got"), [score_figure(score.got, score) if score else None for score in one]),
+        (right("difference", form="+.4f"), [score.difference if score else None for score in one]),
         (Column("verdict"), [score.verdict for score in first]),
         (Column("source"), [score.source for score in first]),
         (Column("reason"), [score.reason for score in first]),
@@ -175,9 +175,9 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     seconds = [sum(row.seconds or 0 for row in rows) for rows in stages]
     columns: list[FilledColumn] = [
         (Column("result"), [record.name for record in records]),
-        *((_number(name), [record.metrics.get(name) for record in records]) for name in measures),
-        (_number("seconds", ",.1f"), seconds),
-        (_number("computed"), computed),
+        *((right(name), [record.metrics.get(name) for record in records]) for name in measures),
+        (right("seconds", form=",.1f"), seconds),
+        (right("computed"), computed),
     ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
     notes = [REUSED] if any(row.reused for rows in stages for row in rows) else []
@@ -212,11 +212,6 @@ def slice_notes(records: Sequence[Metrics]) -> list[str]:
     return [f"{', '.join(names)}: {note}." for note, names in names_of.items()]
 
 
-def _number(name: str, form: str = ".4f") -> Column:
-    """A column of figures, which are not wrapped."""
-    return Column(name, "right", "never", form=form)
-
-
 def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
     """A result a row: the seconds of each stage, in the plan's order, and of all, and the most memory."""
     rows = [record.all_stages for record in records]
@@ -226,8 +221,8 @@ def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
     peaks = [max((row.peak_rss_mb or 0 for row in stages_of), default=0) or None for stages_of in rows]
     columns: list[FilledColumn] = [
         (Column("result"), names),
-        *((_number(stage, ",.2f"), [each.get(stage) for each in seconds]) for stage in stages),
-        (_number("total", ",.1f"), totals),
+        *((right(stage, form=",.2f"), [each.get(stage) for each in seconds]) for stage in stages),
+        (right("total", form=",.1f"), totals),
         (PEAK, peaks),
     ]
     return table_of("seconds of each stage", columns, [TIMES], keep_empty=True)

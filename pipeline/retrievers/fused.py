@@ -11,7 +11,7 @@ from pipeline.config import FuseConfig, keyed_settings
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
-from pipeline.core.stage_row import in_part
+from pipeline.core.result_records import in_part
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.costs import scores_cost
 from pipeline.retrievers.retriever import (

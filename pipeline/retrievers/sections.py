@@ -13,10 +13,8 @@ from pydantic import Field, model_serializer
 from typing_extensions import override
 
 from pipeline.core.display import counted, figure
-from pipeline.core.json_record import Name, Record
 from pipeline.core.records import Facts
-from pipeline.core.section import ResultFigures, Section
-from pipeline.core.stage_row import Cost, StageRow, in_part
+from pipeline.core.result_records import Cost, Name, Record, ResultFigures, Section, StageRow, in_part
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, with_interval
 from pipeline.retrievers.truncation import Truncation
 

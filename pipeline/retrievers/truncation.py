@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from pipeline.core.json_record import Record
 from pipeline.core.records import ROLES, Facts
-from pipeline.core.section import Section
+from pipeline.core.result_records import Record, Section
 
 if TYPE_CHECKING:
     from pipeline.storage.artifacts import Artifact

@@ -20,7 +20,7 @@ from pipeline.core import machine
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
-from pipeline.core.stage_row import StageRow
+from pipeline.core.result_records import StageRow
 from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.registry import make_retriever

@@ -20,7 +20,7 @@ from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING
-from pipeline.core.stage_row import without_part
+from pipeline.core.result_records import without_part
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import FILES, read_record
 from pipeline.results.published import OF_CAUSES, check_expected

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.config.benchmark import METHODS, NORMALIZATIONS, check_fusion
-from pipeline.core.display import Progress
+from pipeline.config.benchmark import METHODS, NORMALIZATIONS, MethodName, NormalizationName, check_fusion
+from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Facts, Int64, Qrels, Ranking, from_numpy
@@ -46,33 +47,58 @@ class JoinedRuns:
     partial: int
 
 
-def fuse_files(
-    paths: Sequence[Path],
-    output: Path,
-    fusion: Fusion,
-    weights: Sequence[float] | None,
-    depth: int | None,
-    tune: str | None,
-    qrels: Path | None,
-    folds: int,
-    progress: Progress,
+def fuse(
+    runs: Sequence[str | Path],
+    output: str | Path,
+    *,
+    method: str = "rrf",
+    normalize: str | None = None,
+    weights: Sequence[float] | None = None,
+    k: int = 60,
+    depth: int | None = None,
+    tune: str | None = None,
+    qrels: str | Path | None = None,
+    folds: int = 5,
+    progress: Progress = silent,
 ) -> Facts:
-    """Join TREC runs into one, and write it; see `pipeline.api.fuse`."""
-    whole_files.check_output(output, "output", [*paths, *([qrels] if qrels else [])])
-    _check_choice("method", fusion.method, METHODS)
-    _check_choice("normalize", fusion.normalize, (None, *NORMALIZATIONS))
+    """Join TREC runs of any systems into one.
+
+    Args:
+        runs: Run files, two or more; `.gz` is accepted.
+        output: The run to write.
+        method: `rrf`, `combsum`, `combmnz`, `weighted` or `interpolation`; see docs/rerank-and-fuse.md.
+        normalize: What is made of scores; None is the method's own.
+        weights: One for each run; of `interpolation` that of the first alone.
+        k: Added to every rank by `rrf`.
+        depth: Documents kept for each query; None keeps all.
+        tune: A measure that weights are tuned for by cross-validation over queries, with `qrels`.
+        qrels: Judgment file.
+        folds: Parts of the queries.
+        progress: Opens progress bars; none by default.
+
+    Returns:
+        The method, the weights, and the numbers of queries and documents.
+
+    Raises:
+        InputError: A file cannot be read, or the method does not fit the runs or the weights.
+    """
+    paths, output, judgments = [Path(run) for run in runs], Path(output), Path(qrels) if qrels else None
+    whole_files.check_output(output, "output", [*paths, *([judgments] if judgments else [])])
+    _check_choice("method", method, METHODS)
+    _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
+    fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k)
     try:
         check_fusion(fusion.method, fusion.normalize, len(paths), weights, tune is not None)
     except ValueError as error:
         raise InputError(str(error)) from None
-    if (tune is None) != (qrels is None):
+    if (tune is None) != (judgments is None):
         missing = "tune without qrels" if tune else "qrels without tune"
         raise InputError(missing, allowed="both or neither", fix="add the other")
     measure = parse_measure(tune) if tune else None
     joined = join_runs([read_run(path) for path in paths], together=measure is not None)
     tuning = None
-    if measure and qrels:
-        tuning = Tuning(measure, _judgments(joined, qrels), folds_of(joined.query_ids, folds))
+    if measure and judgments:
+        tuning = Tuning(measure, _judgments(joined, judgments), folds_of(joined.query_ids, folds))
     facts: Facts = {}
     with whole_files.replacing(output) as temporary, open(temporary, "wb") as file:
         for rows, rankings in joined.parts:

@@ -66,6 +66,13 @@ def check_output(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
             )
 
 
+def check_new_folder(folder: Path, option: str) -> None:
+    """Refuse a folder to write that holds anything; `option` names it in the message."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        found = "is not empty" if folder.is_dir() else "is a file"
+        raise InputError(f"{option} {folder}: {found}", allowed="a new or empty folder", fix="name another")
+
+
 def file_inside(folder: Path, *names: str) -> Path:
     """The path of a file or folder below `folder` whose names come from a user, a result or a server.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.core.records import JsonObject
     from pipeline.core.table import Table
-    from pipeline.report.page.parts import PagePart
+    from pipeline.report.page.plots import Plot
 
 
 @dataclass(frozen=True)
@@ -33,28 +33,33 @@ class Command:
     resumes: bool = False
 
 
-class Part(Protocol):
-    """What a study says of compared results."""
+class Findings:
+    """What a study says of compared results; the base of what each says."""
+
+    @property
+    def heading(self) -> str:
+        """Of its section of the page."""
+        raise NotImplementedError
 
     def json(self) -> JsonObject:
         """Its part of the JSON document, under the study's name."""
+        raise NotImplementedError
 
     def tables(self) -> list[Table]:
-        """Its tables, after those of the comparison."""
+        """Its tables, after those of the comparison, and in its section of the page."""
+        raise NotImplementedError
+
+    def plots(self) -> list[Plot]:
+        """What its section of the page shows above the tables."""
+        return []
 
     def figures(self) -> JsonObject:
         """Further columns of the last pair's row, for CSV."""
+        return {}
 
-    def page(self) -> PagePart:
-        """Its section of the page."""
-
-
-@runtime_checkable
-class TabularPart(Part, Protocol):
-    """A part that has a table of its own for CSV."""
-
-    def csv(self) -> Table:
-        """The table, in full precision."""
+    def csv(self) -> Table | None:
+        """A table for CSV in place of the comparison's, in full precision."""
+        return None
 
 
 class Plan(NamedTuple):
@@ -71,19 +76,19 @@ class Study:
     Attributes:
         question: What it answers.
         commands: By name.
-        part: What it adds to compared results, given the values of its options; None where it has nothing to
-            say of them.
-        options: Options of `compare` and `report` that ask for the part, as annotations for Typer by the name
-            of the parameter; None, in place of a value, is not asked, and False asks for no part. A page has
-            the part without being asked. Without options, all forms of a comparison but the short tables do.
-        csv: Whether the part, a `TabularPart`, has a table for CSV, in place of the comparison's.
+        findings: What it says of compared results, given the values of its options; None where it has
+            nothing to say of them.
+        options: Options of `compare` and `report` that ask for findings, as annotations for Typer by the name
+            of the parameter; None, in place of a value, is not asked, and False asks for none. A page has
+            findings without being asked. Without options, all forms of a comparison but the short tables do.
+        csv: Whether the findings have a table for CSV.
         columns: What it knows of each of compared results, beside quality; None where that is nothing.
         plan: What it would do with the results of configs, for `plan`; None if nothing.
     """
 
     question: str
     commands: Mapping[str, Command] = field(default_factory=dict)
-    part: Callable[[Comparison, Mapping[str, Any]], Part | None] | None = None
+    findings: Callable[[Comparison, Mapping[str, Any]], Findings | None] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     csv: bool = False
     columns: Callable[[Comparison], ColumnGroup | None] | None = None

@@ -91,10 +91,6 @@ class SpeedPoint(NamedTuple):
     high: float | None
 
 
-ForestRow = tuple[str, float, float | None, float | None]
-"""A name, a difference and the ends of its interval; None where none is shown."""
-
-
 class Plot(NamedTuple):
     """An `<svg>` element and its caption."""
 
@@ -126,7 +122,7 @@ def cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
 
 def speed_plots(comparison: Comparison) -> list[Plot]:
     """Quality against passages and against queries per second, for the results whose speed is known."""
-    plots = []
+    plots, measure = [], comparison.measure
     for unit, work in (("passages", "encoded and indexed"), ("queries", "encoded and searched")):
         points = [
             SpeedPoint(entry.name, number, speed, entry.mean, entry.ci_low, entry.ci_high)
@@ -134,15 +130,16 @@ def speed_plots(comparison: Comparison) -> list[Plot]:
             if (speed := getattr(entry, f"{unit}_per_second"))
         ]
         if points:
-            caption = (
-                f"{unit.capitalize()} {work} per second; bars are 95% intervals of {comparison.measure}."
-            )
-            figures = ", ".join(
-                f"{each.name} {figure(each.mean)} at {figure(each.speed, 'rate')}" for each in points
-            )
-            title = f"{comparison.measure} against {unit} per second: {figures}"
-            plots.append(Plot(draw_speeds(points, comparison.measure, unit, title), caption))
+            svg = draw_speeds(points, measure, unit, _against(points, measure, f"{unit} per second"))
+            caption = f"{unit.capitalize()} {work} per second; bars are 95% intervals of {measure}."
+            plots.append(Plot(svg, caption))
     return plots
+
+
+def _against(points: Sequence[SpeedPoint], upwards: str, across: str) -> str:
+    """The figures of a plot, for screen readers."""
+    figures = (f"{each.name} {figure(each.mean)} at {figure(each.speed, 'rate')}" for each in points)
+    return f"{upwards} against {across}: {', '.join(figures)}"
 
 
 def table_plots(comparison: Comparison, table: Table, front: bool = False) -> Iterator[Plot]:
@@ -153,23 +150,17 @@ def table_plots(comparison: Comparison, table: Table, front: bool = False) -> It
     numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
     columns = {column.name: number for number, column in enumerate(table.columns)}
     for across, upwards in table.plots:
+        is_mean = upwards == comparison.measure
         points = []
-        for row in table.rows:
-            x, y = (
-                getattr(row[columns[name]], "value", None) if name in columns else None
-                for name in (across, upwards)
-            )
+        for row in table.rows if across in columns and upwards in columns else ():
+            x, y = (getattr(row[columns[name]], "value", None) for name in (across, upwards))
             if x is not None and y is not None:
                 entry = comparison.results[numbers[row[0]]]
-                ends = (entry.ci_low, entry.ci_high) if upwards == comparison.measure else (None, None)
+                ends = (entry.ci_low, entry.ci_high) if is_mean else (None, None)
                 points.append(SpeedPoint(row[0], numbers[row[0]], x, y, *ends))
         if len({point.speed for point in points}) > 1:
-            figures = ", ".join(
-                f"{each.name} {figure(each.mean)} at {figure(each.speed, 'rate')}" for each in points
-            )
-            title = f"{upwards} against {across}: {figures}"
-            svg = draw_speeds(points, upwards, across, title, across, front)
-            bars = f"; bars are 95% intervals of {upwards}" if upwards == comparison.measure else ""
+            svg = draw_speeds(points, upwards, across, _against(points, upwards, across), across, front)
+            bars = f"; bars are 95% intervals of {upwards}" if is_mean else ""
             line = "; the line joins the results that none with less is better than" if front else ""
             yield Plot(svg, f"{upwards} against {across}{bars}{line}.")
 
@@ -201,18 +192,30 @@ def history_plot(comparison: Comparison) -> Plot:
 
 
 def forest_plot(measure: str, pair: Pair) -> Plot:
-    """The difference on each collection and that of the macro mean, with their intervals."""
-    rows: list[ForestRow] = [
-        (each.collection, each.difference, each.ci_low, each.ci_high) for each in pair.collections
-    ]
+    """The difference on each collection, one below the other, and apart that of the macro mean."""
+    rows = [(each.collection, each.difference, each.ci_low, each.ci_high) for each in pair.collections]
     rows.append(("macro mean", pair.difference, pair.ci_low, pair.ci_high))
+
+    def draw(axes: Axes) -> Handles:
+        places = [-float(number) for number in range(len(rows) - 1)] + [-len(rows) + 0.5]
+        for (_, value, low, high), place in zip(rows, places, strict=True):
+            bars = [[abs(value - (value if end is None else end))] for end in (low, high)]
+            last = place == places[-1]
+            style = result_style(0) | {"linestyle": "none", "marker": "D" if last else "o"}
+            axes.errorbar(value, place, xerr=bars, elinewidth=1.6 if last else 1.1, **style)
+        axes.axvline(0, color=_MUTED, linewidth=0.8)
+        axes.set_yticks(places, [fill(name, 24) for name, *_ in rows])
+        axes.set(xlabel="difference")
+        return []
+
     figures = "; ".join(
         f"{name} {figure(value, '+.4f')} {figure((low, high), '+.4f')}".rstrip()
         for name, value, low, high in rows
     )
     title = f"{pair.a} - {pair.b}, {measure}: {figures}"
+    svg = _svg(draw, [], f"forest {pair.a} {pair.b} {measure}", title, 1.0 + 0.26 * len(rows))
     caption = f"{pair.a} - {pair.b}: differences in {measure} with their 95% intervals, each by itself."
-    return Plot(draw_forest(rows, f"{pair.a} {pair.b} {measure}", title), caption)
+    return Plot(svg, caption)
 
 
 def draw_curves(lines: Sequence[Curve], measure: str, title: str) -> str:
@@ -301,27 +304,6 @@ def draw_speeds(
         return drawn
 
     return _svg(draw, [point.name for point in points], f"speed {unit} {measure}", title)
-
-
-def draw_forest(rows: Sequence[ForestRow], salt: str, title: str) -> str:
-    """Differences with their intervals, one below the other, as an `<svg>` element.
-
-    The last row is drawn apart: the mean of those above. `salt` and `title` are as of `_svg`.
-    """
-
-    def draw(axes: Axes) -> Handles:
-        places = [-float(number) for number in range(len(rows) - 1)] + [-len(rows) + 0.5]
-        for (_, value, low, high), place in zip(rows, places, strict=True):
-            bars = [[abs(value - (value if end is None else end))] for end in (low, high)]
-            last = place == places[-1]
-            style = result_style(0) | {"linestyle": "none", "marker": "D" if last else "o"}
-            axes.errorbar(value, place, xerr=bars, elinewidth=1.6 if last else 1.1, **style)
-        axes.axvline(0, color=_MUTED, linewidth=0.8)
-        axes.set_yticks(places, [fill(name, 24) for name, *_ in rows])
-        axes.set(xlabel="difference")
-        return []
-
-    return _svg(draw, [], f"forest {salt}", title, 1.0 + 0.26 * len(rows))
 
 
 def result_style(number: int) -> dict[str, Any]:

@@ -14,9 +14,8 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import each_collection, enumerated, leaderboard, pair_table
@@ -24,20 +23,38 @@ from pipeline.core import display, machine
 from pipeline.core.records import Facts, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.report.page import plots
-from pipeline.report.page.parts import PagePart
+from pipeline.report.page.plots import Plot
 from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
 from pipeline.results.records import compared_settings
 from pipeline.results.tables import published_table, section_tables, time_table
 from pipeline.storage import whole_files
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 log = logging.getLogger(__name__)
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_PLOTS = 12
 """Pairs of suites with a plot; the tables have all."""
+
+
+@dataclass(frozen=True)
+class PagePart:
+    """A section of the page.
+
+    Attributes:
+        target: Its id.
+        heading: Its heading.
+        tables: Its tables.
+        plots: Of the tables.
+        ordered_by: The column that the rows of the first table fall in; -1 for none.
+        names: Of the results that have a colour each; empty for those of the page.
+    """
+
+    target: str
+    heading: str
+    tables: Sequence[Table]
+    plots: Sequence[Plot] = ()
+    ordered_by: int = -1
+    names: Sequence[str] = ()
 
 
 def write_page(comparison: Comparison, file: Path, parts: Sequence[PagePart] = ()) -> None:
@@ -50,17 +67,24 @@ def write_page(comparison: Comparison, file: Path, parts: Sequence[PagePart] = (
 
 def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
     """The report as HTML."""
+    names, pairs = [entry.name for entry in comparison.results], len(comparison.pairs)
+    head: JsonObject = {
+        "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {comparison.measure}",
+        "summary": f"{comparison.verdict}." + (f" Corrected for {pairs} pairs." if pairs > 1 else ""),
+        "names": names,
+    }
     if comparison.of_suites:
-        return render("suite.html.j2", ["sort.js"], _suite_context(comparison))
+        return _render("suite.html.j2", ["sort.js"], head | _suite_context(comparison))
     data = read_query_data(comparison)
     for note in data.notes:
         log.warning("%s", note)
     before = [*_published_parts(comparison), *parts]
     after = _section_parts(comparison)
-    return render(
+    return _render(
         "page.html.j2",
         ["sort.js", "page.js"],
-        _frame(comparison, data, before, after)
+        head
+        | _frame(comparison, data, before, after)
         | _quality_section(comparison, data)
         | {"before": before, "after": after}
         | _cost_section(comparison)
@@ -68,13 +92,30 @@ def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
         | {
             "comparison": comparison,
             "measure": comparison.measure,
-            "several": len(comparison.results) > 1,
-            "data": _markup(_json(data.json(comparison))),
+            "data": data.json(comparison),
         },
     )
 
 
-def render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
+def write_board(comparisons: Sequence[Comparison], file: Path) -> None:
+    """Write the page of the results of several collections, each side by side, with the history of names."""
+    parts = [
+        PagePart(
+            f"board-{number}",
+            f"{each.collection}: {each.verdict}.",
+            each.tables(),
+            [plots.history_plot(each)] if each.history else [],
+            names=[entry.name for entry in each.results],
+        )
+        for number, each in enumerate(comparisons)
+    ]
+    results = display.counted(sum(len(each.results) for each in comparisons), "result")
+    collections = display.counted(len({each.collection for each in comparisons}), "collection")
+    context: JsonObject = {"kind": "board", "title": f"{results} of {collections}", "parts": parts}
+    whole_files.write_whole(file, _render("base.html.j2", ["sort.js"], context).encode())
+
+
+def _render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
     """A template with the style of the page and one script, made of several files."""
     import jinja2
 
@@ -85,41 +126,50 @@ def render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.filters.update(breakable=_breakable, counted=display.counted)
+    environment.globals.update(marks_of=_marks_of, summary="", facts=(), notes=(), sections={}, names=())
     script = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in scripts)
     return environment.get_template(template).render(
         context,
-        style=_markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
-        script=_markup(script),
+        style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
+        script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
+def _marks_of(table: Table, names: Sequence[str]) -> list[list[int]]:
+    """For each row the places in `names` of the results that it is about, by which they have a colour each.
+
+    Those are the result, or the two, that the first column or the one of pairs names; else the one that the
+    table's title begins with.
+    """
+    of_names = {name: [number] for number, name in enumerate(names)}
+    pairs = {f"{a} - {b}": of_names[a] + of_names[b] for a in names for b in names if a != b}
+    owners = [
+        number for number, name in enumerate(names) if table.title.startswith((f"{name}: ", f"{name}, "))
+    ]
+    at = next((number for number, column in enumerate(table.columns) if column.name == "a - b"), 0)
+    return [(of_names | pairs).get(row[at], owners) for row in table.rows]
+
+
 def _published_parts(comparison: Comparison) -> list[PagePart]:
     """The verdicts on published scores, a table for each result that gives some."""
-    tables: list[tuple[Table, list[list[int]]]] = []
-    for number, suite in enumerate(comparison.loaded):
-        scores = [score for result in suite.collections for score in result.record.expected]
-        if scores:
-            table = published_table(scores, comparison.results[number].name)
-            tables.append((table, [[number] for _ in scores]))
+    tables = [
+        published_table(scores, entry.name)
+        for entry, loaded in zip(comparison.results, comparison.loaded, strict=True)
+        if (scores := [score for result in loaded.collections for score in result.record.expected])
+    ]
     return [PagePart("published", "Published scores", tables)] if tables else []
 
 
 def _section_parts(comparison: Comparison) -> list[PagePart]:
     """What only some kinds of retrievers report, a part for each heading."""
-    numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
-
-    def marks(table: Table) -> list[list[int]]:
-        """A row is about the result that it names, or else about the one that the title begins with."""
-        owners = [number for name, number in numbers.items() if table.title.startswith(f"{name}: ")]
-        return [[numbers[row[0]]] if row[0] in numbers else owners for row in table.rows]
-
     parts = []
     for heading, tables in section_tables(comparison.records, comparison.measure).items():
         target = re.sub(r"\W+", "-", heading.lower())
         drawn = [plot for table in tables for plot in plots.table_plots(comparison, table)]
-        parts.append(PagePart(target, heading, [(table, marks(table)) for table in tables], drawn))
+        parts.append(PagePart(target, heading, tables, drawn))
     return parts
 
 
@@ -127,8 +177,7 @@ def _frame(
     comparison: Comparison, data: QueryData, before: Sequence[PagePart], after: Sequence[PagePart]
 ) -> JsonObject:
     """The head of the page and the headings of its sections."""
-    names = [entry.name for entry in comparison.results]
-    several = len(names) > 1
+    several = len(comparison.results) > 1
     sections = {
         "leaderboard": "Leaderboard" if several else "Scores",
         "pairs": "Pairs" if several else None,
@@ -141,8 +190,8 @@ def _frame(
         "provenance": "What was run",
     }
     return {
-        "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {comparison.measure}",
-        "summary": _summary(comparison),
+        "kind": "comparison" if several else "result",
+        "several": several,
         "facts": facts(comparison),
         "notes": [note + "." for note in comparison.notes] + data.notes,
         "sections": {target: heading for target, heading in sections.items() if heading},
@@ -163,15 +212,12 @@ def _quality_section(comparison: Comparison, data: QueryData) -> JsonObject:
 
     table = _leaderboard(comparison, data)
     intervals = [(results[i].ci_low, results[i].mean, results[i].ci_high) for i in order]
-    numbers = {entry.name: number for number, entry in enumerate(results)}
     return {
         "leaderboard": replace(table, rows=[table.rows[number] for number in order]),
-        "leaderboard_marks": [[number] for number in order],
         "whiskers_after": 3 if any(entry.ci_low is not None for entry in results) else 2,
         "whiskers": [[percent(value, ends[1]) for value in ends] for ends in intervals],
         "axis": (display.figure(low), display.figure(high)),
         "pairs": pair_table(comparison.measure, comparison.pairs),
-        "pair_marks": [[numbers[pair.a], numbers[pair.b]] for pair in comparison.pairs],
         "cutoff_plots": plots.cutoff_plots(comparison, data),
     }
 
@@ -204,7 +250,6 @@ def _cost_section(comparison: Comparison) -> JsonObject:
     longest = max(map(sum, seconds)) or 1
     return {
         "times": table,
-        "time_marks": [[number] for number in range(len(names))],
         "stages": stages,
         "bars": [[round(100 * value / longest, 2) for value in row] for row in seconds],
         "speed_plots": plots.speed_plots(comparison),
@@ -214,30 +259,27 @@ def _cost_section(comparison: Comparison) -> JsonObject:
 def _suite_context(comparison: Comparison) -> JsonObject:
     """What the template of a suite's page shows."""
     measure, results, pairs = comparison.measure, comparison.results, comparison.pairs
-    numbers = {entry.name: number for number, entry in enumerate(results)}
     order = sorted(range(len(results)), key=lambda number: -results[number].mean)
     board = leaderboard(measure, results, comparison.loaded[0].groups, comparison.columns)
-    names = [entry.name for entry in results]
+    parts = [
+        PagePart(
+            "leaderboard",
+            "Macro means",
+            [replace(board, rows=[board.rows[number] for number in order])],
+            ordered_by=1,
+        )
+    ]
+    if pairs:
+        tables = [pair_table(measure, pairs), each_collection(measure, pairs)]
+        drawn = [plots.forest_plot(measure, pair) for pair in pairs[:MOST_PLOTS]]
+        parts.append(PagePart("pairs", "Pairs", tables, drawn))
+    parts.append(PagePart("collections", "Collection by collection", list(_measure_tables(comparison))))
     size = display.counted(len(comparison.loaded[0].collections), "collection")
-    marks = [[numbers[pair.a], numbers[pair.b]] for pair in pairs]
     return {
-        "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {measure}",
-        "summary": _summary(comparison),
+        "kind": "suite",
         "facts": [("suite of", size), ("queries", f"{results[0].queries:,}"), ("measure", measure)],
         "notes": [f"{note}." for note in comparison.notes],
-        "board": table_of(
-            board.title,
-            [(column, [board.rows[i][n] for i in order]) for n, column in enumerate(board.columns)],
-            board.notes,
-        ),
-        "board_marks": [[number] for number in order],
-        "pairs": pair_table(measure, pairs) if pairs else None,
-        "pair_marks": marks,
-        "each": each_collection(measure, pairs) if pairs else None,
-        "measures": list(_measure_tables(comparison)),
-        "published": _published_parts(comparison),
-        "result_marks": [[number] for number in range(len(results))],
-        "plots": [plots.forest_plot(measure, pair) for pair in pairs[:MOST_PLOTS]],
+        "parts": [*parts, *_published_parts(comparison)],
         "configs": [  # that of the first collection, from which others differ in their data alone
             (f"{entry.name}, {source.name}", _indented(source.manifest.config))
             for entry, source in zip(results, comparison.sources, strict=True)
@@ -267,27 +309,8 @@ def _breakable(label: str) -> str:
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=...)(?=[@/._])", label))
 
 
-def _json(value: object) -> str:
-    """JSON that is safe inside a script element."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
 def _indented(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def _markup(text: str) -> Markup:
-    """Text that is inserted without escaping."""
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
-def _summary(comparison: Comparison) -> str:
-    """The verdict as a sentence, and for how many pairs it is corrected: one pair's interval may differ."""
-    pairs = len(comparison.pairs)
-    return f"{comparison.verdict}." + (f" Corrected for {pairs} pairs." if pairs > 1 else "")
 
 
 def facts(comparison: Comparison) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.config import Config
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Float64, Int64, Ranking, Role, VectorForm
+from pipeline.core.records import Collection, Float32, Float64, Int64, Ranking, Role
 from pipeline.core.table import Column, Table
 from pipeline.encoders.batching import Usage
 from pipeline.metrics.names import parse_measure
@@ -94,7 +94,7 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
             )
         benchmark.check()
         collection, source = benchmark.collection, retriever.source
-        form = source.form(retriever.settings)
+        form, metric = source.form(retriever.settings), benchmark.resolved_config.index.metric
         passages = sampled_passages(collection)
         judged = np.unique(collection.qrels.queries)
         queries = judged[evenly(len(judged), SAMPLE_QUERIES)]
@@ -108,7 +108,9 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
 
             def encode(given: list[str], role: Role) -> Float32:
                 whole = encoder.encode(given, role, Usage(), bar)
-                return _formed(whole, form, benchmark.resolved_config.index.metric)
+                formed = np.empty((len(whole), form.dimensions or whole.shape[1]), np.float32)
+                vector_forms.apply_form(whole, form, formed, 0)
+                return for_metric(formed, metric)
 
             few = [texts[row] for row in chosen]
             total = len(texts) + len(asked) + 3 * len(few)
@@ -117,7 +119,6 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
             others = [encode(few, "passages"), encode(few[::-1], "passages")[::-1]]
             of_passages, of_queries = encode(texts, "passages"), encode(asked, "queries")
         others.append(of_passages[chosen])
-        metric = benchmark.resolved_config.index.metric
         scores = _scores(of_queries, alone, metric)
         score = max(float(np.abs(_scores(of_queries, each, metric) - scores).max()) for each in others)
         return BatchCheck(
@@ -132,13 +133,6 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
             queries=len(queries),
             passages=len(passages),
         )
-
-
-def _formed(whole: Float32, form: VectorForm, metric: Metric) -> Float32:
-    """Vectors as they are compared."""
-    out = np.empty((len(whole), form.dimensions or whole.shape[1]), np.float32)
-    vector_forms.apply_form(whole, form, out, 0)
-    return for_metric(out, metric)
 
 
 def _scores(queries: Float32, passages: Float32, metric: Metric) -> Float64:

@@ -6,15 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from pipeline.core.errors import InputError
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, load, print_json, progress, show
+from pipeline.terminal import Json, Sets, argument, load, print_json, progress, show
 
 
 def batches(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file of one benchmark.")],
+    config: Annotated[Path, argument("A YAML file of one benchmark.", "CONFIG")],
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:

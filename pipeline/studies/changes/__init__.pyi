@@ -1,1 +1,1 @@
-from .changes import largest_changes as largest_changes
+from .changes import find_changes as find_changes, largest_changes as largest_changes

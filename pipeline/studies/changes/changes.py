@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 
 import numpy as np
 
@@ -15,10 +14,10 @@ from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import cut, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Ranking
-from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
+from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.names import parse_measure
-from pipeline.report.page.parts import PagePart
 from pipeline.results.cached import find_collection, scored_ranking
+from pipeline.studies.study import Findings
 
 TEXT, PASSAGE = 60, 200  # characters shown of a query and of a passage
 MOST_RANKS = 6
@@ -58,7 +57,7 @@ class PairChanges:
 
 
 @dataclass(frozen=True)
-class Changes:
+class Changes(Findings):
     """The queries that differ most, for each pair of results.
 
     Attributes:
@@ -70,14 +69,11 @@ class Changes:
     measure: str
     pairs: list[PairChanges]
     known: bool
+    heading = "Queries that differ most"
 
     def json(self) -> JsonObject:
         """What `compare --json` prints as `changes`."""
         return {"pairs": [asdict(pair) for pair in self.pairs]}
-
-    def figures(self) -> JsonObject:
-        """Nothing: `csv` has a table of its own."""
-        return {}
 
     def csv(self) -> Table:
         """A relevant passage a row; a query without one has one row."""
@@ -87,8 +83,9 @@ class Changes:
         for pair in self.pairs:
             for change in pair.queries:
                 values = [pair.a, pair.b, *(str(getattr(change, name)) for name in names[2:])]
-                of_each = list(map(_cells, change.relevant)) or [[""] * len(of_passage)]
-                rows += [[*values, *cells] for cells in of_each]
+                of_each = [asdict(each).values() for each in change.relevant]
+                cells = [["" if value is None else str(value) for value in each] for each in of_each]
+                rows += [[*values, *each] for each in cells or [[""] * len(of_passage)]]
         return Table("", [*map(Column, names), *map(Column, of_passage)], rows)
 
     def tables(self) -> list[Table]:
@@ -96,7 +93,6 @@ class Changes:
         return [self._table(pair) for pair in self.pairs]
 
     def _table(self, pair: PairChanges) -> Table:
-        right = partial(Column, align="right", wrap="never")
         changes = pair.queries
         columns: list[FilledColumn] = [
             (Column("query", least=8), [change.query for change in changes]),
@@ -115,24 +111,21 @@ class Changes:
         )
         return table_of(title, columns, [note])
 
-    def page(self) -> PagePart:
-        """A section of the page."""
-        none: list[int] = []
-        tables = [(table, [none for _ in table.rows]) for table in self.tables()]
-        return PagePart("changes", "Queries that differ most", tables)
-
-
-def _cells(passage: RelevantPassage) -> list[str]:
-    """A passage's cells of a row of CSV."""
-    values = (passage.passage, passage.grade, passage.rank_a, passage.rank_b, passage.text)
-    return ["" if value is None else str(value) for value in values]
-
 
 def _ranks(relevant: Sequence[RelevantPassage]) -> str:
     """The ranks of relevant passages as text."""
     shown = [f"{each.passage}: {each.rank_a or '–'}, {each.rank_b or '–'}" for each in relevant[:MOST_RANKS]]
     more = len(relevant) - len(shown)
     return "; ".join([*shown, *([f"{more:,} more"] if more else [])])
+
+
+def find_changes(comparison: Comparison, count: int | None) -> Changes | None:
+    """The largest changes where some are asked for, and not of a result alone or a suite in a folder of many.
+
+    A page has all queries anyway.
+    """
+    alone = comparison.of_suites or not comparison.pairs
+    return None if not count or (comparison.collection and alone) else largest_changes(comparison, count)
 
 
 def largest_changes(comparison: Comparison, count: int) -> Changes:

@@ -9,7 +9,6 @@ All of it is read from result folders and the cached collection. No vector is co
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import partial
 
 import numpy as np
 
@@ -17,11 +16,11 @@ from pipeline.comparison.pools import LoadedResults, deciding_pairs, is_judged, 
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, JsonObject, Ranking
-from pipeline.core.table import Column, FilledColumn, Table, table_of
+from pipeline.core.table import FilledColumn, Table, right, table_of
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.rankings import gains
-from pipeline.report.page.parts import PagePart
 from pipeline.results.cached import find_collection, scored_ranking
+from pipeline.studies.study import Findings
 
 DEPTH, PERSISTENCE = 10, 0.9
 ALWAYS = (
@@ -37,7 +36,7 @@ COSTS = "tokens, hours and index: what the second takes for all passages, hours 
 
 
 @dataclass(frozen=True)
-class Churn:
+class Churn(Findings):
     """What changes from one result to another.
 
     Attributes:
@@ -73,6 +72,7 @@ class Churn:
     hours: float | None
     index_bytes: int | None
     more_index_bytes: int | None
+    heading = "If you switch"
 
     def json(self) -> JsonObject:
         """What `compare --json` prints as `churn`."""
@@ -82,13 +82,8 @@ class Churn:
         """The same as columns of the pair's row, for CSV."""
         return {f"churn_{name}": value for name, value in self.json().items()}
 
-    def page(self) -> PagePart:
-        """A section of the page."""
-        return PagePart("churn", "If you switch", [(table, [[0, 1]]) for table in self.tables()])
-
     def tables(self) -> list[Table]:
         """One table of one row."""
-        right = partial(Column, align="right", wrap="never")
         columns: list[FilledColumn] = [
             (right("changed", form=","), [self.changed]),
             (right("overlap", form=".3f"), [self.overlap]),

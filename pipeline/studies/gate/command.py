@@ -5,40 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, end_with, print_as, refuse_both, show_measures_as
+from pipeline.terminal import Json, argument, end_with, option, print_as, refuse_both, show_measures_as
 
 
 def gate(
-    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="Result folder of the new version.")],
-    baseline: Annotated[
-        Path, typer.Option(metavar="RESULT_DIR", help="Result folder of the version it may not fall behind.")
-    ],
+    folder: Annotated[Path, argument("Result folder of the new version.", "RESULT_DIR")],
+    baseline: Annotated[Path, option("Result folder of the version it may not fall behind.", "RESULT_DIR")],
     measures: Annotated[
         list[str] | None,
-        typer.Option("--measure", help="Measure to check; may be repeated. By default the baseline's first."),
+        option("Measure to check; may be repeated. By default the baseline's first.", flags="--measure"),
     ] = None,
-    margin: Annotated[float, typer.Option(help="Largest acceptable loss of a mean.")] = 0.01,
-    alpha: Annotated[
-        float, typer.Option(help="Significance level: probability of passing a worse result.")
-    ] = 0.05,
+    margin: Annotated[float, option("Largest acceptable loss of a mean.")] = 0.01,
+    alpha: Annotated[float, option("Significance level: probability of passing a worse result.")] = 0.05,
     guarantee: Annotated[
-        bool,
-        typer.Option("--guarantee", help="Use bounds that are valid for any distribution of differences."),
+        bool, option("Use bounds that are valid for any distribution of differences.", flags="--guarantee")
     ] = False,
     since: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RESULT_DIR", help="Result folder of a release of record, to be tested against as well."
-        ),
+        option("Result folder of a release of record, to be tested against as well.", "RESULT_DIR"),
     ] = None,
     since_margin: Annotated[
         float | None,
-        typer.Option("--since-margin", help="Largest acceptable loss against that; by default the margin."),
+        option("Largest acceptable loss against that; by default the margin.", flags="--since-margin"),
     ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_markdown: Annotated[bool, option("Print Markdown.", flags="--markdown")] = False,
     as_json: Json = False,
 ) -> None:
     """Test whether a result is as good as a baseline.

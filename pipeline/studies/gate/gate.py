@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from math import ceil, inf, isfinite
 from typing import Literal, NamedTuple
 
@@ -17,7 +16,7 @@ from pipeline.comparison.inputs import ResultLike, read_results, shared_values
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
-from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata
 from pipeline.results.result import Result
@@ -130,7 +129,6 @@ class Gate(Tabular):
         if self.since:
             return [*replace(self, since=None).tables(), *self.since.tables()]
         measures = self.measures
-        right = partial(Column, align="right", wrap="never")
         columns: list[FilledColumn] = [
             (Column("measure"), [each.measure for each in measures]),
             (Column("verdict"), [each.verdict for each in measures]),

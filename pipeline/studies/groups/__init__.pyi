@@ -1,1 +1,1 @@
-from .groups import groups_of as groups_of
+from .groups import find_groups as find_groups, groups_of as groups_of

@@ -36,9 +36,9 @@ from pipeline.metrics.paired import (
     smallest_shown,
 )
 from pipeline.metrics.statistics import estimate
-from pipeline.report.page.parts import PagePart
 from pipeline.results.cached import find_collection, find_query_vectors
 from pipeline.results.folder import CollectionResult
+from pipeline.studies.study import Findings
 
 SEED = 0
 MOST_CLUSTERS = 8
@@ -47,6 +47,8 @@ QUERIES_OF_A_CLUSTER = 30
 PARTS = 3
 """Groups by a number, of about as many queries each."""
 WORD_DIMENSIONS = 50
+QUERIES_GROUPED = 2_000
+"""Most queries that a page shows in groups unless it is told to."""
 NAME_LENGTH = 40
 """Characters of the query that names a cluster."""
 
@@ -113,7 +115,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class GroupComparison:
+class GroupComparison(Findings):
     """Results in groups of queries.
 
     Attributes:
@@ -131,6 +133,11 @@ class GroupComparison:
     smallest: int
 
     @property
+    def heading(self) -> str:
+        """Of its section of the page."""
+        return "Where they differ" if len(self.names) > 1 else "Where it is weak"
+
+    @property
     def found(self) -> list[tuple[Group, GroupDifference]]:
         """The groups where two results differ, those first whose difference is unlike the rest's."""
         pairs = [(group, each) for group in self.groups for each in group.differences if each.shown]
@@ -140,20 +147,6 @@ class GroupComparison:
         """The part `groups` of what `compare --json` prints."""
         groups = [asdict(group) for group in self.groups]
         return {"notes": self.notes, "smallest": self.smallest, "groups": groups}
-
-    def figures(self) -> JsonObject:
-        """No columns for CSV, which has a row per pair."""
-        return {}
-
-    def page(self) -> PagePart:
-        """A section of the page."""
-        means, *differences = self.tables()
-        tables: list[tuple[Table, list[list[int]]]] = [(means, [[] for _ in means.rows])]
-        for table in differences:  # a pair a row, or a row that says that there is none
-            marks = [[self.names.index(pair.a), self.names.index(pair.b)] for _, pair in self.found]
-            tables.append((table, marks or [[] for _ in table.rows]))
-        heading = "Where they differ" if len(self.names) > 1 else "Where it is weak"
-        return PagePart("groups", heading, tables)
 
     def tables(self) -> list[Table]:
         """The mean of each result in each group; and of several results, the groups where two differ."""
@@ -210,6 +203,18 @@ class GroupComparison:
             "within the group is not that of the other queries."
         ]
         return table_of(title, columns, notes)
+
+
+def find_groups(comparison: Comparison, asked: bool | None) -> GroupComparison | None:
+    """The results in groups of queries: where they are asked for, or can be had soon for a page."""
+    if not asked and (comparison.of_suites or len(comparison.query_ids) > QUERIES_GROUPED):
+        return None
+    try:
+        return groups_of(comparison)
+    except InputError:
+        if asked:
+            raise
+        return None  # without the collection; the page says so
 
 
 def groups_of(comparison: Comparison) -> GroupComparison:

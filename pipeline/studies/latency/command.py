@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import Annotated
 
 from pipeline.core.errors import InputError
+from pipeline.studies import latency as cost
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, print_each, show
-
-if TYPE_CHECKING:
-    from pipeline.comparison.side_by_side import Comparison
-    from pipeline.comparison.tables import ColumnGroup
-    from pipeline.studies.latency.limits import Affordable
+from pipeline.terminal import Json, Sets, argument, option, print_each, show
 
 
 def latency(
-    targets: Annotated[
-        list[Path], typer.Argument(metavar="CONFIG|RESULT_DIR", help="Finished results, or their configs.")
-    ],
-    queries: Annotated[int, typer.Option(min=1, help="How many queries are timed, at most.")] = 200,
-    concurrency: Annotated[
-        str, typer.Option(metavar="LIST", help="Numbers of clients that ask at once, such as 1,4.")
-    ] = "1",
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads that libraries may use.", show_default=False)
-    ] = None,
+    targets: Annotated[list[Path], argument("Finished results, or their configs.", "CONFIG|RESULT_DIR")],
+    queries: Annotated[int, option("How many queries are timed, at most.", min=1)] = 200,
+    concurrency: Annotated[str, option("Numbers of clients that ask at once, such as 1,4.", "LIST")] = "1",
+    threads: Annotated[int | None, option("Threads that libraries may use.", min=1)] = None,
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
@@ -39,9 +26,7 @@ def latency(
     clients = [int(each) for each in concurrency.split(",") if each.strip().isdecimal()]
     if not clients or min(clients) < 1 or len(clients) < len(concurrency.split(",")):
         raise InputError(f"--concurrency {concurrency}", allowed="numbers of 1 or more, separated by commas")
-    from pipeline.studies.latency.measurement import measure
-
-    records = measure(
+    records = cost.measure(
         targets, queries=queries, concurrency=clients, threads=threads, overrides=settings or ()
     )
     if as_json:
@@ -50,33 +35,18 @@ def latency(
         show(*(table for record in records for table in record.tables()))
 
 
-def within(comparison: Comparison, options: Mapping[str, Any]) -> Affordable | None:
-    """The results within limits, and the Pareto front."""
-    from pipeline.studies.latency.limits import affordable
-
-    return affordable(comparison, options)
-
-
-def columns(comparison: Comparison) -> ColumnGroup | None:
-    """The latency and memory of each result that has a record."""
-    from pipeline.studies.latency.limits import columns_of
-
-    return columns_of(comparison)
-
-
 Limits = Annotated[
     list[str] | None,
-    typer.Option(
-        "--limit",
-        metavar="LIMIT",
-        help='The best result within a limit, such as "p95 <= 20ms" or "memory <= 500MB"; may be repeated.',
-        show_default=False,
+    option(
+        'The best result within a limit, such as "p95 <= 20ms" or "memory <= 500MB"; may be repeated.',
+        "LIMIT",
+        flags="--limit",
     ),
 ]
 STUDY = Study(
     "What does one query cost, and which results are within limits?",
     {"latency": Command(latency, "results/A --queries 200")},
-    part=within,
+    findings=lambda comparison, options: cost.affordable(comparison, options["limits"] or ()),
     options={"limits": Limits},
-    columns=columns,
+    columns=lambda comparison: cost.columns_of(comparison),
 )

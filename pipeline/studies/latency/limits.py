@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.results.result import Result
 from pipeline.studies.latency.record import LatencyRecord, read_latency
+from pipeline.studies.study import Findings
 
 if TYPE_CHECKING:
-    from pipeline.report.page.parts import PagePart
+    from pipeline.report.page.plots import Plot
 
 UNITS = {
     "ms": 1.0, "s": 1000.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20,
@@ -145,7 +146,7 @@ def pareto_front(quality: Float64, costs: Float64) -> BoolArray:
 
 
 @dataclass(frozen=True)
-class Affordable:
+class Affordable(Findings):
     """Results within limits.
 
     Attributes:
@@ -163,6 +164,7 @@ class Affordable:
     beyond: Mapping[str, Sequence[str]]
     front: Sequence[str]
     close: Sequence[str]
+    heading = "What one query costs"
 
     @property
     def within(self) -> list[str]:
@@ -207,10 +209,6 @@ class Affordable:
             "front": list(self.front),
         }
 
-    def figures(self) -> JsonObject:
-        """Nothing: CSV has the figures in the rows of results."""
-        return {}
-
     def tables(self) -> list[Table]:
         """A result a row: quality, cost, what it exceeds, and whether it is on the Pareto front."""
         entries = sorted(self.comparison.results, key=lambda entry: -entry.mean)
@@ -239,23 +237,17 @@ class Affordable:
         notes = [front, *(f"{each}." for each in self.close)]
         return [table_of(title, columns, notes, [(each, self.comparison.measure) for each in (P95, MEMORY)])]
 
-    def page(self) -> PagePart:
-        """A section of the page, with quality drawn against p95 and memory."""
-        # these import retrievers, which a comparison on the terminal does without
-        from pipeline.report.page import plots
-        from pipeline.report.page.parts import PagePart
+    def plots(self) -> list[Plot]:
+        """Quality against p95 and memory."""
+        # imports retrievers, which a comparison on the terminal does without
+        from pipeline.report.page.plots import table_plots
 
-        (table,) = self.tables()
-        numbers = {entry.name: number for number, entry in enumerate(self.comparison.results)}
-        drawn = list(plots.table_plots(self.comparison, table, front=True))
-        return PagePart(
-            "afford", "What one query costs", [(table, [[numbers[row[0]]] for row in table.rows])], drawn
-        )
+        return list(table_plots(self.comparison, self.tables()[0], front=True))
 
 
-def affordable(comparison: Comparison, options: Mapping[str, Any]) -> Affordable | None:
-    """The results within the limits of `options`; None without limits where fewer than two were measured."""
-    limits = [Limit.parse(text) for text in options["limits"] or ()]
+def affordable(comparison: Comparison, wanted: Sequence[str]) -> Affordable | None:
+    """The results within limits; None without limits where fewer than two were measured."""
+    limits = [Limit.parse(text) for text in wanted]
     costs: dict[str, dict[str, float] | None] = {}
     measured = []
     for result, entry in zip(comparison.loaded, comparison.results, strict=True):

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError, memory_ran_out
 from pipeline.core.records import Facts, Int64
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
-from pipeline.core.stage_row import Hardware
+from pipeline.core.result_records import Hardware
 from pipeline.encoders.opener import Opener
 from pipeline.results.folder import CollectionResult
 from pipeline.results.result import read_result
@@ -112,11 +111,7 @@ def _results_of(target: Path, overrides: Sequence[str]) -> Iterator[tuple[Config
 
 
 def _check(benchmark: Benchmark, result: CollectionResult) -> None:
-    """Refuse a result of other settings, and one whose artifacts are not in the cache.
-
-    Raises:
-        InputError: It is refused; nothing was loaded.
-    """
+    """Refuse a result of other settings, and one whose artifacts are not in the cache."""
     path = path_of(benchmark.retriever, benchmark)
     again = "run its config again; what is in the cache is not computed again"
     if benchmark.all_recipes["evaluate"].key != result.key:
@@ -136,7 +131,6 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
 def _measure_one(
     benchmark: Benchmark, result: CollectionResult, queries: int, concurrency: list[int], threads: int | None
 ) -> LatencyRecord:
-    sample = _sample(benchmark, queries)
     for opener in _openers(benchmark.retriever):  # conversion is no part of a cold start
         opener.prepare(benchmark.store)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
@@ -144,15 +138,7 @@ def _measure_one(
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
         environment |= dict.fromkeys((*names, "NUMBA_NUM_THREADS"), str(threads))
     with temporary_folder() as folder:
-        task = Task(
-            config=benchmark.resolved_config,
-            answer=folder / "figures",
-            driver=os.getpid(),
-            started=time.monotonic(),
-            concurrency=concurrency,
-            **sample._asdict(),
-        )
-        figures = _run(task, environment)
+        figures = _run(_task(benchmark, queries, concurrency, folder / "figures"), environment)
     loads = [
         Load(
             concurrency=load["concurrency"],
@@ -182,20 +168,19 @@ def _measure_one(
             "hardware": Hardware.model_validate(machine.hardware()),
             "versions": machine.versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "notes": tuple(_delays(benchmark.resolved_config)),
+            "notes": tuple(
+                f"{section.label}: the limits of its requests and tokens per minute delay queries"
+                for section in benchmark.resolved_config.models
+                if getattr(section, "requests_per_minute", None)
+                or getattr(section, "tokens_per_minute", None)
+            ),
         }
     )
     write_latency(result.folder, record)
     return record
 
 
-class _Sample(NamedTuple):
-    warm_up: list[str]
-    queries: list[str]
-    expected: list[list[int]] | None
-
-
-def _sample(benchmark: Benchmark, count: int) -> _Sample:
+def _task(benchmark: Benchmark, count: int, concurrency: list[int], answer: Path) -> Task:
     """Queries, judged ones if any are, evenly spread; two joined warm up, so that none is asked twice."""
     collection = benchmark.collection
     judged: Int64 = np.unique(collection.qrels.queries)
@@ -203,14 +188,22 @@ def _sample(benchmark: Benchmark, count: int) -> _Sample:
         judged = np.arange(len(collection.queries))
     rows = judged[np.linspace(0, len(judged) - 1, min(count, len(judged))).round().astype(np.int64)]
     texts = [collection.queries.texts[row].as_py() for row in rows.tolist()]
-    warm_up = [f"{texts[i % len(texts)]} {texts[(i + 1) % len(texts)]}" for i in range(WARM_UP)]
     expected = None
     ranking = benchmark.retriever.ranking
     fuse = benchmark.resolved_config.fuse
     if benchmark.has(ranking) and not (fuse and fuse.tune):
         top = open_ranking(benchmark.ensure(ranking)).passages[rows, :TOP].tolist()
         expected = [[passage for passage in passages if passage >= 0] for passages in top]
-    return _Sample(warm_up, texts, expected)
+    return Task(
+        config=benchmark.resolved_config,
+        answer=answer,
+        driver=os.getpid(),
+        started=time.monotonic(),
+        warm_up=[f"{texts[i % len(texts)]} {texts[(i + 1) % len(texts)]}" for i in range(WARM_UP)],
+        queries=texts,
+        expected=expected,
+        concurrency=concurrency,
+    )
 
 
 def _openers(retriever: Retriever) -> Iterator[Opener]:
@@ -277,10 +270,3 @@ def _stability(seconds: list[float], works: list[float], others: float | None) -
         work_p95=work.p95,
         noisy="; ".join(found),
     )
-
-
-def _delays(config: Config) -> Iterator[str]:
-    """What else delays queries."""
-    for section in config.models:
-        if getattr(section, "requests_per_minute", None) or getattr(section, "tokens_per_minute", None):
-            yield f"{section.label}: the limits of its requests and tokens per minute delay queries"

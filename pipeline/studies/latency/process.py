@@ -94,7 +94,9 @@ def run(task: Task) -> Facts:
         before = _processor_seconds()
         for clients in task.concurrency:
             answers, seconds = _ask(answer, task.queries, clients, works)
-            loads.append({"concurrency": clients, "seconds": seconds, "stages": _by_stage(answers)})
+            stages = {name: [each.stages[name] for each in answers] for name in answers[0].stages}
+            stages["whole"] = [each.whole for each in answers]
+            loads.append({"concurrency": clients, "seconds": seconds, "stages": stages})
         others = _used_by_others(before)
         same = [set(each.top) == set(top) for each, top in zip(answers, task.expected or (), strict=False)]
         trips = _round_trips(benchmark.retriever)
@@ -165,12 +167,6 @@ def _used_by_others(before: tuple[float, float, float] | None) -> float | None:
         return None
     elapsed, busy, own = (now - then for then, now in zip(before, after, strict=True))
     return max(busy - own, 0.0) / elapsed
-
-
-def _by_stage(answers: Sequence[Answer]) -> dict[str, list[float]]:
-    """The seconds of each query by stage, and of the whole."""
-    stages = {name: [each.stages[name] for each in answers] for name in answers[0].stages}
-    return {**stages, "whole": [each.whole for each in answers]}
 
 
 def _round_trips(retriever: Any) -> Facts | None:

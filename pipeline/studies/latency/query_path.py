@@ -22,7 +22,7 @@ from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
-from pipeline.core.stage_row import in_part
+from pipeline.core.result_records import in_part
 from pipeline.encoders.batching import Usage
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.fused import FUSE, FusionRetriever

@@ -11,8 +11,7 @@ from pydantic import Field, ValidationError
 
 from pipeline.core.display import figure
 from pipeline.core.errors import InputError
-from pipeline.core.json_record import Name, Record
-from pipeline.core.stage_row import Hardware
+from pipeline.core.result_records import Hardware, Name, Record
 from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files

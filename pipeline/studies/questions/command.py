@@ -6,19 +6,17 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, load, print_json, progress
+from pipeline.terminal import Json, Sets, argument, load, option, print_json, progress
 
 
 def questions(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file with the section 'judge'.")],
-    number: Annotated[int, typer.Option(min=1, help="How many questions to write.")],
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the collection.")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the order in which passages are drawn.")] = 1,
+    config: Annotated[Path, argument("A YAML file with the section 'judge'.", "CONFIG")],
+    number: Annotated[int, option("How many questions to write.", min=1)],
+    output: Annotated[Path, option("A new folder for the collection.", "FOLDER")],
+    seed: Annotated[int, option("Seed of the order in which passages are drawn.", min=0)] = 1,
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:

@@ -7,23 +7,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from pipeline.core.errors import InputError
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import FAILED, Json, Sets, end_with, print_json, progress, show
+from pipeline.terminal import FAILED, Json, Sets, argument, end_with, option, print_json, progress, show
 
 
 def reproduce(
-    folder: Annotated[Path, typer.Argument(metavar="RESULT_DIR", help="A result folder.")],
+    folder: Annotated[Path, argument("A result folder.", "RESULT_DIR")],
     settings: Sets = None,
     against: Annotated[
-        Path | None,
-        typer.Option(metavar="RESULT_DIR", help="Run nothing: compare with this result of another run."),
+        Path | None, option("Run nothing: compare with this result of another run.", "RESULT_DIR")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the new result, in DIR/NAME.")
-    ] = None,
+    output: Annotated[Path | None, option("Keep the new result, in DIR/NAME.", "DIR")] = None,
     as_json: Json = False,
 ) -> None:
     """Rerun a result from scratch and show what differs.

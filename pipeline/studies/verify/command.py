@@ -9,39 +9,31 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output, write_whole
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, end_with, print_as, progress, refuse_both
+from pipeline.terminal import Json, Sets, argument, end_with, option, print_as, progress, refuse_both
 
 
 def verify(
     targets: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="CONFIG|RESULT_DIR", help="Configs to run, or finished results."),
+        list[Path] | None, argument("Configs to run, or finished results.", "CONFIG|RESULT_DIR")
     ] = None,
     expected: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Published scores (formats: docs/verify.md); may be repeated."),
+        list[Path] | None, option("Published scores (formats: docs/verify.md); may be repeated.", "FILE")
     ] = None,
-    run: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A TREC run, instead of configs or results.")
-    ] = None,
-    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Qrels of --run.")] = None,
+    run: Annotated[Path | None, option("A TREC run, instead of configs or results.", "FILE")] = None,
+    qrels: Annotated[Path | None, option("Qrels of --run.", "FILE")] = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Try the usual causes of a score that is not reproduced.")
+        bool, option("Try the usual causes of a score that is not reproduced.", flags="--why")
     ] = False,
-    minutes: Annotated[
-        float, typer.Option(min=0.1, help="Time limit of --why, for all scores together.")
-    ] = 10.0,
+    minutes: Annotated[float, option("Time limit of --why, for all scores together.", min=0.1)] = 10.0,
     settings: Sets = None,
     as_json: Json = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    as_markdown: Annotated[bool, option("Print Markdown.", flags="--markdown")] = False,
+    html: Annotated[Path | None, option("Write an HTML page.", "FILE")] = None,
     lint: Annotated[
-        bool, typer.Option("--lint", help="Only look for values in result files that contradict each other.")
+        bool, option("Only look for values in result files that contradict each other.", flags="--lint")
     ] = False,
 ) -> None:
     """Compare measured with published scores.

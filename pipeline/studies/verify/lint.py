@@ -1,30 +1,126 @@
-"""Contradictions in result files, ours or MTEB's: values that one evaluation cannot have given, by `RULES`.
+"""Contradictions: values that one evaluation cannot have given, whatever the model, by `RULES`.
+
+The rules follow from the definitions of measures. Values are those of result files, ours or MTEB's, or scores
+that were published together.
 
 lint_files([Path("results")]).tables()
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import nan
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, JsonObject
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, SUITE
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
+from pipeline.metrics.definitions import MEASURES
+from pipeline.metrics.names import parse_measure
 from pipeline.results.exchange import META
 from pipeline.studies.verify.published_files import MtebFile, known_measure
-from pipeline.studies.verify.rules import Contradiction, Scores, contradictions, point_of
 
 OUR_DIGITS, MTEB_DIGITS = 9, 5
 TIES = "tied documents: before mteb 2.18.19 MRR and capped recall left them in order of insertion"
+TIED = ("mrr", "recall(cap=true)")  # measures that tools computed of another order than the rest
+
+Point = tuple[str, int]
+"""A measure without its cutoff, and the cutoff; 0 for other numbers of an evaluation."""
+Scores = Mapping[Point, tuple[float, float]]
+"""The values of one evaluation, and by how much rounding may have changed each."""
+
+
+class Rule(NamedTuple):
+    """A measure that is not above another, or is equal to it, at every cutoff or at 1 alone; and why."""
+
+    first: str
+    relation: Literal["=", "<="]
+    second: str
+    cutoff: Literal["1", "k"]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.first}@{self.cutoff} {self.relation} {self.second}@{self.cutoff}"
+
+
+ONE_HIT, NO_HIT = "both ask whether the first hit is relevant", "each is 0 for a query without a relevant hit"
+RULES = (
+    Rule("mrr", "=", "precision", "1", ONE_HIT),
+    Rule("success", "=", "precision", "1", ONE_HIT),
+    Rule("map", "=", "recall", "1", "both are 1 / R if the first hit is relevant"),
+    Rule("ndcg", "<=", "precision", "1", "only a relevant hit gains"),
+    Rule("map", "<=", "recall", "k", "each precision that is summed is at most 1"),
+    Rule("recall", "<=", "recall(cap=true)", "k", "a cap divides by less"),
+    *(Rule(name, "<=", "success", "k", NO_HIT) for name in ("recall", "mrr", "precision", "ndcg")),
+)
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Values that cannot be, both right; `cause` is what may explain them, as far as the file tells."""
+
+    identity: str
+    values: str
+    reason: str
+    cause: str
+
+
+def above(scores: Scores, first: Point, second: Point, weights: tuple[int, int] = (1, 1)) -> bool:
+    """Whether weights[0] times the first value is above weights[1] times the second, both being there."""
+    (one, one_error), (other, other_error) = scores.get(first, (nan, nan)), scores.get(second, (nan, nan))
+    return one * weights[0] - other * weights[1] > 1.001 * (one_error * weights[0] + other_error * weights[1])
+
+
+def _broken(scores: Scores) -> Iterator[tuple[str, str, list[Point]]]:
+    """The rules that values break: each with its reason, and the points of those values."""
+    for rule in RULES:
+        for k in [k for name, k in scores if name == rule.first and (rule.cutoff == "k" or k == 1)]:
+            first, second = (rule.first, k), (rule.second, k)
+            if above(scores, first, second):
+                yield str(rule), rule.reason, [first, second]
+            elif rule.relation == "=" and above(scores, second, first):
+                yield str(rule), rule.reason, [second, first]
+    rising = {name: "more hits only add" for name, known in MEASURES.items() if known.rises and known.bounded}
+    for name, reason in (rising | {"precision": "it counts the relevant hits"}).items():
+        what = f"{name} does not" if name in rising else "k P@k does not"
+        for low, high in itertools.pairwise(sorted(k for other, k in scores if other == name)):
+            if above(scores, (name, low), (name, high), (1, 1) if name in rising else (low, high)):
+                yield f"{what} fall with k", reason, [(name, low), (name, high)]
+    for at, (value, error) in scores.items():
+        if at[1] and not -error <= value <= 1 + error:
+            yield "values are in [0, 1]", "those of all queries are", [at]
+    main, _ = scores.get(("main_score", 0), (nan, nan))
+    equal = [at for at, (value, _) in scores.items() if abs(value - main) <= 1.001e-5]  # perhaps rounded
+    if len(equal) == 1:
+        yield "main score is one of the measures", "it is a copy of one", equal
+
+
+def contradictions(scores: Scores, cause: str = "") -> Iterator[Contradiction]:
+    """What breaks rules; `cause` may explain values of `TIED` measures."""
+    for identity, reason, points in _broken(scores):
+        zeros = [f"{name}@{k} is 0: not computed" for name, k in points if k and scores[name, k][0] == 0]
+        tied = cause if len({*points}) > 1 and any(name in TIED for name, _ in points) else ""
+        values = ", ".join(f"{name}{f'@{k}' if k else ''} {scores[name, k][0]:.5f}" for name, k in points)
+        yield Contradiction(identity, values, reason, zeros[0] if zeros else tied)
+
+
+def point_of(name: str) -> Point:
+    """The measure without its cutoff, and the cutoff; 0 for unbounded measures and other names."""
+    try:
+        measure = parse_measure(name)
+    except InputError:
+        return name, 0
+    if measure.cutoff is None or not measure.definition.bounded:
+        return name, 0
+    return str(replace(measure, cutoff=None)), measure.cutoff
 
 
 class Place(NamedTuple):
@@ -84,11 +180,10 @@ class Lint(Tabular):
             title = f"No contradiction in {checked}: they agree with the definitions of their measures."
             return [Table(title, [], [], notes)]
         counts = self._counts()
+        numbers = ("scores", "files", "models")
         columns: list[FilledColumn] = [
             (
-                Column(name, form=",")
-                if name not in ("scores", "files", "models")
-                else Column(name, "right", "never", form=","),
+                Column(name, "right", "never", form=",") if name in numbers else Column(name),
                 [row[name] for row in counts],
             )
             for name in counts[0]

@@ -116,8 +116,13 @@ def known_measure(name: str) -> str | None:
     if match is None:
         return None
     cutoff = int(match[2]) * (1000 if match[3] else 1)
+    return _parsed(f"{match[1]}@{cutoff}")
+
+
+def _parsed(name: str) -> str | None:
+    """The name of a measure as results have it; None for what is none."""
     try:
-        return str(parse_measure(f"{match[1]}@{cutoff}"))
+        return str(parse_measure(name))
     except InputError:
         return None
 
@@ -216,10 +221,7 @@ def _trec_eval(params: str) -> str | None:
     name, _, cutoff = options.get("m", "").partition(".")
     cutoff = options.get("M", cutoff.split(",")[0])
     relevant = f"(rel={options['l']})" if options.get("l", "1") != "1" else ""
-    try:
-        return str(parse_measure(f"{name}{relevant}" + (f"@{cutoff}" if cutoff else "")))
-    except InputError:
-        return None
+    return _parsed(f"{name}{relevant}" + (f"@{cutoff}" if cutoff else ""))
 
 
 def _pyserini(path: Path, content: Mapping[str, Any]) -> Iterator[PublishedScore]:
@@ -233,19 +235,12 @@ def _pyserini(path: Path, content: Mapping[str, Any]) -> Iterator[PublishedScore
             graded = bool(re.match(r"dl(19|2\d)-passage", name))
             for scores in entry["scores"]:
                 for metric, value in scores.items():
-                    found = known_measure(metric) or _plain(metric)
+                    found = known_measure(metric) or _parsed(metric)
                     if found and graded and parse_measure(found).name in ("map", "recall"):
                         head, _, cutoff = found.partition("@")
                         found = f"{head}(rel=2)" + (f"@{cutoff}" if cutoff else "")
                     if found:
                         yield PublishedScore(str(condition["name"]), name, "", score(found, value, path.name))
-
-
-def _plain(metric: str) -> str | None:
-    try:
-        return str(parse_measure(metric))
-    except InputError:
-        return None
 
 
 def _csv(path: Path, text: str) -> Iterator[PublishedScore]:

@@ -10,7 +10,9 @@ import contextlib
 import json
 import logging
 import math
+import shutil
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -26,7 +28,7 @@ from pipeline.config.files import make_config, put
 from pipeline.core.display import Bar, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
-from pipeline.formats.judgments import Judgments
+from pipeline.formats.given import write_collection
 from pipeline.metrics.evaluation import join_run_and_qrels
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 Values = Mapping[str, Sequence[float]]
 """The value of each query, by measure."""
 
+SAMPLE = "sample"
 SAMPLE_QUERIES, SAMPLE_HITS = 60, 10
 """Of the first sample: its queries, and the hits of each that are searched, beside what is judged."""
 FEWEST_QUERIES, MOST_HITS = 20, 50
@@ -159,7 +162,7 @@ class Trials:
         singles = len(self.changes)
         if started < self.deadline and not self.fit.settled():
             with _quiet():
-                size = _write_sample(self.config, self.scored_run, self.place, SAMPLE_QUERIES, SAMPLE_HITS)
+                size = self._write_sample(SAMPLE_QUERIES, SAMPLE_HITS)
             self._search(started, size)
         left = [name for name in self.changes if name not in self.tried]
         return left if len(self.changes) > singles or self.fit.settled() else [*left, PAIRS_OF_NEAREST]
@@ -199,7 +202,7 @@ class Trials:
                 return
         elif (queries, hits) != (SAMPLE_QUERIES, SAMPLE_HITS):
             with _quiet():
-                _write_sample(self.config, self.scored_run, self.place, queries, hits)
+                self._write_sample(queries, hits)
             before = self._values({}, self._sample()) or before
         for until in (share, self.deadline):  # what is left of the time goes to changes that are left
             if self._try_on_sample(before, until) or self._confirm_on_collection():
@@ -286,8 +289,50 @@ class Trials:
         """The sections of a config that runs on the sample."""
         names = {"title_separator", "lowercase_queries", "missing_passages", "ignored", "chunks"}
         data = self.config.data.model_dump(mode="json", include=names)
-        data |= {"source": "beir", "path": str(self.place), "split": "test"}
+        data |= {"source": "beir", "path": str(self.place / SAMPLE), "split": "test"}
         return {"data": data, "cache": str(self.place / "cache"), "output": str(self.place)}
+
+    def _write_sample(self, count: int, hits: int) -> _Size:
+        """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
+
+        A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly
+        among their best hits, or is judged.
+        """
+        config, scored_run, place = self.config, self.scored_run, self.place / SAMPLE
+        with Session() as session:
+            as_written: Facts = {"data.lowercase_queries": False, "data.title_separator": SEPARATOR}
+            collection: Collection = session.benchmark(_changed(config, as_written)).collection
+            # tells a title without a text from a text without a title
+            as_written["data.title_separator"] = None
+            bare = session.benchmark(_changed(config, as_written)).collection.passages.texts
+            joined = join_run_and_qrels(scored_run.run, scored_run.qrels)
+            rows = np.linspace(0, len(joined.query_ids) - 1, count).astype(int)
+            queries = {joined.query_ids[int(row)].as_py() for row in rows}
+            chosen = np.array([each in queries for each in scored_run.run.query_ids.to_pylist()])
+            lines = np.flatnonzero(chosen[scored_run.run.queries])
+            # within each query by descending score: the first hits of each
+            lines = lines[np.lexsort((-scored_run.run.scores[lines], scored_run.run.queries[lines]))]
+            of_query = scored_run.run.queries[lines]
+            rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
+            wanted = set(scored_run.run.documents.take(pa.array(lines[rank < hits])).to_pylist())
+            qrels, graded = scored_run.qrels, defaultdict[str, dict[str, float]](dict)
+            names = qrels.query_ids.to_pylist(), qrels.passage_ids.to_pylist()
+            judged = zip(qrels.queries.tolist(), qrels.passages.tolist(), qrels.grades.tolist(), strict=True)
+            for query, passage, grade in judged:
+                if names[0][query] in queries:
+                    graded[names[0][query]][names[1][passage]] = grade
+            wanted.update(*graded.values())
+            passages = {}
+            texts = collection.passages
+            for name, whole, rest in zip(texts.ids, texts.texts, bare, strict=True):
+                if name.as_py() in wanted:
+                    text = rest.as_py()
+                    title = "" if whole == rest else whole.as_py().removesuffix(SEPARATOR + text)
+                    passages[name.as_py()] = {"title": title, "text": text}
+            asked = zip(collection.queries.ids.to_pylist(), collection.queries.texts.to_pylist(), strict=True)
+            shutil.rmtree(place, ignore_errors=True)  # a sample of another size
+            write_collection(place, passages, {name: text for name, text in asked if name in queries}, graded)
+            return _Size(len(wanted), len(collection.passages))
 
     def _values(self, change: Facts, sections: Facts) -> Values | None:
         """The values of queries with a change of settings; None where it cannot be made."""
@@ -316,52 +361,3 @@ class _Size(NamedTuple):
 
     sample: int
     whole: int
-
-
-def _write_sample(config: Config, scored_run: ScoredRun, place: Path, count: int, hits: int) -> _Size:
-    """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
-
-    A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly among
-    their best hits, or is judged.
-    """
-    with Session() as session:
-        as_written: Facts = {"data.lowercase_queries": False, "data.title_separator": SEPARATOR}
-        collection: Collection = session.benchmark(_changed(config, as_written)).collection
-        as_written["data.title_separator"] = None  # tells a title without a text from a text without a title
-        bare = session.benchmark(_changed(config, as_written)).collection.passages.texts
-        joined = join_run_and_qrels(scored_run.run, scored_run.qrels)
-        rows = np.linspace(0, len(joined.query_ids) - 1, count).astype(int)
-        queries = {joined.query_ids[int(row)].as_py() for row in rows}
-        chosen = np.array([each in queries for each in scored_run.run.query_ids.to_pylist()])
-        lines = np.flatnonzero(chosen[scored_run.run.queries])
-        # within each query by descending score: the first hits of each
-        lines = lines[np.lexsort((-scored_run.run.scores[lines], scored_run.run.queries[lines]))]
-        of_query = scored_run.run.queries[lines]
-        rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
-        wanted = set(scored_run.run.documents.take(pa.array(lines[rank < hits])).to_pylist())
-        judged = list(_judgments(scored_run.qrels, queries))
-        wanted |= {passage for _, passage, _ in judged}
-        (place / "qrels").mkdir(parents=True, exist_ok=True)
-        with open(place / "corpus.jsonl", "w", encoding="utf-8") as file:
-            texts = collection.passages
-            for name, whole, rest in zip(texts.ids, texts.texts, bare, strict=True):
-                if name.as_py() in wanted:
-                    text = rest.as_py()
-                    title = "" if whole == rest else whole.as_py().removesuffix(SEPARATOR + text)
-                    file.write(json.dumps({"_id": name.as_py(), "title": title, "text": text}) + "\n")
-        with open(place / "queries.jsonl", "w", encoding="utf-8") as file:
-            for name, text in zip(collection.queries.ids, collection.queries.texts, strict=True):
-                if name.as_py() in queries:
-                    file.write(json.dumps({"_id": name.as_py(), "text": text.as_py()}) + "\n")
-        with open(place / "qrels" / "test.tsv", "w", encoding="utf-8") as file:
-            file.write("query-id\tcorpus-id\tscore\n")
-            file.writelines(f"{query}\t{passage}\t{grade}\n" for query, passage, grade in judged)
-        return _Size(len(wanted), len(collection.passages))
-
-
-def _judgments(qrels: Judgments, queries: set[str]) -> Iterator[tuple[str, str, int]]:
-    """Query, passage and grade of the judgments of some queries."""
-    query_ids, passage_ids = qrels.query_ids.to_pylist(), qrels.passage_ids.to_pylist()
-    for query, passage, grade in zip(qrels.queries, qrels.passages, qrels.grades, strict=True):
-        if query_ids[query] in queries:
-            yield query_ids[query], passage_ids[passage], grade

@@ -44,8 +44,8 @@ from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.causes import explain
+from pipeline.studies.verify.lint import Point, contradictions, point_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
-from pipeline.studies.verify.rules import Point, contradictions, point_of
 from pipeline.studies.verify.scored_run import ScoredRun, scored_run_of
 
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
@@ -377,25 +377,23 @@ def run_configs(
     )
     measured = []
     with Session() as session:
-        wanted = [_as_single_benchmark(config) for config, _ in given if config.expected]
+        # a collection of a suite, `SUITE/COLLECTION`, as a benchmark whose name is a folder's
+        wanted = [
+            config.model_copy(update={"name": config.name.rpartition("/")[2]})
+            for config, _ in given
+            if config.expected
+        ]
         for outcome in run_each(prepare(wanted, None, progress, session), progress, session):
             if outcome.result:
                 cells = check_expected(outcome.config, outcome.result.metrics)
                 measured.append(CollectionChecks(cells, outcome.config, outcome.result.folder))
             else:
-                measured.append(CollectionChecks(_not_run(outcome.config, outcome.error)))
+                cells = [
+                    check_score(each, None, "", outcome.config.label) for each in outcome.config.expected
+                ]
+                reason = {"reason": str(outcome.error)}
+                measured.append(CollectionChecks([cell.model_copy(update=reason) for cell in cells]))
     return [*measured, *(CollectionChecks(others) for _, others in given if others)]
-
-
-def _as_single_benchmark(config: Config) -> Config:
-    """A collection of a suite, `SUITE/COLLECTION`, as a benchmark whose name is a folder's."""
-    return config.model_copy(update={"name": config.name.rpartition("/")[2]})
-
-
-def _not_run(config: Config, error: Exception | None) -> list[ScoreCheck]:
-    """What was not measured, with what stopped it."""
-    cells = [check_score(each, None, "", config.label) for each in config.expected]
-    return [cell.model_copy(update={"reason": str(error)}) for cell in cells]
 
 
 def _explain_all(measured: Sequence[CollectionChecks], minutes: float, progress: Progress) -> None:
