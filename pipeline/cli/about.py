@@ -117,11 +117,13 @@ def examine() -> Facts:
 def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
     """A row for each backend; `commands` has the install commands of missing packages that are required."""
     from pipeline.config import BACKENDS
+    from pipeline.core import installation
 
     for backend in [name for name in BACKENDS if name != "auto"]:
         state = "runs"
-        if command := commands.get(BACKENDS[backend].package):
-            state = f"needs {command}"
+        package = BACKENDS[backend].package
+        if package and installation.installed_version(package) is None:
+            state = "needs " + commands.get(package, f"pip install '{package}'")
         elif backend == "native" and not machine.has_vnni():
             state = "runs, slowly: this processor has no VNNI"
         elif backend == "native" and "amx_int8" in machine.processor_features():

@@ -22,7 +22,7 @@ from .records import (
     VectorForm as VectorForm,
 )
 from .result_records import Hardware as Hardware
-from .subprocesses import run_in_subprocess as run_in_subprocess
+from .subprocesses import ending_at as ending_at, run_in_subprocess as run_in_subprocess
 from .table import (
     Cell as Cell,
     Column as Column,

@@ -11,12 +11,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import math
 import os
 import re
 import runpy
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 from pipeline.core.errors import MEMORY_FULL, InputError
@@ -27,26 +31,44 @@ _SIGNAL_AT_PARENT_S_DEATH = 1  # PR_SET_PDEATHSIG of Linux's prctl
 _DISK_FULL = ("iostream error", "No space left")  # in errors of OpenVINO and others whose write failed
 
 
+_END: ContextVar[float] = ContextVar("end", default=math.inf)
+
+
+@contextlib.contextmanager
+def ending_at(deadline: float) -> Iterator[None]:
+    """Within, a process that is not done at a time of the monotonic clock is killed, with a TimeoutError."""
+    before = _END.set(deadline)
+    try:
+        yield
+    finally:
+        _END.reset(before)
+
+
 def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str | None:
     """Run a module that writes a model's `weights`; what it wrote to stderr if it failed, else None.
 
     It is killed if this process ends first.
 
     Raises:
-        OSError: The model cannot be written, or the process was killed.
+        OSError: The model cannot be written, or the process was killed, or was not done at its deadline.
         MemoryError: The memory ran out.
     """
     child = [__name__, str(os.getpid()), module, *arguments]
     command = [sys.executable, "-P", "-m", *child]  # -P: not from the working directory
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    left = _END.get() - time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=max(left, 0) if math.isfinite(left) else None,
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(errno.ETIMEDOUT, "the time is over", str(weights)) from None
     if done.returncode < 0:
         name = signal.Signals(-done.returncode).name
         raise ChildProcessError(f"{module}: the conversion was ended by {name}; memory may have run out")

@@ -140,8 +140,10 @@ def ranking_file(folder: Path) -> Path:
     """The ranking of a finished result, as a TREC run.
 
     Raises:
-        InputError: It was edited.
+        InputError: There is none, or it was edited.
     """
+    if not (folder / RANKING).is_file():
+        raise _unusable(folder, f"has no {RANKING}, which is read here")
     check_files(folder, [RANKING])
     return folder / RANKING
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from workplaces import process
 
-from pipeline.core import run_in_subprocess
+from pipeline.core import ending_at, run_in_subprocess
 
 
 def test_what_lies_in_the_working_directory_is_not_run(
@@ -56,6 +56,13 @@ def test_a_limit_of_file_sizes_is_said_and_nothing_kept(
     done = process(tmp_path, "bash", "-c", command, code=1)
     assert "File too large; files may not be that long here" in done.stderr
     assert not list(own_models.glob("native/*/manifest.json"))
+
+
+def test_it_is_killed_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "waiting.py").write_text("import signal\nsignal.pause()\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with ending_at(0.0), pytest.raises(TimeoutError, match="the time is over"):
+        run_in_subprocess("waiting", [], tmp_path / "weights")
 
 
 def test_it_ends_with_the_process_that_it_works_for(tmp_path: Path) -> None:

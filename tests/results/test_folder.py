@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from workplaces import benchmarco, change_json, read_json, seal
 
-from pipeline import InputError, compare
+from pipeline import InputError, compare, reproduce
+from pipeline.report.page import render_page
 from pipeline.results import Metrics, read_result, stage_table
 
 
@@ -117,6 +118,17 @@ def test_a_result_that_was_edited_is_refused_by_who_reads_that_file_unless_it_is
     assert ("t (unchecked)" if name == "checksums.json" else f"t (edited: {name})") in " ".join(
         trusted.split()
     )
+
+
+def test_who_reads_a_ranking_says_which_result_has_none(finished: Path, tmp_path: Path) -> None:
+    whole = finished / "results" / "t"
+    folder = Path(shutil.copytree(whole, tmp_path / "t"))
+    (folder / "run.trec").unlink()
+    assert compare([whole, folder]).pairs  # which needs none
+    with pytest.raises(InputError, match=r"t has no run\.trec"):
+        render_page(compare([whole, folder]))
+    with pytest.raises(InputError, match=r"t has no run\.trec"):
+        reproduce(folder)
 
 
 def test_a_mistyped_name_is_answered_with_near_ones_of_the_same_folder(

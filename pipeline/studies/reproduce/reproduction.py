@@ -15,7 +15,7 @@ from pipeline.config.files import make_config, settings_of, with_overrides
 from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.core.result_files import MANIFEST, RANKING
+from pipeline.core.result_files import MANIFEST
 from pipeline.core.table import Column, Table, Tabular, table_of
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import compared_settings, flatten
@@ -116,14 +116,8 @@ def reproduce(
     """
     folder = Path(folder)
     original = read_result(folder)
-    if absent := [
-        result.folder for result in original.collections if not (result.folder / RANKING).is_file()
-    ]:
-        raise InputError(
-            f"result folder {absent[0]} has no {RANKING}",
-            allowed="a result with its ranking, which is compared",
-            fix="restore the file, or run the config of the result",
-        )
+    for result in original.collections:
+        ranking_file(result.folder)  # which is compared at the end
     if against:
         again = read_result(against)
         of_again = {collection.name: collection for collection in again.collections}

@@ -28,6 +28,7 @@ from pipeline.config.files import make_config, put
 from pipeline.core.display import Bar, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
+from pipeline.core.subprocesses import ending_at
 from pipeline.formats.given import write_collection
 from pipeline.metrics.evaluation import join_run_and_qrels
 from pipeline.run.benchmark import Session
@@ -338,13 +339,15 @@ class Trials:
         """The values of queries with a change of settings; None where it cannot be made."""
         sections = {"evaluate": {"measures": [*self.fit.base]}} | sections
         try:
-            with _quiet(), Session() as session:
+            with _quiet(), ending_at(self.deadline), Session() as session:
                 config = _changed(self.config, change, **sections)
                 (outcome,) = run_each(prepare([config], None, silent, session), silent, session)
             error = outcome.error
         except InputError as refused:
             error = refused
         self.bar.update()
+        if isinstance(error, TimeoutError):
+            self.tried -= {name for name, each in self.changes.items() if each is change}
         if error or not outcome.result:
             log.info("%s cannot be tried: %s", change, error)
             return None
