@@ -134,12 +134,14 @@ def estimate(
     # the roots of each collection's part of the variance
     roots = np.stack(deviations) / np.sqrt(sizes) * weights[:, None]
     errors, freedom = _pooled(roots, sizes)
+    # for intervals, with the spread that ties may hide; p takes `errors`
     wide_errors, wide_freedom = _pooled(_with_hidden_spread(roots, strata, weights, others, hidden), sizes)
     means = weights @ by_collection
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(np.maximum(freedom, 1), -np.abs(means) / errors)
     p = np.where((means != 0) & (sizes.min() > 1), p, 1.0)
     distances = np.stack([by_collection - lowest, highest - by_collection])
+    # what one query more could add to the mean or take from it: `_is_shown` says why
     far = np.where(np.isfinite(distances), distances, 0).max(axis=0) * weights[:, None] / sizes
     shown = _is_shown(wide_freedom, others, errors, far.max(axis=0))
     reach = stdtrit(np.maximum(wide_freedom, 1), (1 + confidence) / 2) * wide_errors

@@ -118,10 +118,10 @@ class Draft:
 
     @staticmethod
     def begin(folder: Path, fresh: bool) -> Draft:
-        """An empty draft if `fresh`, else one that keeps the intact files of an unfinished artifact."""
+        """An empty draft if `fresh`, else one with the intact files of an unfinished or damaged artifact."""
         draft = Draft(folder)
         if not fresh:
-            draft._divide_manifest()
+            draft._restore_checksums()
         # From here on the folder is no artifact. The manifest is renamed and not deleted: processes that use
         # the old files hold shared locks on it, at which `_remove_others` and `CacheEntry.remove` look.
         with contextlib.suppress(FileNotFoundError):
@@ -132,10 +132,10 @@ class Draft:
             draft._recover()
         return draft
 
-    def _divide_manifest(self) -> None:
-        """Write the checksums that a damaged artifact's manifest holds beside its files.
+    def _restore_checksums(self) -> None:
+        """Write the checksum files of a damaged artifact again, from its manifest: `finish` removed them.
 
-        Then `_recover` finds those that are intact, as after a kill.
+        Then `_recover` finds the files that are intact, as after a kill.
         """
         manifest = whole_files.read_json_object(self.folder / MANIFEST) or {}
         if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
