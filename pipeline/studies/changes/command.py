@@ -1,10 +1,24 @@
 """What the study adds to `compare`: the option `--queries`, and its findings."""
 
-from typing import Annotated
+from __future__ import annotations
 
-from pipeline.studies import changes
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
 from pipeline.studies.study import Study
 from pipeline.terminal import option
+
+if TYPE_CHECKING:
+    from pipeline.comparison.side_by_side import Comparison
+    from pipeline.studies.study import Findings
+
+
+def find(comparison: Comparison, options: Mapping[str, Any]) -> Findings | None:
+    """What the study says of compared results."""
+    from pipeline.studies.changes.changes import find_changes
+
+    return find_changes(comparison, options["queries"])
+
 
 Queries = Annotated[
     int | None,
@@ -17,7 +31,7 @@ Queries = Annotated[
 ]
 STUDY = Study(
     "Which queries lose and gain most between two results?",
-    findings=lambda comparison, options: changes.find_changes(comparison, options["queries"]),
+    findings=find,
     options={"queries": Queries},
     csv=True,
 )
