@@ -345,7 +345,7 @@ def _certain(pairs: Sequence[Apart], samples: int) -> list[Figure]:
 
 LOSSES = ((0.02, 1.0), (0.05, 0.8), (0.05, 0.5), (0.1, 0.5))
 LOSS_JUDGES = ("blind to losses", "sees half the losses", "70% right", "right")
-FEW_LABELS = (25, 40, 100)
+FEW_LABELS = (20, 25, 40, 100)
 Makers = list[Callable[[], Logged]]
 
 
