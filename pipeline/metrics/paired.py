@@ -104,7 +104,9 @@ def difference_tests(
             p_values[row] = larger_p(
                 estimate([differences[inside]]).p, randomization_test([differences[inside]])
             )
-    return p_values, _corrected(p_values)
+    tested, corrected = ~np.isnan(p_values), p_values.copy()
+    corrected[tested] = holm(p_values[tested])
+    return p_values, corrected
 
 
 def larger_p(by_t: Float64, by_chance: Float64) -> Float64:
@@ -131,13 +133,6 @@ def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:
     if tested and values.size:
         p_values[tested] = permutation_test(values, [groups[row] for row in tested])
     return p_values
-
-
-def _corrected(p_values: Float64) -> Float64:
-    corrected = p_values.copy()
-    known = ~np.isnan(p_values)
-    corrected[known] = holm(p_values[known])
-    return corrected
 
 
 def holm(p_values: Float64) -> Float64:

@@ -100,7 +100,6 @@ class Estimate:
 def estimate(
     strata: Strata,
     weights: Float64 = ONE,
-    confidence: float = CONFIDENCE,
     hidden: float = HALF_A_VALUE,
     low: ArrayLike = -inf,
     high: ArrayLike = inf,
@@ -110,7 +109,6 @@ def estimate(
     Args:
         strata: For each collection float64 [queries, columns].
         weights: float64 [collections].
-        confidence: Of the intervals.
         hidden: How many values, hidden by ties, widen the errors.
         low: The lowest that values can be, float64 [columns] or one for all; infinite where there is none.
         high: The highest.
@@ -144,12 +142,12 @@ def estimate(
     # what one query more could add to the mean or take from it: `_is_shown` says why
     far = np.where(np.isfinite(distances), distances, 0).max(axis=0) * weights[:, None] / sizes
     shown = _is_shown(wide_freedom, others, errors, far.max(axis=0))
-    reach = stdtrit(np.maximum(wide_freedom, 1), (1 + confidence) / 2) * wide_errors
+    reach = stdtrit(np.maximum(wide_freedom, 1), (1 + CONFIDENCE) / 2) * wide_errors
     bounds = np.clip([means - reach, means + reach], lowest, highest)
     binary = np.zeros(len(power), dtype=bool)
     if len(strata) == 1:
         binary = ((strata[0] == 0) | (strata[0] == highest)).all(axis=0) & (lowest == 0) & (highest > 0)
-        bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]), confidence)
+        bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]))
     shown |= binary
     ends = np.ldexp(bounds.T, power[:, None]).tolist()
     intervals = [
@@ -169,7 +167,7 @@ def estimate(
     )
 
 
-def _score_intervals(means: Float64, highest: Float64, n_queries: int, confidence: float) -> Float64:
+def _score_intervals(means: Float64, highest: Float64, n_queries: int) -> Float64:
     """Wilson's score intervals of means of values that are all 0 or `highest`, float64 [2, columns].
 
     They hold those shares that the normal test with their own variance does not reject (Wilson, J. American
@@ -179,7 +177,7 @@ def _score_intervals(means: Float64, highest: Float64, n_queries: int, confidenc
     """
     from scipy.special import ndtri
 
-    squared = float(ndtri((1 + confidence) / 2)) ** 2 / n_queries
+    squared = float(ndtri((1 + CONFIDENCE) / 2)) ** 2 / n_queries
     shares = means / highest
     centres = (shares + squared / 2) / (1 + squared)
     reach = np.sqrt(squared * shares * (1 - shares) + squared**2 / 4) / (1 + squared)

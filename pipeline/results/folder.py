@@ -148,8 +148,11 @@ def ranking_file(folder: Path) -> Path:
     return folder / RANKING
 
 
-def read_record(folder: Path, name: str, record: type[R]) -> R:
-    """One of the JSON files of a result folder.
+RUN_AGAIN = "run its config again; what is in the cache is not computed again"
+
+
+def read_record(folder: Path, name: str, record: type[R], fix: str = RUN_AGAIN) -> R:
+    """One of the JSON files of a result folder; `fix` says what writes it anew.
 
     Raises:
         InputError: It is not JSON, lacks a key, or has a value of another type.
@@ -162,11 +165,11 @@ def read_record(folder: Path, name: str, record: type[R]) -> R:
         first = error.errors(include_url=False)[0]
     if first["type"] == "value_error":
         where, _, why = first["msg"].removeprefix("Value error, ").partition(": ")
-        raise _unusable(folder, f"is damaged: {where} in {name}: {why}")
+        raise _unusable(folder, f"is damaged: {where} in {name}: {why}", fix)
     if not first["loc"]:
-        raise _unusable(folder, f"is damaged: {name} is not a JSON object ({first['msg']})")
+        raise _unusable(folder, f"is damaged: {name} is not a JSON object ({first['msg']})", fix)
     where = ".".join(map(str, first["loc"]))
-    raise _unusable(folder, f"is damaged: '{where}' in {name}: {first['msg']}")
+    raise _unusable(folder, f"is damaged: '{where}' in {name}: {first['msg']}", fix)
 
 
 def _not_a_result(folder: Path) -> InputError:
@@ -187,9 +190,9 @@ def _not_a_result(folder: Path) -> InputError:
     return InputError(f"{folder} {found}", allowed=allowed, fix=fix)
 
 
-def _unusable(folder: Path, what: str) -> InputError:
+def _unusable(folder: Path, what: str, fix: str = RUN_AGAIN) -> InputError:
     return InputError(
         f"result folder {folder} {what}",
         allowed=f"a complete one: {', '.join((*FILES, CHECKSUMS))}",
-        fix="run its config again; what is in the cache is not computed again",
+        fix=fix,
     )

@@ -84,12 +84,13 @@ def test_values_of_0_and_1_have_the_score_interval() -> None:
 
 
 def test_intervals_stay_within_the_range() -> None:
-    values = np.concatenate([np.full(30, 1.0), np.linspace(0.2, 1, 13)])[:, None]
-    values[30:35] = 0.1
+    def near_one(zeros: int) -> np.ndarray:
+        return np.repeat([0, 0.99, 1], [zeros, 4, 26 - zeros])[:, None]
+
     wide, within = (
         [
-            estimate([strata] * count, np.full(count, 1 / count), 0.99999, **ends).intervals[0]
-            for strata, count in ((values, 1), (values, 2))
+            estimate(strata, np.full(len(strata), 1 / len(strata)), **ends).intervals[0]
+            for strata in ([near_one(2)], [near_one(1)] * 2)
         ]
         for ends in ({}, {"low": 0, "high": 1})
     )

@@ -155,7 +155,6 @@ def estimate_with_judge(
     weights: Float64 | None = None,
     low: Float64 | float = -1.0,
     high: Float64 | float = 1.0,
-    confidence: float = CONFIDENCE,
 ) -> PredictionPoweredEstimate:
     """Estimate the mean difference over all queries.
 
@@ -166,7 +165,6 @@ def estimate_with_judge(
         weights: float64 [N], above 0: what queries were drawn in proportion to; None if to nothing.
         low: float64 [N] or one for all: the least difference that there can be.
         high: The same of the greatest.
-        confidence: Of the intervals.
 
     Raises:
         ValueError: There are fewer than 2 labelled queries, one is named twice, or a value is not finite.
@@ -182,7 +180,7 @@ def estimate_with_judge(
     deviations = n * sample.counts * (human - mean) / sample.counts.sum()
     error = sample.error(deviations)
     far = sample.farthest(mean, low, high)
-    alone = float(stdtrit(n - 1, (1 + confidence) / 2)) * error
+    alone = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * error
     weight, shift, below, above = 0.0, 0.0, alone, alone
     fitted = _slope(human, judged, sample)
     if fitted > 0 and n > 3:
@@ -191,8 +189,8 @@ def estimate_with_judge(
         opposite = sample.farthest(sample.mean(rest), low - fitted * judged, high - fitted * judged)
         hidden = min(_others(residuals), _others(human - judged[drawn])) < MANY_OTHERS
         unseen = opposite * sqrt(1 if hidden else HALF_A_VALUE)
-        wide = float(stdtrit(n - 2, (1 + confidence) / 2)) * float(np.hypot(sample.error(residuals), unseen))
-        tail = sqrt(1 - n / total) * _tail(residuals, confidence)
+        wide = float(stdtrit(n - 2, (1 + CONFIDENCE) / 2)) * float(np.hypot(sample.error(residuals), unseen))
+        tail = sqrt(1 - n / total) * _tail(residuals)
         if 2 * wide + abs(tail) < 2 * alone:
             weight, shift = fitted, fitted * (float(judged.mean()) - sample.mean(judged[drawn]))
             below, above = wide + max(-tail, 0), wide + max(tail, 0)
@@ -263,7 +261,7 @@ def _others(values: Float64) -> int:
     return int(len(values) - times.max())
 
 
-def _tail(values: Float64, confidence: float) -> float:
+def _tail(values: Float64) -> float:
     """How far the interval's end on the side of the longer tail moves; below 0 it is the lower one.
 
     γ · (1 + 2 z²) / 6n standard deviations, γ the skewness; at most one standard error.
@@ -275,7 +273,7 @@ def _tail(values: Float64, confidence: float) -> float:
     if deviation <= ROUNDING:
         return 0.0
     skewness = float((apart**3).mean()) / deviation**3
-    errors = skewness * (1 + 2 * float(ndtri((1 + confidence) / 2)) ** 2) / (6 * sqrt(n))
+    errors = skewness * (1 + 2 * float(ndtri((1 + CONFIDENCE) / 2)) ** 2) / (6 * sqrt(n))
     return float(np.clip(errors, -1, 1)) * deviation / sqrt(n)
 
 

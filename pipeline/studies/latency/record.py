@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from pipeline.core.display import figure
-from pipeline.core.errors import InputError
 from pipeline.core.result_records import Hardware, Name, Record
 from pipeline.core.table import Column, FilledColumn, Table, table_of
-from pipeline.results.folder import CollectionResult
+from pipeline.results.folder import CollectionResult, read_record
 from pipeline.storage import whole_files
 from pipeline.storage.checksums import add_checksum, check_files
 
@@ -257,14 +256,5 @@ def read_latency(result: CollectionResult) -> LatencyRecord | None:
     if not (folder / LATENCY).is_file():
         return None
     check_files(folder, [LATENCY])
-    try:
-        record = LatencyRecord.model_validate_json((folder / LATENCY).read_bytes())
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"{folder / LATENCY} is damaged: '{where}': {first['msg']}",
-            allowed="the file as benchmarco latency wrote it",
-            fix=f"run benchmarco latency {folder} again",
-        ) from None
+    record = read_record(folder, LATENCY, LatencyRecord, f"run benchmarco latency {folder} again")
     return record if record.key == result.key else None
