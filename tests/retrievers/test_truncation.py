@@ -107,6 +107,7 @@ def test_pairs_that_a_reranker_cuts_are_counted_once_they_are_scored(
     ]
     tokenizer = Tokenizer.from_file(str(Path(settings["name"]) / "tokenizer.json"))
     tokenizer.no_truncation()
+    tokenizer.no_padding()
     lines = (results[1].folder / "run.trec").read_text(encoding="utf-8").splitlines()
     pairs = [(QUERIES[int(line.split()[0][1:])], texts[int(line.split()[2][1:])]) for line in lines]
     lengths = [len(tokenizer.encode(*pair).ids) for pair in pairs]
