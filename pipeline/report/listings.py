@@ -106,6 +106,8 @@ def _totals(estimate: Estimate) -> list[str]:
         notes.append(
             f"?: {', '.join(estimate.unmeasured)} not measured on this machine: --probe does it in 10 s."
         )
+    elif estimate.unknown:
+        notes.append(f"?: no rate tells how long {', '.join(estimate.unknown)} take: it depends on the data.")
     if obstacle := estimate.obstacle():
         notes.append(f"Does not fit: {obstacle.found}. Fits: {obstacle.allowed}. To change: {obstacle.fix}.")
     return notes

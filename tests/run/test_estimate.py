@@ -103,3 +103,9 @@ def test_what_does_not_fit_is_said_by_plan(config: Path, monkeypatch: pytest.Mon
     shown = " ".join(benchmarco("plan", config, "--passages", str(WHOLE)).stdout.split())
     assert "Does not fit: c: 8,841,823 passages take about " in shown
     assert "Fits: about" in shown
+
+
+def test_stages_whose_time_no_rate_tells_are_named(config: Path) -> None:
+    words = ("--passages", str(WHOLE), "--set", "model={backend: bm25}")
+    shown = " ".join(benchmarco("plan", config, *words).stdout.split())
+    assert "?: no rate tells how long passages, queries, index, search take: it depends on the data." in shown
