@@ -274,49 +274,23 @@ def _at(builder: Any, start: Any, place: Any, kind: Any) -> Any:
     return builder.bitcast(builder.gep(start, [place]), kind.as_pointer())
 
 
-def _sum_parts(context: Any, builder: Any, kinds: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, Any]:
-    """The sums of ROWS rows of a block, and where they belong; the arguments are those of `store_sums`."""
-    parts, sums = (_address(context, builder, kinds[array], arguments[array]) for array in (0, 2))
-    row = builder.mul(arguments[1], _SIZE(TILE_BYTES))
-    high, mixed, low = (
-        builder.load(_at(builder, parts, builder.add(row, _SIZE(tile * TILE)), _SUMS), align=4)
-        for tile in range(PARTS)
-    )
-    high, mixed = (
-        builder.shl(part, ir.Constant(_SUMS, [bits] * PANEL)) for part, bits in ((high, 16), (mixed, 8))
-    )
-    place = _at(builder, sums, builder.add(builder.mul(arguments[3], _SIZE(4)), row), _SUMS)
-    is_new = builder.icmp_signed("==", arguments[4], _SIZE(0))
-    before = builder.select(is_new, ir.Constant(_SUMS, None), builder.load(place, align=4))
-    return builder.add(builder.add(builder.add(high, mixed), low), before), place
-
-
 @intrinsic
-def store_sums(typing: Any, parts: Any, row: Any, sums: Any, at: Any, more: Any) -> Any:
-    """Write ROWS rows of a block, of which `parts` holds the parts of sums, to int32 `sums`.
-
-    There the block begins at the place `at`, 16 numbers a row. If `more` is not 0, they are added.
-    """
+def load_parts(typing: Any, parts: Any, row: Any) -> Any:
+    """The sums of ROWS rows, from `row` on, of a block whose parts `parts` holds, as a panel of floats."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        made, place = _sum_parts(context, builder, signature.args, arguments)
-        builder.store(made, place, align=4)
-        return context.get_dummy_value()
+        start = _address(context, builder, signature.args[0], arguments[0])
+        place = builder.mul(arguments[1], _SIZE(TILE_BYTES))
+        high, mixed, low = (
+            builder.load(_at(builder, start, builder.add(place, _SIZE(tile * TILE)), _SUMS), align=4)
+            for tile in range(PARTS)
+        )
+        high, mixed = (
+            builder.shl(part, ir.Constant(_SUMS, [bits] * PANEL)) for part, bits in ((high, 16), (mixed, 8))
+        )
+        return builder.sitofp(builder.add(builder.add(high, mixed), low), _FLOATS)
 
-    size = types.intp
-    return types.void(parts, size, sums, size, size), generate
-
-
-@intrinsic
-def load_parts(typing: Any, parts: Any, row: Any, sums: Any, at: Any, more: Any) -> Any:
-    """What `store_sums` would write, as a panel of floats."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        made, _ = _sum_parts(context, builder, signature.args, arguments)
-        return builder.sitofp(made, _FLOATS)
-
-    size = types.intp
-    return panel(parts, size, sums, size, size), generate
+    return panel(parts, types.intp), generate
 
 
 def _broadcasting(lanes: Sequence[int]) -> Any:

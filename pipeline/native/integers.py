@@ -1,9 +1,14 @@
 """Rows of numbers as int16 or int8, so that sums of their products are exact.
 
-Each row has a factor; a sum of integer products times both rows' factors is the product again. In int16, rows
-of activations are scaled to the Euclidean length 32,767 and rows of weights to at most 65,000. By Cauchy and
+Each row has a factor; a sum of integer products times both rows' factors is the product again. By Cauchy and
 Schwarz |x . w| <= |x| |w|, so a sum, with what rounding adds to it, stays below 2^31 whatever the number of
-columns.
+columns: in int16, rows of tokens' vectors, queries and shares have the Euclidean length 32,767, and what they
+are multiplied with at most 65,000.
+
+Linear layers are summed in blocks of 128 columns: the fewer columns share a length, the more finely they are
+rounded. Each block of a row of activations has a factor of its own. A row of weights has one for all, that of
+its longest block, so that the sum of a block is added by one multiplication. Weights get more of the 31 bits
+than activations: their errors are the same for all tokens of a text, and do not average out.
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ from pipeline.core.records import Array, Float32, Int32, UInt8
 
 ROW_LENGTH = 32_767  # Euclidean length of a row of activations, so each of its numbers is an int16
 WEIGHT_LENGTH = 65_000  # largest length of a row of weights; the product of both is below 2^31
+BLOCK = 128  # columns whose sum is exact in a linear layer; two steps of AMX
+BLOCK_LENGTH, BLOCK_WEIGHT_LENGTH = 38_600, 55_600  # largest of a block of activations, and of weights
 INT8_LIMIT = 127  # largest number of a row in int8
 PANEL = 64  # rows stored side by side
 TILE_ROWS, TILE_BYTES = 16, 64  # of a tile of AMX
@@ -39,9 +46,20 @@ def aligned_memory(kind: DTypeLike, *shape: int) -> Any:
 
 
 def pack_rows(matrix: Float32) -> tuple[Int32, Float32]:
-    """Weights float [n, k] as int16 in panels, and the factor that each row was divided by, float32 [n]."""
-    length, largest = np.linalg.norm(matrix, axis=1), np.abs(matrix).max(axis=1)
-    factors = np.maximum(np.maximum(length / WEIGHT_LENGTH, largest / 32_767), np.float32(1e-30))
+    """Rows float32 [n, k] as int16 in panels, and the factor that each row was divided by, float32 [n]."""
+    return _pack(matrix, np.linalg.norm(matrix, axis=1) / WEIGHT_LENGTH)
+
+
+def pack_blocks(matrix: Float32) -> tuple[Int32, Float32]:
+    """As `pack_rows`, for a linear layer: no block is longer than BLOCK_WEIGHT_LENGTH."""
+    n, k = matrix.shape
+    blocks = np.pad(matrix, ((0, 0), (0, -k % BLOCK))).reshape(n, -1, BLOCK)
+    return _pack(matrix, np.linalg.norm(blocks, axis=2).max(axis=1) / BLOCK_WEIGHT_LENGTH)
+
+
+def _pack(matrix: Float32, factors: Float32) -> tuple[Int32, Float32]:
+    """Rows divided by these factors, or by larger ones where a number would pass an int16."""
+    factors = np.maximum(np.maximum(factors, np.abs(matrix).max(axis=1) / 32_767), np.float32(1e-30))
     whole = np.rint(matrix / factors[:, None]).astype(np.int16)
     return _in_panels(whole), factors.astype(np.float32)
 

@@ -1,8 +1,8 @@
 """What the kernels read of a network, and its linear layers.
 
-`integers` says how rows are scaled. Integer sums are exact, whatever their order, and all else
-is computed token by token or text by text, in one order. So a text's vector is the same, bit by bit,
-whichever texts are computed beside it.
+`integers` says how rows are scaled. Integer sums are exact, whatever their order, and all else, such as the
+sum of the blocks of a row, is computed token by token or text by text, in one order. So a text's vector is
+the same, bit by bit, whichever texts are computed beside it.
 """
 
 from __future__ import annotations
@@ -10,28 +10,34 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float32, int32
+from numba import float32
 
-from pipeline.core.records import Array, Float32, Int64, UInt8
+from pipeline.core.records import Float32, Int64, UInt8
 from pipeline.native import amx
 from pipeline.native.compiling import merged
-from pipeline.native.integers import PANEL, ROW_LENGTH, TILE_BYTES, TILE_ROWS, aligned_memory
+from pipeline.native.integers import (
+    BLOCK,
+    BLOCK_LENGTH,
+    PANEL,
+    TILE_BYTES,
+    TILE_ROWS,
+    aligned_memory,
+)
 from pipeline.native.registers import (
-    WIDE,
+    absolute,
     broadcast_panel,
-    broadcast_wide,
     exp,
     gelu,
     gelu_of,
+    larger_of,
+    largest,
     load_panel,
-    load_sums_panel,
-    load_wide,
     plus_product,
     store,
+    store_rounded,
     total,
-    total_wide,
 )
-from pipeline.native.tiles import INTEGER_WIDTH, TALL, fetching_int16_tile
+from pipeline.native.tiles import INTEGER_WIDTH, TALL, block_int16_tile
 
 GELU, SILU = 0, 1  # activations
 # Sizes for the processors that have AMX: 48 KB of first and 2 MB of second cache a core. Any multiples of the
@@ -62,7 +68,7 @@ def block_size(tokens: int, planes: Any) -> int:
 
 
 class Linear(NamedTuple):
-    """One kind of linear layer with n outputs and k inputs, of all layers of a network; see `pack_rows`."""
+    """One kind of linear layer with n outputs and k inputs, of all layers of a network; see `pack_blocks`."""
 
     pairs: Any  # int32 [layers, n * k / 2]; None where there are planes
     factors: Any  # float32 [layers, n]
@@ -82,8 +88,8 @@ class Workspace(NamedTuple):
     pairs: Any  # the same memory as int32
     high: Any  # uint8, the first half of the same memory: with `low`, the rows as `amx.Planes`
     low: Any
-    factors: Any  # float32 [MOST_TOKENS], what the numbers of each row are multiplied with
-    sums: Any  # int32 [MOST_TOKENS * m]
+    factors: Any  # float32 [blocks * MOST_TOKENS], what the numbers of a row's block are multiplied with
+    sums: Any  # float32, of the tile, or of the 16 rows, that are computed
     parts: Any  # int32 [3 * 256], what is in the tiles of AMX
 
 
@@ -92,8 +98,10 @@ def workspace(inputs: int, outputs: int) -> Workspace:
     half = MOST_TOKENS * inputs
     rows = aligned_memory(np.uint8, 2 * half)
     return Workspace(
-        rows.view(np.int16), rows.view(np.int32), rows[:half], rows[half:], np.empty(MOST_TOKENS, np.float32),
-        aligned_memory(np.int32, MOST_TOKENS * outputs), aligned_memory(np.int32, amx.PARTS * TILE_ROWS**2),
+        rows.view(np.int16), rows.view(np.int32), rows[:half], rows[half:],
+        np.empty(-(-inputs // BLOCK) * MOST_TOKENS, np.float32),
+        aligned_memory(np.float32, max(TILE_ROWS * outputs, TALL * PANEL)),
+        aligned_memory(np.int32, amx.PARTS * TILE_ROWS**2),
     )  # fmt: skip
 
 
@@ -149,66 +157,75 @@ class LayerVariant(NamedTuple):
 
 
 @merged
-def _row_factor(row: Float32) -> Any:
-    """What a row is multiplied with to have the length ROW_LENGTH.
+def _block_factor(x: Float32, start: int, end: int) -> Any:
+    """What x[start:end] is multiplied with to have the length BLOCK_LENGTH, or its largest number an int16's.
 
     Written in registers: LLVM would add the squares of a plain loop in one order for VNNI's kernel and in
     another for AMX's, and the last bits of both must be the same.
     """
-    squares, whole = broadcast_wide(float32(0)), len(row) // WIDE * WIDE
-    for start in range(0, whole, WIDE):
-        numbers = load_wide(row, start)
-        squares = plus_product(squares, numbers, numbers)
-    # a row of zeros has a length as well, so nothing is divided by 0
-    square = float32(1e-30) + total_wide(squares)
-    for j in range(whole, len(row)):
-        square += row[j] * row[j]
-    return float32(ROW_LENGTH) / np.sqrt(square)
+    # a block of zeros has a length as well, so nothing is divided by 0
+    squares, most = broadcast_panel(float32(0)), broadcast_panel(float32(1e-30))
+    for at in range(start, end, PANEL):
+        numbers = load_panel(x, at)
+        squares, most = plus_product(squares, numbers, numbers), larger_of(most, absolute(numbers))
+    by_length = float32(BLOCK_LENGTH) / np.sqrt(total(squares) + float32(1e-30))
+    by_size = float32(32_767) / largest(most)
+    return by_size if by_size < by_length else by_length  # NaN, if there is one
 
 
 @merged
-def round_rows(x: Float32, rows: Array, factors: Float32) -> None:
-    """Write x [n, k] to `rows` in int16, scaled to ROW_LENGTH and rounded; `factors` gets 1 / its scales."""
+def _round_blocks(x: Float32, rows: Any, high: Any, low: Any, factors: Float32) -> None:
+    """Write x [n, k] in int16, block by block; `factors` gets 1 / the scales, [blocks, MOST_TOKENS].
+
+    VNNI reads them from `rows`, and AMX from the planes (see `amx.Planes`); what is not read is None.
+    """
     n, k = x.shape
     for i in range(n):
-        factor = _row_factor(x[i])
-        factors[i] = float32(1) / factor
-        row = rows[i * k : (i + 1) * k]
-        for j in range(k):
-            row[j] = int32(np.rint(x[i, j] * factor))
+        for block in range(0, k, BLOCK):
+            end = min(block + BLOCK, k)
+            factor = _block_factor(x, i * k + block, i * k + end)
+            factors[block // BLOCK * MOST_TOKENS + i] = float32(1) / factor
+            scale = broadcast_panel(factor)
+            for start in range(block, end, PANEL):
+                numbers = load_panel(x, i * k + start) * scale
+                if rows is not None:
+                    store_rounded(rows, i * k + start, numbers)
+                if high is not None:
+                    to = i // TILE_ROWS * TILE_ROWS * k + i % TILE_ROWS * TILE_BYTES + start * TILE_ROWS
+                    amx.store_planes(high, low, to, numbers)
 
 
 @merged
-def round_planes(x: Float32, high: UInt8, low: UInt8, factors: Float32) -> None:
-    """As `round_rows`, to the left side of a product on AMX; see `amx.Planes`."""
-    n, k = x.shape
-    for i in range(n):
-        factor = _row_factor(x[i])
-        factors[i] = float32(1) / factor
-        to = i // TILE_ROWS * TILE_ROWS * k + i % TILE_ROWS * TILE_BYTES
-        scale = broadcast_panel(factor)
-        for start in range(0, k, TILE_BYTES):
-            amx.store_planes(high, low, to + start * TILE_ROWS, load_panel(x, i * k + start) * scale)
-
-
-@merged
-def multiply_rows(sums: Any, n: int, m: int, rows: Any, pairs: int, weights: Any) -> None:
-    """Set sums int32 [n, m] to rows of pairs, int32 [n, pairs], times weights in panels; all are laid flat.
+def _multiply_rows(
+    weights: Any, k: int, factors: Float32, bias: Float32, gelu: bool, space: Workspace, out: Float32
+) -> None:
+    """As `multiply`, by tiles of 6 rows and 64 columns; weights are in panels.
 
     All tiles of a panel are computed before the next panel, which is read from memory once for all rows. The
     last tile may have rows beyond n: they hold what an earlier block left, and their sums are not read.
     """
+    n, m = out.shape
+    pairs = k // 2
     # Each tile also asks for a part of the next panel, so that memory is read while the processor multiplies:
     # all tiles of a panel together fetch the whole next one.
     step = -(-PANEL // -(-n // TALL))
     for panel in range(0, m, PANEL):
         for i in range(0, n, TALL):
-            ahead = (panel + PANEL) * pairs + i // TALL * step * pairs
             for j in range(0, PANEL, INTEGER_WIDTH):
-                fetching_int16_tile(
-                    sums, i * m + panel + j, m, rows, i * pairs, pairs,
-                    weights, panel * pairs + j, PANEL, pairs, ahead, step,
-                )  # fmt: skip
+                for start in range(0, k, BLOCK):
+                    at, count = start // 2, min(BLOCK, k - start) // 2
+                    block_int16_tile(
+                        space.sums, j, PANEL, space.pairs, i * pairs + at, pairs,
+                        weights, panel * pairs + at * PANEL + j, PANEL, count,
+                        (panel + PANEL) * pairs + (i // TALL * pairs + at) * step, step,
+                        space.factors, start // BLOCK * MOST_TOKENS + i, int(start == 0),
+                    )  # fmt: skip
+            for row in range(min(TALL, n - i)):
+                sums = load_panel(space.sums, row * PANEL)
+                numbers = plus_product(load_panel(bias, panel), sums, load_panel(factors, panel))
+                if gelu:
+                    numbers = gelu_of(numbers)
+                store(out, (i + row) * m + panel, numbers)
 
 
 @merged
@@ -227,9 +244,9 @@ def linear(x: Float32, layers: Linear, layer: int, gelu: bool, space: Workspace,
 def round_for(pairs: Any, planes: Any, x: Float32, space: Workspace) -> None:
     """Round x [n, k] as the product with weights in pairs, or in planes, reads it."""
     if pairs is not None:
-        round_rows(x, space.rows, space.factors)
+        _round_blocks(x, space.rows, None, None, space.factors)
     if planes is not None:
-        round_planes(x, space.high, space.low, space.factors)
+        _round_blocks(x, None, space.high, space.low, space.factors)
 
 
 @merged
@@ -241,31 +258,11 @@ def multiply(
 
     They are multiplied with the factors of the rows and with `factors`, float32 [m], and `bias` is added.
     """
-    n, m = out.shape
     if pairs is not None:
-        multiply_rows(space.sums, n, m, space.pairs, k // 2, pairs[layer, first * k // 2 :])
-        _scale_sums(space, factors, bias, gelu, out)
+        _multiply_rows(pairs[layer, first * k // 2 :], k, factors, bias, gelu, space, out)
     if planes is not None:
         high, low = planes.high[layer, first * k :], planes.low[layer, first * k :]
         _multiply_tiles(high, low, k, factors, bias, gelu, space, out)
-
-
-@merged
-def _scale_sums(space: Workspace, factors: Float32, bias: Float32, gelu: bool, out: Float32) -> None:
-    """Set out [n, m] to sums int32 [n, m] times both factors, plus bias.
-
-    The factors of `space` are those of the layer's input, and `factors` those of the rows of weights.
-    """
-    n, m = out.shape
-    for row in range(n):
-        scale = broadcast_panel(space.factors[row])
-        for j in range(0, m, PANEL):
-            factor = scale * load_panel(factors, j)
-            sums = load_sums_panel(space.sums, row * m + j)
-            numbers = plus_product(load_panel(bias, j), sums, factor)
-            if gelu:
-                numbers = gelu_of(numbers)
-            store(out, row * m + j, numbers)
 
 
 @merged
@@ -273,7 +270,7 @@ def _multiply_tiles(
     high: UInt8, low: UInt8, k: int, factors: Float32, bias: Float32, gelu: bool, space: Workspace,
     out: Float32,
 ) -> None:  # fmt: skip
-    """As `multiply`, on AMX: block by block of 16 rows by 16 columns of `out`, and CHUNK_COLUMNS of k.
+    """As `multiply`, on AMX: block by block of 16 rows by 16 columns of `out`, and BLOCK columns of k.
 
     The loops, from outside in, and what stays in which cache while the next one runs:
 
@@ -281,12 +278,13 @@ def _multiply_tiles(
     - tiles of 16 rows
     - `wide` columns of a group
     - chunks of k: the chunk of the 16 rows stays in the first cache, and the weights pass by
-    - strips of 16 columns: a block, of 16 by 16 sums over one chunk
+    - strips of 16 columns: 16 by 16 sums over one chunk
+    - blocks of k, of which each has its own factors
     - steps of TILE_BYTES of k: one instruction of AMX
 
     Two things go on beside the multiplication, a bit in each step. Weights that lie `ahead`, of the next
     group, are fetched into the second cache. And as the AMX unit works beside the others, the sums of the
-    block before are joined, scaled and written by `_finish`. The last block has none after it.
+    block before are joined, scaled and added by `_finish`. The last block has none after it.
     """
     n, m = out.shape
     group = min(max(GROUP_NUMBERS // (k * PANEL), 1) * PANEL, m)
@@ -299,23 +297,25 @@ def _multiply_tiles(
         for top in range(0, n, TILE_ROWS):
             for left in range(group_start, group_end, wide):
                 for chunk in range(0, k, CHUNK_COLUMNS):
-                    steps = min(CHUNK_COLUMNS, k - chunk) // TILE_BYTES
-                    panels_a_step = -(-PANELS // steps)
+                    chunk_end = min(chunk + CHUNK_COLUMNS, k)
                     for strip in range(left, min(left + wide, group_end), TILE_ROWS):
-                        for step in range(steps):
-                            column = (chunk + step * TILE_BYTES) * TILE_ROWS
-                            row_tile, weight_tile = top * k + column, strip * k + column
-                            amx.fetch_weights(high, low, ahead)
-                            ahead += amx.FETCHED * TILE_BYTES
-                            if step == 0:
-                                amx.begin_products(
-                                    space.high, space.low, row_tile, high, low, weight_tile, space.parts
-                                )
-                            else:
-                                amx.add_products(space.high, space.low, row_tile, high, low, weight_tile)
-                            first, end = step * panels_a_step, min((step + 1) * panels_a_step, PANELS)
-                            _finish(block, first, end, k, factors, bias, gelu, space, out)
-                        block = top, strip, chunk, min(TILE_ROWS, n - top)
+                        for start in range(chunk, chunk_end, BLOCK):
+                            steps = min(BLOCK, chunk_end - start) // TILE_BYTES
+                            panels_a_step = -(-PANELS // steps)
+                            for step in range(steps):
+                                column = (start + step * TILE_BYTES) * TILE_ROWS
+                                row_tile, weight_tile = top * k + column, strip * k + column
+                                amx.fetch_weights(high, low, ahead)
+                                ahead += amx.FETCHED * TILE_BYTES
+                                if step == 0:
+                                    amx.begin_products(
+                                        space.high, space.low, row_tile, high, low, weight_tile, space.parts
+                                    )
+                                else:
+                                    amx.add_products(space.high, space.low, row_tile, high, low, weight_tile)
+                                first, end = step * panels_a_step, min((step + 1) * panels_a_step, PANELS)
+                                _finish(block, first, end, k, factors, bias, gelu, space, out)
+                            block = top, strip, start, min(TILE_ROWS, n - top)
     amx.store_parts(space.parts)
     for panel in range(PANELS):
         _finish(block, panel, panel + 1, k, factors, bias, gelu, space, out)
@@ -326,23 +326,27 @@ def _finish(
     block: tuple[int, int, int, int], first: int, end: int, k: int, factors: Float32, bias: Float32,
     gelu: bool, space: Workspace, out: Float32,
 ) -> None:  # fmt: skip
-    """Add the sums of panels [first, end) of a block to those of earlier chunks; after the last, scale them.
+    """Add panels [first, end) of a block to the sums of earlier blocks of k; after the last, scale them.
 
-    The block is its first row and column in `out`, the column of k where its chunk begins, and how many of
-    its rows count; `space.parts` holds its sums.
+    The block is its first row and column in `out`, its first column of k, and how many of its rows count;
+    `space.parts` holds its sums.
     """
-    top, strip, chunk, rows = block
-    is_last, sums_at, m = chunk + CHUNK_COLUMNS >= k, strip * TILE_ROWS, out.shape[1]
+    top, strip, start, rows = block
+    m, factors_at = out.shape[1], start // BLOCK * MOST_TOKENS + top
     for row in range(first * amx.ROWS, min(end * amx.ROWS, rows), amx.ROWS):
-        if is_last:
-            scale = amx.broadcast_rows(space.factors, top + row) * amx.broadcast_columns(factors, strip)
-            sums = amx.load_parts(space.parts, row, space.sums, sums_at, chunk)
+        at, before = (strip + row) * TILE_ROWS, broadcast_panel(float32(0))
+        if start > 0:
+            before = load_panel(space.sums, at)
+        scale = amx.broadcast_rows(space.factors, factors_at + row)
+        sums = plus_product(before, amx.load_parts(space.parts, row), scale)
+        if start + BLOCK >= k:
+            scale = amx.broadcast_columns(factors, strip)
             numbers = plus_product(amx.broadcast_columns(bias, strip), sums, scale)
             if gelu:
                 numbers = gelu_of(numbers)
             amx.store_rows(out, (top + row) * m + strip, m, numbers, rows - row)
         else:
-            amx.store_sums(space.parts, row, space.sums, sums_at, chunk)
+            store(space.sums, at, sums)
 
 
 @merged

@@ -17,13 +17,12 @@ import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float32, float64, int64
+from numba import float32, float64, int32, int64
 
-from pipeline.core.records import Float32, Float64, Int32, Int64
-from pipeline.native.compiling import compiled
-from pipeline.native.integers import PANEL, pack_rows
-from pipeline.native.layers import round_rows
-from pipeline.native.registers import larger
+from pipeline.core.records import Array, Float32, Float64, Int32, Int64
+from pipeline.native.compiling import compiled, merged
+from pipeline.native.integers import PANEL, ROW_LENGTH, pack_rows
+from pipeline.native.registers import WIDE, broadcast_wide, larger, load_wide, plus_product, total_wide
 from pipeline.native.tiles import DOUBLE_WIDTH, INTEGER_WIDTH, TALL, double_tile, int16_tile
 
 _LOWEST = np.finfo(np.float32).min  # not -inf, which compilers may assume never to occur
@@ -88,6 +87,25 @@ def widen_queries(vectors: Float32, bounds: Int64, divisors: Float32) -> WideQue
     return WideQueries(tokens, starts, counts, divisors.astype(np.float64))
 
 
+@merged
+def _round_rows(x: Float32, rows: Array, factors: Float32) -> None:
+    """Write x [n, k] to `rows` in int16, scaled to ROW_LENGTH and rounded; `factors` gets 1 / its scales."""
+    n, k = x.shape
+    for i in range(n):
+        squares, whole = broadcast_wide(float32(0)), k // WIDE * WIDE
+        for start in range(0, whole, WIDE):
+            numbers = load_wide(x[i], start)
+            squares = plus_product(squares, numbers, numbers)
+        square = float32(1e-30) + total_wide(squares)
+        for j in range(whole, k):
+            square += x[i, j] * x[i, j]
+        factor = float32(ROW_LENGTH) / np.sqrt(square)
+        factors[i] = float32(1) / factor
+        row = rows[i * k : (i + 1) * k]
+        for j in range(k):
+            row[j] = int32(np.rint(x[i, j] * factor))
+
+
 def _score_fast(tokens: Float32, bounds: Int64, queries: PackedQueries, out: Float32) -> None:
     """Set out [passages, queries] to inexact scores.
 
@@ -101,7 +119,7 @@ def _score_fast(tokens: Float32, bounds: Int64, queries: PackedQueries, out: Flo
     half, columns = dimension // 2, len(queries.factors)
     rows = np.zeros((n + TALL) * dimension, np.int16)  # a passage's last tile may reach beyond its end
     factors = np.empty(n, np.float32)
-    round_rows(tokens, rows, factors)
+    _round_rows(tokens, rows, factors)
     words = rows.view(np.int32)
     # For each passage and panel of query tokens, the largest product of each lane over the passage's tokens.
     # It is taken while the tile's sums are in the first cache: the matrix of all products never exists.

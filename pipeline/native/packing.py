@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.core.records import Float32
 from pipeline.native.architectures import Layer, Matrix, Network, Norm, array_of, take_apart
 from pipeline.native.attention import EVERYWHERE
-from pipeline.native.integers import PANEL, pack_rows
+from pipeline.native.integers import PANEL, pack_blocks
 from pipeline.native.layers import GELU, SILU
 from pipeline.native.reference import MATRICES
 
@@ -108,7 +108,7 @@ def splade_arrays(transform: Any, norm: Any, decoder: Any, logarithms: int) -> d
         "transform.fp32": first.weight,
     }
     for name, (matrix, own_bias) in layers.items():
-        pairs, factors = pack_rows(matrix)
+        pairs, factors = pack_blocks(matrix)
         found |= {
             f"{name}.pairs": pairs[None],
             f"{name}.factors": factors[None],
@@ -125,7 +125,7 @@ def token_arrays(weight: Float32, bias: Float32) -> dict[str, Any]:
     """
     _check_width(weight)
     more = -len(weight) % PANEL
-    pairs, factors = pack_rows(np.pad(weight, ((0, more), (0, 0))))
+    pairs, factors = pack_blocks(np.pad(weight, ((0, more), (0, 0))))
     packed = {"pairs": pairs, "factors": factors, "bias": np.pad(bias, (0, more))}
     return {f"packed.{name}": values[None] for name, values in packed.items()}
 
@@ -201,7 +201,7 @@ def _columns(array: Float32, multiple: int) -> Float32:
 def _linear(name: str, network: Network) -> dict[str, Any]:
     """One kind of linear layer, of all layers."""
     layers = _matrices(name, network)
-    packed = [pack_rows(matrix.weight) for matrix in layers]
+    packed = [pack_blocks(matrix.weight) for matrix in layers]
     return {
         f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),
         f"{name}.factors": np.stack([factors for _, factors in packed]),

@@ -28,7 +28,7 @@ from pipeline.native.tiles import LANES, add_product
 WIDE = 32  # numbers of which `total_wide` makes a sum
 _FLOAT, _WORD, _SHORT = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 _SIZE = ir.IntType(64)
-_FLOATS, _WORDS, _SHORTS = (ir.VectorType(each, LANES) for each in (_FLOAT, _WORD, _SHORT))
+_FLOATS, _WORDS = (ir.VectorType(each, LANES) for each in (_FLOAT, _WORD))
 # A float32 near 1.5 * 2^23 has no bits for fractions. Adding that number to x rounds x to a whole number,
 # which then stands in the last bits of the sum, also if it is negative.
 _ROUNDING = 1.5 * 2**23
@@ -126,7 +126,9 @@ def _copied(builder: Any, number: Any, kind: Any) -> Any:
 
 def _rounded(builder: Any, numbers: Any) -> Any:
     """Words whose lower 16 bits are the numbers, rounded."""
-    return builder.bitcast(builder.fadd(numbers, _constant(_ROUNDING)), _WORDS)
+    lanes = numbers.type.count
+    sums = builder.fadd(numbers, ir.Constant(numbers.type, [_ROUNDING] * lanes))
+    return builder.bitcast(sums, ir.VectorType(_WORD, lanes))
 
 
 def _larger(builder: Any, one: Any, other: Any) -> Any:
@@ -175,7 +177,7 @@ def _broadcasting(result: Any) -> Any:
 
 load, load_panel = _loading(_register, _FLOAT), _loading(panel, _FLOAT)
 load_wide, broadcast_wide = _loading(_wide, _FLOAT), _broadcasting(_wide)
-load_sums, load_sums_panel = _loading(_register, _WORD), _loading(panel, _WORD)
+load_sums = _loading(_register, _WORD)
 broadcast, broadcast_panel = _broadcasting(_register), _broadcasting(panel)
 
 
@@ -191,13 +193,13 @@ def store(typing: Any, array: Any, at: Any, numbers: Any) -> Any:
 
 @intrinsic
 def store_rounded(typing: Any, array: Any, at: Any, numbers: Any) -> Any:
-    """Write numbers, rounded, to an int16 array."""
+    """Write the numbers of a register, or of a panel, rounded, to an int16 array."""
 
     def write(builder: Any, array: Any, at: Any, numbers: Any) -> None:
-        shorts = builder.trunc(_rounded(builder, numbers), _SHORTS)
-        builder.store(shorts, _at(builder, array, at, _SHORTS), align=2)
+        kind = ir.VectorType(_SHORT, numbers.type.count)
+        builder.store(builder.trunc(_rounded(builder, numbers), kind), _at(builder, array, at, kind), align=2)
 
-    return _function(types.void(array, _place, _register), write)
+    return _function(types.void(array, _place, numbers), write)
 
 
 @intrinsic
@@ -246,20 +248,20 @@ def total_wide(typing: Any, numbers: Any) -> Any:
 
 @intrinsic
 def largest(typing: Any, numbers: Any) -> Any:
-    """The largest of a register's numbers."""
+    """The largest of the numbers of a register, or of a panel."""
 
     def write(builder: Any, numbers: Any) -> Any:
-        kind = ir.FunctionType(_FLOAT, [_FLOATS])
-        find = builder.module.declare_intrinsic(f"llvm.vector.reduce.fmax.v{LANES}f32", fnty=kind)
+        kind, lanes = ir.FunctionType(_FLOAT, [numbers.type]), numbers.type.count
+        find = builder.module.declare_intrinsic(f"llvm.vector.reduce.fmax.v{lanes}f32", fnty=kind)
         return builder.call(find, [numbers], fastmath=_LARGER)
 
-    return _function(types.float32(_register), write)
+    return _function(types.float32(numbers), write)
 
 
 @intrinsic
 def larger_of(typing: Any, one: Any, other: Any) -> Any:
-    """In each lane the larger number of two registers."""
-    return _function(_register(_register, _register), _larger)
+    """In each lane the larger number of two registers, or panels."""
+    return _function(one(one, other), _larger)
 
 
 @intrinsic
@@ -267,10 +269,11 @@ def absolute(typing: Any, numbers: Any) -> Any:
     """In each lane the absolute value."""
 
     def write(builder: Any, numbers: Any) -> Any:
-        bits = builder.and_(builder.bitcast(numbers, _WORDS), _constant(0x7FFFFFFF, _WORDS))
-        return builder.bitcast(bits, _FLOATS)
+        words = ir.VectorType(_WORD, numbers.type.count)
+        mask = ir.Constant(words, [0x7FFFFFFF] * words.count)
+        return builder.bitcast(builder.and_(builder.bitcast(numbers, words), mask), numbers.type)
 
-    return _function(_register(_register), write)
+    return _function(numbers(numbers), write)
 
 
 @intrinsic

@@ -85,7 +85,7 @@ def fetch(builder: Any, address: Any) -> None:
     builder.call(builder.module.declare_intrinsic("llvm.prefetch.p0i8", fnty=kind), [pointer, *flags])
 
 
-def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any], fetching: bool = False) -> Any:
+def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any], scaling: bool = False) -> Any:
     """Make a function that computes one tile of a matrix product: 6 rows by `wide` registers.
 
     `tile(c, c_at, c_row, a, a_at, a_row, b, b_at, b_row, count)` sets c[i, j] to the sum over k < count of
@@ -95,7 +95,8 @@ def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any], fetchin
     register and multiplies that with them. All sums stay in registers through the whole loop, so memory is
     only read, and each number read is used several times: 24 sums of AVX-512's 32 registers, 12 of AVX2's 16.
 
-    With `fetching` it takes two arguments more, `ahead` and `step`. For each k it asks for the part of b at
+    With `scaling`, c is float32 and there are five arguments more. c[i, j] is set to the sum times
+    `factors[f_at + i]`, plus c[i, j] unless `is_first` is 1. And for each k it asks for the part of b at
     `ahead` + k * `step`, which is computed with later: so memory is read while the processor multiplies.
 
     `generate` writes this loop as LLVM instructions: `gep` computes an address, `phi` is a variable of the
@@ -105,6 +106,16 @@ def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any], fetchin
     vector = ir.VectorType(element, LANES)
     undefined, zero = ir.Constant(vector, ir.Undefined), ir.Constant(vector, None)
     first = ir.Constant(ir.VectorType(_WORD, LANES), None)
+
+    def scaled(builder: Any, total: Any, i: int, place: Any, factors: Any, arguments: Any) -> Any:
+        """The sums of row i times its factor, added to the floats at `place`; as words."""
+        floats = ir.VectorType(ir.FloatType(), LANES)
+        factor = builder.load(builder.gep(factors, [builder.add(arguments[13], _SIZE(i))]))
+        lanes = builder.insert_element(ir.Constant(floats, ir.Undefined), factor, _WORD(0))
+        is_first = builder.icmp_signed("==", arguments[14], _SIZE(1))
+        before = builder.bitcast(builder.select(is_first, zero, builder.load(place, align=4)), floats)
+        copies = builder.shuffle_vector(lanes, ir.Constant(floats, ir.Undefined), first)
+        return builder.bitcast(add_product(builder, before, builder.sitofp(total, floats), copies), vector)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         def part(array: int) -> Any:
@@ -122,7 +133,7 @@ def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any], fetchin
         # `phi` is a variable of the loop: its first value and that of each following pass are set below
         k, sums = builder.phi(_SIZE), [builder.phi(vector) for _ in range(TALL * wide)]
         row = builder.mul(k, b_row)
-        if fetching:
+        if scaling:
             start = builder.gep(b, [builder.sub(arguments[10], arguments[7])])
             fetch(builder, builder.gep(start, [builder.mul(k, arguments[11])]))
         # a row of b in `wide` registers; then for each of 6 rows one number of a, copied to all lanes
@@ -142,10 +153,13 @@ def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any], fetchin
         builder.cbranch(builder.icmp_signed("<", following, arguments[9]), loop, after)
         # memory is written once, when all sums are complete
         builder.position_at_end(after)
+        factors = make_array(signature.args[12])(context, builder, arguments[12]).data if scaling else None
         for number, total in enumerate(added):
             i, j = divmod(number, wide)
-            at = builder.add(builder.mul(_SIZE(i), c_row), _SIZE(j * LANES))
-            builder.store(total, several(c, at), align=4)
+            place = several(c, builder.add(builder.mul(_SIZE(i), c_row), _SIZE(j * LANES)))
+            if scaling:
+                total = scaled(builder, total, i, place, factors, arguments)
+            builder.store(total, place, align=4)
         return context.get_dummy_value()
 
     size, sizes = types.intp, [types.intp] * 3
@@ -158,19 +172,21 @@ def make_tile(element: Any, wide: int, multiply_add: Callable[..., Any], fetchin
         return types.void(c, size, size, a, size, size, b, *sizes), generate
 
     @intrinsic
-    def fetching_tile(
+    def block_tile(
         typing: Any, c: Any, c_at: Any, c_row: Any, a: Any, a_at: Any, a_row: Any,
         b: Any, b_at: Any, b_row: Any, count: Any, ahead: Any, step: Any,
+        factors: Any, f_at: Any, is_first: Any,
     ) -> Any:  # fmt: skip
-        return types.void(c, size, size, a, size, size, b, *sizes, size, size), generate
+        parts = c, size, size, a, size, size, b, *sizes, size, size, factors, size, size
+        return types.void(*parts), generate
 
-    return fetching_tile if fetching else tile
+    return block_tile if scaling else tile
 
 
 int16_tile = make_tile(_WORD, _WIDE, _add_pair_products)
 int8_tile = make_tile(_WORD, _WIDE, _add_four_products)
 INTEGER_WIDTH = _WIDE * LANES  # columns of either
-fetching_int16_tile = make_tile(_WORD, _WIDE, _add_pair_products, fetching=True)
+block_int16_tile = make_tile(_WORD, _WIDE, _add_pair_products, scaling=True)
 half_int16_tile = make_tile(_WORD, _WIDE // 2, _add_pair_products)
 narrow_int16_tile = make_tile(_WORD, 1, _add_pair_products)
 double_tile = make_tile(ir.DoubleType(), 1, add_product)

@@ -15,14 +15,14 @@ from transformers import BertConfig, BertModel
 from pipeline.core import machine
 from pipeline.native import amx, layers, vectors
 from pipeline.native.forward import largest_logits, project
-from pipeline.native.integers import PANEL, pack_rows
+from pipeline.native.integers import BLOCK, PANEL, pack_blocks
 from pipeline.native.layers import MOST_TOKENS, LayerNorm, Linear
 
 with_amx = pytest.mark.skipif(not machine.has_amx(), reason="this machine has no AMX")
 
 
 def layer_of(weights: Any, bias: Any) -> Linear:
-    pairs, factors = pack_rows(weights)
+    pairs, factors = pack_blocks(weights)
     return Linear(pairs[None], factors[None], bias[None])
 
 
@@ -55,7 +55,7 @@ def test_planes_hold_every_number_once_where_its_tile_reads_it(n: int, k: int) -
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 33, 96])
 @pytest.mark.parametrize(("k", "n"), [(64, 64), (384, 1536), (1536, 384), (448, 128), (3072, 64)])
 def test_sums_are_numpy_s(rows: int, k: int, n: int, largest: int) -> None:
-    """Of int16 as they come, whose sums pass an int32 and wrap around, too, and exact ones below 2^24."""
+    """Of int16 as they come, whose blocks pass an int32 and wrap around, too, and exact ones below 2^24."""
     generator = np.random.default_rng(1)
     x, weights = (generator.integers(-largest, largest, (m, k)).astype(np.int16) for m in (MOST_TOKENS, n))
     x[0], weights[0] = -largest, -largest
@@ -64,11 +64,14 @@ def test_sums_are_numpy_s(rows: int, k: int, n: int, largest: int) -> None:
     space = layers.workspace(k, n)
     space.factors[:] = 1
     space.high[:], space.low[:] = tiles[1].reshape(-1), tiles[0].reshape(-1)
-    expected = (x[:rows].astype(np.int64) @ weights.T.astype(np.int64)).astype(np.int32)
+    expected = np.zeros((rows, n), np.float32)
+    for start in range(0, k, BLOCK):
+        left, right = (part[:, start : start + BLOCK].astype(np.int64) for part in (x[:rows], weights))
+        expected += (left @ right.T).astype(np.int32).astype(np.float32)
     for panel in range(0, n, PANEL):
         out = np.full((rows, PANEL), np.nan, np.float32)
         multiply(layer, panel, k, np.ones(PANEL, np.float32), space, out)
-        assert (out == expected[:, panel : panel + PANEL].astype(np.float32)).all()
+        assert (out == expected[:, panel : panel + PANEL]).all()
 
 
 @with_amx

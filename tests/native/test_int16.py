@@ -13,7 +13,7 @@ from pipeline.core import machine
 from pipeline.core.records import Float32, Float64
 from pipeline.native import attention, compiling, layers
 from pipeline.native.amx import CONFIGURATION
-from pipeline.native.integers import PANEL, TILE_ROWS, pack_rows
+from pipeline.native.integers import PANEL, TILE_ROWS, pack_blocks
 from pipeline.native.layers import MOST_TOKENS, MOST_TOKENS_VNNI, Linear
 from pipeline.native.tiles import TALL
 
@@ -25,7 +25,7 @@ linear, add_and_normalize, attend, block_size = (
 
 def arguments(x: Float32, weights: Float32, bias: Float32 | None = None, gelu: bool = False) -> Any:
     """What `layers.linear` takes."""
-    pairs, factors = pack_rows(weights)
+    pairs, factors = pack_blocks(weights)
     bias = np.zeros(len(weights), np.float32) if bias is None else bias
     layer, space = Linear(pairs[None], factors[None], bias[None]), layers.workspace(*weights.shape[::-1])
     return x, layer, 0, gelu, space, np.empty((len(x), len(weights)), np.float32)
