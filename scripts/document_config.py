@@ -28,7 +28,8 @@ One YAML file defines one benchmark, or several by [`sweep` or `model.prompts`](
 source or backend. Paths in the file are relative to its folder; `cache`, `output` and paths in `--set` to the
 working directory. `benchmarco schema` prints a JSON Schema.
 
-In parentheses: the default, then the other values. `benchmarco plan` says what a change recomputes.
+In parentheses: the default (where none is shown, null), then the other values. `benchmarco plan` says what a
+change recomputes.
 """
 PAGES = {
     "data": "[Collections](data.md)",
@@ -110,7 +111,7 @@ def said_once(text: str) -> str:
         short = first == whole or len(words.split()) < 5
         return found.group() if short else f"- `{whole}`{start} as `{first}`"
 
-    return re.sub(r"^- `(\w+\.(\w+))`( \(.*?\):) (.+)$", line, text, flags=re.MULTILINE)
+    return re.sub(r"^- `(\w+\.(\w+))`( \(.*?\):|:) (.+)$", line, text, flags=re.MULTILINE)
 
 
 def lists(name: str, classes: Mapping[str, Any], kinds: Any) -> Iterable[str]:
@@ -152,7 +153,8 @@ def listed(names: Iterable[str]) -> str:
 
 def items(rows: Mapping[str, tuple[str, str]], above: str = "") -> str:
     """A list of settings, below what is said of all."""
-    lines = (f"- `{key}` ({default}): {text}\n" for key, (default, text) in rows.items())
+    starts = {key: "" if default == "`null`" else f" ({default})" for key, (default, _) in rows.items()}
+    lines = (f"- `{key}`{starts[key]}: {text}\n" for key, (_, text) in rows.items())
     return (f"\n{above}\n\n" if above else "\n") + "".join(lines)
 
 

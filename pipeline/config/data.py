@@ -94,18 +94,17 @@ class DataSettings(Section):
     )
     lowercase_queries: bool = setting(
         False,
-        "lowercase queries (no effect with an uncased model)",
+        "lowercase queries",
         shapes="data queries",
     )
     unjudged_queries: Literal["drop", "keep"] = setting(
         "drop",
-        "queries without judgments: leave them out, or search without scoring; then a local folder needs no "
-        "judgments",
+        "queries without judgments: leave them out, or search without scoring",
         shapes="data queries",
     )
     missing_passages: Literal["count", "drop"] = setting(
         "count",
-        "judged passages missing from the corpus: count as not retrieved, as in trec_eval, or drop",
+        "judged passages missing from the corpus: count as not retrieved, or drop",
         shapes="data evaluate",
     )
     ignored: Literal["none", "identical_ids", "negative_grades"] = setting(
@@ -158,7 +157,7 @@ class BeirSettings(LocatedSettings):
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
     subset: str | None = setting(
         None,
-        "on the hub: prefix of table names, such as sw for 'sw-corpus'",
+        "prefix of the hub's table names, such as sw",
         names="data",
     )
 

@@ -44,7 +44,7 @@ class SearchConfig(Section):
     )
     device: str = setting(
         "auto",
-        "exact search: auto (a GPU where there is one and the search is large), cpu, cuda or cuda:N",
+        "exact search: auto, cpu, cuda or cuda:N",
         shapes="",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
     )
@@ -81,7 +81,7 @@ class EvaluateConfig(Section):
 
     cluster: str | None = setting(
         None,
-        "a field of queries.jsonl: queries with the same value are one draw in intervals and tests",
+        "a field of queries.jsonl: queries with the same value are one draw",
         names="evaluate",
         min_length=1,
     )
@@ -122,8 +122,7 @@ class EngineConfig(Section):
     kind: Literal["local", "ray"] = setting("local", "this machine, or workers on a Ray cluster", shapes="")
     devices: list[Annotated[str, Field(pattern=r"^(cpu|cuda:\d+)$")]] | None = setting(
         None,
-        "local: what models compute on, a process for each, such as [cuda:0, cuda:1] or [cpu, cpu]; "
-        "null: every GPU if model.device is auto or cuda",
+        "local: a process for each, such as [cuda:0, cuda:1]; null: all GPUs if model.device is auto or cuda",
         shapes="",
         min_length=1,
     )
