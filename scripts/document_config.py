@@ -24,9 +24,8 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
 
 One YAML file defines one benchmark, or several by [`sweep` or `model.prompts`](compare.md#sweeps).
-`--set search.top_k=100` changes a setting for one run. Unknown settings are refused, and those of another
-source or backend. Paths in the file are relative to its folder; `cache`, `output` and paths in `--set` to the
-working directory. `benchmarco schema` prints a JSON Schema.
+`--set search.top_k=100` changes a setting for one run. Paths in the file are relative to its folder; `cache`,
+`output` and paths in `--set` to the working directory. `benchmarco schema` prints a JSON Schema.
 
 In parentheses: the default (where none is shown, null), then the other values. `benchmarco plan` says what a
 change recomputes.
