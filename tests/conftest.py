@@ -91,7 +91,9 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
-    """Runs `python -m MODULE ARGUMENTS` without its imports, as `subprocess.run`; see `fork_server.py`.
+    """Runs `python -m MODULE ARGUMENTS < INPUT` without its imports, as `subprocess.run` does.
+
+    `fork_server.py` says how.
 
     `fork.answer` gives the end of one that was stopped.
     """
@@ -99,7 +101,15 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any
     command = [sys.executable, str(ROOT / "tests" / "fork_server.py")]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(module: str, *arguments: str, environment: dict[str, str], folder: Path | str, **at: Any) -> Any:
+    def run(
+        module: str,
+        *arguments: str,
+        environment: dict[str, str],
+        folder: Path | str,
+        input: bytes = b"",
+        **at: Any,
+    ) -> Any:
+        (log / "stdin").write_bytes(input)
         line = {"module": module, "arguments": arguments, "environment": environment, **at}
         process.stdin.write(json.dumps({**line, "folder": str(folder), "log": str(log)}) + "\n")
         process.stdin.flush()
@@ -120,9 +130,11 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any
 def quick_conversion(fork: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are converted in processes that need not import torch first."""
 
-    def run(command: list[str], *, env: dict[str, str], **_: Any) -> Any:
+    def run(command: list[str], *, env: dict[str, str], input: bytes, **_: Any) -> Any:
         assert command[:3] == [sys.executable, "-P", "-m"]
-        return fork(*command[3:], environment=env, folder=os.getcwd())
+        done = fork(*command[3:], environment=env, folder=os.getcwd(), input=input)
+        done.stderr = done.stderr.encode()
+        return done
 
     quick = SimpleNamespace(run=run, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
     convert_by(monkeypatch, quick)

@@ -1,11 +1,11 @@
 """A process that has imported everything and started nothing, from which real processes fork in no time.
 
 It reads a JSON line for each on stdin: the `module` to run as `python -m` does, its `arguments`, its
-`environment`, the `folder` to run in, the `log` folder for `stdout` and `stderr`, and perhaps `at`: the call
-of this process at which something happens to it, as `{"call": "replace", "number": 3, "signal": 9}` (killed
-before its third rename) or with `"errno": 28` (the call is refused); with a `path` only calls on paths that
-contain it count. It answers with the exit code. A process that is stopped by SIGSTOP is answered for twice:
-with its number, and when it has ended.
+`environment`, the `folder` to run in, the `log` folder of `stdin`, `stdout` and `stderr`, and perhaps `at`:
+the call of this process at which something happens to it, as `{"call": "replace", "number": 3, "signal": 9}`
+(killed before its third rename) or with `"errno": 28` (the call is refused); with a `path` only calls on
+paths that contain it count. It answers with the exit code. A process that is stopped by SIGSTOP is answered
+for twice: with its number, and when it has ended.
 """
 
 import builtins
@@ -74,6 +74,8 @@ def become(wanted: dict[str, Any]) -> None:
     """Be the process; does not return."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(Path(wanted["log"], name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.dup2(os.open(Path(wanted["log"], "stdin"), os.O_RDONLY), 0)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # without what this process's parent read ahead
     os.chdir(wanted["folder"])
     os.environ.clear()
     os.environ.update(wanted["environment"])

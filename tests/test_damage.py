@@ -158,7 +158,7 @@ EXECUTES = (
 )
 OF_THIS_RUN = {
     "engines/processes.py", "studies/latency/measurement.py",
-    "studies/latency/process.py",
+    "studies/latency/process.py", "encoders/conversion.py",
 }  # fmt: skip
 """Modules that unpickle messages between processes of one run.
 

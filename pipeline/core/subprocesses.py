@@ -44,10 +44,10 @@ def ending_at(deadline: float) -> Iterator[None]:
         _END.reset(before)
 
 
-def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str | None:
+def run_in_subprocess(module: str, arguments: list[str], weights: Path, message: bytes = b"") -> str | None:
     """Run a module that writes a model's `weights`; what it wrote to stderr if it failed, else None.
 
-    It is killed if this process ends first.
+    It reads the `message` on stdin, and is killed if this process ends first.
 
     Raises:
         OSError: The model cannot be written, or the process was killed, or was not done at its deadline.
@@ -61,20 +61,21 @@ def run_in_subprocess(module: str, arguments: list[str], weights: Path) -> str |
         done = subprocess.run(
             command,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            input=message,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
             check=False,
             timeout=max(left, 0) if math.isfinite(left) else None,
         )
     except subprocess.TimeoutExpired:
         raise TimeoutError(errno.ETIMEDOUT, "the time is over", str(weights)) from None
+    errors = done.stderr.decode(errors="replace")
     if done.returncode < 0:
         name = signal.Signals(-done.returncode).name
         raise ChildProcessError(f"{module}: the conversion was ended by {name}; memory may have run out")
     if done.returncode:
-        _raise_what_the_machine_refused(last_line(done.stderr), weights)
-    return done.stderr if done.returncode else None
+        _raise_what_the_machine_refused(last_line(errors), weights)
+    return errors if done.returncode else None
 
 
 def _raise_what_the_machine_refused(reason: str, weights: Path) -> None:

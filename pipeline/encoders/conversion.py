@@ -47,16 +47,14 @@ def convert_in_subprocess(
 ) -> None:
     """Run a module that converts a model's torch weights.
 
-    It finds the model and the `target` to write by `arguments`.
+    It reads the model and the `target` to write by `read_task`.
 
     Raises:
         InputError: The model's files are at fault, or need Python files of their own; or the model is not
             supported: it "cannot be" that `action`, with `allowed` and `fix`.
     """
     here = replace(model, files=replace(model.files, local=model.files.folder()))
-    pickled = target.with_name("model.pickle")
-    pickled.write_bytes(pickle.dumps(here))
-    error = run_in_subprocess(module, [str(pickled), str(target)], target)
+    error = run_in_subprocess(module, [], target, pickle.dumps((here, target)))
     if error is None:
         model.files.check()
         return
@@ -75,7 +73,7 @@ def keep_files(aside: Path, draft: Draft, names: Iterable[str]) -> None:
             os.replace(aside / name, path)
 
 
-def arguments() -> tuple[Any, Path]:
-    """The model and the target that `convert_in_subprocess` has started this process with."""
-    model, target = map(Path, sys.argv[1:])
-    return pickle.loads(model.read_bytes()), target
+def read_task() -> tuple[Any, Path]:
+    """The model and the target that `convert_in_subprocess` sends to this process."""
+    task: tuple[Any, Path] = pickle.load(sys.stdin.buffer)
+    return task

@@ -1,6 +1,6 @@
 """Packing of a model for the native backend, in a process of its own, which imports torch.
 
-python -m pipeline.encoders.native_packing MODEL.pickle OUT.npz
+python -m pipeline.encoders.native_packing < TASK
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from pipeline.core import machine
 from pipeline.encoders.agreement import LONGEST, PROBES, SHORT, sample_tokens
-from pipeline.encoders.conversion import arguments
+from pipeline.encoders.conversion import read_task
 from pipeline.encoders.torch.loading import read_head
 from pipeline.encoders.torch.plain import PlainModel, splade_logarithms
 from pipeline.models.card import max_positions
@@ -75,4 +75,4 @@ def _head(masked: Any) -> tuple[Any, Any, Any]:
 
 
 if __name__ == "__main__":
-    pack_model(*arguments())
+    pack_model(*read_task())

@@ -2,7 +2,7 @@
 
 A model is traced together with its pooling, and made int8 by NNCF, in a process of its own:
 
-python -m pipeline.encoders.openvino MODEL.pickle OUT.xml
+python -m pipeline.encoders.openvino < TASK
 python -m pipeline.encoders.openvino MODEL.xml OUT.xml BATCHES.npz
 
 The batches are arrays `ids-N` and `mask-N`, int64 [b, tokens].
@@ -373,7 +373,7 @@ def _quantize_model(source: Path, target: Path, calibration: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        _convert(*conversion.arguments())
+    if len(sys.argv) == 1:
+        _convert(*conversion.read_task())
     else:
         _quantize_model(*map(Path, sys.argv[1:]))

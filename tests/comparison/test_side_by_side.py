@@ -496,7 +496,7 @@ def test_several_measures_have_a_table_each_and_a_warning() -> None:
     measures = ["--measure", "ndcg@10", "--measure", "P@3"]
     text = on_one_line(benchmarco(*arguments, *measures, "-v"))
     assert "differences in ndcg@10" in text
-    assert "differences in precision@3" in text
+    assert "differences in P@3" in text
     assert "2 measures: p is corrected for the pairs of one measure" in text
     printed: Any = document(*arguments, *measures)
     assert [each["measure"] for each in printed] == ["ndcg@10", "precision@3"]

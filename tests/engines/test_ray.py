@@ -143,7 +143,7 @@ def test_workers_elsewhere_killed_in_the_middle_cost_their_shards_only(
     sent = [json.loads(path.read_text())["recipe"] for path in kept_by_nodes.glob("files/*/manifest.json")]
     stored = Path(os.environ["BENCHMARCO_CACHE"]).glob("openvino/*/manifest.json")
     converted = [json.loads(path.read_text())["files"] for path in stored]
-    assert sent[0]["files"] in converted
+    assert any(model["files"] in converted for model in sent)
 
 
 DRIVER = """

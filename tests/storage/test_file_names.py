@@ -21,6 +21,8 @@ WRITERS = {
 }  # fmt: skip
 CHECKED = {
     "f'{hash_json(judge_key(settings))}.jsonl'": "a hash",
+    "f'{hash_json(recipe)}.jsonl'": "a hash",
+    "folders.NOTE": "chosen here",
     "f'{name}.{uuid.uuid4().hex}'": "a file of a model, whose names are checked where they are listed",
     "f'{MANIFEST}.{uuid.uuid4().hex}'": "chosen here",
     "entry['sha256']": "a hash",

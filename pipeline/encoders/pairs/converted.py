@@ -2,7 +2,7 @@
 
 The conversion runs in a process of its own (see `pipeline.encoders.conversion`):
 
-python -m pipeline.encoders.pairs.converted MODEL.pickle OUT.xml
+python -m pipeline.encoders.pairs.converted < TASK
 
 A converted model must give the scores that torch gives. They are compared on `PROBES`: each of a few
 questions with each of their answers, so that a reranker's logits span the range that they have in use, and
@@ -25,7 +25,7 @@ from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Float32, Int64, JsonObject
 from pipeline.encoders.batching import TokenBatch, padded
-from pipeline.encoders.conversion import arguments
+from pipeline.encoders.conversion import read_task
 from pipeline.encoders.opener import PairOpener
 from pipeline.encoders.openvino import (
     DESCRIPTION,
@@ -205,4 +205,4 @@ def _traced(network: PreTrainedModel, names: Sequence[str], example: Sequence[In
 
 
 if __name__ == "__main__":
-    convert(*arguments())
+    convert(*read_task())
