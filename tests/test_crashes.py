@@ -160,7 +160,7 @@ def trial(begin: Begin) -> Trial:
 @pytest.mark.parametrize(
     ("kind", "call", "first", "step"),
     [
-        ("dense", "replace", 3, 4),  # before a rename
+        ("dense", "replace", 3, 6),  # before a rename
         ("dense", "open", 2, 3),  # with half a file written
         ("dense", "fsync", 9, 9),
         ("sparse", "replace", 4, 4),

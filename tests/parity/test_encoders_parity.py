@@ -114,13 +114,8 @@ def test_padding_beyond_a_window_of_attention_shapes_no_vector(
     )  # fmt: skip
     ModernBertModel(config).save_pretrained(folder)
     reference = flag_model(folder, pooling_method="cls").encode_corpus(few_texts)
-    for backend, precision, least in (
-        ("openvino", "fp32", 0.99999),
-        ("openvino", "bf16", 0.999),
-        ("native", "int16", 0.99999),
-    ):
-        vectors = encode(few_texts, name=folder, backend=backend, precision=precision)
-        assert lowest_cosine(vectors, reference) > least
+    for backend in ("openvino", "native"):
+        assert lowest_cosine(encode(few_texts, name=folder, backend=backend), reference) > 0.99999
 
 
 def test_bge_m3_s_dense_vectors(
