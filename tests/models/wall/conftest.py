@@ -1,6 +1,7 @@
 """Networks of the wall, made once, and the conversion of models in this process."""
 
 import gc
+import io
 import runpy
 import sys
 import traceback
@@ -27,15 +28,17 @@ def _quick() -> Iterator[None]:
     gc.unfreeze()
 
 
-def convert_here(command: Sequence[str], **_: object) -> SimpleNamespace:
+def convert_here(command: Sequence[str], *, input: bytes, **_: object) -> SimpleNamespace:
     """Run what `pipeline.encoders.conversion` runs in another process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", list(command[5:]))
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input)))
         try:
             runpy.run_module(command[5], run_name="__main__")
         except Exception as error:
-            return SimpleNamespace(returncode=1, stderr="".join(traceback.format_exception_only(error)))
-    return SimpleNamespace(returncode=0, stderr="")
+            said = "".join(traceback.format_exception_only(error))
+            return SimpleNamespace(returncode=1, stderr=said.encode())
+    return SimpleNamespace(returncode=0, stderr=b"")
 
 
 @pytest.fixture(scope="module")
