@@ -1,4 +1,7 @@
-"""The command line: all commands, each with an example. The modules beside this one carry them out."""
+"""The command line: all commands, each with an example. The modules beside this one carry them out.
+
+Commands of a study are in its `command.py`.
+"""
 
 from __future__ import annotations
 

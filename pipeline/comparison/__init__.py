@@ -1,4 +1,4 @@
-"""Results side by side: intervals and paired tests over strata, a collection each; tables of both."""
+"""Compares results over the same queries, of one collection or several: intervals, tests, ranks, tables."""
 
 import lazy_loader
 

@@ -1,6 +1,4 @@
-"""Engines: where the parts of a stage's work are done.
-
-That is this process, or a process for each of its devices (`local`); or a Ray cluster (`ray`).
+"""Where the parts of a stage's work are computed: here, by a process for each device, or by a Ray cluster.
 
 An engine runs one job on each of many parts. A job is a function of arrays: the caller reads its inputs and
 gets its outputs, and alone reads and writes the cache. So a worker needs no access to the caller's disk, and

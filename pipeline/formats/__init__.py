@@ -1,4 +1,4 @@
-"""Readers and writers of file formats, one for each format, whoever reads it."""
+"""Readers and writers, one for each format: TREC runs, judgments, tables, texts, vectors; DataFrames, too."""
 
 import lazy_loader
 

@@ -111,7 +111,8 @@ def estimate(
         weights: float64 [collections].
         hidden: How many values, hidden by ties, widen the errors.
         low: The lowest that values can be, float64 [columns] or one for all; infinite where there is none.
-        high: The highest.
+        high: The highest. Both clip intervals and decide, by `far`, whether one is shown; with a `low` of 0,
+            columns of one collection that hold `low` and `high` alone get Wilson's interval.
     """
     from scipy.special import stdtr, stdtrit
 

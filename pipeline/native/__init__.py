@@ -1,7 +1,7 @@
-"""The compiled engine: products of integers, a forward pass, and searches, for the processor at hand.
+"""Kernels that Numba compiles for this processor: forward passes of encoders in integers, and exact searches.
 
-It has two doors, and nothing else here is imported from outside: `vectors` computes vectors of token batches,
-`nearest` finds the rows that are nearest to queries.
+The package has two doors, and nothing else here is imported from outside: `vectors` computes vectors of token
+batches, `nearest` finds the rows that are nearest to queries.
 """
 
 import lazy_loader

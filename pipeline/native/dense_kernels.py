@@ -304,10 +304,11 @@ def _find_hits(
         queries: float32 [queries, dimension].
         packed: The same as `PackedQueries`.
         thresholds: float32 [queries], the least product of a hit.
-        filter_thresholds: float32 [queries], the least that an integer product of a hit can be.
+        filter_thresholds: float32 [queries], the least that the filter's value of a hit can be.
         progress: int64 [3], zeros at first, updated: `NEXT_ROW`, which is n once all is done, `NEXT_QUERY`
             and `PASSED`.
-        hits: `Hits`, filled from the start.
+        hits: `Hits` with room for `ROOM` or more, filled from the start. If less is left, this returns: empty
+            it and call again with the same `progress`.
 
     Returns:
         The number of hits.

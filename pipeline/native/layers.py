@@ -40,8 +40,8 @@ from pipeline.native.registers import (
 from pipeline.native.tiles import INTEGER_WIDTH, TALL, block_int16_tile
 
 GELU, SILU = 0, 1  # activations
-# Sizes for the processors that have AMX: 48 KB of first and 2 MB of second cache a core. Any multiples of the
-# tiles' sizes give the same bits.
+# Sizes for the processors that have AMX: 48 KB of first and 2 MB of second cache a core. CHUNK_COLUMNS must
+# be a multiple of BLOCK, as each block of k has factors of its own. All such sizes give the same bits.
 CHUNK_COLUMNS = 384
 """Columns of a tile of 16 rows that are multiplied with weights before the next ones: 16 * 384 * 2 bytes are
 12 KB, a quarter of the first cache. A strip of 16 columns of weights is as much, and the next one is read."""
@@ -284,7 +284,9 @@ def _multiply_tiles(
 
     Two things go on beside the multiplication, a bit in each step. Weights that lie `ahead`, of the next
     group, are fetched into the second cache. And as the AMX unit works beside the others, the sums of the
-    block before are joined, scaled and added by `_finish`. The last block has none after it.
+    block before are joined, scaled and added by `_finish`: at step 0, `begin_products` puts the block's sums
+    aside, so `block` is set after its last step. The last block has none after it. k is a multiple of
+    TILE_BYTES and m of PANEL.
     """
     n, m = out.shape
     group = min(max(GROUP_NUMBERS // (k * PANEL), 1) * PANEL, m)

@@ -1,4 +1,4 @@
-"""Reports: tables for the terminal and for documents; `page` holds the HTML report."""
+"""Renders tables made elsewhere (terminal, Markdown, LaTeX, CSV), lists caches; `page` is the HTML report."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Search: Faiss (`faiss_index`), exact search of vectors (`exact`), and of words (`inverted_index`)."""
+"""Search, arrays in and rankings out: Faiss, exact search, MaxSim, inverted index, BM25, fusion."""
 
 import lazy_loader
 

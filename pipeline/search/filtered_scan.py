@@ -220,8 +220,9 @@ class FilteredScan:
         integers = dense.round_rows(rows, self.metric == "l2", self.packed, memory)
         progress, n_hits = np.zeros(3, np.int64), 0
         while progress[dense.NEXT_ROW] < len(rows):  # `find` returns early where `hits` has no more room
-            # Thresholds may be old when they are used: other threads can only raise them meanwhile, so
-            # nothing is lost. The lock makes `longest`, on which the error bound depends, and them agree.
+            # Thresholds may be old when they are used. Another thread raises them, or lowers them where it
+            # read a longer row; old ones lose nothing, as no row here is longer than the `longest` that they
+            # were made with. The lock makes `longest`, on which the error bound depends, and them agree.
             with self.lock:
                 if integers.longest > self.longest:
                     self.longest = integers.longest

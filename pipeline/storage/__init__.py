@@ -1,4 +1,7 @@
-"""Artifacts on disk: the only code that knows their paths."""
+"""The cache: artifacts (what stages computed) on disk, with keys, shards, vector formats, locks and pruning.
+
+Nothing else knows the paths of artifacts.
+"""
 
 import lazy_loader
 

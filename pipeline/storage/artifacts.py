@@ -118,7 +118,11 @@ class Draft:
 
     @staticmethod
     def begin(folder: Path, fresh: bool) -> Draft:
-        """An empty draft if `fresh`, else one with the intact files of an unfinished or damaged artifact."""
+        """An empty draft if `fresh`, else one with the intact files of an unfinished or damaged artifact.
+
+        The folder exists, and the caller holds its lock (`Store.making`). Checksums are restored before the
+        manifest is renamed, as nothing reads one that was renamed.
+        """
         draft = Draft(folder)
         if not fresh:
             draft._restore_checksums()

@@ -1,4 +1,4 @@
-"""Studies: questions asked of finished results. A folder each; none imports another."""
+"""Studies: one question each, mostly of finished results. A folder each; none imports another."""
 
 import lazy_loader
 

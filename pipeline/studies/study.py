@@ -1,4 +1,4 @@
-"""What a study is: one question asked of finished results, with all that only it needs in one folder.
+"""What a study is: one question, mostly of finished results, with all that only it needs in one folder.
 
 The spine imports no study. The command line asks `pipeline.studies.table` which there are.
 """

@@ -1,4 +1,4 @@
-"""Whether the vector of a text depends on the texts in its batch."""
+"""Whether the vector of a text depends on its batch: the same passages alone, together and reordered."""
 
 import lazy_loader
 

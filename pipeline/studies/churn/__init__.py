@@ -1,4 +1,4 @@
-"""What changes where one result takes the place of another."""
+"""What users notice if one result replaces another: changed rankings, unjudged passages, the cost."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Whether a result is as good as a baseline."""
+"""Whether a result is worse than a baseline by no more than a margin: pass, fail or undecided."""
 
 import lazy_loader
 
