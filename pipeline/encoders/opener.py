@@ -150,7 +150,7 @@ class TextOpener(Opener, EmbeddingSource):
         models = store.for_models(recipe)
         if models.find(recipe) is None:
             with machine.preparing():
-                models.make(recipe, lambda draft: self._compared(load(), probes))
+                models.make(recipe, lambda draft: self._compare_rows(load(), probes))
 
     def comparison(self, store: Store) -> Facts:
         """How the backend's rows compare with those of the reference, if it has one."""
@@ -173,7 +173,7 @@ class TextOpener(Opener, EmbeddingSource):
         }
         return Recipe(COMPARISON, plain)
 
-    def _compared(self, backend: Backend, probes: Callable[[Backend], Probes]) -> Facts:
+    def _compare_rows(self, backend: Backend, probes: Callable[[Backend], Probes]) -> Facts:
         name, precision = self.settings.backend, self.model.precision
         try:
             reference = probes(backend)

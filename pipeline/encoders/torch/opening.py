@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.records import Int32
+from pipeline.core.records import Facts, Int32
 from pipeline.encoders.agreement import SHORT, NoReferenceError, Probes, sample_tokens
 from pipeline.encoders.batching import Backend
 from pipeline.encoders.opener import Encoder, TextOpener
@@ -46,9 +46,13 @@ class TorchOpener(TextOpener):
     @override
     def open(self, store: Store) -> Encoder:
         encoder: Encoder = super().open(store)
-        with _few_threads(self.model):
-            self.compare(store, lambda: encoder.backend, self._probes)
+        self.compare(store, lambda: encoder.backend, self._probes)
         return encoder
+
+    @override
+    def _compare_rows(self, backend: Backend, probes: Callable[[Backend], Probes]) -> Facts:
+        with _few_threads(self.model):
+            return super()._compare_rows(backend, probes)
 
     def _probes(self, backend: Backend) -> Probes:
         """Rows of a `PlainModel`.
