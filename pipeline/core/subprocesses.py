@@ -36,7 +36,7 @@ _END: ContextVar[float] = ContextVar("end", default=math.inf)
 
 @contextlib.contextmanager
 def ending_at(deadline: float) -> Iterator[None]:
-    """Within, a process that is not done at a time of the monotonic clock is killed, with a TimeoutError."""
+    """Within this context, kill a process that runs past a deadline of the monotonic clock: TimeoutError."""
     before = _END.set(deadline)
     try:
         yield

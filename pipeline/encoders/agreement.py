@@ -40,7 +40,7 @@ CHARACTERS = 5  # of a token, about; what is longer than the model takes is cut
 
 
 class NoReferenceError(ValueError):
-    """A model has something that its reference does not write out."""
+    """The plain reference does not implement a part of the model."""
 
 
 class Probes(NamedTuple):
@@ -52,23 +52,23 @@ class Probes(NamedTuple):
 
     @classmethod
     def of(cls, tokens: Sequence[Int32], pad_id: int, rows: Sequence[Array]) -> Probes:
-        """Those of texts, the longest first, with their rows."""
+        """Probes of tokenized texts, the longest first, with given rows."""
         return cls(*padded(tokens, len(tokens[0]), pad_id), _filled(rows, 0))
 
     @classmethod
     def by(cls, backend: Backend, tokens: Sequence[Int32]) -> Probes:
-        """Those of texts, the longest first, whose rows a backend computes."""
+        """Probes of tokenized texts, the longest first, with the rows that a backend computes."""
         texts = cls.of(tokens, backend.pad_id, [np.zeros(0)] * len(tokens))
         return texts._replace(rows=texts._computed(backend.forward)[0])
 
     @classmethod
     def read(cls, path: Path) -> Probes:
-        """Those that `write` has written."""
+        """Read what `write` has written."""
         with np.load(path, allow_pickle=False) as stored:
             return cls(**stored)
 
     def write(self, path: Path) -> None:
-        """Write them into an `.npz` file."""
+        """Write token ids, mask and rows to an `.npz` file."""
         np.savez_compressed(path, **self._asdict())
 
     def batches(self) -> Iterator[TokenBatch]:
@@ -80,10 +80,10 @@ class Probes(NamedTuple):
             yield TokenBatch(np.array(pair), self.ids[pair, :width], self.mask[pair, :width])
 
     def compare(self, forward: Forward, precision: str) -> tuple[float, str]:
-        """The lowest cosine of rows that `forward` computes, and what is beyond the limit of a precision.
+        """The lowest cosine between computed rows and these, and which row is below the precision's limit.
 
-        The second is "" if nothing is. Mean-centred rows are compared too: if all of them point in nearly the
-        same direction, their cosines say little.
+        `forward` computes the rows. The second is a clause for a message, "" if no row is below. Mean-centred
+        rows are compared too: if all of them point in nearly the same direction, their cosines say little.
         """
         rows, ragged = self._computed(forward)
         expected = _filled([*self.rows], rows.shape[1]) if ragged else self.rows
@@ -92,7 +92,7 @@ class Probes(NamedTuple):
         return _lowest_cosine(rows, expected, self.mask.sum(axis=1), LIMITS[precision])
 
     def _computed(self, forward: Forward) -> tuple[Float32, bool]:
-        """The rows that `forward` computes, and whether they are of different lengths by themselves."""
+        """The rows that `forward` computes, and whether it gives rows of different lengths."""
         computed = in_order(forward(self.batches()), len(self.ids))
         if not isinstance(computed, RaggedRows):
             return computed, False

@@ -245,7 +245,7 @@ THESE, SUCH = ", these collections", "all such collections"
 
 
 def intervals_of(such: bool) -> str:
-    """Which mean the intervals of a suite's table are for: `such` where there are also those of `SUCH`."""
+    """Which means a suite's table has intervals of; `such` says whether those of `SUCH` are among them."""
     return f"95% intervals of these {f'and of {SUCH}' if such else 'collections'}"
 
 

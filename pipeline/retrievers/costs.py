@@ -20,7 +20,7 @@ DISK_RATE = 5e8  # bytes that are written and checked in a second
 SAMPLE_TEXTS = 8  # texts that a probe encodes at first
 MS_MARCO_TOKENS = 76  # of a passage, the mean of 8,841,823
 DATA_SECONDS, DATA_BYTES = 2.5e-6, 420
-"""To read an MS MARCO passage, and held for it (`scripts/bench_full_size.py`)."""
+"""Seconds to read an MS MARCO passage, and bytes held for it (`scripts/bench_full_size.py`)."""
 TOKEN_BYTES, QUERY_TOKENS = 5, 10  # bytes of a token's text; tokens of a query
 ROW_BYTES = 20  # that are stored for each text beside its row, with the number of its tokens
 HIT_BYTES = 50  # of a stored hit: a line of a run, and its row and score

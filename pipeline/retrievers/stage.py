@@ -144,7 +144,7 @@ class Stage:
 
 
 def with_needs(plan: Plan, roles: Collection[str], lacks: Callable[[str], bool]) -> list[str]:
-    """Roles of a plan, and those that the ones among them that lack an artifact need, in the plan's order."""
+    """The roles, and all that must be opened to compute those that lack an artifact, in the plan's order."""
     needed = set(roles)
     for role, stage in reversed(plan.items()):
         if role in needed and lacks(role):

@@ -28,7 +28,7 @@ from pipeline.models.model import ResolvedModel
 from pipeline.storage.store import Store
 
 FEW = 32  # tokens of the other texts that are compared with a `PlainModel`
-SMALL = 200_000_000  # bytes of weights that one thread multiplies in no time
+SMALL = 200_000_000  # bytes of weights; below, a second thread saves no time
 Load = Callable[[ResolvedModel], TorchBackend]
 
 
@@ -74,10 +74,9 @@ def _stored_bytes(model: ResolvedModel) -> int:
 
 @contextlib.contextmanager
 def _few_threads(model: ResolvedModel) -> Iterator[None]:
-    """A context in which torch computes a small model in one thread.
+    """Within this context, torch computes a small model in one thread.
 
-    Its products are too small to share: on two busy cores, threads that wait for each other took five times
-    as long.
+    On two busy cores, several threads took five times as long: they waited for each other.
     """
     import torch
 

@@ -139,10 +139,10 @@ def _render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
 
 
 def _marks_of(table: Table, names: Sequence[str]) -> list[list[int]]:
-    """For each row the places in `names` of the results that it is about, by which they have a colour each.
+    """For each row, the positions in `names` of the results that it is about; a position has its own colour.
 
-    Those are the result, or the two, that the first column or the one of pairs names; else the one that the
-    table's title begins with.
+    The first column, or the column of pairs, names one result or two. If it names none, the result is the one
+    that the table's title begins with.
     """
     of_names = {name: [number] for number, name in enumerate(names)}
     pairs = {f"{a} - {b}": of_names[a] + of_names[b] for a in names for b in names if a != b}
