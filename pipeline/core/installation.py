@@ -43,6 +43,27 @@ def require(package: str, extra: str, setting: str) -> None:
         )
 
 
+def check_versions(*packages: str) -> None:
+    """Refuse a version of a package that this one does not work with, before it fails or computes others.
+
+    Raises:
+        InputError: The installed version is outside what this package requires.
+    """
+    from packaging.requirements import Requirement
+
+    wrong: dict[str, str] = {}
+    for required in map(Requirement, _requirements()):
+        version = installed_version(required.name) if required.name in packages else None
+        if version is not None and not required.specifier.contains(version, prereleases=True):
+            wrong[f"{required.name} {version}"] = f"{required.name}{required.specifier}"
+    if wrong:
+        raise InputError(
+            f"installed: {', '.join(wrong)}",
+            allowed=", ".join(wrong.values()),
+            fix=f"run pip install {' '.join(map(repr, wrong.values()))}",
+        )
+
+
 def import_openvino() -> ModuleType:
     """The OpenVINO package; without the telemetry package, which is blocked, it reports nothing to anyone."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
@@ -83,18 +104,22 @@ def installed_packages() -> list[Package]:
 
 def required_packages() -> dict[str, str]:
     """The extra of each package that is required, "" for none; one with an extra of its own name has that."""
-    try:
-        required = metadata.requires(DISTRIBUTION) or []
-    except metadata.PackageNotFoundError:  # run from a folder, without an installation
-        return {}
     extras: dict[str, str] = {}
-    for line in required:
+    for line in _requirements():
         name = re.split(r"[^\w.-]", line)[0]
         match = _EXTRA.search(line)
         extra = match[1] if match else ""
         if extra not in FOR_DEVELOPERS and (name not in extras or extra == name):
             extras[name] = extra
     return extras
+
+
+def _requirements() -> list[str]:
+    """The lines of what this package requires; none where it runs from a folder, without an installation."""
+    try:
+        return metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return []
 
 
 def installed_version(package: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,17 @@ def test_weights_that_only_transformers_knows_by_their_name_are_there_or_missing
     NomicBertConfig(**{**SHAPE, "num_hidden_layers": 3}).save_pretrained(folder)
     with pytest.raises(InputError, match=r"its files lack \d+ weights, such as layers\.2\."):
         opened(store, name=folder, backend="flag")
+
+
+@pytest.mark.parametrize("package", ["transformers", "FlagEmbedding"])
+def test_a_library_too_old_for_this_package_is_named_before_it_fails(
+    package: str, saved: Saved, opened: Opened, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "1.3.5" if name == package else known(name))
+    message = rf"installed: {package} 1\.3\.5\. Allowed: {package}>=.*\. Run pip install '{package}>="
+    with pytest.raises(InputError, match=message):
+        opened(store, name=saved(BertModel(BertConfig(**SHAPE))), backend="flag")
 
 
 class Evil:

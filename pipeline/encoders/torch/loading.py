@@ -17,6 +17,7 @@ import numpy as np
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.core.installation import check_versions
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.torch.varlen import attend_texts
 from pipeline.models.files import TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from transformers.models.bert.modeling_bert import BertLayer
 
+LIBRARIES = "torch", "transformers", "sentence-transformers", "FlagEmbedding"
+
 
 @contextlib.contextmanager
 def loading(name: str, *quiet: str) -> Iterator[None]:
@@ -37,8 +40,10 @@ def loading(name: str, *quiet: str) -> Iterator[None]:
     lack weights is refused: transformers would draw them at random without an error.
 
     Raises:
-        InputError: The model's files are damaged or incomplete.
+        InputError: The model's files are damaged or incomplete, or a library has a version that is not
+            supported.
     """
+    check_versions(*LIBRARIES)
     reports: list[Report] = []
     with _explained(name, *quiet), _reported(reports):
         yield
