@@ -10,7 +10,9 @@ alone, and after, by what the package does. Figures are percentages, if they do 
 has its own seed, so that its figures do not depend on what else is run.
 
 `--rows QRELS RUN RUN…` names real runs, and may be repeated, one for each collection; by default those
-of TREC DL 2019 beside the repository, where they are.
+of TREC DL 2019 beside the repository, where they are. Those of CACM (`data: {source: beir, path: …/cacm}`,
+`search: {top_k: 100}`) are `results/*/run.trec` of `benchmarco run`: bm25, all-minilm-l6-v2,
+all-mpnet-base-v2, splade-tiny and `fuse` of the first two by rrf.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ ERRORS = (
     "labels",
     "pairs",
     "width",
+    "verdicts",
 )
 """How the names of figures begin whose worst is the highest."""
 

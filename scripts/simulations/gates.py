@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from scipy.special import stdtrit
 
-from pipeline.core.records import Float64
+from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics.statistics import ONE, estimate
 from pipeline.studies.gate.betting import Bets
 from pipeline.studies.gate.margin_tests import Sensitivity, noninferiority
@@ -63,19 +63,19 @@ def _gates(at_margin: Sampler, equal: Sampler, samples: int, n_queries: int) -> 
         values = draw(samples, n_queries).T
         not_worse, is_worse = noninferiority([values], np.full(samples, MARGIN))
         bet = [Bets.of_one(one.clip(-1, 1)).p_value(-MARGIN) < LEVEL for one in values.T[:BETS]]
-        figures.append(Figure(name, percent(_by_t(values)), percent(not_worse < LEVEL)))
+        figures.append(Figure(name, percent(by_t(values)), percent(not_worse < LEVEL)))
         figures.append(Figure(f"{name}, --guarantee", "", percent(bet)))
         if draw is at_margin:
-            figures.append(Figure("false fails", percent(_by_t(values, -1)), percent(is_worse < LEVEL)))
+            figures.append(Figure("false fails", percent(by_t(values, -1)), percent(is_worse < LEVEL)))
     return figures
 
 
-def _by_t(values: Float64, sign: int = 1) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def by_t(values: Float64, sign: int = 1, margin: float = MARGIN) -> BoolArray:
     """Bool [samples]: whether a one-sided t-test finds the mean above minus the margin; below, by sign -1."""
     found = estimate([values])
-    above = sign * (found.means + MARGIN)
+    above = sign * (found.means + margin)
     t = np.divide(above, found.errors, out=np.copysign(np.inf, above), where=found.errors > 0)
-    passes: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = t > stdtrit(len(values) - 1, 1 - LEVEL)
+    passes: BoolArray = t > stdtrit(len(values) - 1, 1 - LEVEL)
     return passes
 
 
@@ -113,7 +113,7 @@ def _rare(draw: Sampler, samples: int, n_queries: int) -> list[Figure]:
     for side, (name, sign) in enumerate((("false passes", 1), ("false fails, as many gain", -1))):
         values = (sign * draw(samples, n_queries) - MARGIN).T
         p = noninferiority([values], np.full(samples, MARGIN))[side]
-        figures.append(Figure(name, percent(_by_t(values, sign)), percent(p < LEVEL)))
+        figures.append(Figure(name, percent(by_t(values, sign)), percent(p < LEVEL)))
     return figures
 
 

@@ -15,6 +15,7 @@ SPREADS = (
     ((0.4, 0.25, 0.15), (0.2, 0.3, 0.5)),
     ((0.4, 0.2, 0.2), (0.1, 0.3, 0.6)),
     ((0.4, 0.1, 0.1), (0.2, 0.4, 0.4)),
+    ((0.4, 0.1), (0.1, 0.9)),
 )
 """Groups of equal means: the standard deviation of each, and its share of the queries."""
 SHAPES: dict[str, Callable[[int], Float64]] = {

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from scipy.special import stdtrit
 
 from pipeline.core.records import BoolArray, Float64, Int64
 from pipeline.formats.judgments import read_qrels
@@ -183,13 +184,13 @@ class Logged(NamedTuple):
 
 
 def judged_losses(share: float, loss: float, judge: str, overlap: bool) -> Logged:
-    """Queries that lose much and rarely, others that win 0.1 or nothing; the mean is near 0.
+    """Queries that lose much and rarely, others that win 0.1 or nothing; the mean is 0.
 
     With `overlap`, the rankings of the others differ in one passage; else nothing is known of them.
     """
-    loses = random.random(LOGGED) < share
-    wins = random.random(LOGGED) < share * loss / (1 - share) / 0.1
-    human = np.where(loses, -loss, np.where(wins, 0.1, 0.0))
+    losers, winners = round(share * LOGGED), round(share * loss / 0.1 * LOGGED)
+    human = np.repeat([-loss, 0.1, 0.0], [losers, winners, LOGGED - losers - winners])
+    loses = human < 0
     judged = {
         "right": human,
         "blind to losses": np.where(loses, 0, human),
@@ -220,6 +221,19 @@ def _sources() -> dict[str, dict[str, list[Apart]]]:
     return sources
 
 
+def _published(human: Float64, judged: Float64, drawn: Int64) -> Interval:
+    """PPI++ (arXiv 2311.01453) with Student's t, of queries drawn uniformly: no rule for rare losses."""
+    n, x, of_all = len(human), judged[drawn], judged.var()
+    slope = 0.0
+    if of_all > 0:
+        slope = float(np.clip(np.cov(human, x)[0, 1] / of_all / (1 + n / len(judged)), 0, 1))
+    rest = human - slope * x
+    mean = float(rest.mean() + slope * judged.mean())
+    error = np.sqrt(rest.var(ddof=1) / n + slope**2 * of_all / len(judged))
+    reach = float(stdtrit(n - 1, 0.975) * error)
+    return Interval(mean, mean - reach, mean + reach)
+
+
 def _spread(cases: Sequence[T], samples: int) -> list[T]:
     """As many samples, of each case as often as of the others."""
     return [cases[number % len(cases)] for number in range(samples)]
@@ -243,8 +257,15 @@ def judge(samples: int) -> Iterator[Cell]:
 
 def bets(samples: int) -> Iterator[Cell]:
     """False winners, and right ones, where one may stop at each of 300 labels."""
-    for name, judge, pairs in _cases():
-        yield Cell(name, "300 labels", partial(_stops, pairs, judge, samples // 10))
+    cases: list[tuple[str, Makers]] = [
+        (name, [partial(systems_of, pair, judge) for pair in pairs]) for name, judge, pairs in _cases()
+    ]
+    cases += [
+        (f"2% lose 1, judge: {judge}", [partial(judged_losses, 0.02, 1.0, judge, False)])
+        for judge in (LOSS_JUDGES[0], LOSS_JUDGES[-1])
+    ]
+    for name, makers in cases:
+        yield Cell(name, "300 labels", partial(_stops, makers, samples // 10))
 
 
 def until_certain(samples: int) -> Iterator[Cell]:
@@ -273,8 +294,8 @@ def _holds(interval: Interval, truth: float) -> bool:
     return interval.ci_low - 1e-12 <= truth <= interval.ci_high + 1e-12
 
 
-def _stops(pairs: Sequence[Apart], judge: str, samples: int) -> list[Figure]:
-    stopped = [_stopped(pair, judge) for pair in _spread(pairs, samples)]
+def _stops(makers: Makers, samples: int) -> list[Figure]:
+    stopped = [_stopped(make()) for make in _spread(makers, samples)]
     false, with_judge, alone = np.array(stopped).T
     medians = [
         f"{np.median(after[after > 0]):.0f}" if (after > 0).any() else "" for after in (alone, with_judge)
@@ -286,17 +307,16 @@ def _stops(pairs: Sequence[Apart], judge: str, samples: int) -> list[Figure]:
     ]
 
 
-def _stopped(pair: Apart, judge: str) -> tuple[int, int, int]:
+def _stopped(queries: Logged) -> tuple[int, int, int]:
     """After how many labels there is a false winner of equal systems; a right one, with judge and without.
 
     0 where there is none after 300.
     """
-    queries = systems_of(pair, judge)
     can = queries.high > queries.low
     human, judged, low, high, weights = (
         values[can] for values in (*queries[:4], queries.weights("by range"))
     )
-    truth = human.mean()
+    truth = round(float(human.mean()), 12)
     drawn = np.argsort(random.exponential(size=len(human)) / weights)[: LABELLED[-1]]
     bets = BetsInOrder((human - truth)[drawn], low - truth, high - truth, judged, drawn, weights)
     false, _ = bets.decided(0.05)
@@ -396,17 +416,17 @@ def _of_labels(makers: Makers, draws: str, n: int, samples: int) -> list[Figure]
     rows = []
     for make in _spread(makers, samples):
         queries = make()
-        found, _ = queries.estimate(draws, n)
-        truth, shown = float(queries.human.mean()), found.unshown == ""
-        before, now = found.without_judge, found.by_both
+        found, drawn = queries.estimate(draws, n)
+        truth, shown = round(float(queries.human.mean()), 12), found.unshown == ""
+        before, now = _published(queries.human[drawn], queries.judged, drawn), found.by_both
         false = [each.ci_low > 0 >= truth or each.ci_high < 0 <= truth for each in (before, now)]
         rows.append((_holds(before, truth), _holds(now, truth), *false, shown))
     held, held_now, false, false_now, shown = np.array(rows).T
+    uniform = draws == "uniform"  # as the published interval takes
+    published, published_false = (percent(each) if uniform else "" for each in (held, false))
     return [
-        Figure(
-            "difference held; before: without the rules for a mean", percent(held), percent(held_now[shown])
-        ),
-        Figure("false winner; before: without the rules", percent(false), percent(false_now & shown)),
+        Figure("difference held; before: PPI++", published, percent(held_now[shown])),
+        Figure("false winner; before: PPI++", published_false, percent(false_now & shown)),
         Figure("shown and misses", "", percent(shown & ~held_now)),
         Figure("shown", "", percent(shown)),
     ]

@@ -15,6 +15,8 @@ from pipeline.core.records import Float64
 from pipeline.metrics import MIN_QUERIES, holm
 from pipeline.metrics.statistics import MIN_OTHERS, ONE, estimate
 from pipeline.studies.gate.margin_tests import noninferiority
+from simulations.gates import by_t
+from simulations.pairs import MAX_T, max_t_changes
 from simulations.values import LEVEL, SIZES, Cell, Figure, covers, random
 
 MEASURES = "ndcg@10,map,mrr@10,recall@100,precision@10,success@1"
@@ -56,6 +58,8 @@ def _separated(values: Float64) -> list[Figure]:
     before = (found.wide_freedom >= MIN_QUERIES - 1) & (found.others >= MIN_OTHERS)
     shown = sum(pair.ci_low is not None for pair in tested)
     warned = sum(pair.shown and pair.rare_failures for pair in tested)
+    pairs = list(combinations(range(values.shape[1]), 2))
+    changed = max_t_changes(tested, [values], ONE, pairs)
     of_all = f"of {len(tested)} pairs"
     return [
         Figure(
@@ -64,6 +68,7 @@ def _separated(values: Float64) -> list[Figure]:
             str(sum(pair.shown for pair in tested)),
         ),
         Figure("* with the warning", "", str(warned)),
+        Figure(MAX_T, "", str(changed)),
         Figure(
             f"interval shown, {of_all}; before: without the rule of the far end",
             str(before.sum()),
@@ -113,15 +118,17 @@ def _drawn(values: Float64, samples: int, n_queries: int) -> list[Figure]:
     worse = [one for one in apart if one.mean() < -0.001]
     figures = _held("mean", [values[:, run] for run in runs], 0, samples, n_queries)
     figures += _held("difference", apart, -1, samples, n_queries)
-    passes = [
-        (
-            noninferiority([random.choice(one, (n_queries, samples))], np.full(samples, -one.mean()))[0]
-            < LEVEL
-        ).mean()
-        for one in worse
+    shares = np.empty((2, 2, len(worse)))  # of passes and fails: by t, by the gate
+    for number, one in enumerate(worse):
+        rows, margin = random.choice(one, (n_queries, samples)), -float(one.mean())
+        for side, p in enumerate(noninferiority([rows], np.full(samples, margin))):
+            shares[side, :, number] = by_t(rows, 1 - 2 * side, margin).mean(), (p < LEVEL).mean()
+    ends = (("mean", np.mean), ("most", np.max)) if worse else ()
+    return figures + [
+        Figure(f"{verdicts}, {name}", *(f"{100 * end(each):.1f}" for each in both))
+        for verdicts, both in zip(("false passes", "false fails"), shares, strict=True)
+        for name, end in ends
     ]
-    ends = (("mean", np.mean), ("most", np.max)) if passes else ()
-    return figures + [Figure(f"false passes, {name}", "", f"{100 * end(passes):.1f}") for name, end in ends]
 
 
 def _held(what: str, populations: list[Float64], low: float, samples: int, n_queries: int) -> list[Figure]:
