@@ -164,7 +164,7 @@ def show_rates(queries: Float32) -> None:
 
     def find(_: int) -> None:
         hits, state = dense.Hits.empty(dense.ROOM), np.zeros(3, np.int64)
-        dense.find(rows, integers, 0, queries, packed, never, never, state, hits)
+        dense.find(rows, integers, 0, queries, packed, False, never, never, state, hits)
 
     by_kind["int8"] = find
     said = []

@@ -17,7 +17,8 @@ two vectors, q to q' and x to x':
 with slack = distance + max(|q - q'| / |q'|) |x|, one number for each row. A pair whose product plus |q'|
 slack is below the query's threshold cannot reach it. That leaves some three times as many pairs as have a
 product above the threshold. Their float32 product is computed at once, while the row is in the processor's
-cache, and decides: the filter's precision has no part in what is found.
+cache, and decides: the filter's precision has no part in what is found. So is the score of the pairs that
+are left: to read their rows again at the end would take longer.
 """
 
 from __future__ import annotations
@@ -105,16 +106,17 @@ class IntegerRows(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """Room for hits, [n] each: the query's number, the row's, and their product in float32."""
+    """Room for hits, [n] each: the query's number, the row's, their product in float32, and their score."""
 
     queries: Int32
     rows: Int64
     products: Float32
+    scores: Float32
 
     @classmethod
     def empty(cls, room: int) -> Hits:
         """Room for `room` hits."""
-        return cls(np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room, np.float32))
+        return cls(np.empty(room, np.int32), np.empty(room, np.int64), *np.empty((2, room), np.float32))
 
 
 def pack_queries(queries: Float32) -> PackedQueries:
@@ -291,8 +293,49 @@ def _multiply(tiles: Any, sums: Int32, rows: Int32, row: int, queries: Int32, pa
             )  # fmt: skip
 
 
+@merged
+def _score_hits(
+    rows: Float32, first_row: int, queries: Float32, l2: bool, start: int, stop: int, terms: Float64,
+    hits: Hits,
+) -> None:  # fmt: skip
+    """Set the scores of hits [start, stop) to those of `scoring.score_pairs`, bit by bit.
+
+    They are summed in the same order. Each number of a sum waits for the one before, so four sums are
+    computed side by side. `terms` is float64 [4, dimension].
+    """
+    dimension = rows.shape[1]
+    whole = dimension - dimension % 8
+    a, b, c, d = terms[0], terms[1], terms[2], terms[3]
+    for first in range(start, stop, 4):
+        for place in range(4):
+            hit = min(first + place, stop - 1)
+            row, query, out = rows[hits.rows[hit] - first_row], queries[hits.queries[hit]], terms[place]
+            for j in range(dimension):
+                left, right = float64(row[j]), float64(query[j])
+                out[j] = (left - right) * (left - right) if l2 else left * right
+        # NumPy's `einsum` sums odd and even places apart, and of eight places the last two first
+        zero = float64(0)
+        even_a = even_b = even_c = even_d = zero
+        odd_a = odd_b = odd_c = odd_d = zero
+        for j in range(0, whole, 8):
+            for at in (6, 4, 2, 0):
+                even_a, odd_a = even_a + a[j + at], odd_a + a[j + at + 1]
+                even_b, odd_b = even_b + b[j + at], odd_b + b[j + at + 1]
+                even_c, odd_c = even_c + c[j + at], odd_c + c[j + at + 1]
+                even_d, odd_d = even_d + d[j + at], odd_d + d[j + at + 1]
+        evens, odds = (even_a, even_b, even_c, even_d), (odd_a, odd_b, odd_c, odd_d)
+        for place in range(min(4, stop - first)):
+            even, odd, values = evens[place], odds[place], terms[place]
+            for j in range(whole, dimension - 1, 2):
+                even += values[j]
+                odd += values[j + 1]
+            if dimension % 2:
+                even += values[dimension - 1]
+            hits.scores[first + place] = zero - (even + odd) if l2 else even + odd
+
+
 def _find_hits(
-    rows: Any, integers: Any, first_row: Any, queries: Any, packed: Any,
+    rows: Any, integers: Any, first_row: Any, queries: Any, packed: Any, l2: Any,
     thresholds: Any, filter_thresholds: Any, progress: Any, hits: Any,
 ) -> Any:  # fmt: skip
     """Find the pairs that pass the filter and whose product reaches the threshold, while there is room.
@@ -303,6 +346,7 @@ def _find_hits(
         first_row: The number of the first row.
         queries: float32 [queries, dimension].
         packed: The same as `PackedQueries`.
+        l2: Whether a score is minus the squared distance, and not the inner product.
         thresholds: float32 [queries], the least product of a hit.
         filter_thresholds: float32 [queries], the least that the filter's value of a hit can be.
         progress: int64 [3], zeros at first, updated: `NEXT_ROW`, which is n once all is done, `NEXT_QUERY`
@@ -316,6 +360,7 @@ def _find_hits(
     n, columns, tiles = len(rows), len(packed.factors), packed.tiles
     width, height = len(packed.words) // columns, _height(tiles)
     sums, pairs = _aligned(AMX_ROWS * PANEL * 4).view(np.int32), np.empty(ROOM, np.int64)
+    terms = np.empty((4, rows.shape[1]))
     least = np.full(columns, np.nan, np.float32)  # NaN lets no query of padding pass
     least[: len(filter_thresholds)] = filter_thresholds
     n_hits = 0
@@ -342,6 +387,7 @@ def _find_hits(
                         bits &= bits - np.uint64(1)
                         n_pairs += 1
             # 2. float32: the hits among them; after all tiles, so that the loop above stays short
+            first_hit = n_hits
             for pair in range(n_pairs):
                 row, query = pairs[pair] // PANEL, panel + pairs[pair] % PANEL
                 product = _product(rows[row], queries[query]) - integers.halves[row]
@@ -349,6 +395,8 @@ def _find_hits(
                     hits.queries[n_hits], hits.rows[n_hits] = query, first_row + row
                     hits.products[n_hits] = product
                     n_hits += 1
+            # 3. their scores
+            _score_hits(rows, first_row, queries, l2, first_hit, n_hits, terms, hits)
             progress[PASSED] += n_pairs
             progress[NEXT_QUERY] += PANEL
         progress[NEXT_ROW], progress[NEXT_QUERY] = end, 0
@@ -357,18 +405,18 @@ def _find_hits(
 
 
 def _add_hits(
-    hit_queries: Any, hit_rows: Any, hit_products: Any, start: Any, stop: Any,
-    thresholds: Any, rows: Any, products: Any, counts: Any,
-) -> Any:  # fmt: skip
+    hits: Any, start: Any, stop: Any, thresholds: Any, rows: Any, products: Any, scores: Any, counts: Any
+) -> Any:
     """Add hits [start, stop) that reach the thresholds; returns the number of the first that has no room."""
     room = rows.shape[1]
     for hit in range(start, stop):
-        query = hit_queries[hit]
-        if hit_products[hit] >= thresholds[query]:
+        query = hits.queries[hit]
+        if hits.products[hit] >= thresholds[query]:
             count = counts[query]
             if count == room:
                 return hit
-            rows[query, count], products[query, count] = hit_rows[hit], hit_products[hit]
+            rows[query, count], products[query, count] = hits.rows[hit], hits.products[hit]
+            scores[query, count] = hits.scores[hit]
             counts[query] = count + 1
     return stop
 
@@ -384,7 +432,7 @@ def _find_kth(products: Any, counts: Any, enough: Any, k: Any, kth: Any) -> None
             kth[query] = best[k - 1]
 
 
-def _drop_below(rows: Any, products: Any, counts: Any, enough: Any, thresholds: Any) -> None:
+def _drop_below(rows: Any, products: Any, scores: Any, counts: Any, enough: Any, thresholds: Any) -> None:
     """Drop candidates below the threshold, of each query that has enough."""
     for query in range(len(counts)):
         if counts[query] >= enough:
@@ -392,41 +440,9 @@ def _drop_below(rows: Any, products: Any, counts: Any, enough: Any, thresholds: 
             for place in range(counts[query]):
                 if products[query, place] >= thresholds[query]:
                     rows[query, left], products[query, left] = rows[query, place], products[query, place]
+                    scores[query, left] = scores[query, place]
                     left += 1
             counts[query] = left
-
-
-def _score_pairs(rows: Any, row_of: Any, queries: Any, query_of: Any, l2: Any, scores: Any) -> None:
-    """Set `scores` float32 [pairs] to those of `scoring.score_pairs`, bit by bit, summed in the same order.
-
-    Args:
-        rows: float32 [n, dimension], `fixed`.
-        row_of: int64 [pairs], the pair's row among these.
-        queries: float32 [queries, dimension], `fixed`.
-        query_of: int64 [pairs].
-        l2: Whether the score is minus the squared distance, and not the inner product.
-        scores: As said.
-    """
-    dimension = rows.shape[1]
-    whole = dimension - dimension % 8
-    terms = np.empty(dimension)
-    for pair in range(len(row_of)):
-        row, query = rows[row_of[pair]], queries[query_of[pair]]
-        for j in range(dimension):
-            left, right = float64(row[j]), float64(query[j])
-            terms[j] = (left - right) * (left - right) if l2 else left * right
-        # NumPy's `einsum` sums odd and even places apart, and of eight places the last two first
-        even, odd = float64(0), float64(0)
-        for j in range(0, whole, 8):
-            for at in (6, 4, 2, 0):
-                even += terms[j + at]
-                odd += terms[j + at + 1]
-        for j in range(whole, dimension - 1, 2):
-            even += terms[j]
-            odd += terms[j + 1]
-        if dimension % 2:
-            even += terms[dimension - 1]
-        scores[pair] = float64(0) - (even + odd) if l2 else even + odd
 
 
 _round: Any = compiled(_round_rows, fast=True)
@@ -434,4 +450,3 @@ find: Any = compiled(_find_hits)
 add_hits: Any = compiled(_add_hits)
 find_kth: Any = compiled(_find_kth)
 drop_below: Any = compiled(_drop_below)
-score_pairs: Any = compiled(_score_pairs)

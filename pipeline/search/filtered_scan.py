@@ -17,6 +17,7 @@ than another e. A pair with f below T - 2e has s below T, and would not have bec
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from pipeline.core.display import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.native.nearest import dense
 from pipeline.search import candidates, scoring
-from pipeline.search.candidates import SPARE, Candidates, set_rows
+from pipeline.search.candidates import SPARE, Candidates, ErrorBound, set_rows
 from pipeline.search.scoring import Metric, error_bound, for_metric
 from pipeline.storage import vector_shards
 
@@ -40,6 +41,7 @@ ROOM = 1 << 16  # hits that a core holds before they are added to the candidates
 MANY = 1 / 32  # share of pairs that the filter may let pass without need
 SETTLED = 128  # times k: rows after which thresholds are high enough to judge the filter
 STRIDE = 32  # rows for each that is read first
+HIT_BYTES = candidates.BYTES + 4  # memory of a candidate, with its score
 _LEAST = 256  # rows of the shortest piece, and of a span of those that are read first
 
 
@@ -57,10 +59,10 @@ class Sizes(NamedTuple):
         if memory_mb is None:
             return cls(PIECE, threads, max(n_queries, 1))
         memory = memory_mb * 1_000_000
-        row_bytes, hit_bytes = 18 * dimension, 16 * ROOM  # a row as it is stored, in float32, and rounded
+        row_bytes, hit_bytes = 18 * dimension, 20 * ROOM  # a row as it is stored, in float32, and rounded
         threads = min(threads, max(memory // 2 // (_LEAST * row_bytes + hit_bytes), 1))
         piece = min(PIECE, max((memory // 2 // threads - hit_bytes) // row_bytes, _LEAST))
-        in_use = candidates.BYTES * candidates.room_per_query(k) + 2 * candidates.PAIR_BYTES * k
+        in_use = HIT_BYTES * candidates.room_per_query(k) + 2 * candidates.PAIR_BYTES * k
         left = memory - threads * (piece * row_bytes + hit_bytes)
         return cls(piece, threads, min(max(left // (in_use + 48 * dimension), 1), max(n_queries, 1)))
 
@@ -77,15 +79,22 @@ def guessed_rank(k: int, sampled: int, n: int) -> int:
 
 
 class HitCandidates(Candidates):
-    """As `Candidates`, given the pairs whose product reaches a threshold. One thread at a time.
+    """As `Candidates`, given the pairs whose product reaches a threshold, with scores. One thread at a time.
 
     Attributes:
+        scores: float32 [queries, room], the exact score of each candidate.
         thresholds: float32 [queries], the least product of a hit; threads read it, so it is replaced whole.
         filter_thresholds: float32 [queries], that less twice the error: the least that passes the filter.
     """
 
     thresholds: Float32
     filter_thresholds: Float32
+
+    def __init__(
+        self, n_queries: int, n_passages: int, k: int, ids: pa.ChunkedArray, error: ErrorBound
+    ) -> None:
+        super().__init__(n_queries, n_passages, k, ids, error)
+        self.scores = np.empty_like(self.products)
 
     @property
     def enough(self) -> int:
@@ -109,7 +118,39 @@ class HitCandidates(Candidates):
         """Raise those of the queries with `enough` candidates, and drop what is below."""
         dense.find_kth(self.products, self.count, enough, self.rank, self.kth)
         self.set_thresholds()
-        dense.drop_below(self.rows, self.products, self.count, enough, self.thresholds)
+        dense.drop_below(*self._arrays, enough, self.thresholds)
+
+    @property
+    def _arrays(self) -> tuple[Int64, Float32, Float32, Int64]:
+        """The candidates as kernels change them."""
+        return self.rows, self.products, self.scores, self.count
+
+    def set_candidates(self, query: int, keep: Int64, rows: Int64, products: Float32) -> None:
+        """See `Candidates.set_candidates`."""
+        self.scores[query, : len(keep)] = self.scores[query, keep]
+        super().set_candidates(query, keep, rows, products)
+
+    def exact_scores(self, query: Int64, places: Int64, rows: Int64) -> Float32:
+        """See `Candidates.exact_scores`."""
+        return self.scores[query, places]
+
+    def best_hits(self) -> Ranking:
+        """See `Candidates.best_hits`: a part of the queries in each thread."""
+        ends = np.linspace(0, len(self.count), machine.threads() + 1).astype(int).tolist()
+        with ThreadPoolExecutor(len(ends) - 1) as pool:
+            best = [*pool.map(self._best_of, itertools.starmap(slice, itertools.pairwise(ends)))]
+        return Ranking(
+            np.concatenate([part.passages for part in best]), np.concatenate([part.scores for part in best])
+        )
+
+    def _best_of(self, queries: slice) -> Ranking:
+        """The best k of some queries."""
+        count = self.count[queries]
+        room = slice(0, int(count.max(initial=self.k)))
+        unused = np.arange(room.stop) >= count[:, None]
+        passages = np.where(unused, -1, self.rows[queries, room])
+        scores = np.where(unused, np.float32(-np.inf), self.scores[queries, room])
+        return scoring.rank_candidates(passages, scores, self.k, self.ids)
 
     def missed(self) -> Int64:
         """The queries of which fewer than k candidates reach the product that was taken for the k-th best."""
@@ -121,9 +162,7 @@ class HitCandidates(Candidates):
         """Add the first `count` hits, and raise thresholds."""
         nothing: tuple[Int64, Float32] = np.empty(0, np.int64), np.empty(0, np.float32)
         done = 0
-        while (
-            done := dense.add_hits(*hits, done, count, self.thresholds, self.rows, self.products, self.count)
-        ) < count:
+        while (done := dense.add_hits(hits, done, count, self.thresholds, *self._arrays)) < count:
             self._drop_below_threshold(int(hits.queries[done]), *nothing)  # there was no more room
             self.set_thresholds()
         # Finding the k-th best again costs little, and every later hit that a higher threshold saves would
@@ -146,7 +185,7 @@ class FilteredScan:
         self.packed = dense.pack_queries(queries)
         self.is_useful = True  # whether the filter has let few enough pairs pass so far
         self.longest = 0.0  # length of the longest vector so far
-        self.candidates = HitCandidates(len(queries), len(embeddings), k, ids, self._error, self._score)
+        self.candidates = HitCandidates(len(queries), len(embeddings), k, ids, self._error)
         self.candidates.set_thresholds()
         self.lock = threading.Lock()  # of `candidates` and `longest`
         self.done = 0  # rows
@@ -228,7 +267,17 @@ class FilteredScan:
                     self.longest = integers.longest
                     self.candidates.set_thresholds()
                 thresholds = self.candidates.thresholds, self.candidates.filter_thresholds
-            count = dense.find(rows, integers, start, self.queries, self.packed, *thresholds, progress, hits)
+            count = dense.find(
+                rows,
+                integers,
+                start,
+                self.queries,
+                self.packed,
+                self.metric == "l2",
+                *thresholds,
+                progress,
+                hits,
+            )
             n_hits += count
             with self.lock:
                 self.candidates.add(hits, count)
@@ -254,16 +303,3 @@ class FilteredScan:
     def _error(self, queries: slice) -> Float64:
         """See `candidates.ErrorBound`."""
         return error_bound(self.norms, self.longest, self.queries.shape[1], self.metric)[queries]
-
-    def _score(self, rows: Int64, query: Int64) -> Float32:
-        """See `candidates.ExactScore`."""
-
-        def score(rows: Int64, query: Int64) -> Float32:
-            vectors, places = vector_shards.find_rows(self.embeddings, rows)
-            vectors = dense.fixed(for_metric(vectors, self.metric))
-            scores = np.empty(len(rows), np.float32)
-            dense.score_pairs(vectors, places, self.queries, query, self.metric == "l2", scores)
-            vector_shards.release_memory(self.embeddings, int(rows[0]), int(rows[-1]) + 1)
-            return scores
-
-        return scoring.score_as_stored(rows, query, score, machine.threads())

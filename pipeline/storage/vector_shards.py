@@ -106,18 +106,6 @@ def read_all_rows(artifact: Artifact, form: VectorForm = AS_STORED) -> Float32:
     return read_rows(embeddings, 0, len(embeddings))
 
 
-def find_rows(embeddings: Embeddings, rows: Int64) -> tuple[Float32, Int64]:
-    """Rows in ascending order, repeats allowed: float32 vectors, and int64 [n], where the rows are in these.
-
-    They are not copied if one float32 shard holds them all as they are read.
-    """
-    first, last = int(rows[0]), int(rows[-1])
-    parts = [shard[a:b] for shard, a, b in _spans(embeddings, first, last + 1)]
-    if _is_free(parts, embeddings.form):
-        return np.asanyarray(parts[0]), rows - first
-    return gather_rows(embeddings, rows), np.arange(len(rows))
-
-
 def _is_free(parts: Sequence[Array], form: VectorForm) -> bool:
     """Whether rows, those of each shard apart, are one float32 array that is read as it is stored."""
     if len(parts) != 1:
