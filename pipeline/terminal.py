@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TextIO
 
 import typer
+from typing_extensions import override
 
 from pipeline.core.errors import InputError, memory_ran_out, visible
 from pipeline.core.result_files import trusting
@@ -138,10 +139,8 @@ def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[...
         except (InputError, OSError, MemoryError, ImportError, RuntimeError) as error:
             if not isinstance(error, InputError | OSError) and not memory_ran_out(error):
                 raise
-            message, code = what_happened(error)
-            if isinstance(error, BrokenPipeError) and _nobody_reads():
-                message, code = "", 0
-            _stop(message, code)
+            nobody_reads = isinstance(error, BrokenPipeError) and _nobody_reads()
+            _stop(*(("", 0) if nobody_reads else what_happened(error)))
         except KeyboardInterrupt:
             again = "the same command again" + (" without --fresh" if kwargs.get("fresh") else "")
             goes_on = f"; run {again} to go on where it stopped" if resumed else ""
@@ -238,13 +237,13 @@ def report_failure(name: str, error: Exception) -> int:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    """Print what ended a command, if anything, and exit; output that stdout does not take is lost."""
-    if message:
-        print(f"benchmarco: {message}", file=sys.stderr)
-    try:
-        sys.stdout.flush()
-    except OSError:  # Python would try again at exit, and print a second message
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Print what ended a command, if anything, and exit; output that a stream does not take is lost."""
+    for stream, text in ((sys.stderr, f"benchmarco: {message}\n" if message else ""), (sys.stdout, "")):
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError:  # Python would try again at exit, print a second message, and exit with 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     raise SystemExit(code)
 
 
@@ -329,7 +328,13 @@ def show(*parts: Table | Text) -> None:
     width = None if sys.stdout.isatty() else 140  # None: that of the terminal
     out: Any = sys.stdout
     colored = out.stream if isinstance(out, EscapedStream) else out  # what is printed is escaped here
-    console = Console(file=colored, highlight=False, markup=False, emoji=False, width=width)
+
+    class PipedConsole(Console):
+        @override
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))  # Console itself would exit with 1
+
+    console = PipedConsole(file=colored, highlight=False, markup=False, emoji=False, width=width)
     for part in parts:
         if isinstance(part, Text):
             console.print(Text(as_shown(part.plain), part.style))
