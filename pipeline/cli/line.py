@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import json
 import logging
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,7 +70,7 @@ def load_line(
             fix="with a CONFIG, change its model by --set model.name=NAME" if configs
             else "for example --model all-minilm-l6-v2 --data sample, or benchmarco example > mine.yaml",
         )  # fmt: skip
-    raw = with_overrides(_config(models, data, look_only), settings or ())
+    raw = with_overrides(_config(models, data, settings or (), look_only), settings or ())
     text = yaml.safe_dump(json.loads(json.dumps(raw, default=str)), sort_keys=False, allow_unicode=True)
     made = list(expand(raw, Path("of --model and --data"), settings or ()))
     refuse_namesakes(("--model", config.name) for config in made)
@@ -89,9 +90,10 @@ def refuse_save(file: Path, text: str) -> None:
     raise InputError(f"--save {file}: {found}", allowed=allowed)
 
 
-def _config(models: list[str], data: list[str], look_only: bool) -> Facts:
-    """The config of the models on the collections, as in a file."""
-    collections = {_label(name): _data(name) for name in data}
+def _config(models: list[str], data: list[str], settings: Sequence[str], look_only: bool) -> Facts:
+    """The config of the models on the collections, as in a file; `settings` are applied to it later."""
+    sections = {name: f"data.collections.{_label(name)}" if len(data) > 1 else "data" for name in data}
+    collections = {_label(name): _data(name, section, settings) for name, section in sections.items()}
     if len(collections) < len(data) or (
         len(data) > 1 and any("suite" in each for each in collections.values())
     ):
@@ -130,8 +132,12 @@ def _model(name: str, look_only: bool) -> Facts:
     return {"name": name, "output": outputs[0]}
 
 
-def _data(name: str) -> Facts:
-    """The section `data` that a name stands for; what exists as a path is not looked up."""
+def _data(name: str, section: str, settings: Sequence[str]) -> Facts:
+    """The section `data` that a name stands for; what exists as a path is not looked up.
+
+    `section` is its place in the config, and `settings` are as in `--set`.
+    """
+    from pipeline.config.files import with_overrides
     from pipeline.config.suites import read_suite, suite_names
     from pipeline.data.sources import catalogue, folders
     from pipeline.data.sources.plain_tables import find_tables
@@ -142,7 +148,9 @@ def _data(name: str) -> Facts:
     if path.exists():
         if source := folders.layout_of(path):
             return {"source": source, "path": name}
-        if path.is_dir() and (tables := find_tables(path, name)):
+        here = (each.partition(f"{section}.")[::2] for each in settings)
+        given = with_overrides({}, [setting for before, setting in here if setting and not before.strip()])
+        if path.is_dir() and (tables := find_tables(path, name, given, section)):
             log.info("%s", tables.described)
             return {"source": "table", **tables.settings}
         held = (

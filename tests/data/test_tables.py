@@ -158,25 +158,34 @@ def test_a_folder_of_tables_whose_columns_are_plain(tmp_path, monkeypatch, endin
     benchmarco("run", "mine.yaml")
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (
-            ("a.csv", "b.csv"),
-            "which file is data.corpus_file and data.queries_file and data.judgments_file is not",
-        ),
-        (
-            ("passages.csv", "queries.csv", "qrels.csv"),
-            "no column is plainly data.corpus_id or data.corpus_text",
-        ),
-    ],
-)
-def test_a_folder_of_tables_that_are_not_plain(tmp_path, monkeypatch, names, message):
+def test_files_and_columns_that_are_named_are_not_guessed(tmp_path, monkeypatch, caplog):
+    """One run in which each message says what to name next."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
-    for name in names:
-        (tmp_path / "mine" / name).write_text("x,y\n1,2\n", encoding="utf-8")
-    assert message in on_one_line(benchmarco("run", "--model", "bm25", "--data", "mine", code=2))
+    tables = {"a": "heading,nr,body\n,1,the cat sat\n", "b": "nr,words\n7,cat\n", "c": "q,p,rel\n7,1,1\n"}
+    for name, text in tables.items():
+        (tmp_path / "mine" / f"{name}.csv").write_text(text, encoding="utf-8")
+    command = ["run", "--model", "bm25", "--data", "mine"]
+
+    def name_each(**settings):
+        command.extend(part for key, value in settings.items() for part in ("--set", f"data.{key}={value}"))
+
+    def refused():
+        return on_one_line(benchmarco(*command, code=2))
+
+    said = refused()
+    assert "cannot tell which file holds the corpus and the queries and the judgments; it has a.csv" in said
+    assert "Name each: --set data.corpus_file=mine/FILE --set data.queries_file=mine/FILE" in said
+    name_each(corpus_file="mine/a.csv", queries_file="mine/b.csv", judgments_file="c.csv")
+    assert "data.judgments_file c.csv: no such file; mine has a.csv, b.csv, c.csv" in refused()
+    name_each(judgments_file="mine/c.csv", corpus_id="nr")
+    said = refused()
+    assert "b.csv: cannot tell which column is data.query_id (the query's id) or data.query_text" in said
+    assert "c.csv: cannot tell which column is data.judged_query" in said
+    assert "data.corpus" not in said
+    name_each(query_id="nr", query_text="words", judged_query="q", judged_passage="p")
+    benchmarco(*command)
+    assert "a.csv (nr as corpus_id, body as corpus_text, heading as corpus_title)" in caplog.text
 
 
 def test_the_example_for_tables_names_every_setting(tmp_path, monkeypatch):

@@ -7,11 +7,12 @@ judgments.parquet  query_id, passage_id, grade
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import Facts
 from pipeline.data.sources.folders import TABLE_COLUMNS
 from pipeline.formats.tables import column_names
 
@@ -37,7 +38,11 @@ COLUMNS = {
     "grade": ("grade", "score", "relevance", "rel", "label", "judgment"),
 }
 """By the setting of a column the names that it is known by, without case."""
-OPTIONAL = ("corpus_title", "grade")
+MEANINGS = {
+    "corpus_id": "the passage's id", "corpus_text": "the passage's text", "query_id": "the query's id",
+    "query_text": "the query's text", "judged_query": "the query's id", "judged_passage": "the passage's id",
+}  # fmt: skip
+"""By the setting of a column that a file must have, what it holds."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,14 @@ class PlainTables:
     described: str
 
 
-def find_tables(folder: Path, name: str) -> PlainTables | None:
+def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTables | None:
     """The tables of a folder, whose paths begin with `name`; None if it has none.
+
+    Args:
+        folder: The folder.
+        name: The folder as the user wrote it.
+        given: Settings of files and columns that are taken as they are.
+        section: The config's section that the settings are in, as `--set` has it.
 
     Raises:
         InputError: It has tables, and it is not plain which is which, or a column has no known name.
@@ -57,24 +68,33 @@ def find_tables(folder: Path, name: str) -> PlainTables | None:
     files = sorted(path for path in folder.iterdir() if path.is_file() and _plain_name(path)[1] in ENDINGS)
     if not files:
         return None
-    found = {setting: _only(files, setting, names) for setting, names in FILES.items()}
+    present = ", ".join(path.name for path in files[:8])
+    chosen = {setting: Path(str(path)).expanduser() for setting in FILES if (path := given.get(setting))}
+    if missing := [f"{section}.{setting} {path}" for setting, path in chosen.items() if not path.is_file()]:
+        raise InputError(
+            f"{', '.join(missing)}: no such file; {name} has {present}",
+            fix=f"name it as from the current folder: {Path(name, 'FILE')}",
+        )
+    others = [path for path in files if path.resolve() not in [each.resolve() for each in chosen.values()]]
+    found = {setting: chosen.get(setting) or _only(others, setting, FILES[setting]) for setting in FILES}
     absent = [setting for setting, path in found.items() if path is None]
     if absent:
-        expected = "; ".join(f"{setting}: {', '.join(FILES[setting][:4])}" for setting in absent)
+        parts = " and ".join(f"the {setting.removesuffix('_file')}" for setting in absent)
         raise InputError(
-            f"--data {name}: which file is data.{' and data.'.join(absent)} is not plain; it has "
-            f"{', '.join(path.name for path in files[:8])}",
-            allowed=f"one file for each, by these names with .csv, .tsv, .parquet or .jsonl: {expected}",
-            fix="rename them, or start from: benchmarco example --table",
+            f"--data {name}: cannot tell which file holds {parts}; it has {present}",
+            allowed="by their names, with .csv, .tsv, .parquet or .jsonl, "
+            + "; ".join(f"{setting}: {', '.join(FILES[setting][:4])}" for setting in absent),
+            fix="name each: " + " ".join(f"--set {section}.{each}={Path(name, 'FILE')}" for each in absent),
         )
+    paths = {setting: path for setting, path in found.items() if path is not None}
+    columns = {setting: _columns(path, TABLE_COLUMNS[setting], given) for setting, path in paths.items()}
+    _refuse_unknown(paths, columns, section)
     settings: dict[str, str | None] = {}
     said = []
-    for setting, path in found.items():
-        assert path is not None
-        settings[setting] = str(Path(name) / path.name)
-        columns = dict(_columns(path, TABLE_COLUMNS[setting]))
-        settings |= columns
-        named = ", ".join(f"{column or 'none'} as {part}" for part, column in columns.items())
+    for setting, path in paths.items():
+        settings[setting] = str(path if setting in chosen else Path(name) / path.name)
+        settings |= columns[setting]
+        named = ", ".join(f"{column or 'none'} as {part}" for part, column in columns[setting].items())
         said.append(f"{path.name} ({named})")
     return PlainTables(settings, f"--data {name}: reads {'; '.join(said)}")
 
@@ -110,20 +130,34 @@ def _kind(present: Sequence[str]) -> str:
     return "corpus_file" if has("corpus_id") and has("corpus_text") else ""
 
 
-def _columns(path: Path, settings: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """The column of a file for each setting."""
+def _columns(path: Path, settings: Sequence[str], given: Facts) -> dict[str, str | None]:
+    """The column of a file for each setting, None where it is not plain."""
     present = column_names(path)
     lowered = {column.lower(): column for column in reversed(present)}
-    absent = []
-    for setting in settings:
-        column = next((lowered[name] for name in COLUMNS[setting] if name in lowered), None)
-        if column is None and setting not in OPTIONAL:
-            absent.append(setting)
-        yield setting, column
-    if absent:
-        expected = "; ".join(f"data.{setting}: {', '.join(COLUMNS[setting][:5])}" for setting in absent)
+    return {
+        setting: given[setting]
+        if setting in given
+        else next((lowered[name] for name in COLUMNS[setting] if name in lowered), None)
+        for setting in settings
+    }
+
+
+def _refuse_unknown(
+    paths: Mapping[str, Path], columns: Mapping[str, Mapping[str, str | None]], section: str
+) -> None:
+    """Refuse files in which a column is not plain; the message has those of all files."""
+    found, allowed, sets = [], [], []
+    for file, path in paths.items():
+        absent = [each for each, column in columns[file].items() if column is None and each in MEANINGS]
+        if absent:
+            parts = " or ".join(f"{section}.{each} ({MEANINGS[each]})" for each in absent)
+            held = ", ".join(column_names(path))
+            found.append(f"{path}: cannot tell which column is {parts}; it has {held}")
+            allowed += [f"{each}: {', '.join(COLUMNS[each][:5])}" for each in absent]
+            sets += [f"--set {section}.{each}=COLUMN" for each in absent]
+    if found:
         raise InputError(
-            f"{path}: no column is plainly data.{' or data.'.join(absent)}; it has {', '.join(present)}",
-            allowed=expected,
-            fix="rename the columns, or start from: benchmarco example --table",
+            "; ".join(found),
+            allowed=f"by their names: {'; '.join(allowed)}",
+            fix=f"name each: {' '.join(sets)}",
         )
