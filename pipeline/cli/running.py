@@ -227,6 +227,12 @@ def plan(
     """
     from pipeline.api import estimate_costs, forecast
 
+    if spread and (folders := [str(path) for path in configs or () if path.is_dir()]):
+        raise InputError(
+            f"--spread {' '.join([*spread, *folders])}",
+            allowed="one result folder after each --spread",
+            fix=f"repeat it: {' '.join(f'--spread {folder}' for folder in (*spread, *folders))}",
+        )
     loaded, _ = line.load_line(configs, model, data, settings, look_only=True)
     detection = None
     if detect is not None:

@@ -48,7 +48,8 @@ def _path(name: str, path: str | None, allowed: str) -> Path:
         raise InputError(
             f"model.{name}: {problem}, and backend 'precomputed' needs it",
             allowed=allowed,
-            fix=f"set model.{name}; a relative path is taken from the config file's folder",
+            fix=f"set model.{name}; paths start at the config file's folder, or without one at the current"
+            " folder",
         )
     return Path(path)
 

@@ -312,7 +312,8 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
         raise InputError(
             f"model.name: no folder {local}",
             allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
-            fix="check the path: it is taken from the config file's folder",
+            fix="check the path: it is taken from the config file's folder, or without one from the current "
+            "folder",
         )
     try:
         commit = hub.resolve_commit(name, revision, "model")
