@@ -128,7 +128,12 @@ def evaluate(
     if qrels is None and files:
         judged = [file for file in files if file.is_file() and file_kind(file) == "judgments"]
         qrels = judged[0] if len(judged) == 1 else files[0]
+        swapped = files[0] != qrels
         files.remove(qrels)
+        if swapped:
+            print(
+                f"benchmarco: taken as: judgments {qrels}, run {', '.join(map(str, files))}", file=sys.stderr
+            )
     runs += files
     if qrels is None or not runs:
         raise InputError(

@@ -75,6 +75,9 @@ def test_repeated_judgments_are_merged_and_said(paths: tuple[Path, Path]) -> Non
     assert titles[1] == titles[0] + ", 1 repeated judgment merged"
     found = document("evaluate", "--qrels", paths[0], "--run", paths[1])
     assert document("evaluate", paths[1], paths[0]) == found
+    said = benchmarco("evaluate", paths[1], paths[0]).stderr
+    assert said == f"benchmarco: taken as: judgments {paths[0]}, run {paths[1]}\n"
+    assert benchmarco("evaluate", *paths).stderr == ""
     for few in ([paths[0]], ["--run", paths[1]], []):
         assert "evaluate QRELS RUN..." in benchmarco("evaluate", *few, code=2).stderr
     assert found["repeated_judgments"] == 1
