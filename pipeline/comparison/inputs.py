@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import JudgedShare, Manifest, Metrics
 from pipeline.results.result import MAIN, Result, canonical_measure, read_result
+
+log = logging.getLogger(__name__)
 
 PairIndices = Sequence[tuple[int, int]]
 """The positions of the two results of each pair."""
@@ -88,7 +91,9 @@ def read_results(
     times: Counter[str] = Counter()
     for result in results:
         times[result.name] += 1
-        result.name += f"#{times[result.name]}" if times[result.name] > 1 else ""
+        if (time := times[result.name]) > 1:
+            log.info("%s#%d is %s again: one result is given twice", result.name, time, result.name)
+            result.name += f"#{time}"
     for result in results:
         _align(result, results[0])
     return results, position

@@ -402,6 +402,11 @@ def verdict(
     needed = max((pair.queries_to_detect or 0 for _, pair in against), default=0)
     if detect is not None and needed:
         said.append(f"a difference of {detect:g} takes about {needed:,} queries")
+    elif detect is not None and not any(pair.detects for _, pair in against):
+        said.append(
+            f"how many queries a difference of {detect:g} takes is not known, as nearly all of these "
+            "have the same difference"
+        )
     return "; ".join(said)
 
 

@@ -351,6 +351,8 @@ def test_one_sentence_says_what_is_shown() -> None:
         f"; 43 queries detect a difference of {same.detects:.2g} (80% power); "
         f"a difference of 0.01 takes about {same.queries_to_detect:,} queries"
     )
+    alike = compare([high, with_values(high, values_of(high), "alike")], detect=0.01)
+    assert "how many queries a difference of 0.01 takes is not known" in alike.verdict
     both = compare([low, high, like])
     assert re.match(r"(high|like) has the highest ndcg@10, 0\.\d{4}; ", both.verdict)
     assert "no significant difference from " in both.verdict
@@ -450,9 +452,10 @@ def test_a_suite_is_compared_wherever_a_result_is(suites: Path, tmp_path: Path) 
     assert float(rows[0]["value"]) == pytest.approx((float(rows[1]["value"]) + float(rows[2]["value"])) / 2)
 
 
-def test_options_that_do_not_go_together_are_refused(suites: Path) -> None:
+def test_options_that_do_not_go_together_are_refused(suites: Path, caplog: pytest.LogCaptureFixture) -> None:
     bm25, alone = suites / "bm25", suites / "alone"
     assert document("gate", bm25, "--baseline", bm25)["verdict"] == "pass"
+    assert "bm25#2 is bm25 again: one result is given twice" in caplog.text
     for arguments, message in (
         (("gate", bm25, "--baseline", alone), "bm25 is of a suite, and alone is not"),
         (("compare", bm25, "--groups"), "--groups with a suite"),
