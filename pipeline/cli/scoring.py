@@ -242,18 +242,23 @@ def compare(
             ]
         )
         return
-    tables = []
+    tables, verdicts = [], []
     for each, said in zip(compared, findings, strict=True):
+        shown = [found for name, found in said.items() if found and (name in asked or not short)]
+        verdicts.append([found.verdict for found in shown if found.verdict])
         tables += each.short_tables() if short else each.tables()
-        for name, found in said.items():
-            if found and (name in asked or not short):
-                tables += found.tables()
+        for found in shown:
+            first, *others = found.tables()
+            title = found.heading if found.verdict and form is Format.table else first.title
+            tables += [replace(first, title=title), *others]
     if len(chosen) > 1:
         tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(chosen))])
     if form is Format.table:
-        for each in compared:
+        for each, of_studies in zip(compared, verdicts, strict=True):
             opening = f"{each.collection}: " if each.collection else ""
             show_verdict(opening + each.verdict, any(pair.shown for pair in each.pairs) or not each.pairs)
+            for verdict in of_studies:
+                show_verdict(opening + verdict)
         show(*tables)
         if short:
             print("-v shows every test, cost and change of rankings; --html FILE writes a page")

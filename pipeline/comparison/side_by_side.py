@@ -22,7 +22,7 @@ from pipeline.comparison.tables import ColumnGroup, Entry, History
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.result_records import Cost
-from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular, no_interval
+from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular, why_no_interval
 from pipeline.metrics.paired import LEVEL, SAME, holm, paired_differences, standings
 from pipeline.metrics.statistics import (
     MIN_COLLECTIONS,
@@ -131,7 +131,9 @@ class Comparison(Tabular):
             best = max(self.results, key=lambda entry: entry.mean).name
             pairs = [pair for pair in self.pairs if best in (pair.a, pair.b)]
             few = self.baseline or len(self.pairs) <= tables.MOST_PAIRS
-            shown.append(tables.short_pairs(self.measure, self.pairs if few else pairs, self.detect))
+            table = tables.short_pairs(self.measure, self.pairs if few else pairs, self.detect)
+            some = f"Only pairs with {best} are shown (-v shows all {len(self.pairs)})."
+            shown.append(table if few else replace(table, notes=[some, *table.notes]))
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
         return [*shown[:-1], replace(shown[-1], notes=notes), *self._past()]
 
@@ -324,7 +326,7 @@ def _entries(
         why = ""
         if ends[i][0] is None:
             values = strata[0][:, i].tolist()
-            why = NO_MACRO_INTERVAL if result.suite else no_interval(queries, result.name, values)
+            why = NO_MACRO_INTERVAL if result.suite else why_no_interval(queries, values)
         entries.append(
             Entry(
                 name=result.name,

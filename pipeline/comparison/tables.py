@@ -10,7 +10,17 @@ from typing import NamedTuple
 from pipeline.comparison.pairs import Pair
 from pipeline.core.display import bounds, counted, figure
 from pipeline.core.records import JsonObject
-from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, no_interval, table_of
+from pipeline.core.table import (
+    ALIKE,
+    SOFT_HYPHEN,
+    Cell,
+    Column,
+    FilledColumn,
+    Table,
+    no_interval_notes,
+    table_of,
+    why_no_interval,
+)
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.metrics.statistics import RULE_OF_THREE
 from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL, SUCH, intervals_of, mean_sentence
@@ -24,7 +34,7 @@ class Entry:
         name: Of the benchmark; with a part of its path where two have the same.
         mean: Of the measure, as in `metrics.json`; of a suite the macro mean, as in `suite.json`.
         ci_low, ci_high: Ends of the mean's 95% interval; None where none is shown.
-        no_interval: Why not, as a sentence; "" where it is shown.
+        no_interval: Why not, as a clause; "" where it is shown.
         queries: How many were judged, in all collections together.
         letters: Where two results share one, their difference may be chance; "a" has the highest mean.
             None with a baseline, as not every two are tested.
@@ -166,7 +176,8 @@ def leaderboard(
         notes.append(SUITE_RANKS if of_suites else RANKS)
     if any(entry.rank_over_low for entry in entries):
         notes.append(OVER_RANKS)
-    notes += dict.fromkeys(entry.no_interval for entry in entries if entry.no_interval)
+    without = {entry.name: entry.no_interval for entry in entries if entry.no_interval}
+    notes += no_interval_notes(without, len(entries))
     if groups:
         notes.append(GROUPED.format(", ".join(sorted(set(groups.values())))))
     return table_of(f"{measure} over {queries}", columns, notes)
@@ -257,13 +268,14 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
     notes = [" ".join(filter(None, legend))]
     without = [pair for pair in pairs if pair.ci_low is None]
     if without and of_suites:
-        notes.append(NO_MACRO_INTERVAL)
+        notes.append(f"No interval: {NO_MACRO_INTERVAL}.")
     elif without:
-        queries = without[0].wins + without[0].ties + without[0].losses
-        names = [f"{pair.a} - {pair.b}" for pair in without]
-        of_all = enumerated(names) if len(names) <= MOST_NAMED else f"{len(names)} pairs"
-        equal = [0.0] * without[0].ties if len(without) == 1 and without[0].ties > queries / 2 else []
-        notes.append(no_interval(queries, of_all, equal))
+        why = {
+            f"{pair.a} - {pair.b}": why_no_interval(pair.wins + pair.ties + pair.losses, [0.0] * pair.ties)
+            for pair in without
+        }
+        reasons = {f"{len(why)} pairs": ALIKE} if len(why) > MOST_NAMED else why
+        notes += no_interval_notes(reasons)
     return table_of(f"differences in {measure}, {over}", columns, notes)
 
 

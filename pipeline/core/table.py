@@ -185,24 +185,32 @@ class Rows(list[Row]):
         return pd.DataFrame(tidy)
 
 
-ALIKE = "the values differ too little to allow for rare failures (docs/statistics.md)"
-"""Why a mean over enough queries has no interval; the rules are in `pipeline.metrics.statistics`."""
+ALIKE = (
+    "the values differ so little that one query more could contribute over a third of the variance "
+    "(docs/statistics.md)"
+)
+"""Why most means over enough queries have no interval; the rules are in `pipeline.metrics.statistics`."""
 
 
-def no_interval(queries: int, name: str = "", values: Iterable[float] = ()) -> str:
-    """Why a mean over this number of queries has no interval.
-
-    Args:
-        queries: How many.
-        name: What the mean is of.
-        values: The value of each query, where they are known: the sentence says how many are equal.
-    """
+def why_no_interval(queries: int, values: Sequence[float] = ()) -> str:
+    """Why a mean over this number of queries has no interval; `values` of each query where they are known."""
     if queries < 25:
-        return f"No interval: only {counted(queries, 'query', 'queries')} (25 needed)."
+        return f"only {counted(queries, 'query', 'queries')} (25 needed)"
     ((value, equal),) = Counter(values).most_common(1) or [(0.0, 0)]
-    if equal > queries / 2:
-        return f"No interval for {name}: {equal:,} of {queries:,} values are {round(value, 4)}."
-    return f"No interval{f' for {name}' if name else ''}: {ALIKE}."
+    if queries - equal < 5:
+        return f"only {queries - equal} of {queries:,} values differ from {round(value, 4):g} (5 needed)"
+    return ALIKE
+
+
+def no_interval_notes(why: Mapping[str, str], rows: int = 0) -> list[str]:
+    """A sentence for each reason, with the names that it holds for if these are not all of the `rows`."""
+    names: dict[str, list[str]] = {}
+    for name, reason in why.items():
+        names.setdefault(reason, []).append(name)
+    return [
+        f"No interval{'' if len(of) == rows else ' for ' + ', '.join(of)}: {reason}."
+        for reason, of in names.items()
+    ]
 
 
 UNJUDGED = "judged: share of the top k that has a grade."
@@ -227,13 +235,17 @@ def measure_table(
     no interval.
     """
     ends = [intervals.get(name) for name in means]
-    without = [name for name, interval in zip(means, ends, strict=True) if not interval]
+    why = {
+        name: why_no_interval(queries, (values or {}).get(name, ()))
+        for name, interval in zip(means, ends, strict=True)
+        if not interval
+    }
     columns: list[FilledColumn] = [
         (Column("measure"), means),
         (Column("mean", "right", "never"), means.values()),
         (Column("95% interval", "right"), ends),
     ]
-    notes = list(dict.fromkeys(no_interval(queries, name, (values or {}).get(name, ())) for name in without))
+    notes = no_interval_notes(why, len(means))
     if any(share < 1 for share in judged.values()):
         columns.append((Column("judged", "right", "never"), map(judged.get, means)))
         notes.append(UNJUDGED)

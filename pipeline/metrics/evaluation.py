@@ -126,7 +126,9 @@ class Evaluation(Tabular):
             "missing": self.missing,
             "unjudged": self.unjudged,
             "repeated_judgments": self.repeated,
-            "short_rankings": self.short_rankings.model_dump() if self.short_rankings else None,
+            "short_rankings": self.short_rankings.model_dump(exclude_defaults=True)
+            if self.short_rankings
+            else None,
             "metrics": self.mean_by_measure,
             "intervals": self.interval_by_measure,
             "unjudged_documents": {name: {"judged": share} for name, share in self.judged.items()},

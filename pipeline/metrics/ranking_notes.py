@@ -9,11 +9,24 @@ from pipeline.core.result_records import Record
 
 
 class ShortRankings(Record):
-    """How many queries have fewer hits than the deepest cutoff of the measures, and the fewest of one."""
+    """How many queries have fewer hits than the deepest cutoff of the measures, and the fewest of one.
+
+    `by_words` says that the search finds only passages that share a word with the query.
+    """
 
     queries: int
     fewest: int
     cutoff: int
+    by_words: bool = False
+
+    @property
+    def note(self) -> str:
+        """A sentence without its full stop."""
+        few, fewest = f"fewer than {self.cutoff:,} passages", f"({self.fewest:,} at the fewest)"
+        if self.by_words:
+            queries = counted(self.queries, "query shares", "queries share")
+            return f"{queries} a word with {few} {fewest}; BM25 and sparse models find no others"
+        return f"{few} were found for {counted(self.queries, 'query', 'queries')} {fewest}"
 
 
 class TieRange(Record):
@@ -121,9 +134,7 @@ def scoring_notes(
             "expected: average over these"
         )
     if short:
-        queries = counted(short.queries, "query", "queries")
-        fewest = f"{short.fewest:,} at the fewest"
-        notes.append(f"fewer than {short.cutoff:,} passages were found for {queries} ({fewest})")
+        notes.append(short.note)
     if missing and missing.judgments:
         judged = f"{counted(missing.judgments, 'judgment')} of {counted(missing.passages, 'passage')}"
         how = "left out" if missing.handling == "drop" else "counted as not retrieved"

@@ -236,9 +236,7 @@ TIMES = (
 
 MACRO = "macro mean"
 GROUPED = "Collections of one group count as one in a macro mean: {}."
-NO_MACRO_INTERVAL = (
-    f"No interval: too few queries decide the macro mean (24 degrees of freedom needed), or {ALIKE}."
-)
+NO_MACRO_INTERVAL = f"too few queries decide the macro mean (24 degrees of freedom needed), or {ALIKE}"
 
 
 THESE, SUCH = ", these collections", "all such collections"
@@ -283,7 +281,7 @@ def suite_table(
         rows.append([MACRO, "", "", *(_mean(document["metrics"], measure) for measure in measures)])
         ends = {name: tuple(document["intervals"].get(name) or (None, None)) for name in measures}
         if not all(ends[name][0] is not None for name in document["metrics"]):
-            notes.append(NO_MACRO_INTERVAL)
+            notes.append(f"No interval: {NO_MACRO_INTERVAL}.")
         rows.append(["95% interval" + THESE * bool(over), "", "", *(figure(ends[name]) for name in measures)])
         if over:
             such = [figure(tuple(over.get(name) or (None, None))) for name in measures]

@@ -133,7 +133,10 @@ def _evaluate(
     if config.data.ignored != "none" and (relevant := scoring.count_relevant(inputs[ranking], scored, qrels)):
         facts["ignored_relevant"] = relevant
     if short := scoring.short_rankings(inputs[ranking].lengths(), measures, len(collection.passages)):
-        facts["short_rankings"] = short.model_dump()
+        by_words = bool(config.model and config.model.by_words)
+        facts["short_rankings"] = short.model_copy(update={"by_words": by_words}).model_dump(
+            exclude_defaults=True
+        )
     if ties := tie_ranges(scored, qrels, len(queries), measures, of_all, judged):
         facts["ties"] = ties.model_dump()
     if searched := describe_slice(collection):

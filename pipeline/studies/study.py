@@ -41,6 +41,11 @@ class Findings:
         """Of its section of the page."""
         raise NotImplementedError
 
+    @property
+    def verdict(self) -> str:
+        """What a terminal shows under the comparison's verdict, without a full stop, in place of a title."""
+        return ""
+
     def json(self) -> JsonObject:
         """Its part of the JSON document, under the study's name."""
         raise NotImplementedError

@@ -357,6 +357,9 @@ def test_one_sentence_says_what_is_shown() -> None:
     assert re.match(r"(high|like) has the highest ndcg@10, 0\.\d{4}; ", both.verdict)
     assert "no significant difference from " in both.verdict
     assert len(both.short_tables()) == 2
+    copies = (with_values(like, values_of(like), name) for name in ("other", "another"))
+    *_, of_best = compare([low, high, like, *copies]).short_tables()
+    assert re.match(r"Only pairs with \w+ are shown \(-v shows all 10\)", of_best.notes[0])
     against = compare([low, high, like], baseline="low").verdict
     assert against.startswith("Against low in ndcg@10; better: high")
     alone = compare([low]).verdict

@@ -179,7 +179,7 @@ def test_rows_with_fewer_hits_than_the_deepest_cutoff(
     rows = np.array([[0, 1, 2, 3], [4, 5, -1, -1], [-1, -1, -1, -1]])
     ranking = Ranking(rows, np.zeros(rows.shape, np.float32))
     found = metrics.short_rankings(ranking.lengths(), metrics.parse_measures(measures), passages)
-    assert (found and found.model_dump()) == expected
+    assert (found and found.model_dump(exclude_defaults=True)) == expected
 
 
 def test_an_index_that_finds_too_little_says_so_wherever_its_measures_are_shown(workplace: Path) -> None:
@@ -195,6 +195,20 @@ def test_an_index_that_finds_too_little_says_so_wherever_its_measures_are_shown(
     for arguments in (["evaluate", *files, "--measures", "recall@300"], ["compare", str(folder)]):
         said = on_one_line(benchmarco(*arguments))
         assert "fewer than 300 passages were found for 114 queries" in said
+    words = ["model={backend: bm25}", "search.top_k=300", "evaluate.measures=[recall@300]"]
+    done = benchmarco(*command, *(argument for each in words for argument in ("--set", each)))
+    assert "114 queries share a word with fewer than 300 passages" in on_one_line(done)
+
+
+def test_measures_without_an_interval_are_named_with_the_reason() -> None:
+    qrels = {f"q{n}": {"d1": 1, "d2": 2} for n in range(60)}
+    run = {query: {"d2": 2.0, "d1": 1.0} for query in qrels}
+    run |= {f"q{n}": {"d1": 2.0, "d2": 1.0} for n in range(2)}
+    (table,) = evaluate(qrels, run, "ndcg@2,success@1").tables()
+    assert table.notes[0] == "No interval for ndcg@2: only 2 of 60 values differ from 1 (5 needed)."
+    few = dict(list(qrels.items())[:9])
+    (table,) = evaluate(few, run, "ndcg@2,success@1,dcg@2").tables()
+    assert table.notes[0] == "No interval for ndcg@2, dcg@2: only 9 queries (25 needed)."
 
 
 NAMES = (
@@ -334,7 +348,7 @@ def test_queries_of_very_different_lengths_are_scored_as_each_alone(tmp_path: Pa
     )
     scored = metrics.evaluate_files(qrels, run, measures)
     assert (scored.missing, len(scored.query_ids)) == (1, 2001)
-    assert scored.short_rankings.model_dump() == {"queries": 1999, "fewest": 1, "cutoff": 1000}
+    assert scored.json()["short_rankings"] == {"queries": 1999, "fewest": 1, "cutoff": 1000}
     assert scored.ties.queries == 1 + sum(length > 1 for query, length in lengths.items() if query != "q7")
     for query in ("q6", "q7", "q8"):
         one, alone = tmp_path / "one", tmp_path / "alone"

@@ -94,7 +94,7 @@ class Gate(Tabular):
             return f"pass: {self.result} and {self.baseline} have the same settings, data and values"
         named, margin = self._named(self.verdict), self.measures[0].margin
         if self.verdict == "pass":
-            loss = f"loses less than {margin:g} against" if margin else "is above"
+            loss = f"does not lose {margin:g} or more against" if margin else "is above"
             whatever = ", whatever the distribution of the differences" if self.guarantee else ""
             return f"pass: {self.result} {loss} {self.baseline} in {named}{whatever}"
         if self.verdict == "fail":
@@ -149,13 +149,13 @@ class Gate(Tabular):
 
 
 LEGEND = (
-    "p: one-sided test against a loss of the margin or more, rare losses that no query shows included; Holm "
-    "over the measures. detects: the smallest loss that so many queries exclude in 80% of cases, if there is "
-    "none (docs/compare.md)."
+    "p is that of a loss of the margin or more. It allows for rare losses that no query shows, and is "
+    "corrected for the number of measures. detects: the smallest loss that these queries exclude in 80% of "
+    "cases where nothing is lost (docs/compare.md)."
 )
 BETTING = (
-    "p: test against a loss of the margin or more by betting bounds, which hold for every distribution and "
-    "however often queries are added; Holm over the measures (docs/compare.md)."
+    "p is that of a loss of the margin or more, by betting. It holds for every distribution and however "
+    "often queries are added, and is corrected for the number of measures (docs/compare.md)."
 )
 
 

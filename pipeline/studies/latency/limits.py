@@ -155,7 +155,7 @@ class Affordable(Findings):
         costs: By result, with `index`; None where latency was not measured.
         beyond: By result, the limits that it exceeds or whose figure is not known, as clauses.
         front: The results on the Pareto front of quality, p95 and memory.
-        close: What the uncertainty of p95 leaves open, as sentences.
+        close: What the uncertainty of p95 leaves open, as clauses.
     """
 
     comparison: Comparison
@@ -174,7 +174,10 @@ class Affordable(Findings):
 
     @property
     def verdict(self) -> str:
-        """Which result within the limits is best, as a sentence without its full stop."""
+        """Which result within the limits is best, and what the uncertainty of p95 leaves open."""
+        return "; ".join([self._best(), *self.close]) if self.limits else ""
+
+    def _best(self) -> str:
         measure, within = self.comparison.measure, self.within
         where = f"Within {enumerated([limit.text for limit in self.limits])}"
         if not within:
@@ -202,7 +205,7 @@ class Affordable(Findings):
         """What `compare --json` prints as `latency`."""
         return {
             "limits": [limit.text for limit in self.limits],
-            "verdict": self.verdict if self.limits else None,
+            "verdict": self.verdict or None,
             "best": next(iter(self.within), None) if self.limits else None,
             "within": self.within if self.limits else None,
             "beyond": {name: list(why) for name, why in self.beyond.items() if why},
@@ -229,13 +232,14 @@ class Affordable(Findings):
         if self.limits:
             cells = ["; ".join(self.beyond[each]) or "yes" for each in names]
             columns.insert(1, (Column("within", wrap="words"), cells))
-        title = f"{self.verdict}." if self.limits else "quality and cost of one query"
+        title = self.verdict or "quality and cost of one query"
         front = (
             f"front: no other result is as good in {self.comparison.measure}, {P95.removesuffix(' ms')} and "
             "memory, and better in one."
         )
-        notes = [front, *(f"{each}." for each in self.close)]
-        return [table_of(title, columns, notes, [(each, self.comparison.measure) for each in (P95, MEMORY)])]
+        return [
+            table_of(title, columns, [front], [(each, self.comparison.measure) for each in (P95, MEMORY)])
+        ]
 
     def plots(self) -> list[Plot]:
         """Quality against p95 and memory."""
@@ -288,8 +292,8 @@ def _close(comparison: Comparison, limits: Sequence[Limit]) -> Iterator[str]:
             for record in filter(None, map(read_latency, result.collections)):
                 low, high = (getattr(record.whole, f"{limit.name}_{end}") for end in ("low", "high"))
                 if low is not None and low <= limit.most and (high is None or high > limit.most):
-                    until = "more" if high is None else f"{high:,.1f}"
+                    ends = f"{low:,.1f} ms or more" if high is None else f"{low:,.1f} to {high:,.1f} ms"
                     yield (
-                        f"{limit.name} of {result.name} is uncertain, {low:,.1f} to {until} ms (95%): more "
-                        "queries would tell whether it is within"
+                        f"{limit.name} of {result.name} is uncertain, {ends} (95%): more queries would tell "
+                        "whether it is within"
                     )

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pipeline.config import Config, of_each_collection
 from pipeline.config.files import load_configs, make_config, settings_of, with_overrides
-from pipeline.core.display import Progress, silent
+from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
@@ -54,6 +54,8 @@ TREC_DEPTH = 1000
 Found = TypeVar("Found")
 TRIED = 10
 """Changes that a table lists."""
+NOT_TRIED = 3
+"""Changes that a note names of those that were not tried."""
 ABSENT = (
     "not in the result, and not to be computed from its ranking: add it to evaluate.measures, and run again"
 )
@@ -145,7 +147,9 @@ def _tried_table(cells: Sequence[ScoreCheck], named: bool) -> Table:
     if why[TRIED:]:
         notes.append(f"Tried as well, further away: {', '.join(tried.change for tried in why[TRIED:])}.")
     if worst.not_tried:
-        notes.append(f"Not tried, in the order in which they would be: {', '.join(worst.not_tried)}.")
+        more = counted(len(worst.not_tried), "change was", "changes were")
+        first = ", ".join(worst.not_tried[:NOT_TRIED])
+        notes.append(f"{more} not tried for lack of time; next: {first} (--json lists all).")
     place = f"{worst.model} on {worst.collection}, " if named else ""
     return table_of(place + _explanation(worst), columns, notes)
 
