@@ -149,7 +149,7 @@ def _tried_table(cells: Sequence[ScoreCheck], named: bool) -> Table:
     if worst.not_tried:
         more = counted(len(worst.not_tried), "change was", "changes were")
         first = ", ".join(worst.not_tried[:NOT_TRIED])
-        notes.append(f"{more} not tried for lack of time; next: {first} (--json lists all).")
+        notes.append(f"{more} not tried; the next would be {first} (--json lists all).")
     place = f"{worst.model} on {worst.collection}, " if named else ""
     return table_of(place + _explanation(worst), columns, notes)
 

@@ -474,9 +474,7 @@ def test_minutes_are_those_of_all_targets(
         assert cell.not_tried[0] == "k1 1.2, b 0.75"
         assert cell.not_tried[-2:] == ("data.title_separator null", "pairs of the 6 nearest")
     notes = [note for table in found.tables()[1:] for note in table.notes]
-    assert (
-        sum("changes were not tried for lack of time; next: k1 1.2, b 0.75," in note for note in notes) == 2
-    )
+    assert sum("changes were not tried; the next would be k1 1.2, b 0.75," in note for note in notes) == 2
 
 
 def test_tables_of_verdicts_as_markdown_and_as_pages(files: list[object], tmp_path: Path) -> None:
