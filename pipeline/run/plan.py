@@ -133,7 +133,8 @@ def _evaluate(
     if config.data.ignored != "none" and (relevant := scoring.count_relevant(inputs[ranking], scored, qrels)):
         facts["ignored_relevant"] = relevant
     if short := scoring.short_rankings(inputs[ranking].lengths(), measures, len(collection.passages)):
-        by_words = bool(config.model and config.model.by_words)
+        searches = config.parts or (config.first_stage,)
+        by_words = all(each.model is not None and each.model.by_words for each in searches)
         facts["short_rankings"] = short.model_copy(update={"by_words": by_words}).model_dump(
             exclude_defaults=True
         )
