@@ -148,8 +148,9 @@ def _data(name: str, section: str, settings: Sequence[str]) -> Facts:
     if path.exists():
         if source := folders.layout_of(path):
             return {"source": source, "path": name}
-        here = (each.partition(f"{section}.")[::2] for each in settings)
-        given = with_overrides({}, [setting for before, setting in here if setting and not before.strip()])
+        prefix = f"{section}."
+        here = [each.removeprefix(prefix) for each in map(str.lstrip, settings) if each.startswith(prefix)]
+        given = with_overrides({}, here)
         if path.is_dir() and (tables := find_tables(path, name, given, section)):
             log.info("%s", tables.described)
             return {"source": "table", **tables.settings}

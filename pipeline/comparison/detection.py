@@ -56,7 +56,8 @@ class Detection:
         if found is not None:
             said += f"; the {queries:,} of {name} detect {figure(found, '.2g')}"
         least = ceil(log(1 / LEVEL) / self.difference)
-        return f"{said}; a gate with this margin takes {least:,} or more, for losses that no query shows"
+        said += f"; a gate with this margin takes {least:,} or more, "
+        return said + "as it allows for losses that no query shows"
 
     def document(self, queries: int | None) -> JsonObject:
         """The same as JSON."""

@@ -416,7 +416,7 @@ def verdict(
         said.append(f"a difference of {detect:g} takes about {needed:,} queries")
     elif detect is not None and not any(pair.detects for _, pair in against):
         said.append(
-            f"how many queries a difference of {detect:g} takes is not known, as nearly all of these "
+            f"how many queries a difference of {detect:g} takes is not known, as nearly all queries "
             "have the same difference"
         )
     return "; ".join(said)

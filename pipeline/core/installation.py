@@ -44,7 +44,7 @@ def require(package: str, extra: str, setting: str) -> None:
 
 
 def check_versions(*packages: str) -> None:
-    """Refuse a version of a package that this one does not work with, before it fails or computes others.
+    """Refuse packages whose installed version is not supported, before they fail or change results.
 
     Raises:
         InputError: The installed version is outside what this package requires.

@@ -17,8 +17,8 @@ two vectors, q to q' and x to x':
 with slack = distance + max(|q - q'| / |q'|) |x|, one number for each row. A pair whose product plus |q'|
 slack is below the query's threshold cannot reach it. That leaves some three times as many pairs as have a
 product above the threshold. Their float32 product is computed at once, while the row is in the processor's
-cache, and decides: the filter's precision has no part in what is found. So is the score of the pairs that
-are left: to read their rows again at the end would take longer.
+cache, and decides: the filter's precision has no part in what is found. The scores of the pairs that are left
+are computed there, too: reading their rows again at the end would take longer.
 """
 
 from __future__ import annotations
@@ -300,8 +300,8 @@ def _score_hits(
 ) -> None:  # fmt: skip
     """Set the scores of hits [start, stop) to those of `scoring.score_pairs`, bit by bit.
 
-    They are summed in the same order. Each number of a sum waits for the one before, so four sums are
-    computed side by side. `terms` is float64 [4, dimension].
+    They are summed in the same order. Each addition waits for the one before, so four sums are computed side
+    by side. `terms` is float64 [4, dimension].
     """
     dimension = rows.shape[1]
     whole = dimension - dimension % 8

@@ -256,7 +256,8 @@ class FilteredScan:
             How many pairs passed the filter, and how many of those were hits.
         """
         rows = dense.fixed(for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric))
-        integers = dense.round_rows(rows, self.metric == "l2", self.packed, memory)
+        l2 = self.metric == "l2"
+        integers = dense.round_rows(rows, l2, self.packed, memory)
         progress, n_hits = np.zeros(3, np.int64), 0
         while progress[dense.NEXT_ROW] < len(rows):  # `find` returns early where `hits` has no more room
             # Thresholds may be old when they are used. Another thread raises them, or lowers them where it
@@ -268,15 +269,7 @@ class FilteredScan:
                     self.candidates.set_thresholds()
                 thresholds = self.candidates.thresholds, self.candidates.filter_thresholds
             count = dense.find(
-                rows,
-                integers,
-                start,
-                self.queries,
-                self.packed,
-                self.metric == "l2",
-                *thresholds,
-                progress,
-                hits,
+                rows, integers, start, self.queries, self.packed, l2, *thresholds, progress, hits
             )
             n_hits += count
             with self.lock:

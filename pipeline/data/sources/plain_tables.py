@@ -75,7 +75,8 @@ def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTab
             f"{', '.join(missing)}: no such file; {name} has {present}",
             fix=f"name it as from the current folder: {Path(name, 'FILE')}",
         )
-    others = [path for path in files if path.resolve() not in [each.resolve() for each in chosen.values()]]
+    taken = {path.resolve() for path in chosen.values()}
+    others = [path for path in files if path.resolve() not in taken]
     found = {setting: chosen.get(setting) or _only(others, setting, FILES[setting]) for setting in FILES}
     absent = [setting for setting, path in found.items() if path is None]
     if absent:

@@ -149,13 +149,13 @@ class Gate(Tabular):
 
 
 LEGEND = (
-    "p is that of a loss of the margin or more. It allows for rare losses that no query shows, and is "
-    "corrected for the number of measures. detects: the smallest loss that these queries exclude in 80% of "
-    "cases where nothing is lost (docs/compare.md)."
+    "p is that of a test against a loss of the margin or more. It allows for rare losses that no query "
+    "shows, and is corrected for the number of measures. detects: the smallest loss that these queries "
+    "exclude in 80% of cases where nothing is lost (docs/compare.md)."
 )
 BETTING = (
-    "p is that of a loss of the margin or more, by betting. It holds for every distribution and however "
-    "often queries are added, and is corrected for the number of measures (docs/compare.md)."
+    "p is that of a test by betting against a loss of the margin or more. It holds for every distribution "
+    "and however often queries are added, and is corrected for the number of measures (docs/compare.md)."
 )
 
 
