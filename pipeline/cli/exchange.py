@@ -108,7 +108,7 @@ def _numbers(weights: str) -> list[float]:
 
 
 def _print_facts(runs: int, facts: Facts) -> None:
-    from pipeline.retrievers.sections import FusionFacts
+    from pipeline.retrievers.composition import FusionFacts
 
     queries = counted(facts["queries"], "query", "queries")
     print(f"{runs} runs joined: {queries}, {counted(facts['documents'], 'document')}")

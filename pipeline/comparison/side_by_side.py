@@ -22,7 +22,8 @@ from pipeline.comparison.tables import ColumnGroup, Entry, History
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
 from pipeline.core.result_records import Cost
-from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular, why_no_interval
+from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular
+from pipeline.metrics.measure_table import why_no_interval
 from pipeline.metrics.paired import LEVEL, SAME, holm, paired_differences, standings
 from pipeline.metrics.statistics import (
     MIN_COLLECTIONS,

@@ -10,17 +10,8 @@ from typing import NamedTuple
 from pipeline.comparison.pairs import Pair
 from pipeline.core.display import bounds, counted, figure
 from pipeline.core.records import JsonObject
-from pipeline.core.table import (
-    ALIKE,
-    SOFT_HYPHEN,
-    Cell,
-    Column,
-    FilledColumn,
-    Table,
-    no_interval_notes,
-    table_of,
-    why_no_interval,
-)
+from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, table_of
+from pipeline.metrics.measure_table import ALIKE, no_interval_notes, why_no_interval
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.metrics.statistics import RULE_OF_THREE
 from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL, SUCH, intervals_of, mean_sentence

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import PATHS_START, InputError
 from pipeline.core.installation import ask_hub
 
 Kind = Literal["model", "dataset"]
@@ -109,7 +109,7 @@ def resolve_commit(repo: str, revision: str | None, kind: Kind) -> str:
         raise InputError(
             f"'{repo}' is neither an existing folder nor a {kind} id",
             allowed=f"an existing folder{_no_folder(repo)}, or an id of the form owner/name",
-            fix="check the path: it is relative to the config file's folder",
+            fix=f"check the path: {PATHS_START}",
         )
     if re.fullmatch(r"[0-9a-f]{40}", revision):
         return revision

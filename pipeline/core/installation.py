@@ -21,7 +21,7 @@ FOR_DEVELOPERS = ("docs", "test")
 """Extras that no benchmark needs."""
 HUB_SECONDS = 2.0  # that the hub may take to answer
 
-_EXTRA = re.compile(r"""extra\s*==\s*["']([\w.-]+)["']""")
+_REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;.*?extra\s*==\s*["']([\w.-]+))?""")
 
 
 def is_installed(package: str) -> bool:
@@ -49,13 +49,13 @@ def check_versions(*packages: str) -> None:
     Raises:
         InputError: The installed version is outside what this package requires.
     """
-    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
 
     wrong: dict[str, str] = {}
-    for required in map(Requirement, _requirements()):
-        version = installed_version(required.name) if required.name in packages else None
-        if version is not None and not required.specifier.contains(version, prereleases=True):
-            wrong[f"{required.name} {version}"] = f"{required.name}{required.specifier}"
+    for name, specifier, _ in _requirements():
+        version, supported = installed_version(name), SpecifierSet(specifier)
+        if name in packages and version is not None and not supported.contains(version, prereleases=True):
+            wrong[f"{name} {version}"] = f"{name}{supported}"
     if wrong:
         raise InputError(
             f"installed: {', '.join(wrong)}",
@@ -105,21 +105,19 @@ def installed_packages() -> list[Package]:
 def required_packages() -> dict[str, str]:
     """The extra of each package that is required, "" for none; one with an extra of its own name has that."""
     extras: dict[str, str] = {}
-    for line in _requirements():
-        name = re.split(r"[^\w.-]", line)[0]
-        match = _EXTRA.search(line)
-        extra = match[1] if match else ""
+    for name, _, extra in _requirements():
         if extra not in FOR_DEVELOPERS and (name not in extras or extra == name):
             extras[name] = extra
     return extras
 
 
-def _requirements() -> list[str]:
-    """The lines of what this package requires; none where it runs from a folder, without an installation."""
+def _requirements() -> list[tuple[str, str, str]]:
+    """The name, versions and extra of what this package requires; none where it is not installed."""
     try:
-        return metadata.requires(DISTRIBUTION) or []
+        required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return []
+    return [(match[1], match[2], match[3] or "") for match in map(_REQUIREMENT.match, required) if match]
 
 
 def installed_version(package: str) -> str | None:

@@ -6,14 +6,13 @@ LaTeX and CSV (`pipeline.report`) as well as the text and the HTML here.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from pipeline.core.display import Number, counted, figure
+from pipeline.core.display import Number, figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,81 +182,6 @@ class Rows(list[Row]):
             for row in cast("list[Any]", self)
         ]
         return pd.DataFrame(tidy)
-
-
-ALIKE = (
-    "the values differ so little that one query more could contribute over a third of the variance "
-    "(docs/statistics.md)"
-)
-"""Why most means over enough queries have no interval; the rules are in `pipeline.metrics.statistics`."""
-
-
-def why_no_interval(queries: int, values: Sequence[float] = ()) -> str:
-    """Why a mean over this number of queries has no interval; `values` of each query where they are known."""
-    if queries < 25:
-        return f"only {counted(queries, 'query', 'queries')} (25 needed)"
-    ((value, equal),) = Counter(values).most_common(1) or [(0.0, 0)]
-    if queries - equal < 5:
-        return f"only {queries - equal} of {queries:,} values differ from {round(value, 4):g} (5 needed)"
-    return ALIKE
-
-
-def no_interval_notes(why: Mapping[str, str], rows: int = 0) -> list[str]:
-    """A sentence for each reason, with the names that it holds for if these are not all of the `rows`."""
-    names: dict[str, list[str]] = {}
-    for name, reason in why.items():
-        names.setdefault(reason, []).append(name)
-    return [
-        f"No interval{'' if len(of) == rows else ' for ' + ', '.join(of)}: {reason}."
-        for reason, of in names.items()
-    ]
-
-
-UNJUDGED = "judged: share of the top k that has a grade."
-
-
-def measure_table(
-    title: str,
-    queries: int,
-    means: Mapping[str, float],
-    intervals: Mapping[str, tuple[float, float] | None],
-    judged: Mapping[str, float],
-    ties: Mapping[str, tuple[float, float, float]],
-    published: Mapping[str, tuple[float, str]] | None = None,
-    values: Mapping[str, list[float]] | None = None,
-) -> Table:
-    """A measure a row, with the 95% interval of its mean where there is one.
-
-    `judged` has, for some measures, the share of the top k that is judged; it is shown where one is below 1.
-    `ties` has the lowest, expected and highest mean over the orders of tied documents, for the measures that
-    they change; without any the columns are left out. `published` has the published mean of some measures,
-    and the verdict on it. `values` has those of each query, by measure, from which a note says why there is
-    no interval.
-    """
-    ends = [intervals.get(name) for name in means]
-    why = {
-        name: why_no_interval(queries, (values or {}).get(name, ()))
-        for name, interval in zip(means, ends, strict=True)
-        if not interval
-    }
-    columns: list[FilledColumn] = [
-        (Column("measure"), means),
-        (Column("mean", "right", "never"), means.values()),
-        (Column("95% interval", "right"), ends),
-    ]
-    notes = no_interval_notes(why, len(means))
-    if any(share < 1 for share in judged.values()):
-        columns.append((Column("judged", "right", "never"), map(judged.get, means)))
-        notes.append(UNJUDGED)
-    if ties:
-        ranges = {name: (lowest, highest) for name, (lowest, _, highest) in ties.items()}
-        expected = {name: mean for name, (_, mean, _) in ties.items()}
-        columns.append((Column("any order", "right"), map(ranges.get, means)))
-        columns.append((Column("expected", "right", "never"), map(expected.get, means)))
-    if published:
-        columns.append((Column("published", "right", "never"), [published.get(n, (None,))[0] for n in means]))
-        columns.append((Column("verdict", wrap="words"), [published.get(n, (0, ""))[1] for n in means]))
-    return table_of(title, columns, notes, keep_empty=True)
 
 
 def text_table(table: Table) -> str:

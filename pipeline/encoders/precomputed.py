@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from pipeline.config.model import PrecomputedSettings
 from pipeline.core.display import counted
-from pipeline.core.errors import InputError
+from pipeline.core.errors import PATHS_START, InputError
 from pipeline.core.records import (
     ROLES,
     Collection,
@@ -48,8 +48,7 @@ def _path(name: str, path: str | None, allowed: str) -> Path:
         raise InputError(
             f"model.{name}: {problem}, and backend 'precomputed' needs it",
             allowed=allowed,
-            fix=f"set model.{name}; paths start at the config file's folder, or without one at the current"
-            " folder",
+            fix=f"set model.{name}; {PATHS_START}",
         )
     return Path(path)
 

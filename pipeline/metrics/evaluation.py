@@ -24,11 +24,12 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking
-from pipeline.core.table import Column, Table, Tabular, measure_table, table_of
+from pipeline.core.table import Column, Table, Tabular, table_of
 from pipeline.formats.given import QrelsLike, judgments_of, run_of
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import Run
+from pipeline.metrics.measure_table import measure_table
 from pipeline.metrics.names import Measure
 from pipeline.metrics.ranking_notes import ShortRankings, Ties, scoring_notes
 from pipeline.metrics.scoring import (

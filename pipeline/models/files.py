@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 
 from pipeline.core import hub
-from pipeline.core.errors import InputError, short_repr
+from pipeline.core.errors import PATHS_START, InputError, short_repr
 from pipeline.core.records import Facts, JsonObject
 from pipeline.storage.hashing import file_changed, hash_json, hash_user_file
 
@@ -312,8 +312,7 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
         raise InputError(
             f"model.name: no folder {local}",
             allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
-            fix="check the path: it is taken from the config file's folder, or without one from the current "
-            "folder",
+            fix=f"check the path: {PATHS_START}",
         )
     try:
         commit = hub.resolve_commit(name, revision, "model")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pipeline.core.display import bounds, counted, figure
 from pipeline.core.records import Facts
 from pipeline.core.result_records import StageRow
-from pipeline.core.table import ALIKE, Cell, Column, FilledColumn, Table, measure_table, right, table_of
+from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
+from pipeline.metrics.measure_table import ALIKE, measure_table
 from pipeline.results.published import VERDICTS, ScoreCheck, decimals
 from pipeline.results.records import Metrics
 from pipeline.retrievers.sections import SECTIONS

@@ -13,6 +13,7 @@ from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Ranking
 from pipeline.core.result_records import in_part
 from pipeline.metrics.names import Measure, parse_measures
+from pipeline.retrievers.composition import FusedRankings, FusionFacts
 from pipeline.retrievers.costs import scores_cost
 from pipeline.retrievers.retriever import (
     COLLECTION,
@@ -23,7 +24,6 @@ from pipeline.retrievers.retriever import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.sections import FusedRankings, FusionFacts
 from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.truncation import Truncation
 from pipeline.search import fusion

@@ -19,6 +19,7 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import PairOpener, Scorer
 from pipeline.metrics import paired
 from pipeline.retrievers import costs
+from pipeline.retrievers.composition import Reranking
 from pipeline.retrievers.costs import Rates, StageCost, Workload
 from pipeline.retrievers.pair_scores import QueryPassagePairs, ScoreStore, score_pairs
 from pipeline.retrievers.retriever import (
@@ -30,7 +31,6 @@ from pipeline.retrievers.retriever import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.sections import Reranking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, Work
 from pipeline.retrievers.truncation import Truncation
 from pipeline.storage.artifacts import Artifact, Draft

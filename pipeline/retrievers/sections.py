@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
-from pydantic import Field, model_serializer
 from typing_extensions import override
 
-from pipeline.core.display import counted, figure
-from pipeline.core.records import Facts
-from pipeline.core.result_records import Cost, Name, Record, ResultFigures, Section, StageRow, in_part
-from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, with_interval
+from pipeline.core.display import counted
+from pipeline.core.result_records import Cost, Record, ResultFigures, Section, StageRow
+from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
+from pipeline.retrievers.composition import (
+    FirstStage,
+    FusedRankings,
+    FusionFacts,
+    Reranking,
+    change_cell,
+    mean_columns,
+)
 from pipeline.retrievers.truncation import Truncation
 
 SIZE = "bytes a passage"
@@ -30,16 +36,11 @@ def _columns(rows: Collection[object], *columns: tuple[str, str, str]) -> list[F
     return filled
 
 
-def _means(measures: Collection[str], rankings: Collection[Mapping[str, float]]) -> list[FilledColumn]:
-    """A column for each measure: its mean of each ranking."""
-    return [(Column(name, "right"), [means.get(name) for means in rankings]) for name in measures]
-
-
 def _speed_and_quality(records: Sequence[ResultFigures], measure: str) -> list[FilledColumn]:
     """The last columns of tables that compare what a setting costs with what it brings."""
     searches = [record.stage("search") for record in records]
     speeds = _columns(searches, ("queries/s", "items_per_second", "rate"))
-    return [*speeds, *_means([measure], [record.metrics for record in records])]
+    return [*speeds, *mean_columns([measure], [record.metrics for record in records])]
 
 
 class VectorsCost(Section):
@@ -220,7 +221,7 @@ class IndexCost(Section):
             (Column(f"overlap@{k}", "right"), [exact.overlap.get(k) for exact in exacts]) for k in cutoffs
         ]
         for name in dict.fromkeys(name for exact in exacts for name in exact.change):
-            changes = [_change(exact.change.get(name)) for exact in exacts]
+            changes = [change_cell(exact.change.get(name)) for exact in exacts]
             columns.append((Column(f"change of {name}", "right"), changes))
         columns += costs
         notes = [
@@ -231,13 +232,6 @@ class IndexCost(Section):
         lost = [f"overlap@{k}" for k in cutoffs[:1]]
         plots = [(SPEED, name) for name in (*lost, f"change of {measure}")]
         return [table_of("against exact search", columns, notes, plots)] if indexes else []
-
-
-def _change(change: Change | PairedChange | None) -> Cell:
-    """A difference, and its interval on a second line."""
-    if change is None:
-        return Cell("", None)
-    return with_interval(change.difference, change.ci_low, change.ci_high, "+.4f")
 
 
 class Parity(Section):
@@ -290,205 +284,6 @@ class Sparsity(Section):
             f"words with a weight: {self.query_words:.4g} a query, {self.passage_words:.4g} a passage; "
             f"{self.flops:.4g} multiplications a pair (FLOPS); {size_of_one:,.0f} bytes a passage"
         ]
-
-
-class PairedChange(Record):
-    """What became of a measure, query by query; see `pipeline.metrics.paired.changes`."""
-
-    before: float
-    difference: float
-    ci_low: float | None
-    ci_high: float | None
-    p_ttest: float
-    p_randomization: float
-    p_holm: float
-    wins: int
-    ties: int
-    losses: int
-
-
-class FirstStage(Section):
-    """What a ranking was before it was reranked: the mean of each measure, and what became of it."""
-
-    key = "first_stage"
-
-    metrics: dict[str, float]
-    change: dict[str, PairedChange] = Field({})
-
-
-class AtDepth(Record):
-    """The mean of each measure if so many passages of each query are reranked."""
-
-    depth: int
-    metrics: dict[str, float]
-
-
-class Reranking(Section):
-    """What a reranker could bring, what it brings by depth, and what it takes.
-
-    Attributes:
-        depth: Passages of each query that are scored.
-        ceiling: The mean of each measure if these were ordered by their judgments.
-        by_depth: Measures at lesser depths, ascending, and at `depth`.
-        pairs: Pairs of a query and a passage that the ranking needs.
-        pairs_per_second: None where no pair was left to score; so is `seconds_per_query`.
-    """
-
-    key = "reranking"
-    heading = "Made of other rankings"
-
-    depth: int
-    ceiling: dict[str, float]
-    by_depth: tuple[AtDepth, ...]
-    pairs: int | None = None
-    pairs_per_second: float | None = None
-    seconds_per_query: float | None = None
-
-    @classmethod
-    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
-        """Of each result the measures before and after reranking, and by depth."""
-        tables, first_stages = [], FirstStage.of_each(results)
-        for name, reranking in cls.of_each(results).items():
-            if name in first_stages:
-                tables.append(reranking._before_and_after(name, results[name], first_stages[name]))
-                tables.append(reranking._by_depth(name, results[name], first_stages[name]))
-        return tables
-
-    @override
-    def corrected(self, cost: Cost, passages: int) -> Cost:
-        # a query is reranked after its search; its speed is unknown where no pair was left to score
-        if cost.queries_per_second is None or self.seconds_per_query is None:
-            return cost._replace(queries_per_second=None)
-        return cost._replace(queries_per_second=1 / (1 / cost.queries_per_second + self.seconds_per_query))
-
-    def _before_and_after(self, name: str, record: ResultFigures, first: FirstStage) -> Table:
-        """A measure a row: its mean before and after reranking, the difference, and the ceiling."""
-        measures = list(record.metrics)
-        changes = [first.change.get(measure) for measure in measures]
-        columns: list[FilledColumn] = [
-            (Column("measure"), measures),
-            (Column("first stage", "right"), map(first.metrics.get, measures)),
-            (Column("reranked", "right"), map(record.metrics.get, measures)),
-            (Column("difference", "right"), map(_change, changes)),
-            (Column("p, Holm", "right", form="p"), [change.p_holm if change else None for change in changes]),
-            (Column("ceiling", "right"), map(self.ceiling.get, measures)),
-        ]
-        notes = [
-            "The first stage is the ranking that was reranked. The ceiling is what a reranker would reach "
-            f"that ordered the best {self.depth:,} by their judgments.",
-            "p is of the paired t-test over queries, by Holm's correction for all measures here.",
-        ]
-        return table_of(f"{name}: before and after reranking", columns, notes)
-
-    def _by_depth(self, name: str, record: ResultFigures, first: FirstStage) -> Table:
-        """A depth a row: every measure, if so many passages of each query are reranked."""
-        means = [first.metrics, *(at.metrics for at in self.by_depth)]
-        depths = (Column("depth", "right", form=","), [0, *(at.depth for at in self.by_depth)])
-        notes = []
-        if self.pairs_per_second is not None and self.seconds_per_query is not None:
-            speed, seconds = figure(self.pairs_per_second, "rate"), figure(self.seconds_per_query, ",.3f")
-            notes = [f"{speed} pairs scored per second, {seconds} seconds a query."]
-        columns = [depths, *_means(record.metrics, means)]
-        return table_of(f"{name}: measures by depth of reranking", columns, notes)
-
-
-class Fold(Record):
-    """Some queries of a cross-validation, and the weights that were tuned without them."""
-
-    queries: int
-    weights: tuple[float, ...]
-
-
-class CrossValidation(Record):
-    """Weights tuned for a measure by cross-validation over queries."""
-
-    measure: str
-    folds: tuple[Fold, ...]
-
-
-class FusionFacts(Section):
-    """How rankings were joined; `weights` are those of all queries, `tuned` those of each fold."""
-
-    key = "fusion"
-
-    method: str
-    normalize: str | None = None
-    weights: tuple[float, ...] | None = None
-    tuned: CrossValidation | None = None
-
-    def sentences(self) -> list[str]:
-        """The method and the weights of a fusion, a sentence each."""
-        raw = self.normalize in (None, "none")
-        method = self.method if raw else f"{self.method}, scores normalized by {self.normalize}"
-        if self.tuned is None:
-            return [f"Joined by {method}; weights {_listed(self.weights or ())}."]
-        folds = self.tuned.folds
-        chosen = "; ".join(f"{_listed(fold.weights)} for {fold.queries} queries" for fold in folds)
-        return [
-            f"Joined by {method}.",
-            f"Weights tuned for {self.tuned.measure} by cross-validation in {len(folds)} folds: every query "
-            f"is scored by weights that have not seen it. They are {chosen}.",
-        ]
-
-
-def _listed(weights: Sequence[float]) -> str:
-    return ", ".join(f"{weight:g}" for weight in weights)
-
-
-class FusedRanking(Record):
-    """One of the retrievers that were joined: its name, the means of measures, its stages, what it cuts."""
-
-    name: Name
-    metrics: dict[str, float]
-    stages: tuple[StageRow, ...] = ()
-    truncation: Truncation | None = None
-
-
-class FusedRankings(Section):
-    """The retrievers that were joined; in JSON a list."""
-
-    key = "of"
-    heading = "Made of other rankings"
-
-    parts: tuple[FusedRanking, ...]
-
-    @classmethod
-    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
-        """Of each result a part of the fusion a row, with every measure, and the joined ranking last."""
-        tables = []
-        for name, fused in cls.of_each(results).items():
-            record = results[name]
-            reranked, fusion = record.section(FirstStage), record.section(FusionFacts)
-            labels = [f"{n}: {part.name}" for n, part in enumerate(fused.parts, start=1)]
-            joined = reranked.metrics if reranked else record.metrics
-            means = [*(part.metrics for part in fused.parts), joined]
-            columns = [(Column("ranking"), [*labels, "joined"]), *_means(record.metrics, means)]
-            heading = f"{name}: the rankings that were joined"
-            tables.append(table_of(heading, columns, fusion.sentences() if fusion else []))
-        return tables
-
-    @override
-    def cautions(self) -> list[str]:
-        cuts = {part.name: part.truncation.cautions() for part in self.parts if part.truncation}
-        return [f"{name}: {note}" for name, notes in cuts.items() for note in notes]
-
-    @model_serializer
-    def _unwrap(self) -> list[Facts]:
-        return [part.model_dump(mode="json", exclude_unset=True) for part in self.parts]
-
-    @override
-    def corrected(self, cost: Cost, passages: int) -> Cost:
-        seconds = [row.seconds for part in self.parts for row in part.stages if row.seconds is not None]
-        return cost._replace(seconds=sum(seconds, cost.seconds or 0.0)) if seconds else cost
-
-    @property
-    def stages_of_parts(self) -> tuple[StageRow, ...]:
-        """Those of each part, each with the part's number before its name."""
-        return tuple(
-            row.model_copy(update={"stage": in_part(number, row.stage)})
-            for number, part in enumerate(self.parts, start=1)
-            for row in part.stages
-        )
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -117,7 +117,7 @@ class Candidates:
         k: Hits kept for each query.
         ids: Arrow strings, the ids of the passages.
         error: The bound on the products' errors; asked again for each selection.
-        score: Computes exact scores; None for a class that knows them: see `exact_scores`.
+        score: Gives exact scores.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Candidates:
         k: int,
         ids: pa.ChunkedArray,
         error: ErrorBound,
-        score: ExactScore | None = None,
+        score: ExactScore,
     ) -> None:
         self.k, self.ids, self.error, self.score = k, ids, error, score
         self.rank = k  # of the candidate whose product raises a query's threshold
@@ -188,7 +188,7 @@ class Candidates:
         self.kth[query] = np.partition(products, len(products) - self.rank)[-self.rank]
         keep = np.flatnonzero(products >= self.least_products(slice(query, query + 1)))
         if len(keep) > self.rows.shape[1] - SPARE // 2:  # too many are this close: exact scores decide
-            scores = self.exact_scores(np.full(len(keep), query), keep, rows[keep])
+            scores = self.score(rows[keep], np.full(len(keep), query))
             best = scoring.rank_candidates(rows[keep][None], scores[None], self.k, self.ids)
             keep = keep[np.isin(rows[keep], best.passages)]
         self.set_candidates(query, keep, rows, products)
@@ -199,14 +199,6 @@ class Candidates:
         self.rows[query, : len(keep)] = rows[keep]
         self.products[query, : len(keep)] = products[keep]
 
-    def exact_scores(self, query: Int64, places: Int64, rows: Int64) -> Float32:
-        """Exact scores of candidates, float32 [pairs].
-
-        Each is given, int64 [pairs], by its query, its place among the query's candidates, and its row.
-        """
-        assert self.score is not None
-        return self.score(rows, query)
-
     def best_hits(self) -> Ranking:
         """The best k of each query, after the last `select`: the candidates left are scored exactly."""
         n_queries, room = self.rows.shape
@@ -216,7 +208,7 @@ class Candidates:
         lowest = np.maximum(self.least_products(slice(0, n_queries)), np.finfo(np.float32).min)
         query_of, column = np.nonzero(self.products >= lowest[:, None])
         rows = self.rows[query_of, column]
-        scores = self.exact_scores(query_of, column, rows)
+        scores = self.score(rows, query_of)
         return scoring.rank_pairs(rows, scores, query_of, n_queries, self.k, self.ids)
 
 

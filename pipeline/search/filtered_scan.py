@@ -93,7 +93,7 @@ class HitCandidates(Candidates):
     def __init__(
         self, n_queries: int, n_passages: int, k: int, ids: pa.ChunkedArray, error: ErrorBound
     ) -> None:
-        super().__init__(n_queries, n_passages, k, ids, error)
+        super().__init__(n_queries, n_passages, k, ids, error, self._score_of)
         self.scores = np.empty_like(self.products)
 
     @property
@@ -130,9 +130,13 @@ class HitCandidates(Candidates):
         self.scores[query, : len(keep)] = self.scores[query, keep]
         super().set_candidates(query, keep, rows, products)
 
-    def exact_scores(self, query: Int64, places: Int64, rows: Int64) -> Float32:
-        """See `Candidates.exact_scores`."""
-        return self.scores[query, places]
+    def _score_of(self, rows: Int64, query: Int64) -> Float32:
+        """See `candidates.ExactScore`; of candidates of one query."""
+        candidates = self.rows[query[0], : self.count[query[0]]]
+        order = np.argsort(candidates)
+        places = order[np.searchsorted(candidates, rows, sorter=order)]
+        scores: Float32 = self.scores[query[0], places]
+        return scores
 
     def best_hits(self) -> Ranking:
         """See `Candidates.best_hits`: a part of the queries in each thread."""

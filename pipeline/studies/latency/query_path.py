@@ -27,7 +27,7 @@ from pipeline.encoders.batching import Usage
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.fused import FUSE, FusionRetriever
 from pipeline.retrievers.reranked import RERANK, RerankingRetriever, rerank
-from pipeline.retrievers.retriever import COLLECTION, Retriever
+from pipeline.retrievers.retriever import Retriever
 from pipeline.retrievers.texts import TextRetriever
 from pipeline.run.benchmark import Benchmark
 from pipeline.search import fusion
@@ -112,8 +112,9 @@ class TextPath(QueryPath):
 
     def __init__(self, retriever: TextRetriever, benchmark: Benchmark, prefix: str) -> None:
         self.retriever, self.benchmark = retriever, benchmark
-        needs = [role for role in retriever.plan()[retriever.ranking].needs if role != "queries"]
-        self.roles = {role: role if role == COLLECTION else prefix + role for role in needs}
+        needs = retriever.plan()[retriever.ranking].needs
+        in_plan = benchmark.stages[prefix + retriever.ranking].needs
+        self.roles = {need: role for need, role in zip(needs, in_plan, strict=True) if need != "queries"}
         self.stages = list(self.roles.values())
         self.encodes = isinstance(retriever, EncodingRetriever)
         self.served = retriever.source is not None and retriever.source.served
