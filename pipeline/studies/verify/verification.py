@@ -44,7 +44,7 @@ from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.causes import explain
-from pipeline.studies.verify.lint import Point, contradictions, point_of
+from pipeline.studies.verify.contradictions import Point, contradictions, point_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
 from pipeline.studies.verify.scored_run import ScoredRun, scored_run_of
 
