@@ -26,7 +26,7 @@ import typer
 from typing_extensions import override
 
 from pipeline.core.errors import InputError, memory_ran_out, visible
-from pipeline.core.result_files import trusting
+from pipeline.core.result_files import TRUSTING
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -178,8 +178,11 @@ def with_trust(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that reads results the option `--trust`."""
 
     def run(trust: bool | None = None, **arguments: object) -> None:
-        with trusting(bool(trust)):
+        before = TRUSTING.set(bool(trust))
+        try:
             command(**arguments)
+        finally:
+            TRUSTING.reset(before)
 
     return with_options(command, run, {"trust": Trust})
 

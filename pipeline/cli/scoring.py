@@ -77,7 +77,7 @@ def _findings(comparison: Comparison, options: Options, on_page: bool) -> dict[s
     said: dict[str, Findings | None] = {}
     for name, study in all_studies().items():
         values = options.get(name, {})
-        unasked = study.options and not _is_asked(options, name) and not on_page
+        unasked = study.options and not any(values.values()) and not on_page
         if study.findings is None or unasked or False in values.values():
             continue
         findings = study.findings(comparison, values)
@@ -91,11 +91,6 @@ def _page_parts(said: Mapping[str, Findings | None]) -> list[PagePart]:
     from pipeline.report.page.render import PagePart
 
     return [PagePart(name, each.heading, each.tables(), each.plots()) for name, each in said.items() if each]
-
-
-def _is_asked(options: Options, study: str) -> bool:
-    """Whether an option of a study asks for its part."""
-    return any(options.get(study, {}).values())
 
 
 def evaluate(
@@ -202,7 +197,7 @@ def compare(
 
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
-    asked = [name for name in options if _is_asked(options, name)]
+    asked = [name for name, values in options.items() if any(values.values())]
     if form is Format.csv and (refused := [name for name in asked if not all_studies()[name].csv]):
         annotated = next(iter(all_studies()[refused[0]].options.values())).__metadata__[0]
         flags = (annotated.default, *annotated.param_decls)  # Typer keeps the first flag as its default

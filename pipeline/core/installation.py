@@ -128,8 +128,8 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def ask_hub(seconds: float = HUB_SECONDS) -> Hub:
-    """Ask the hub for nothing but an answer, for which it has so many seconds."""
+def ask_hub() -> Hub:
+    """Ask the hub for nothing but an answer, for which it has `HUB_SECONDS`."""
     from huggingface_hub import constants, get_session
 
     address = constants.ENDPOINT
@@ -137,7 +137,7 @@ def ask_hub(seconds: float = HUB_SECONDS) -> Hub:
         return Hub(address, False, "HF_HUB_OFFLINE is set")
     started = time.perf_counter()
     try:
-        answer = get_session().head(address, timeout=seconds)
+        answer = get_session().head(address, timeout=HUB_SECONDS)
     except Exception as error:  # of whichever client the hub's package uses
         return Hub(address, False, " ".join(f"{type(error).__name__}: {error}".split()))
     if answer.status_code >= 500:

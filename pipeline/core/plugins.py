@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any
 
 from pipeline.core.errors import InputError
@@ -67,6 +67,12 @@ def _load(entry: metadata.EntryPoint, add: Callable[[str, Any], None]) -> Plugin
     if problem:
         log.warning("%s '%s' of %s is not used: %s", group_noun(entry.group), entry.name, package, problem)
     return Plugin(entry.name, package, problem)
+
+
+def import_and_call(place: str, *arguments: object) -> Any:
+    """Call what "module:name" names in this package, which is imported when it is first called."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"pipeline.{module}"), name)(*arguments)
 
 
 def group_noun(group: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from contextvars import ContextVar
 
 METRICS = "metrics.json"
@@ -18,13 +16,3 @@ RESULT_FILES = (METRICS, PER_QUERY, RANKING, MANIFEST, CHECKSUMS, SUITE)
 
 TRUSTING: ContextVar[bool] = ContextVar("trusting", default=False)
 """Whether results that were edited after the run are read."""
-
-
-@contextlib.contextmanager
-def trusting(trust: bool = True) -> Iterator[None]:
-    """Within, results that were edited are read, and their names say so."""
-    before = TRUSTING.set(trust)
-    try:
-        yield
-    finally:
-        TRUSTING.reset(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,35 +23,27 @@ from pipeline.config.rerank import (
     SentenceTransformersRerankSettings,
 )
 from pipeline.config.settings import Kinds, Section
+from pipeline.core.plugins import import_and_call
 from pipeline.encoders.base import ModelSource
 from pipeline.models.files import find_model
 from pipeline.models.reranker import resolve_reranker
 from pipeline.models.resolution import FindModel, resolve_model
 
-
-def _import_and_call(place: str, *arguments: object) -> Any:
-    """Call what "module:name" names in this package, which is imported when it is first called."""
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(f"pipeline.{module}"), name)(*arguments)
-
-
-def _importing(place: str) -> Callable[..., Any]:
-    return partial(_import_and_call, place)
-
-
 OPENERS: dict[type[Section], Callable[..., ModelSource]] = {
-    FlagSettings: _importing("encoders.torch.flag:FlagOpener"),
-    OpenVINOSettings: _importing("encoders.openvino:OpenVINOOpener"),
-    NativeSettings: _importing("encoders.native:NativeOpener"),
-    SentenceTransformersSettings: _importing(
-        "encoders.torch.sentence_transformers:SentenceTransformersOpener"
+    FlagSettings: partial(import_and_call, "encoders.torch.flag:FlagOpener"),
+    OpenVINOSettings: partial(import_and_call, "encoders.openvino:OpenVINOOpener"),
+    NativeSettings: partial(import_and_call, "encoders.native:NativeOpener"),
+    SentenceTransformersSettings: partial(
+        import_and_call, "encoders.torch.sentence_transformers:SentenceTransformersOpener"
     ),
-    HttpSettings: _importing("encoders.http.backend:EmbeddingServer"),
-    PrecomputedSettings: _importing("encoders.precomputed:open_files"),
-    FlagAutoRerankSettings: _importing("encoders.pairs.flag_rerankers:FlagRerankOpener"),
-    OpenVINORerankSettings: _importing("encoders.pairs.converted:OpenVINORerankOpener"),
-    SentenceTransformersRerankSettings: _importing("encoders.pairs.cross_encoders:CrossEncoderOpener"),
-    HttpRerankSettings: _importing("encoders.http.backend:RerankServer"),
+    HttpSettings: partial(import_and_call, "encoders.http.backend:EmbeddingServer"),
+    PrecomputedSettings: partial(import_and_call, "encoders.precomputed:open_files"),
+    FlagAutoRerankSettings: partial(import_and_call, "encoders.pairs.flag_rerankers:FlagRerankOpener"),
+    OpenVINORerankSettings: partial(import_and_call, "encoders.pairs.converted:OpenVINORerankOpener"),
+    SentenceTransformersRerankSettings: partial(
+        import_and_call, "encoders.pairs.cross_encoders:CrossEncoderOpener"
+    ),
+    HttpRerankSettings: partial(import_and_call, "encoders.http.backend:RerankServer"),
 }
 """What opens each section of a built-in backend, from the section and its resolved model if it has one."""
 

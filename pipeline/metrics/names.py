@@ -128,6 +128,7 @@ def _parse_name(name: str, cutoff: str | None, text: str) -> tuple[str, str]:
 def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value], ...]:
     definition = MEASURES[name]
     values: dict[str, Value] = {}
+    defaults: dict[str, Value] = {}
     for item in filter(None, (item.strip() for item in params.split(","))):
         key, _, value = (part.strip() for part in item.partition("="))
         parameter = definition.parameter(key)
@@ -140,8 +141,7 @@ def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value],
             )
         if key in values:
             raise InputError(f"duplicate parameter {key!r} in measure {text!r}", fix="leave one of them out")
-        values[key] = _parse_value(parameter, value, text)
-    defaults = {parameter.name: parameter.default for parameter in definition.all_params}
+        values[key], defaults[key] = _parse_value(parameter, value, text), parameter.default
     return tuple(sorted((key, value) for key, value in values.items() if value != defaults[key]))
 
 

@@ -194,13 +194,9 @@ def _count_others(strata: Strata) -> Int64:
     others = np.full((len(strata), strata[0].shape[1]), MANY_OTHERS)
     for row, values in enumerate(strata):
         n_queries, in_order = len(values), np.sort(values, axis=0)
-
-        def all_but(j: int, in_order: Float64 = in_order) -> BoolArray:
-            alike: BoolArray = (in_order[: j + 1] == in_order[len(in_order) - 1 - j :]).any(axis=0)
-            return alike
-
         for j in reversed(range(min(MANY_OTHERS, n_queries))):
-            others[row, all_but(j)] = j
+            all_but_j_equal = (in_order[: j + 1] == in_order[n_queries - 1 - j :]).any(axis=0)
+            others[row, all_but_j_equal] = j
     return others
 
 

@@ -113,14 +113,10 @@ class ResolvedModel(ResolvedBase):
             for name, used in self.decided.items()
         )
 
-    def guesses(self) -> list[str]:
-        """The names of the settings that nothing but a default decides."""
-        return [name for name, used in self.decided.items() if used.source == "guess"]
-
     @property
     def guessed(self) -> str:
         """The settings that are only defaults, as a clause; "" where there are none."""
-        guesses = self.guesses()
+        guesses = [name for name, used in self.decided.items() if used.source == "guess"]
         if not guesses:
             return ""
         defaults = [f"{POOLINGS.get(self.pooling, self.pooling)} pooling"] if "pooling" in guesses else []

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import PurePath
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import Field
 
-from pipeline.config import Config
-from pipeline.config.stages import ExpectedScore
 from pipeline.core.result_records import Record
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.paired import SAME
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+    from pipeline.config.stages import ExpectedScore
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "not run"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

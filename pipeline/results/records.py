@@ -12,7 +12,6 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from pipeline.config.files import find_cache
 from pipeline.core.display import counted
 from pipeline.core.records import Facts
 from pipeline.core.result_records import Cost, Hardware, Name, Record, Section, StageRow
@@ -218,6 +217,8 @@ class Manifest(Record):
     @property
     def cache_here(self) -> str:
         """The folder that holds the artifacts: that of the run, else what the config names from here."""
+        from pipeline.config.files import find_cache  # reading and comparing results does without configs
+
         return find_cache(self.cache, str(self.config.get("cache") or ""))
 
     def config_here(self) -> Facts:

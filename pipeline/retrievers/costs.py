@@ -118,15 +118,13 @@ def rate_of(artifact: Any) -> Rate | None:
     return Rate(per_second, tokens, row_bytes, figures["peak_rss_mb"], f"{figures['items']:,} encoded here")
 
 
-def probe(
-    compute: Callable[[Sequence[Any]], tuple[Any, int]], items: Sequence[Any], seconds: float = PROBE_SECONDS
-) -> Facts:
-    """Compute some items for a time, and say at which rate, as the attributes of a `Rate`.
+def probe(compute: Callable[[Sequence[Any]], tuple[Any, int]], items: Sequence[Any]) -> Facts:
+    """Compute some items for `PROBE_SECONDS`, and say at which rate, as the attributes of a `Rate`.
 
     The first few are not timed. The number at once is doubled, until the time or the items, texts or pairs,
     are used up. `compute` gives arrays, and how many tokens there were.
     """
-    until = time.perf_counter() + seconds
+    until = time.perf_counter() + PROBE_SECONDS
     compute(items[:SAMPLE_TEXTS])
     count, busy, n_tokens, row_bytes, size = 0, 0.0, 0, 0.0, SAMPLE_TEXTS
     while count == 0 or (time.perf_counter() + 2 * busy < until and count < len(items)):

@@ -36,7 +36,7 @@ def check_files(folder: Path, names: Iterable[str]) -> str:
         What is wrong, to follow the name of a result that is trusted anyway: "" if nothing is.
 
     Raises:
-        InputError: A file was changed, or has no checksum, outside of `trusting`.
+        InputError: A file was changed, or has no checksum, and `TRUSTING` is off.
     """
     sums = whole_files.read_json_object(folder / CHECKSUMS) if (folder / CHECKSUMS).exists() else None
     there = [name for name in names if (folder / name).is_file()]

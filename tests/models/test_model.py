@@ -327,7 +327,7 @@ def test_it_is_known_where_each_setting_comes_from(
     del model.decided["backend"]
     found = ", ".join(f"{used.value}/{used.source}" for used in model.decided.values())
     assert found.replace(INSTRUCTION, "RELEVANT") == decided
-    assert bool(model.guesses()) == ("guess" in decided)
+    assert bool(model.guessed) == ("guess" in decided)
 
 
 def test_the_source_of_a_length_is_named(edited: Edit) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from pipeline.config import SOURCES, DataSettings, ManySettings
 from pipeline.config.data import LocatedSettings
 from pipeline.core.errors import InputError
+from pipeline.core.plugins import import_and_call
 from pipeline.core.records import JsonObject
-from pipeline.data.sources import catalogue, folders, layouts, positives
+from pipeline.data.sources import folders
 from pipeline.data.sources.repos import Repo
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch
@@ -47,15 +49,15 @@ class Source(Protocol):
 
 OPENERS: dict[str, Callable[..., Source]] = {
     "sample": folders.open_folder,
-    "beir": layouts.open_beir,
+    "beir": partial(import_and_call, "data.sources.layouts:open_beir"),
     "msmarco": folders.open_folder,
     "flag": folders.open_folder,
     "table": folders.open_table,
-    "hub": positives.open_positives,
-    "ir_datasets": catalogue.open_catalogue,
-    "air-bench": layouts.open_air_bench,
-    "belebele": layouts.open_belebele,
-    "bright": layouts.open_bright,
+    "hub": partial(import_and_call, "data.sources.positives:open_positives"),
+    "ir_datasets": partial(import_and_call, "data.sources.catalogue:open_catalogue"),
+    "air-bench": partial(import_and_call, "data.sources.layouts:open_air_bench"),
+    "belebele": partial(import_and_call, "data.sources.layouts:open_belebele"),
+    "bright": partial(import_and_call, "data.sources.layouts:open_bright"),
 }
 """What opens the settings of each built-in source, by its name."""
 

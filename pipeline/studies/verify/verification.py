@@ -241,9 +241,7 @@ def _means(config: Config, result: CollectionResult) -> dict[str, float]:
     return {**result.record.metrics, **((measure_anew(result, others) or {}) if others else {})}
 
 
-def verify_run(
-    run: Path, qrels: Path, published: Sequence[PublishedScore], ignore_identical_ids: bool = False
-) -> Verification:
+def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> Verification:
     """Compare the scores of a TREC run.
 
     A measure that needs more hits than the run has is not comparable: one without a cutoff needs as many as
@@ -261,7 +259,7 @@ def verify_run(
                 fix="give a CSV file with the lines that are meant",
             )
     measures = [parse_measure(each.measure) for each in published]
-    scored = evaluate_files(qrels, run, list(dict.fromkeys(measures)), ignore_identical_ids)
+    scored = evaluate_files(qrels, run, list(dict.fromkeys(measures)))
     depth = _depth(run)
     cells = []
     for each, measure in zip(published, measures, strict=True):
