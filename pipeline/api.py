@@ -17,13 +17,13 @@ from pipeline.core.records import Facts
 from pipeline.metrics.names import parse_measures
 from pipeline.results.result import Result
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.running import Outcome, Run, finish, prepare, run_each
+from pipeline.run.running import ConfigRun, Outcome, finish, prepare, run_each
 
 if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.formats.given import QrelsLike
     from pipeline.metrics.evaluation import Evaluation
-    from pipeline.run.estimate import Estimate
+    from pipeline.run.estimate import CostEstimate
     from pipeline.run.forecast import Forecast
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ def run_benchmarks(
 
 
 def _outcomes(
-    runs: Sequence[Run], progress: Progress, session: Session, ends: ExitStack
+    runs: Sequence[ConfigRun], progress: Progress, session: Session, ends: ExitStack
 ) -> Iterator[Outcome]:
     with ends:
         yield from run_each(runs, progress, session)
@@ -227,7 +227,7 @@ def forecast(
 
 def estimate_costs(
     configs: Sequence[Config], passages: int, *, tokens: float | None = None, probing: bool = False
-) -> list[Estimate]:
+) -> list[CostEstimate]:
     """Time, memory and disk of runs on a collection of so many passages, which need not be there.
 
     Args:

@@ -41,7 +41,7 @@ Score the run of any system:
 All commands: benchmarco --help"""
 
 
-class Command(TyperCommand):
+class ExampleCommand(TyperCommand):
     """A command that shows its example where it lacks an argument."""
 
     @override
@@ -108,10 +108,10 @@ cache_app = typer.Typer(
 for _name, (_command, _example) in COMMANDS.items():
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
     _command = _command if _name in WITHOUT_RESULTS else with_trust(_command)
-    app.command(_name, cls=Command, epilog=_epilog)(guarded(_command, resumed=_name in RESUMED))
+    app.command(_name, cls=ExampleCommand, epilog=_epilog)(guarded(_command, resumed=_name in RESUMED))
 for _name, (_command, _example) in CACHE_COMMANDS.items():
     _epilog = f"Example: benchmarco cache {_name} {_example}".rstrip()
-    cache_app.command(_name, cls=Command, epilog=_epilog)(guarded(_command))
+    cache_app.command(_name, cls=ExampleCommand, epilog=_epilog)(guarded(_command))
 app.add_typer(cache_app, name="cache")
 
 

@@ -136,7 +136,7 @@ class DataSettings(Section):
         return self.corpus if isinstance(self.corpus, PooledSlice) else None
 
 
-class LocatedSettings(DataSettings):
+class PathSettings(DataSettings):
     """Where the files of a collection are, and which of its judgments are used."""
 
     path: PathOrId = setting(..., "folder of the collection, or a dataset id on the hub", names="data")
@@ -147,10 +147,10 @@ class SampleSettings(DataSettings):
     """The collection that comes with this package."""
 
     source: Literal["sample"] = DataSettings.narrowed("source", "sample")
-    split: str = LocatedSettings.narrowed("split", "test")
+    split: str = PathSettings.narrowed("split", "test")
 
 
-class BeirSettings(LocatedSettings):
+class BeirSettings(PathSettings):
     """BEIR's layout: its own files, or tables as on the hub."""
 
     source: Literal["beir"] = DataSettings.narrowed("source", "beir")
@@ -162,18 +162,18 @@ class BeirSettings(LocatedSettings):
     )
 
 
-class MsMarcoSettings(LocatedSettings):
+class MsMarcoSettings(PathSettings):
     """MS MARCO's own files."""
 
     source: Literal["msmarco"] = DataSettings.narrowed("source", "msmarco")
-    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
+    path: LocalPath = PathSettings.narrowed("path", doc="folder of the collection")
 
 
-class FlagFolderSettings(LocatedSettings):
+class FlagFolderSettings(PathSettings):
     """FlagEmbedding's evaluation layout."""
 
     source: Literal["flag"] = DataSettings.narrowed("source", "flag")
-    path: LocalPath = LocatedSettings.narrowed("path", doc="folder of the collection")
+    path: LocalPath = PathSettings.narrowed("path", doc="folder of the collection")
 
 
 class TableSettings(DataSettings):
@@ -204,7 +204,7 @@ class TableSettings(DataSettings):
         return self
 
 
-class HubSettings(LocatedSettings):
+class HubSettings(PathSettings):
     """A dataset of queries with their relevant texts, and perhaps another that holds the corpus."""
 
     lists_positives: ClassVar[bool] = True
@@ -233,31 +233,31 @@ class CatalogueSettings(DataSettings):
     path: str = setting(..., "id in the catalogue", names="data")
 
 
-class AirBenchSettings(LocatedSettings):
+class AirBenchSettings(PathSettings):
     """One dataset of AIR-Bench."""
 
     source: Literal["air-bench"] = DataSettings.narrowed("source", "air-bench")
-    split: str = LocatedSettings.narrowed("split", doc="dev, or test where it exists")
+    split: str = PathSettings.narrowed("split", doc="dev, or test where it exists")
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
     dataset: str = setting("default", "name in AIR-Bench's task table", names="data")
 
 
-class BelebeleSettings(LocatedSettings):
+class BelebeleSettings(PathSettings):
     """Questions of one language of Belebele, and passages of the same or another."""
 
     source: Literal["belebele"] = DataSettings.narrowed("source", "belebele")
-    path: PathOrId = LocatedSettings.narrowed("path", "mteb/belebele")
+    path: PathOrId = PathSettings.narrowed("path", "mteb/belebele")
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
     language: str = setting(..., "language of the questions, such as swh_Latn", names="data")
     corpus_language: str | None = setting(None, "language of the passages; null: the same", names="data")
 
 
-class BrightSettings(LocatedSettings):
+class BrightSettings(PathSettings):
     """One domain of BRIGHT."""
 
     source: Literal["bright"] = DataSettings.narrowed("source", "bright")
-    path: PathOrId = LocatedSettings.narrowed("path", "xlangai/BRIGHT")
-    split: str = LocatedSettings.narrowed(
+    path: PathOrId = PathSettings.narrowed("path", "xlangai/BRIGHT")
+    split: str = PathSettings.narrowed(
         "split", "examples", "examples, or rewritten questions such as gpt4_reason"
     )
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")

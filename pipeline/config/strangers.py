@@ -26,7 +26,7 @@ UNASKED: dict[type[Section], str] = {
     data.ChunkSettings: "tokens overlap boundary",
     data.PooledSlice: "top of random seed",
     data.PositivesOf: "positives_of",
-    data.LocatedSettings: "path split",
+    data.PathSettings: "path split",
     data.SampleSettings: "split",
     data.BeirSettings: "revision subset",
     data.TableSettings: "corpus_file corpus_id corpus_text corpus_title queries_file query_id query_text "

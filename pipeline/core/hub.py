@@ -50,13 +50,13 @@ def only_looking() -> Iterator[None]:
         _LOOKING.reset(before)
 
 
-class _Asked:
+class _HubState:
     """What is known of the hub within `asked_once`."""
 
     answers: bool | None = None  # whether it can be reached; None until that matters
 
 
-_ASKED: ContextVar[_Asked | None] = ContextVar("asked", default=None)
+_ASKED: ContextVar[_HubState | None] = ContextVar("asked", default=None)
 
 
 @contextlib.contextmanager
@@ -68,7 +68,7 @@ def asked_once() -> Iterator[None]:
     """
     from huggingface_hub import constants
 
-    asked, offline = _Asked(), constants.HF_HUB_OFFLINE
+    asked, offline = _HubState(), constants.HF_HUB_OFFLINE
     before = _ASKED.set(asked)
     try:
         yield

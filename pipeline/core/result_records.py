@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.core.table import Table
 
-S = TypeVar("S", bound="Section")
+S = TypeVar("S", bound="ReportSection")
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -201,7 +201,7 @@ class ResultFigures(Protocol):
         ...
 
 
-class Section(Record):
+class ReportSection(Record):
     """What a kind of retriever reports besides the measures: the value of one key of `metrics.json`.
 
     `pipeline.retrievers.sections` lists all of them.

@@ -60,7 +60,7 @@ class Defect:
 
 
 @dataclass(frozen=True)
-class ScoreChange:
+class GradeEffect:
     """What equal passages with different grades do to a measure.
 
     Attributes:
@@ -98,7 +98,7 @@ class Audit:
 
     defects: list[Defect]
     queries: int
-    scores: list[ScoreChange]
+    scores: list[GradeEffect]
     qrels: Qrels
     changes: list[JudgmentChange]
 
@@ -287,7 +287,7 @@ def _changed(qrels: Qrels, changed: dict[tuple[int, int], float]) -> Qrels:
 
 def _score_changes(
     collection: Collection, shared: Qrels, measures: Sequence[Measure], touched: Int64
-) -> list[ScoreChange]:
+) -> list[GradeEffect]:
     """For each measure the means of two rankings that are perfect by the shared grades."""
     if not len(touched) or not measures:
         return []
@@ -309,7 +309,7 @@ def _score_changes(
         judged = np.unique(own.queries)
         means.append(compute_measures(Ranking(passages, scores), own, n, measures)[judged].mean(axis=0))
     return [
-        ScoreChange(str(measure), float(low), float(high))
+        GradeEffect(str(measure), float(low), float(high))
         for measure, low, high in zip(measures, *means, strict=True)
     ]
 

@@ -49,7 +49,7 @@ class Tally(Bar):
         return count
 
 
-class Pool(Engine, ABC, Generic[Worker]):
+class WorkerPool(Engine, ABC, Generic[Worker]):
     """Workers that hold the model and do parts of a job. If one dies, others do its parts.
 
     Attributes:

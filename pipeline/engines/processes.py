@@ -35,7 +35,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.subprocesses import end_with
 from pipeline.encoders.opener import Opener
 from pipeline.engines.engine import Content, Job, LocalEngine, Part, PartJob, PartResult, on_device
-from pipeline.engines.pool import Pool, Tally, Task, WorkerDeath
+from pipeline.engines.pool import Tally, Task, WorkerDeath, WorkerPool
 from pipeline.storage.store import Store
 
 PATIENCE = 1.0  # seconds in which a process whose socket has closed ends
@@ -99,7 +99,7 @@ def visible_gpu(device: str) -> str:
     return visible.split(",")[number].strip() if visible else str(number)
 
 
-class ProcessEngine(Pool[Process]):
+class ProcessEngine(WorkerPool[Process]):
     """A process for each of several devices; jobs without a model are done here.
 
     Args:

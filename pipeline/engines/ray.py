@@ -21,7 +21,7 @@ from pipeline.encoders.opener import Opener
 from pipeline.engines import cluster
 from pipeline.engines.cluster import Handle
 from pipeline.engines.engine import Content, Job, Part, PartResult
-from pipeline.engines.pool import Pool, Task, WorkerDeath
+from pipeline.engines.pool import Task, WorkerDeath, WorkerPool
 from pipeline.engines.worker import ShippedFiles, Worker, WorkerModel
 from pipeline.storage.store import Store
 
@@ -31,7 +31,7 @@ PATIENCE = 30.0  # seconds without a started worker, after which a warning is lo
 LOOK = 5.0  # seconds between two checks of this machine's node
 
 
-class RayEngine(Pool[Handle]):
+class RayEngine(WorkerPool[Handle]):
     """Workers of a Ray cluster.
 
     Args:

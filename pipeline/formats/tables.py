@@ -25,7 +25,7 @@ CSV_BLOCK_BYTES = 16 << 20  # no cell may be longer
 
 
 @dataclass(frozen=True)
-class Rows(SourceRecords):
+class TableRows(SourceRecords):
     """Some consecutive rows of a file.
 
     Attributes:
@@ -113,7 +113,9 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def read_rows(files: Sequence[Path], columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Rows]:
+def read_rows(
+    files: Sequence[Path], columns: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[TableRows]:
     """The rows of files, read as `form_of` tells; `optional` columns are read from a file that has them."""
     readers = {"parquet": _parquet, "csv": _delimited, "tsv": _delimited}
     for path in files:
@@ -169,7 +171,7 @@ def read_judgments(
     )
 
 
-def _grades(rows: Rows, column: str | None) -> Array:
+def _grades(rows: TableRows, column: str | None) -> Array:
     """The grades of judgments; 1 where the column is absent."""
     if column is None or column not in rows.columns:
         return np.ones(len(rows))
@@ -200,7 +202,7 @@ def _wanted(path: Path, present: Sequence[str], columns: Sequence[str], optional
     return [name for name in dict.fromkeys((*columns, *optional)) if name in present]
 
 
-def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
+def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[TableRows]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -212,14 +214,14 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Ite
                 end = start + len(batch)
                 arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
                 advance = size * end // total - size * start // total
-                yield Rows(arrays, str(path), "row", range(start, end), advance)
+                yield TableRows(arrays, str(path), "row", range(start, end), advance)
                 start = end
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path}: not readable as Parquet ({reason})", fix="fetch the file again") from None
 
 
-def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
+def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[TableRows]:
     """CSV as RFC 4180 describes it, quoted by `"`; TSV without quotes. Every cell is a text."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -254,7 +256,7 @@ def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> I
                 if is_csv and not multiline and any(newlines):
                     multiline = True
                     _refuse_open_quote(path)
-                yield Rows(arrays, str(path), "row", range(start, end), now - position)
+                yield TableRows(arrays, str(path), "row", range(start, end), now - position)
                 start, position = end, now
     except (pa.ArrowException, OSError) as error:
         form, reason = form_of(path).upper(), str(error).splitlines()[0]
@@ -279,14 +281,14 @@ def _refuse_open_quote(path: Path) -> None:
         csv.field_size_limit(limit)
 
 
-def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Rows]:
+def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[TableRows]:
     for block in read_blocks(path):
         rows = rows_of_lines(block, columns, optional)
         if len(rows):
             yield rows
 
 
-def rows_of_lines(block: Block, columns: Sequence[str], optional: Sequence[str] = ()) -> Rows:
+def rows_of_lines(block: Block, columns: Sequence[str], optional: Sequence[str] = ()) -> TableRows:
     """The rows of some JSON lines; `columns` are required."""
     numbers, records = [], []
     for number, place, record in parse_lines(block, (*columns, *optional)):
@@ -299,7 +301,7 @@ def rows_of_lines(block: Block, columns: Sequence[str], optional: Sequence[str] 
     arrays = {
         name: _column(block.path, name, numbers, [each.get(name) for each in records]) for name in names
     }
-    return Rows(arrays, str(block.path), "line", numbers, block.advance)
+    return TableRows(arrays, str(block.path), "line", numbers, block.advance)
 
 
 def _column(path: Path, name: str, numbers: Sequence[int], values: Sequence[object]) -> pa.Array:

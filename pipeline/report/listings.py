@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pipeline.config.suites import Suite
     from pipeline.core.records import Facts
     from pipeline.retrievers.costs import StageCost
-    from pipeline.run.estimate import Estimate
+    from pipeline.run.estimate import CostEstimate
     from pipeline.run.forecast import Forecast
 
 WIDE = 140
@@ -58,7 +58,7 @@ def plan_table(plan: Forecast) -> Table:
     return Table(plan.name, columns, cells, notes)
 
 
-def estimate_tables(estimates: Sequence[Estimate]) -> Iterator[Table]:
+def estimate_tables(estimates: Sequence[CostEstimate]) -> Iterator[Table]:
     """What runs take: a stage a row; and of several, a run a row."""
     for each in estimates:
         count = counted(each.workload.passages, "passage")
@@ -90,7 +90,7 @@ def _said(cost: StageCost) -> str:
     return f"about {figure(cost.seconds, 'time')}, {figure(cost.disk_bytes, 'bytes')} of disk"
 
 
-def _totals(estimate: Estimate) -> list[str]:
+def _totals(estimate: CostEstimate) -> list[str]:
     """What a run takes together, where its rates come from, and why it does not fit."""
     more = f" and what {', '.join(estimate.unknown)} take" if estimate.unknown else ""
     total = estimate.total

@@ -14,12 +14,12 @@ from pydantic import Field, ValidationError, model_validator
 
 from pipeline.core.display import counted
 from pipeline.core.records import Facts
-from pipeline.core.result_records import Cost, Hardware, Name, Record, Section, StageRow
+from pipeline.core.result_records import Cost, Hardware, Name, Record, ReportSection, StageRow
 from pipeline.metrics.ranking_notes import MissingTexts, SearchedSlice, ShortRankings, Ties, scoring_notes
 from pipeline.results.published import ScoreCheck
 from pipeline.retrievers.sections import SECTIONS
 
-S = TypeVar("S", bound=Section)
+S = TypeVar("S", bound=ReportSection)
 
 
 class JudgedShare(Record):
@@ -50,7 +50,7 @@ class ModelRun(Record):
 class Metrics(Record):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
-    What only some kinds of retrievers report is kept as `Section`s; see `section`.
+    What only some kinds of retrievers report is kept as `ReportSection`s; see `section`.
 
     Attributes:
         queries: How many were judged.
@@ -100,7 +100,7 @@ class Metrics(Record):
         for key in extra.keys() & SECTIONS.keys():
             given = {"parts": extra[key]} if isinstance(extra[key], list) else extra[key]
             try:
-                if not isinstance(given, Section):
+                if not isinstance(given, ReportSection):
                     extra[key] = SECTIONS[key].model_validate_json(json.dumps(given), strict=True)
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
@@ -114,7 +114,7 @@ class Metrics(Record):
         return section if isinstance(section, kind) else None
 
     @property
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[ReportSection]:
         """All that kinds of retrievers report, in the order of `SECTIONS`."""
         extra = self.model_extra or {}
         return [extra[key] for key in SECTIONS if extra.get(key) is not None]

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from pipeline.core.display import figure
 from pipeline.core.records import Facts
-from pipeline.core.result_records import Cost, Name, Record, ResultFigures, Section, StageRow, in_part
+from pipeline.core.result_records import Cost, Name, Record, ReportSection, ResultFigures, StageRow, in_part
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, with_interval
 from pipeline.retrievers.truncation import Truncation
 
@@ -51,7 +51,7 @@ class PairedChange(Record):
     losses: int
 
 
-class FirstStage(Section):
+class FirstStage(ReportSection):
     """What a ranking was before it was reranked: the mean of each measure, and what became of it."""
 
     key = "first_stage"
@@ -67,7 +67,7 @@ class AtDepth(Record):
     metrics: dict[str, float]
 
 
-class Reranking(Section):
+class Reranking(ReportSection):
     """What a reranker could bring, what it brings by depth, and what it takes.
 
     Attributes:
@@ -150,7 +150,7 @@ class CrossValidation(Record):
     folds: tuple[Fold, ...]
 
 
-class FusionFacts(Section):
+class FusionFacts(ReportSection):
     """How rankings were joined; `weights` are those of all queries, `tuned` those of each fold."""
 
     key = "fusion"
@@ -188,7 +188,7 @@ class FusedRanking(Record):
     truncation: Truncation | None = None
 
 
-class FusedRankings(Section):
+class FusedRankings(ReportSection):
     """The retrievers that were joined; in JSON a list."""
 
     key = "of"

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing_extensions import override
 
 from pipeline.core.display import counted
-from pipeline.core.result_records import Cost, Record, ResultFigures, Section, StageRow
+from pipeline.core.result_records import Cost, Record, ReportSection, ResultFigures, StageRow
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
 from pipeline.retrievers.composition import (
     FirstStage,
@@ -43,7 +43,7 @@ def _speed_and_quality(records: Sequence[ResultFigures], measure: str) -> list[F
     return [*speeds, *mean_columns([measure], [record.metrics for record in records])]
 
 
-class VectorsCost(Section):
+class VectorsCost(ReportSection):
     """The form in which passages' vectors were searched, and the bytes that one takes in it."""
 
     key = "vectors"
@@ -73,7 +73,7 @@ class VectorsCost(Section):
         return [table_of("forms of vectors", columns, [note], [(SIZE, measure)])]
 
 
-class Chunking(Section):
+class Chunking(ReportSection):
     """How passages were cut, and how they were ranked by their chunks; see docs/long-documents.md.
 
     Attributes:
@@ -133,7 +133,7 @@ class Chunking(Section):
         ]
 
 
-class Change(Record):
+class MeanChange(Record):
     """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval.
 
     The ends of the interval are None where none is shown.
@@ -145,13 +145,13 @@ class Change(Record):
     ci_high: float | None
 
 
-class AgainstExact(Section):
+class AgainstExact(ReportSection):
     """What an approximate index loses: its share of the exact top hits by cutoff, and changes by measure."""
 
     key = "against_exact"
 
     overlap: dict[str, float]
-    change: dict[str, Change]
+    change: dict[str, MeanChange]
 
 
 class Latency(Record):
@@ -177,7 +177,7 @@ _COSTS = (
 """Columns of `IndexCost`, as of `_columns`. A GPU lacks some of the values."""
 
 
-class IndexCost(Section):
+class IndexCost(ReportSection):
     """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
 
     Attributes:
@@ -234,7 +234,7 @@ class IndexCost(Section):
         return [table_of("against exact search", columns, notes, plots)] if indexes else []
 
 
-class Parity(Section):
+class Parity(ReportSection):
     """A served model beside the one that it is said to be, on a sample of the collection.
 
     Attributes:
@@ -261,7 +261,7 @@ class Parity(Section):
         ]
 
 
-class Sparsity(Section):
+class Sparsity(ReportSection):
     """How sparse word weights are.
 
     Attributes:
@@ -286,7 +286,7 @@ class Sparsity(Section):
         ]
 
 
-SECTIONS: dict[str, type[Section]] = {
+SECTIONS: dict[str, type[ReportSection]] = {
     kind.key: kind
     for kind in (
         VectorsCost, Chunking, IndexCost, AgainstExact, Parity, Sparsity, FirstStage, Reranking,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from pipeline.core.records import ROLES, Facts
-from pipeline.core.result_records import Record, Section
+from pipeline.core.result_records import Record, ReportSection
 
 if TYPE_CHECKING:
     from pipeline.storage.artifacts import Artifact
@@ -46,7 +46,7 @@ class TruncatedTexts(Record):
         )
 
 
-class Truncation(Section):
+class Truncation(ReportSection):
     """How many texts are longer than what the model reads.
 
     Attributes:

@@ -26,7 +26,7 @@ QUERIES = 1000  # that are taken where it is not known how many there are
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """What the stages of a run take that are to be made.
 
     Attributes:
@@ -114,7 +114,9 @@ def twin_on_sample(benchmark: Benchmark) -> Benchmark:
     return Benchmark(sample, benchmark.store, benchmark.session)
 
 
-def estimate(benchmark: Benchmark, workload: Workload, probing: bool, missing_only: bool = False) -> Estimate:
+def estimate(
+    benchmark: Benchmark, workload: Workload, probing: bool, missing_only: bool = False
+) -> CostEstimate:
     """What a benchmark, whose keys can be known, takes for as many passages as `workload` says.
 
     With `probing`, models whose rate is not known are run for a few seconds; with `missing_only`, stages in
@@ -141,7 +143,7 @@ def estimate(benchmark: Benchmark, workload: Workload, probing: bool, missing_on
     unmeasured = [role for role, work in models.items() if work and work.probe and role not in rates]
     keys = {role: recipe.key for role, recipe in recipes.items()}
     cache = Path(benchmark.config.cache)
-    return Estimate(benchmark.config.name, workload, costs, keys, rates, unmeasured, cache)
+    return CostEstimate(benchmark.config.name, workload, costs, keys, rates, unmeasured, cache)
 
 
 def _left(cost: StageCost, folder: Path) -> StageCost:
@@ -180,7 +182,7 @@ def _rate(benchmark: Benchmark, role: str, probing: bool) -> Rate | None:
 
 def estimate_each(
     benchmarks: Iterable[Benchmark], passages: int, tokens: float | None, probing: bool
-) -> list[Estimate]:
+) -> list[CostEstimate]:
     """What benchmarks take on a collection of so many passages, which need not be there."""
     estimates = []
     for benchmark in benchmarks:
@@ -191,7 +193,7 @@ def estimate_each(
     return estimates
 
 
-def shared_total(estimates: Sequence[Estimate]) -> StageCost:
+def shared_total(estimates: Sequence[CostEstimate]) -> StageCost:
     """Of several, in which a stage that they share counts once."""
     costs = {each.keys[role]: cost for each in estimates for role, cost in each.costs.items()}
     return total_cost(costs.values())

@@ -17,7 +17,7 @@ from pipeline.data.sources import open_source
 from pipeline.retrievers.costs import Workload
 from pipeline.run import plan
 from pipeline.run.benchmark import Benchmark
-from pipeline.run.estimate import QUERIES, Estimate, estimate, measured_rate, twin_on_sample
+from pipeline.run.estimate import QUERIES, CostEstimate, estimate, measured_rate, twin_on_sample
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Forecast:
     models: Sequence[Facts] = ()
     settings: Sequence[Facts] = ()
     queries: int | None = None
-    estimate: Estimate | None = None
+    estimate: CostEstimate | None = None
 
     @property
     def repositories(self) -> list[str]:

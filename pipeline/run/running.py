@@ -48,7 +48,7 @@ class Outcome:
 
 
 @dataclass
-class Run:
+class ConfigRun:
     """What one config is run as: one benchmark, or one for each collection of a suite.
 
     Attributes:
@@ -153,7 +153,7 @@ class Run:
 
 def prepare(
     configs: Sequence[Config], output: str | Path | None, progress: Progress, session: Session
-) -> list[Run]:
+) -> list[ConfigRun]:
     """The runs of configs, all of them checked, with their collections read.
 
     Raises:
@@ -163,7 +163,7 @@ def prepare(
     refuse_namesakes((f"config {folder.name}", str(folder)) for folder in folders)
     members = [list(config.members.values()) or [config] for config in configs]
     runs = [
-        Run(config, folder, [session.benchmark(one, progress) for one in each])
+        ConfigRun(config, folder, [session.benchmark(one, progress) for one in each])
         for config, folder, each in zip(configs, folders, members, strict=True)
     ]
     for run in runs:
@@ -179,7 +179,7 @@ def prepare(
     return runs
 
 
-def _refuse_twice(run: Run) -> None:
+def _refuse_twice(run: ConfigRun) -> None:
     """Refuse a suite that has a collection twice: its macro mean would count it as two.
 
     Raises:
@@ -227,7 +227,7 @@ def _check_collection(benchmark: Benchmark) -> None:
         raise obstacle
 
 
-def run_each(runs: Sequence[Run], progress: Progress, session: Session) -> Iterator[Outcome]:
+def run_each(runs: Sequence[ConfigRun], progress: Progress, session: Session) -> Iterator[Outcome]:
     """Run what was prepared, one after the other."""
     for number, run in enumerate(runs, start=1):
         try:

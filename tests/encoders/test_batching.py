@@ -26,7 +26,7 @@ from pipeline.encoders import (
     tokenize,
     tokenized_windows,
 )
-from pipeline.encoders.torch import Texts, TorchBackend
+from pipeline.encoders.torch import DeviceBatch, TorchBackend
 from pipeline.models import Files, ModelTokenizer, ResolvedModel, TokenizerSettings
 
 PAD = 9
@@ -141,7 +141,7 @@ class Tiny(TorchBackend):
         torch.manual_seed(0)
         self.embeddings = torch.nn.Embedding(4, 4)
 
-    def rows(self, texts: Texts) -> torch.Tensor:
+    def rows(self, texts: DeviceBatch) -> torch.Tensor:
         self.batches += 1
         if texts.ids.numel() > self.room:
             raise self.error
@@ -206,7 +206,7 @@ def test_narrow_batches_are_not_as_small_as_wide_ones() -> None:
     """A row of attention is as long as its text, so a token of a short one takes less memory."""
 
     class Attention(Tiny):
-        def rows(self, texts: Texts) -> torch.Tensor:
+        def rows(self, texts: DeviceBatch) -> torch.Tensor:
             texts_, tokens = texts.ids.shape
             self.batches += 1
             if texts_ * tokens * tokens > self.room:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pipeline.config import SOURCES, DataSettings, ManySettings
-from pipeline.config.data import LocatedSettings
+from pipeline.config.data import PathSettings
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import import_and_call
 from pipeline.core.records import JsonObject
@@ -77,7 +77,7 @@ def open_source(settings: DataSettings) -> Source:
 def read_passages(settings: DataSettings) -> Iterator[Batch]:
     """The passages of a collection; a folder needs no queries for that."""
     if (
-        isinstance(settings, LocatedSettings)
+        isinstance(settings, PathSettings)
         and settings.source in folders.LAYOUTS
         and Path(settings.path).is_dir()
     ):

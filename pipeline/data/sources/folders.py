@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline.config.data import LocatedSettings, SampleSettings, TableSettings
+from pipeline.config.data import PathSettings, SampleSettings, TableSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.formats import tables
@@ -142,16 +142,16 @@ def layout_of(folder: Path) -> str | None:
     return "beir" if has_texts or has_tables else None
 
 
-def open_corpus(settings: LocatedSettings) -> Iterator[Batch]:
+def open_corpus(settings: PathSettings) -> Iterator[Batch]:
     """The passages of a folder, which needs no queries."""
     layout = LAYOUTS[settings.source]
     return layout.read_corpus(_file(layout, Path(settings.path), layout.corpus, settings.split))
 
 
-def open_folder(settings: LocatedSettings | SampleSettings) -> FolderSource:
+def open_folder(settings: PathSettings | SampleSettings) -> FolderSource:
     """Open the folder that settings name, or the sample; refused if it or one of its files is missing."""
     name, folder = "beir", SAMPLE
-    if isinstance(settings, LocatedSettings):
+    if isinstance(settings, PathSettings):
         name, folder = settings.source, Path(settings.path)
     layout = LAYOUTS[name]
     if not folder.is_dir():

@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.config.data import AirBenchSettings, BeirSettings, BelebeleSettings, BrightSettings
 from pipeline.core.errors import InputError
 from pipeline.data.sources.folders import FolderSource, open_folder
-from pipeline.data.sources.repos import Part, Place, Repo, RepoSource
+from pipeline.data.sources.repos import Place, Repo, RepoPart, RepoSource
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, make_judgments, read_qrels
 from pipeline.formats.texts import Batch
@@ -24,7 +24,7 @@ from pipeline.formats.texts import Batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Texts = Callable[[Part], Iterator[Batch]]
+Texts = Callable[[RepoPart], Iterator[Batch]]
 Judge = Callable[[RepoSource], Judgments]
 Change = Callable[["pa.Array"], "pa.Array"]
 
@@ -42,7 +42,7 @@ def texts_of(
     required = [text] if ids[1:] else [*ids, text]
     optional = [*ids[1:], ids[0]] if ids[1:] else []
 
-    def read(part: Part) -> Iterator[Batch]:
+    def read(part: RepoPart) -> Iterator[Batch]:
         for rows in part.rows(required, [*optional, *([title] if title else [])]):
             column = next((name for name in ids if name in rows.columns), ids[0])
             found, texts = rows.strings(column, integers=True), rows.strings(text)
@@ -58,7 +58,7 @@ def first_rows(key: str, text: str, prefix: str) -> Texts:
     Its id is the prefix and the number of that value, from 0, in the order of first appearance.
     """
 
-    def read(part: Part) -> Iterator[Batch]:
+    def read(part: RepoPart) -> Iterator[Batch]:
         import pyarrow as pa
 
         seen: set[str] = set()
@@ -144,7 +144,7 @@ def judged_by_link(source: RepoSource) -> Judgments:
     return make_judgments(*ids, np.ones(len(pairs)), origin, "row", np.arange(len(pairs)))
 
 
-def _numbers(parts: Iterable[tables.Rows], key: str) -> dict[str, int]:
+def _numbers(parts: Iterable[tables.TableRows], key: str) -> dict[str, int]:
     """The number of each value of a column, in the order of first appearance."""
     values: dict[str, int] = {}
     for rows in parts:
@@ -160,7 +160,7 @@ def without_spaces(ids: pa.Array) -> pa.Array:
     return pc.replace_substring(ids, " ", "%20")
 
 
-class Layout(NamedTuple):
+class RepoLayout(NamedTuple):
     """Where the parts of a collection are and how they are read."""
 
     corpus: Place
@@ -174,7 +174,7 @@ class Layout(NamedTuple):
 
 BEIR_TEXTS = texts_of("_id", "id", title="title")
 AIR_BENCH = "AIR-Bench_24.05"  # the name of each of its tables
-BRIGHT = Layout(
+BRIGHT = RepoLayout(
     # Ids in lists. Documents that must not count for a question, such as the page that it was taken from, get
     # the grade -1; data.ignored: negative_grades removes them, as FlagEmbedding's evaluation does.
     corpus=Place("documents", "{domain}"),
@@ -188,7 +188,7 @@ BRIGHT = Layout(
 LAYOUTS = {
     # Texts in AIR-Bench/qa_wiki_en, judgments in AIR-Bench/qrels-qa_wiki_en-dev; those of the test sets, in a
     # repository without -dev, are not public.
-    "air-bench": Layout(
+    "air-bench": RepoLayout(
         corpus=Place(AIR_BENCH, "corpus_{dataset}"),
         queries=Place(AIR_BENCH, "queries_{dataset}_{split}"),
         qrels=Place(AIR_BENCH, "qrels_{dataset}_{split}", repo="qrels_path"),
@@ -198,7 +198,7 @@ LAYOUTS = {
     ),
     # A table for each language, joined as MTEB's BelebeleRetrieval does: a row holds a question, the passage
     # that answers it, and its link, which is the same in all languages.
-    "belebele": Layout(
+    "belebele": RepoLayout(
         corpus=Place("{corpus_language}", "{split}"),
         queries=Place("{language}", "{split}"),
         qrels=None,
@@ -235,17 +235,17 @@ def open_air_bench(settings: AirBenchSettings) -> RepoSource:
     return _open(LAYOUTS["air-bench"], {**dict(settings), **given})
 
 
-def _open(layout: Layout, values: Mapping[str, object]) -> RepoSource:
+def _open(layout: RepoLayout, values: Mapping[str, object]) -> RepoSource:
     """Open the repositories of a layout, with settings for the names in braces."""
     repos: dict[str, Repo] = {}
 
-    def found(place: Place) -> Part:
+    def found(place: Place) -> RepoPart:
         if place.repo not in repos:
             revision = values.get(place.repo.replace("path", "revision"))
             repos[place.repo] = Repo.open(
                 str(values[place.repo]), None if revision is None else str(revision)
             )
-        return Part(repos[place.repo], place.filled(values), layout.mark)
+        return RepoPart(repos[place.repo], place.filled(values), layout.mark)
 
     corpus, queries = found(layout.corpus), found(layout.queries)
     qrels = found(layout.qrels) if layout.qrels else None
@@ -268,7 +268,7 @@ def open_beir(settings: BeirSettings) -> FolderSource | RepoSource:
     corpus, queries = (_place_of_texts(texts, settings, part) for part in ("corpus", "queries"))
     qrels = _beir_qrels(texts, settings)
     judge = judged_in("query-id", "corpus-id", "score", grade_is_optional=True)
-    return RepoSource(Part(texts, corpus), Part(texts, queries), qrels, BEIR_TEXTS, BEIR_TEXTS, judge)
+    return RepoSource(RepoPart(texts, corpus), RepoPart(texts, queries), qrels, BEIR_TEXTS, BEIR_TEXTS, judge)
 
 
 def _place_of_texts(texts: Repo, settings: BeirSettings, part: str) -> Place:
@@ -281,13 +281,13 @@ def _place_of_texts(texts: Repo, settings: BeirSettings, part: str) -> Place:
     return Place(table, next((name for name in (part, settings.split) if name in splits), None))
 
 
-def _beir_qrels(texts: Repo, settings: BeirSettings) -> Part:
+def _beir_qrels(texts: Repo, settings: BeirSettings) -> RepoPart:
     """The judgments: in the repository of the texts, or in one beside it."""
     if settings.subset is not None:
-        return Part(texts, Place(f"{settings.subset}-qrels", settings.split))
+        return RepoPart(texts, Place(f"{settings.subset}-qrels", settings.split))
     for table in ("qrels", "default"):
         if texts.has(table):
-            return Part(texts, Place(table, settings.split))
+            return RepoPart(texts, Place(table, settings.split))
     beside = settings.path.rstrip("/") + "-qrels"
     if texts.commit is None and not Path(beside).is_dir():
         raise InputError(
@@ -296,4 +296,4 @@ def _beir_qrels(texts: Repo, settings: BeirSettings) -> Part:
             allowed="BEIR's layout, of files or as on the hub (README.md: data)",
             fix="add the judgments",
         )
-    return Part(Repo.open(beside, None), Place(None, settings.split))
+    return RepoPart(Repo.open(beside, None), Place(None, settings.split))

@@ -21,7 +21,7 @@ from pipeline.core.records import Int64, JsonObject
 from pipeline.data.sources.repos import Repo
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.tables import Rows
+from pipeline.formats.tables import TableRows
 from pipeline.formats.texts import Batch
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Positives:
             start += len(rows)
         return queries_of
 
-    def _texts(self) -> Iterator[tuple[Rows, pa.Array, Int64]]:
+    def _texts(self) -> Iterator[tuple[TableRows, pa.Array, Int64]]:
         """The corpus: rows, their texts, and for each text its row among them."""
         if self.corpus:
             column = self.config.corpus_column

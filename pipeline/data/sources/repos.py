@@ -154,7 +154,7 @@ class Repo:
 
 
 @dataclass(frozen=True)
-class Part:
+class RepoPart:
     """The corpus, the queries or the judgments of a collection in a repository."""
 
     repo: Repo
@@ -170,7 +170,7 @@ class Part:
         """Its files, fetched if need be."""
         return self.repo.files(self.place.table, self.place.split)
 
-    def rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tables.Rows]:
+    def rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tables.TableRows]:
         """The rows of its files."""
         return tables.read_rows(self.paths(), columns, optional)
 
@@ -179,15 +179,15 @@ class Part:
 class RepoSource:
     """A collection in one or several repositories, and how its parts are read."""
 
-    corpus_part: Part
-    queries_part: Part
-    qrels_part: Part | None  # None if the judgments are made of the two others
-    read_corpus: Callable[[Part], Iterator[Batch]]
-    read_queries: Callable[[Part], Iterator[Batch]]
+    corpus_part: RepoPart
+    queries_part: RepoPart
+    qrels_part: RepoPart | None  # None if the judgments are made of the two others
+    read_corpus: Callable[[RepoPart], Iterator[Batch]]
+    read_queries: Callable[[RepoPart], Iterator[Batch]]
     judge: Callable[[RepoSource], Judgments]
 
     @property
-    def qrels(self) -> Part:
+    def qrels(self) -> RepoPart:
         """The part with the judgments."""
         assert self.qrels_part is not None
         return self.qrels_part

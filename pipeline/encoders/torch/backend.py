@@ -145,7 +145,7 @@ class TorchRunner(ABC, Generic[Computed]):
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
 
-class Texts(NamedTuple):
+class DeviceBatch(NamedTuple):
     """A batch, and what is on the device of it."""
 
     batch: TokenBatch
@@ -167,7 +167,7 @@ class TorchBackend(TorchRunner[RowArrays]):
         self.model = model
 
     @abstractmethod
-    def rows(self, texts: Texts) -> torch.Tensor:
+    def rows(self, texts: DeviceBatch) -> torch.Tensor:
         """The vectors [b, dimension] or packed rows of a batch."""
 
     @override
@@ -182,7 +182,9 @@ class TorchBackend(TorchRunner[RowArrays]):
             )
         self.masks.padded = not batch.mask.all()
         with torch.inference_mode():
-            return self.rows(Texts(batch, self.on_device(batch.ids), self.on_device(batch.mask))).float()
+            return self.rows(
+                DeviceBatch(batch, self.on_device(batch.ids), self.on_device(batch.mask))
+            ).float()
 
     @override
     def finish(self, count: int, computed: Float32) -> RowArrays:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, RaggedRows
 from pipeline.encoders.torch import varlen
-from pipeline.encoders.torch.backend import Texts, TorchBackend, packed_tokens, unpacked_tokens
+from pipeline.encoders.torch.backend import DeviceBatch, TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import (
     largest_weights,
     limit_last_layer_to_first_token,
@@ -53,7 +53,7 @@ class _Network(TorchBackend):
     network: PreTrainedModel
     unpadded = False
 
-    def hidden(self, texts: Texts) -> torch.Tensor:
+    def hidden(self, texts: DeviceBatch) -> torch.Tensor:
         """The last hidden states [b, tokens, width], or [b, 1, width] of first tokens alone."""
         if self.unpadded:
             return varlen.hidden_states(self.network, texts.batch, self)
@@ -100,7 +100,7 @@ class FlagBackend(_Network):
         self.dimension = width
 
     @override
-    def rows(self, texts: Texts) -> torch.Tensor:
+    def rows(self, texts: DeviceBatch) -> torch.Tensor:
         import torch
 
         vectors: torch.Tensor
@@ -131,7 +131,7 @@ class M3Weights(_M3):
     """A weight for each token; of equal tokens the largest counts."""
 
     @override
-    def rows(self, texts: Texts) -> torch.Tensor:
+    def rows(self, texts: DeviceBatch) -> torch.Tensor:
         """The tokens, as the bits of int32, and their weights, float32 [b, 2, tokens]."""
         import torch
 
@@ -151,7 +151,7 @@ class M3TokenVectors(_M3):
     """A vector for each token but the first, CLS."""
 
     @override
-    def rows(self, texts: Texts) -> torch.Tensor:
+    def rows(self, texts: DeviceBatch) -> torch.Tensor:
         vectors = self.linear(self.hidden(texts)[:, 1:])
         return packed_tokens(vectors, texts.mask[:, 1:], self.model.normalize)
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from pipeline.core.records import Float32, RaggedRows, Role
 from pipeline.encoders.torch.backend import (
-    Texts,
+    DeviceBatch,
     TorchBackend,
     packed_tokens,
     tokens_embedded,
@@ -63,7 +63,7 @@ class SentenceTransformersBackend(TorchBackend):
         self.dimension = int(self.network.get_embedding_dimension())
 
     @override
-    def rows(self, texts: Texts) -> torch.Tensor:
+    def rows(self, texts: DeviceBatch) -> torch.Tensor:
         if self.is_static:
             lengths = texts.mask.sum(1)
             features = {"input_ids": texts.ids[texts.mask.bool()], "offsets": lengths.cumsum(0) - lengths}
@@ -172,7 +172,7 @@ class SparseEncoderBackend(TorchBackend):
         self.tokenizer = self.model.tokenizer_of(role).of_library(tokenizer)
 
     @override
-    def rows(self, texts: Texts) -> torch.Tensor:
+    def rows(self, texts: DeviceBatch) -> torch.Tensor:
         """For each text its number of words, then the words of all texts, then their weights.
 
         All are float32; the bits of the first two are int32.
@@ -251,7 +251,7 @@ class MultiVectorEncoderBackend(TorchBackend):
         return chosen
 
     @override
-    def rows(self, texts: Texts) -> torch.Tensor:
+    def rows(self, texts: DeviceBatch) -> torch.Tensor:
         features = {"input_ids": texts.ids, "attention_mask": texts.mask}
         if self.role == "queries" and self.expansion is not None:
             self.masks.padded = True

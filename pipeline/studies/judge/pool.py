@@ -65,7 +65,7 @@ class Grades:
     empty: int
 
 
-class Pool(NamedTuple):
+class UnjudgedPassages(NamedTuple):
     """Unjudged passages of several results, in the order in which they are shown.
 
     `queries` says how many queries they are of, `seen` how many passages of queries were looked at, judged or
@@ -77,7 +77,7 @@ class Pool(NamedTuple):
     seen: int
 
 
-def pool(folders: Sequence[ResultLike], depth: int) -> Pool:
+def pool(folders: Sequence[ResultLike], depth: int) -> UnjudgedPassages:
     """The unjudged passages among the first ranks of several results of one collection."""
     results, collection = open_results(folders)
     tops = [scored_ranking(result, collection).passages[:, :depth] for result in results.values()]
@@ -89,7 +89,7 @@ def pool(folders: Sequence[ResultLike], depth: int) -> Pool:
     shown = generator.permutation(len(collection.queries))  # the place of each query
     order = np.lexsort((generator.random(len(queries)), shown[queries]))
     rows = rows_of_pairs(collection, queries[order], passages[order])
-    return Pool(rows, len(np.unique(queries)), len(seen))
+    return UnjudgedPassages(rows, len(np.unique(queries)), len(seen))
 
 
 def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> list[PoolRow]:

@@ -41,8 +41,8 @@ from pipeline.studies.latency.record import (
     WHOLE,
     LatencyRecord,
     Load,
-    Network,
     Quantiles,
+    RoundTrip,
     Stability,
     write_latency,
 )
@@ -153,7 +153,7 @@ def _measure_one(
     if trips:
         trip = Quantiles.of(trips["seconds"])
         share = min(trip.p50 / loads[0].stages.get(ENCODE, trip).p50, 1.0)
-        network = Network(url=trips["url"], round_trip=trip, share=round(share, 4))
+        network = RoundTrip(url=trips["url"], round_trip=trip, share=round(share, 4))
     record = LatencyRecord.model_validate(
         {
             "name": result.record.name,

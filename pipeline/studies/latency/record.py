@@ -90,7 +90,7 @@ class ColdStart(Record):
     index: float
 
 
-class Memory(Record):
+class MemoryUse(Record):
     """Memory of the process, in 10^6 bytes.
 
     Attributes:
@@ -108,7 +108,7 @@ class Memory(Record):
     gpu: float | None = None
 
 
-class Network(Record):
+class RoundTrip(Record):
     """Of a served model: a request that computes nothing, and its share of the median of `encode`."""
 
     url: str
@@ -154,9 +154,9 @@ class LatencyRecord(Record):
     loads: Annotated[tuple[Load, ...], Field(min_length=1)]
     warm_up: tuple[int, float]
     cold_start: ColdStart
-    memory: Memory
+    memory: MemoryUse
     stability: Stability
-    network: Network | None = None
+    network: RoundTrip | None = None
     agreement: float | None = None
     threads: int
     hardware: Hardware

@@ -27,7 +27,7 @@ OUR_PLACES = 9
 TIES = "tied documents: before mteb 2.18.19 MRR and capped recall left them in order of insertion"
 
 
-class Place(NamedTuple):
+class ScorePlace(NamedTuple):
     """Where scores are; empty where the file does not say."""
 
     file: str
@@ -44,7 +44,7 @@ class Lint(Tabular):
     files: int
     scores: int
     skipped: int
-    found: list[tuple[Place, Contradiction]]
+    found: list[tuple[ScorePlace, Contradiction]]
 
     def json(self) -> JsonObject:
         """The document that `verify --lint --json` prints."""
@@ -54,7 +54,7 @@ class Lint(Tabular):
 
     def _counts(self) -> list[Facts]:
         """How often each identity is broken, by causes, the most frequent first; with an example."""
-        groups: defaultdict[tuple[str, str], list[tuple[Place, str]]] = defaultdict(list)
+        groups: defaultdict[tuple[str, str], list[tuple[ScorePlace, str]]] = defaultdict(list)
         for place, found in self.found:
             groups[found.identity, found.cause].append((place, found.values))
         return [
@@ -91,7 +91,7 @@ def lint_files(paths: Sequence[Path]) -> Lint:
     if missing := [path for path in paths if not path.exists()]:
         raise InputError(f"{missing[0]}: no such file", allowed="files and folders", fix="check the path")
     files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*.json")))]
-    evaluations: list[tuple[Place, Scores, str]] = []
+    evaluations: list[tuple[ScorePlace, Scores, str]] = []
     skipped = 0
     for path in dict.fromkeys(files):
         of_file = [each for each in _evaluations(path) if any(k for _, k in each[1])]
@@ -107,7 +107,7 @@ def lint_files(paths: Sequence[Path]) -> Lint:
     return Lint(len({place.file for place, *_ in evaluations}), len(evaluations), skipped, found)
 
 
-def _evaluations(path: Path) -> Iterator[tuple[Place, Scores, str]]:
+def _evaluations(path: Path) -> Iterator[tuple[ScorePlace, Scores, str]]:
     """The sets of scores of a file, and what may explain that they contradict themselves."""
     if path.name in (MANIFEST, META, CHECKSUMS):
         return
@@ -118,7 +118,7 @@ def _evaluations(path: Path) -> Iterator[tuple[Place, Scores, str]]:
     content = content if isinstance(content, dict) else {}
     if path.name in (METRICS, SUITE):
         yield (
-            Place(str(path), str(content.get("name"))),
+            ScorePlace(str(path), str(content.get("name"))),
             _scores(content.get("metrics") or {}, OUR_PLACES),
             "",
         )
@@ -126,7 +126,7 @@ def _evaluations(path: Path) -> Iterator[tuple[Place, Scores, str]]:
     file = MtebFile(path, content)
     version = tuple(map(int, re.findall(r"\d+", file.version)[:3]))
     for split, subset, entry in file.entries():
-        place = Place(str(path), file.folder, file.task, split, subset)
+        place = ScorePlace(str(path), file.folder, file.task, split, subset)
         yield place, _scores(entry, MTEB_PLACES), TIES if version < (2, 18, 19) else ""
 
 
