@@ -45,16 +45,16 @@ def doctor(
         else:
             show(*map(_record_table, records))
         return
-    found = examine()
+    state = examine()
     if as_json:
-        print_json(found)
+        print_json(state)
         return
-    rows = [(each["backend"], each["state"]) for each in found["backends"]]
+    rows = [(each["backend"], each["state"]) for each in state["backends"]]
     columns = [Column("backend", wrap="never"), Column("state", wrap="words")]
-    tables = [_machine(found), _packages(found), Table("backends", columns, rows)]
-    if found["plugins"]:
+    tables = [_machine(state), _packages(state), Table("backends", columns, rows)]
+    if state["plugins"]:
         columns = [Column("kind"), Column("name"), Column("package"), Column("state", wrap="words")]
-        tables.append(Table("plugins", columns, [list(plugin.values()) for plugin in found["plugins"]]))
+        tables.append(Table("plugins", columns, [list(plugin.values()) for plugin in state["plugins"]]))
     show(*tables)
 
 
@@ -156,14 +156,14 @@ SHOWN = (
 """Packages that are shown even if they are installed."""
 
 
-def _machine(found: Facts) -> Table:
+def _machine(state: Facts) -> Table:
     """What the machine is and what it reaches, a fact a row."""
-    hardware, hub = found["hardware"], found["hub"]
+    hardware, hub = state["hardware"], state["hub"]
     rows = [
-        ("processor", f"{hardware['cpu']}, {counted(hardware['cores'], 'core')}, {found['threads']} used"),
+        ("processor", f"{hardware['cpu']}, {counted(hardware['cores'], 'core')}, {state['threads']} used"),
         ("its features", " ".join(hardware["features"]) or "none of those that the backends use"),
-        ("matrix kernels", "; ".join(str(Kernels(**each)) for each in found["kernels"])),
-        ("faster than fp32", ", ".join(found["faster_than_fp32"]) or "none that is known"),
+        ("matrix kernels", "; ".join(str(Kernels(**each)) for each in state["kernels"])),
+        ("faster than fp32", ", ".join(state["faster_than_fp32"]) or "none that is known"),
         ("memory", f"{hardware['memory_gb']} GB"),
         ("GPU", ", ".join(hardware["gpus"]) or "none"),
         ("system", hardware["system"]),
@@ -175,11 +175,11 @@ def _machine(found: Facts) -> Table:
     return Table("this machine", [Column("what"), Column("is", wrap="words")], rows, notes)
 
 
-def _packages(found: Facts) -> Table:
+def _packages(state: Facts) -> Table:
     """The packages that decide speeds and results, extras, and what is missing with its command."""
     shown = [
         each
-        for each in found["packages"]
+        for each in state["packages"]
         if each["name"] in SHOWN or each["extra"] or each["version"] is None
     ]
     columns = [Column("package"), Column("version"), Column("extra")]
@@ -187,7 +187,7 @@ def _packages(found: Facts) -> Table:
     if any(each["install"] for each in shown):
         columns.append(Column("command that installs it", wrap="words"))
         rows = [[*row, each["install"] or ""] for row, each in zip(rows, shown, strict=True)]
-    others = len(found["packages"]) - len(shown)
+    others = len(state["packages"]) - len(shown)
     notes = [f"{counted(others, 'other package')}: all installed; --json lists them."] if others else []
     return Table("packages", columns, rows, notes)
 
@@ -305,9 +305,9 @@ def prune(
             allowed="--older-than AGE, --size SIZE, or --unused with the configs whose artifacts are kept",
             fix="give at least one of them",
         )
-    given = of_each_collection(load(configs or [], settings))
+    configured = of_each_collection(load(configs or [], settings))
     with Session() as session:
-        benchmarks = map(session.benchmark, given)
+        benchmarks = map(session.benchmark, configured)
         recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
     seconds = _parse(older_than, "--older-than", _SECONDS, "12h, 30d, 8w") if older_than else None
     most = int(_parse(size.upper(), "--size", _BYTES, "500MB, 10GB")) if size else None

@@ -72,9 +72,9 @@ def load_line(
         )  # fmt: skip
     raw = with_overrides(_config(models, data, settings or (), look_only), settings or ())
     text = yaml.safe_dump(json.loads(json.dumps(raw, default=str)), sort_keys=False, allow_unicode=True)
-    made = list(expand(raw, Path("of --model and --data"), settings or ()))
-    refuse_namesakes(("--model", config.name) for config in made)
-    return made, text
+    benchmarks = list(expand(raw, Path("of --model and --data"), settings or ()))
+    refuse_namesakes(("--model", config.name) for config in benchmarks)
+    return benchmarks, text
 
 
 def refuse_save(file: Path, text: str) -> None:
@@ -116,11 +116,11 @@ def _config(models: list[str], data: list[str], settings: Sequence[str], look_on
 
 def _model(name: str, look_only: bool) -> Facts:
     """The section `model` of a model, with the output that its files are for, if that is not dense."""
-    from pipeline.core.hub import only_looking
+    from pipeline.core.hub import no_downloads
     from pipeline.models.outputs import find_outputs
 
     try:
-        with only_looking() if look_only else contextlib.nullcontext():
+        with no_downloads() if look_only else contextlib.nullcontext():
             outputs = find_outputs(name)
     except InputError:  # which the run says, with all its settings
         return {"name": name}

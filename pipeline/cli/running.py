@@ -112,8 +112,8 @@ def _show_result(result: Result, verbose: bool) -> None:
     record = result.record
     show(result_table(record, result.only_collection().by_measure))
     if verbose:
-        own = section_tables({record.name: record}, next(iter(record.metrics), ""))
-        show(stage_table(record), *_upright(chain(*own.values())))
+        tables = section_tables({record.name: record}, next(iter(record.metrics), ""))
+        show(stage_table(record), *_upright(chain(*tables.values())))
     print(_time_taken(result) + ("" if verbose else " (-v: each stage)"))
     print(f"written to {result.folder}")
 
@@ -171,8 +171,8 @@ def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
         measure = next(iter(records[0].metrics), "")
         comparable = _show_comparison(done)
         show(summary_table(records, count))
-        own = section_tables({record.name: record for record in records}, measure) if verbose else {}
-        show(*_upright(each for each in chain(*own.values()) if each.columns[0].name == "result"))
+        tables = section_tables({record.name: record for record in records}, measure) if verbose else {}
+        show(*_upright(each for each in chain(*tables.values()) if each.columns[0].name == "result"))
     for result in done:
         print(f"written to {result.folder}")
     return comparable
@@ -346,8 +346,8 @@ def _program() -> str:
     called = sys.argv[0]
     if Path(called).parts[-2:] == ("pipeline", "__main__.py"):
         return f"{shlex.quote(sys.executable)} -m pipeline"
-    found = shutil.which(NAME)
-    if Path(called).name != NAME or (found and Path(found).resolve() == Path(called).resolve()):
+    installed = shutil.which(NAME)
+    if Path(called).name != NAME or (installed and Path(installed).resolve() == Path(called).resolve()):
         return NAME
     return shlex.quote(called)
 

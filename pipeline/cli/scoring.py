@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -30,6 +30,7 @@ from pipeline.terminal import (
 
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
+    from pipeline.core.table import Table
     from pipeline.report.page.render import PagePart
     from pipeline.studies.study import Findings
 
@@ -198,15 +199,8 @@ def compare(
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
     asked = [name for name, values in options.items() if any(values.values())]
-    if form is Format.csv and (refused := [name for name in asked if not all_studies()[name].csv]):
-        annotated = next(iter(all_studies()[refused[0]].options.values())).__metadata__[0]
-        flags = (annotated.default, *annotated.param_decls)  # Typer keeps the first flag as its default
-        flag = next(str(each) for each in flags if each).partition("/")[0]
-        raise InputError(
-            f"{flag} with --format csv",
-            allowed=f"{flag} with a table, markdown, latex or --json",
-            fix="take another format",
-        )
+    if form is Format.csv:
+        _refuse_without_csv(asked)
     chosen: Sequence[str | None] = measures or [None]
     show_measures_as(measures or ())
     if html:
@@ -237,39 +231,77 @@ def compare(
             ]
         )
         return
-    tables, verdicts = [], []
-    for each, said in zip(compared, findings, strict=True):
-        shown = [found for name, found in said.items() if found and (name in asked or not short)]
-        verdicts.append([found.verdict for found in shown if found.verdict])
-        tables += each.short_tables() if short else each.tables()
-        for found in shown:
-            first, *others = found.tables()
-            title = found.heading if found.verdict and form is Format.table else first.title
-            tables += [replace(first, title=title), *others]
-    if len(chosen) > 1:
-        tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(chosen))])
-    if form is Format.table:
-        for each, of_studies in zip(compared, verdicts, strict=True):
-            opening = f"{each.collection}: " if each.collection else ""
-            show_verdict(opening + each.verdict, any(pair.shown for pair in each.pairs) or not each.pairs)
-            for verdict in of_studies:
-                show_verdict(opening + verdict)
-        show(*tables)
-        if short:
-            print("-v shows every test, cost and change of rankings; --html FILE writes a page")
+    shown = [
+        [finding for name, finding in said.items() if finding and (name in asked or not short)]
+        for said in findings
+    ]
+    if form is Format.csv:
+        print(_csv(compared, shown), end="")
     else:
-        from pipeline.report import renderings
+        tables = list(_tables(compared, shown, form, short))
+        if len(chosen) > 1:
+            tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(chosen))])
+        if form is Format.table:
+            _show_verdicts(compared, shown)
+            show(*tables)
+        else:
+            from pipeline.report import renderings
 
-        write = {Format.markdown: renderings.markdown, Format.latex: renderings.latex}.get(form)
-        of_each = [[found for found in said.values() if found] for said in findings]
-        figures = [
-            each.figures(dict(chain.from_iterable(found.figures().items() for found in said)))
-            for each, said in zip(compared, of_each, strict=True)
-        ]
-        own = [table for said in of_each for found in said if (table := found.csv())]
-        print(write(tables) if write else renderings.csv_text(stacked(own or figures)), end="")
+            write = renderings.markdown if form is Format.markdown else renderings.latex
+            print(write(tables), end="")
+    if short:
+        print("-v shows every test, cost and change of rankings; --html FILE writes a page")
     if html:
         print(f"page written to {html}", file=sys.stderr)
+
+
+def _tables(
+    compared: Sequence[Comparison], findings: Sequence[Sequence[Findings]], form: Format, short: bool
+) -> Iterator[Table]:
+    """The tables of comparisons, each before those of what studies say of it."""
+    for comparison, said in zip(compared, findings, strict=True):
+        yield from comparison.short_tables() if short else comparison.tables()
+        for finding in said:
+            first, *others = finding.tables()
+            title = finding.heading if finding.verdict and form is Format.table else first.title
+            yield from (replace(first, title=title), *others)
+
+
+def _show_verdicts(compared: Sequence[Comparison], findings: Sequence[Sequence[Findings]]) -> None:
+    """Show the verdict on each comparison, and those of studies."""
+    for comparison, said in zip(compared, findings, strict=True):
+        opening = f"{comparison.collection}: " if comparison.collection else ""
+        decided = any(pair.shown for pair in comparison.pairs) or not comparison.pairs
+        show_verdict(opening + comparison.verdict, decided)
+        for finding in said:
+            if finding.verdict:
+                show_verdict(opening + finding.verdict)
+
+
+def _csv(compared: Sequence[Comparison], findings: Sequence[Sequence[Findings]]) -> str:
+    """CSV: the tables that studies have for it, or else every figure of the comparisons."""
+    from pipeline.report.renderings import csv_text
+
+    own = [table for said in findings for finding in said if (table := finding.csv())]
+    figures = [
+        comparison.figures(dict(chain.from_iterable(finding.figures().items() for finding in said)))
+        for comparison, said in zip(compared, findings, strict=True)
+    ]
+    return csv_text(stacked(own or figures))
+
+
+def _refuse_without_csv(asked: Sequence[str]) -> None:
+    """Refuse options of studies that have no table for CSV."""
+    for study in (all_studies()[name] for name in asked):
+        if not study.csv:
+            annotated = next(iter(study.options.values())).__metadata__[0]
+            flags = (annotated.default, *annotated.param_decls)  # Typer keeps the first flag as its default
+            flag = next(str(each) for each in flags if each).partition("/")[0]
+            raise InputError(
+                f"{flag} with --format csv",
+                allowed=f"{flag} with a table, markdown, latex or --json",
+                fix="take another format",
+            )
 
 
 def _check_page(results: Sequence[Path], measures: Sequence[str] | None) -> None:

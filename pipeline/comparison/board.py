@@ -29,8 +29,8 @@ EARLIER = re.compile(r"(.+)~(\d+)")
 
 def holds_results(folder: Path) -> bool:
     """Whether a folder is no result, and results lie below it."""
-    own = any((folder / name).is_file() for name in (METRICS, SUITE))
-    return not own and folder.is_dir() and next(_result_folders(folder), None) is not None
+    is_result = any((folder / name).is_file() for name in (METRICS, SUITE))
+    return not is_result and folder.is_dir() and next(_result_folders(folder), None) is not None
 
 
 def _result_folders(folder: Path) -> Iterator[Path]:

@@ -52,9 +52,9 @@ class Detection:
         """
         said = f"a difference of {self.difference:g} takes about {self.queries:,} queries (80% power; "
         said += f"{self.origin})"
-        found = self.detects(queries) if queries else None
-        if found is not None:
-            said += f"; the {queries:,} of {name} detect {figure(found, '.2g')}"
+        detected = self.detects(queries) if queries else None
+        if detected is not None:
+            said += f"; the {queries:,} of {name} detect {figure(detected, '.2g')}"
         least = ceil(log(1 / LEVEL) / self.difference)
         said += f"; a gate with this margin takes {least:,} or more, "
         return said + "as it allows for losses that no query shows"

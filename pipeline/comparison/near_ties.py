@@ -54,10 +54,10 @@ def near_ties(first: Result, second: Result, measure: str) -> NearTies | None:
     pairs = list(zip(first.collections, second.collections, strict=True))
     if not all(measure in one.measures and _same_model(one.manifest, other.manifest) for one, other in pairs):
         return None
-    found = [_on_collection(one, other, measure) for one, other in pairs]
-    if any(ties is None for ties in found):
+    ties_of_each = [_on_collection(one, other, measure) for one, other in pairs]
+    if any(ties is None for ties in ties_of_each):
         return None
-    known = [ties for ties in found if ties]
+    known = [ties for ties in ties_of_each if ties]
     return NearTies(
         sum(ties.queries for ties in known),
         sum(ties.changed for ties in known),

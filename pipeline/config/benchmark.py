@@ -12,7 +12,7 @@ from pydantic import model_validator
 from pipeline.config.data import ChunkSettings, DataSettings
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
-from pipeline.config.settings import HomePath, RunsModel, Section, setting
+from pipeline.config.settings import HomePath, PlainName, RunsModel, Section, setting
 from pipeline.config.stages import (
     FLAT,
     EngineConfig,
@@ -22,7 +22,7 @@ from pipeline.config.stages import (
     JudgeSettings,
     SearchConfig,
 )
-from pipeline.config.suites import DATA, ManySettings, PlainName, Suite, SuiteCollection
+from pipeline.config.suites import DATA, ManySettings, Suite, SuiteCollection
 
 TASK = "{task}"
 """In an instruction: what the suite says of the collection."""
@@ -262,8 +262,8 @@ class Config(Section):
         """The same config with `take(section)` in place of each section `model` and `rerank`."""
 
         def taken(holder: Config | PartConfig) -> dict[str, object]:
-            given = {name: getattr(holder, name) for name in ("model", "rerank")}
-            return {name: take(section) for name, section in given.items() if section}
+            sections = {name: getattr(holder, name) for name in ("model", "rerank")}
+            return {name: take(section) for name, section in sections.items() if section}
 
         changes = taken(self)
         if self.fuse:

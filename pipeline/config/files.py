@@ -92,7 +92,7 @@ def _typed(value: Any) -> Any:
     return CommandLineText(value) if isinstance(value, str) else value
 
 
-def as_config(given: Config | Mapping[str, object] | str | Path) -> Config:
+def as_config(config: Config | Mapping[str, object] | str | Path) -> Config:
     """A config as it is, or made from a dictionary of its sections, or read from a file.
 
     Relative paths in a dictionary are taken from the working directory.
@@ -100,11 +100,11 @@ def as_config(given: Config | Mapping[str, object] | str | Path) -> Config:
     Raises:
         InputError: The file cannot be read, or a setting is not allowed.
     """
-    if isinstance(given, Config):
-        return given
-    if isinstance(given, Mapping):
-        return make_config(given, Path("config"))
-    return load_config(given)
+    if isinstance(config, Config):
+        return config
+    if isinstance(config, Mapping):
+        return make_config(config, Path("config"))
+    return load_config(config)
 
 
 def make_config(
@@ -197,10 +197,10 @@ def load_configs(paths: str | Path | Sequence[str | Path], overrides: Sequence[s
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     loaded = [
-        (path, made) for path in files for made in expand(read_config(path, overrides), path, overrides)
+        (path, config) for path in files for config in expand(read_config(path, overrides), path, overrides)
     ]
-    refuse_namesakes((f"config {path}", made.name) for path, made in loaded)
-    return [made for _, made in loaded]
+    refuse_namesakes((f"config {path}", config.name) for path, config in loaded)
+    return [config for _, config in loaded]
 
 
 def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
@@ -225,9 +225,9 @@ def file_schema() -> dict[str, object]:
     }  # fmt: skip
     whole: Any = schema
     for reference in whole["properties"]["model"]["anyOf"][0]["oneOf"]:
-        own = whole["$defs"][reference["$ref"].rpartition("/")[2]]["properties"]
-        if INSTRUCTION[1] in own:
-            own[PROMPTS[1]] = prompts
+        settings = whole["$defs"][reference["$ref"].rpartition("/")[2]]["properties"]
+        if INSTRUCTION[1] in settings:
+            settings[PROMPTS[1]] = prompts
     keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
     values = {"type": ["array", "object"]}
     properties = schema["properties"]
@@ -279,9 +279,9 @@ def _expand(raw: dict[str, object], path: Path, overrides: Sequence[str], within
         one = deepcopy(raw)
         for keys, value in change.items():
             put(one, keys, value, f"config {path}{part}")
-        own = raw.get("name")
-        if ("name",) not in change and isinstance(own, str):
-            name = "-".join([own, *_labels(change, changes)])
+        base = raw.get("name")
+        if ("name",) not in change and isinstance(base, str):
+            name = "-".join([base, *_labels(change, changes)])
             taken[name] += 1
             one["name"] = name if taken[name] == 1 else f"{name}-{taken[name]}"
         yield from _expand(one, path, overrides, within + part)
@@ -292,10 +292,12 @@ def _prompts(raw: Mapping[str, object], path: Path, within: str = "") -> dict[st
     model = raw.get(PROMPTS[0])
     if not isinstance(model, dict) or PROMPTS[1] not in model:
         return None
-    prompts, given = model[PROMPTS[1]], model.get(INSTRUCTION[1])
+    prompts, instruction = model[PROMPTS[1]], model.get(INSTRUCTION[1])
     several = isinstance(prompts, list) and len(prompts) > 1 and len(set(map(repr, prompts))) == len(prompts)
-    if given is not None or not several or not all(isinstance(each, str | None) for each in prompts):
-        besides = f", and '{'.'.join(INSTRUCTION)}' is {short_repr(given)}" if given is not None else ""
+    if instruction is not None or not several or not all(isinstance(each, str | None) for each in prompts):
+        besides = (
+            f", and '{'.'.join(INSTRUCTION)}' is {short_repr(instruction)}" if instruction is not None else ""
+        )
         raise InputError(
             f"config {path}{within}: '{'.'.join(PROMPTS)}' is {short_repr(prompts)}{besides}",
             allowed="two or more different texts in place of the query instruction; '': none, "
@@ -356,9 +358,9 @@ def _refuse_set_twice(changes: list[tuple[str, Change]], overrides: Sequence[str
     """Refuse `--set` of a setting that the sweep changes: one of the two would be silently lost."""
     swept = {keys for _, change in changes for keys in change}
     for override in overrides:
-        given = tuple(override.partition("=")[0].strip().split("."))
+        overridden = tuple(override.partition("=")[0].strip().split("."))
         for keys in swept:
-            if given[: len(keys)] == keys[: len(given)]:
+            if overridden[: len(keys)] == keys[: len(overridden)]:
                 raise InputError(
                     f"--set {override}: the sweep of config {path} sets {'.'.join(keys)} itself",
                     allowed="settings that the sweep leaves alone, or another sweep",

@@ -123,11 +123,11 @@ class RowSettings(ModelSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _small_shards(cls, given: object) -> object:
+    def _small_shards(cls, settings: object) -> object:
         """Token vectors of a text are many: a shard of them holds fewer texts."""
-        if isinstance(given, Mapping) and given.get("output") == "multivector":
-            return {"shard_rows": 2048, **given}
-        return given
+        if isinstance(settings, Mapping) and settings.get("output") == "multivector":
+            return {"shard_rows": 2048, **settings}
+        return settings
 
     @field_validator("*")
     @classmethod
@@ -152,10 +152,10 @@ class RowSettings(ModelSettings):
     @property
     @override
     def variant(self) -> list[str]:
-        found: list[str] = [] if self.output == "dense" else [self.output]
-        found += [f"{self.truncate_dim} dimensions"] if self.truncate_dim else []
+        parts: list[str] = [] if self.output == "dense" else [self.output]
+        parts += [f"{self.truncate_dim} dimensions"] if self.truncate_dim else []
         vectors = self.token_precision if self.output == "multivector" else self.vector_precision
-        return found + ([] if vectors == "fp32" else [f"{vectors} vectors"])
+        return parts + ([] if vectors == "fp32" else [f"{vectors} vectors"])
 
     @property
     def is_quantized(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import re
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -35,7 +36,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from pipeline.core.errors import InputError
-from pipeline.core.hub import Unfound
+from pipeline.core.hub import UnresolvedId
 from pipeline.core.plugins import add_plugins
 
 if TYPE_CHECKING:
@@ -129,10 +130,10 @@ class RunsModel(Section):
     @property
     def precision_source(self) -> Literal["config", "auto", "default"]:
         """Where the precision comes from."""
-        asked = self._asked or self
-        if asked.precision != self.precision:
+        configured = self._asked or self
+        if configured.precision != self.precision:
             return "auto"
-        return "config" if "precision" in asked.model_fields_set else "default"
+        return "config" if "precision" in configured.model_fields_set else "default"
 
 
 def outputs_of(field: FieldInfo) -> list[str]:
@@ -216,13 +217,22 @@ def _absolute_if_local(value: object, read: ValidatorFunctionWrapHandler, info: 
     path = str(os.path.realpath(Path(folder or "") / _with_home(name))) if name else name
     if name.startswith((".", "/", "~")) or Path(path).exists():
         return path
-    unfound = Unfound(name)
-    unfound.tried = tuple(
+    unresolved = UnresolvedId(name)
+    unresolved.tried = tuple(
         {os.path.realpath(name): None, path: None} if isinstance(value, CommandLineText) else [path]
     )
-    return unfound
+    return unresolved
 
 
+def _plain_name(value: str) -> str:
+    """A name that can be that of a folder; raises ValueError for others."""
+    if not re.fullmatch(r"[\w.-]+", value) or value.strip(".") == "":
+        raise ValueError("letters, digits, '.', '_' and '-', and not only dots")
+    return value
+
+
+PlainName = Annotated[str, AfterValidator(_plain_name)]
+"""A name that can be that of a folder."""
 HomePath = Annotated[str, AfterValidator(_in_home)]
 """A path, relative to the working directory, or to the config file if it begins with `BESIDE`."""
 LocalPath = Annotated[str, BeforeValidator(_where_one_stands), AfterValidator(_absolute)]
@@ -319,8 +329,8 @@ class Kinds(Generic[S]):
 
     def converted(self, settings: S, **choice: object) -> S:
         """Settings for another kind, which has all settings of this one: those given, and `choice`."""
-        given = {name: getattr(settings, name) for name in settings.model_fields_set - choice.keys()}
-        return self.make(**{**given, **choice}).model_copy(update=given)  # names are resolved already
+        explicit = {name: getattr(settings, name) for name in settings.model_fields_set - choice.keys()}
+        return self.make(**{**explicit, **choice}).model_copy(update=explicit)  # names are resolved already
 
     @property
     def adapter(self) -> TypeAdapter[S]:
@@ -339,16 +349,16 @@ class Kinds(Generic[S]):
         if not isinstance(value, Mapping):
             raise PydanticKnownError("model_type", {"class_name": self.base.__name__})
         unnamed = next((kind for kind in self._implied if kind in value), self.default)
-        given = {self.field: unnamed, **value} if unnamed else dict(value)
-        kept = {name: each for name, each in given.items() if not self._is_idle(given, name, each)}
-        return self.adapter.validate_python(kept, context=info.context if info else None)
+        settings = {self.field: unnamed, **value} if unnamed else dict(value)
+        relevant = {name: each for name, each in settings.items() if not self._is_idle(settings, name, each)}
+        return self.adapter.validate_python(relevant, context=info.context if info else None)
 
-    def _is_idle(self, given: Mapping[str, object], name: str, value: object) -> bool:
+    def _is_idle(self, settings: Mapping[str, object], name: str, value: object) -> bool:
         """Whether a setting belongs to other kinds only, and has its default value there.
 
         Such a setting is accepted and dropped, so that a sweep over kinds can give it for all of them.
         """
-        kind = given.get(self.field)
+        kind = settings.get(self.field)
         if kind not in list(self) or name in self[kind].model_fields:
             return False
         fields = [self[other].model_fields[name] for other in self.having(name)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -19,7 +18,7 @@ from typing_extensions import override
 
 from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.mistakes import explain, read_yaml
-from pipeline.config.settings import FOLDER, Kinds, PathOrId, Section, setting
+from pipeline.config.settings import FOLDER, Kinds, PathOrId, PlainName, Section, setting
 from pipeline.config.stages import ExpectedScore
 from pipeline.core.errors import InputError
 from pipeline.core.result_files import RESULT_FILES
@@ -28,16 +27,6 @@ SUITES = Path(__file__).parents[1] / "suites"
 """The folder of the files that come with the package."""
 SHARED = tuple(name for name in DataSettings.model_fields if name != "source")
 """Settings of a suite's section that hold for each collection that does not set them itself."""
-
-
-def _plain_name(value: str) -> str:
-    """A name that can be that of a folder; raises ValueError for others."""
-    if not re.fullmatch(r"[\w.-]+", value) or value.strip(".") == "":
-        raise ValueError("letters, digits, '.', '_' and '-', and not only dots")
-    return value
-
-
-PlainName = Annotated[str, AfterValidator(_plain_name)]
 
 
 def _collection_name(value: str) -> str:

@@ -26,7 +26,7 @@ _DISK = {
 _NETWORK_PACKAGES = ("httpx", "httpcore", "requests", "urllib3")
 
 
-_LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
+_NO_DOWNLOADS: ContextVar[bool] = ContextVar("no_downloads", default=False)
 
 
 class NotHereError(InputError):
@@ -41,26 +41,26 @@ class NotHereError(InputError):
 
 
 @contextlib.contextmanager
-def only_looking() -> Iterator[None]:
+def no_downloads() -> Iterator[None]:
     """Within, `snapshot` downloads nothing: where a file is not on this machine, it raises `NotHereError`."""
-    before = _LOOKING.set(True)
+    before = _NO_DOWNLOADS.set(True)
     try:
         yield
     finally:
-        _LOOKING.reset(before)
+        _NO_DOWNLOADS.reset(before)
 
 
 class _HubState:
-    """What is known of the hub within `asked_once`."""
+    """What is known of the hub within `probe_hub_once`."""
 
     answers: bool | None = None  # whether it can be reached; None until that matters
 
 
-_ASKED: ContextVar[_HubState | None] = ContextVar("asked", default=None)
+_STATE: ContextVar[_HubState | None] = ContextVar("hub_state", default=None)
 
 
 @contextlib.contextmanager
-def asked_once() -> Iterator[None]:
+def probe_hub_once() -> Iterator[None]:
     """Within, the hub is first asked for an answer, once and for a short time; without one it is left alone.
 
     Then all is taken from its cache on this machine, as with HF_HUB_OFFLINE. Otherwise each file would wait
@@ -68,26 +68,26 @@ def asked_once() -> Iterator[None]:
     """
     from huggingface_hub import constants
 
-    asked, offline = _HubState(), constants.HF_HUB_OFFLINE
-    before = _ASKED.set(asked)
+    state, offline = _HubState(), constants.HF_HUB_OFFLINE
+    before = _STATE.set(state)
     try:
         yield
     finally:
-        _ASKED.reset(before)
+        _STATE.reset(before)
         constants.HF_HUB_OFFLINE = offline
 
 
 def _ask_first() -> None:
-    """Within `asked_once`, before the first request: see whether the hub can be reached."""
+    """Within `probe_hub_once`, before the first request: see whether the hub can be reached."""
     from huggingface_hub import constants
 
-    asked = _ASKED.get()
-    if asked is not None and asked.answers is None and not constants.HF_HUB_OFFLINE:
-        asked.answers = ask_hub().reachable
-        constants.HF_HUB_OFFLINE = not asked.answers
+    state = _STATE.get()
+    if state is not None and state.answers is None and not constants.HF_HUB_OFFLINE:
+        state.answers = ask_hub().reachable
+        constants.HF_HUB_OFFLINE = not state.answers
 
 
-class Unfound(str):
+class UnresolvedId(str):
     """An id, of which no folder has the name; `tried` are the paths where one was looked for."""
 
     tried: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Unfound(str):
 
 def _no_folder(name: str) -> str:
     """For messages, where a folder of this name would have been."""
-    tried = name.tried if isinstance(name, Unfound) else ()
+    tried = name.tried if isinstance(name, UnresolvedId) else ()
     return f" (there is no {' and no '.join(tried)})" if tried else ""
 
 
@@ -126,7 +126,7 @@ def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> P
     """The local folder with a commit's files that match `patterns`; downloads those that are not cached."""
     from huggingface_hub import snapshot_download
 
-    if _LOOKING.get():
+    if _NO_DOWNLOADS.get():
         _refuse_missing(repo, revision, kind, patterns)
     with _input_errors(repo, revision, kind, f"at {revision[:12]} is not whole"):
         return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
@@ -204,8 +204,8 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
             ) from None
         if not _is_network_error(error):
             raise
-        asked = _ASKED.get()
-        left_alone = constants.HF_HUB_OFFLINE and not (asked and asked.answers is False)
+        state = _STATE.get()
+        left_alone = constants.HF_HUB_OFFLINE and not (state and state.answers is False)
         why = "HF_HUB_OFFLINE is set" if left_alone else "the hub cannot be reached"
         raise NotHereError(
             f"{kind} '{repo}' {missing} on this machine and {why}",

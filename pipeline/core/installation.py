@@ -98,8 +98,8 @@ class Hub:
 def installed_packages() -> list[Package]:
     """Python, this package, and those that it requires, extras for users included."""
     named = {DISTRIBUTION: "", **required_packages()}
-    found = [Package(name, extra, installed_version(name)) for name, extra in named.items()]
-    return [Package("python", "", platform.python_version()), *found]
+    packages = [Package(name, extra, installed_version(name)) for name, extra in named.items()]
+    return [Package("python", "", platform.python_version()), *packages]
 
 
 def required_packages() -> dict[str, str]:

@@ -125,8 +125,8 @@ class Meter:
 def versions() -> dict[str, str]:
     """Versions of Python, of this package, and of those that it runs with and that are installed."""
     named = (DISTRIBUTION, *required_packages(), *INDIRECT)
-    found = {name: version for name in named if (version := installed_version(name))}
-    return {"python": platform.python_version(), **found}
+    installed = {name: version for name in named if (version := installed_version(name))}
+    return {"python": platform.python_version(), **installed}
 
 
 @cache
@@ -180,8 +180,8 @@ def cuda_driver() -> JsonObject:
 def _driver_version() -> str:
     """The version of NVIDIA's kernel module; "" if the system does not say."""
     with contextlib.suppress(OSError), open("/proc/driver/nvidia/version", encoding="utf-8") as file:
-        found = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read())
-        return found.group() if found else ""
+        match = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read())
+        return match.group() if match else ""
     return ""
 
 

@@ -291,8 +291,10 @@ def _score_changes(
     """For each measure the means of two rankings that are perfect by the shared grades."""
     if not len(touched) or not measures:
         return []
-    own = collection.qrels
-    known = dict(zip(zip(own.queries.tolist(), own.passages.tolist(), strict=True), own.grades, strict=True))
+    qrels = collection.qrels
+    known = dict(
+        zip(zip(qrels.queries.tolist(), qrels.passages.tolist(), strict=True), qrels.grades, strict=True)
+    )
     before = np.array(
         [known.get(pair, 0) for pair in zip(shared.queries.tolist(), shared.passages.tolist(), strict=True)]
     )
@@ -306,8 +308,8 @@ def _score_changes(
         passages = np.full((n, width), -1)
         passages[rows, ranks] = shared.passages[order]
         scores = np.where(passages >= 0, -np.arange(width, dtype=np.float64), -np.inf)
-        judged = np.unique(own.queries)
-        means.append(compute_measures(Ranking(passages, scores), own, n, measures)[judged].mean(axis=0))
+        judged = np.unique(qrels.queries)
+        means.append(compute_measures(Ranking(passages, scores), qrels, n, measures)[judged].mean(axis=0))
     return [
         GradeEffect(str(measure), float(low), float(high))
         for measure, low, high in zip(measures, *means, strict=True)

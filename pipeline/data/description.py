@@ -121,12 +121,12 @@ def _sampled(column: pa.ChunkedArray) -> Iterator[list[str]]:
 def _example(collection: Collection, query: int) -> JsonObject:
     """A query with one judged passage of each grade that the corpus has, highest first."""
     qrels = collection.qrels
-    mine = np.flatnonzero((qrels.queries == query) & (qrels.passages < len(collection.passages)))
-    grades, first = np.unique(qrels.grades[mine], return_index=True)
+    judged = np.flatnonzero((qrels.queries == query) & (qrels.passages < len(collection.passages)))
+    grades, first = np.unique(qrels.grades[judged], return_index=True)
     return {
         **_text(collection.queries, query),
         "judged": [
-            {"grade": grade.item(), **_text(collection.passages, int(qrels.passages[mine[at]]))}
+            {"grade": grade.item(), **_text(collection.passages, int(qrels.passages[judged[at]]))}
             for grade, at in sorted(zip(grades, first, strict=True), reverse=True)
         ],
     }

@@ -92,8 +92,8 @@ def read_pool(pool: PooledSlice, query_ids: pa.ChunkedArray) -> list[PooledRanki
                 fix="name another file",
             )
         lines = np.full((count, min(pool.top, int(rows_of.counts.max()))), -1)
-        for rows, found, scores in rows_of.parts():
-            best = sort_hits_by_id(found, scores, run.documents)[0][:, : pool.top]
+        for rows, hits, scores in rows_of.parts():
+            best = sort_hits_by_id(hits, scores, run.documents)[0][:, : pool.top]
             lines[rows, : best.shape[1]] = best
         names = run.documents.take(from_numpy(lines[lines >= 0])).to_pylist()
         number_of = {name: number for number, name in enumerate(dict.fromkeys(names))}

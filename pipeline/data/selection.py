@@ -96,7 +96,7 @@ def select_queries(source: Source, judgments: Judgments, config: DataSettings) -
     import pyarrow.compute as pc
 
     seen = np.zeros(len(judgments.query_ids), dtype=np.bool_)
-    kept = np.zeros_like(seen)
+    is_kept = np.zeros_like(seen)
     tables = []
     numbers = []
     dropped = 0
@@ -111,12 +111,12 @@ def select_queries(source: Source, judgments: Judgments, config: DataSettings) -
         dropped += int((~wanted).sum())
         rows = np.flatnonzero(wanted)[:room]
         room -= len(rows)
-        kept[number[rows[judged[rows]]]] = True
+        is_kept[number[rows[judged[rows]]]] = True
         numbers.append(number[rows])
         texts = batch.texts.take(rows)
         texts = pc.utf8_lower(texts) if config.lowercase_queries else texts
         tables.append(pa.table({"id": batch.ids.take(rows), "text": texts}))
-    return SelectedQueries(pa.concat_tables(tables), np.concatenate(numbers), kept, seen, dropped)
+    return SelectedQueries(pa.concat_tables(tables), np.concatenate(numbers), is_kept, seen, dropped)
 
 
 @dataclass

@@ -32,19 +32,19 @@ TEXT = ("text", "contents", "content")
 TITLE = ("title",)
 
 
-def judgments_of(given: QrelsLike) -> Judgments:
+def judgments_of(qrels: QrelsLike) -> Judgments:
     """Judgments from a file or from Python values, whose rows are counted from 0 in messages."""
-    if isinstance(given, str | Path):
-        return read_qrels(given)
-    queries, documents, grades = _lines(given, "qrels", GRADE)
+    if isinstance(qrels, str | Path):
+        return read_qrels(qrels)
+    queries, documents, grades = _lines(qrels, "qrels", GRADE)
     return make_judgments(queries, documents, grades, "qrels", "row", np.arange(len(grades)))
 
 
-def run_of(given: QrelsLike) -> Run:
+def run_of(run: QrelsLike) -> Run:
     """A run from a file or from Python values, with each document once for a query."""
-    if isinstance(given, str | Path):
-        return read_run(given)
-    queries, documents, scores = _lines(given, "run", SCORE)
+    if isinstance(run, str | Path):
+        return read_run(run)
+    queries, documents, scores = _lines(run, "run", SCORE)
     if not len(scores) or np.isnan(scores).any():
         found = "has no line" if not len(scores) else "a score is not a number"
         raise InputError(f"run: {found}", allowed="a number for each document", fix="check what made it")
@@ -88,9 +88,9 @@ def _names(table: Any) -> list[str]:
     return list(map(str, getattr(table, "column_names", None) or table.columns))
 
 
-def is_table(given: object) -> bool:
+def is_table(value: object) -> bool:
     """Whether a value has columns, as a DataFrame has."""
-    return hasattr(given, "columns") and not isinstance(given, Mapping)
+    return hasattr(value, "columns") and not isinstance(value, Mapping)
 
 
 def _lines(given: QrelsLike, what: str, value: Sequence[str]) -> tuple[pa.Array, pa.Array, Any]:
@@ -198,24 +198,24 @@ def write_collection(
     return data
 
 
-def _records(given: Any, what: str, ids: tuple[str, ...]) -> str:
+def _records(records: Any, what: str, ids: tuple[str, ...]) -> str:
     """JSON lines of ids, texts and titles."""
-    if is_table(given):
-        columns = columns_of(given, what, ids, TEXT)
+    if is_table(records):
+        columns = columns_of(records, what, ids, TEXT)
         titles = (
-            columns_of(given, what, ("title",))[0] if "title" in _names(given) else [""] * len(columns[0])
+            columns_of(records, what, ("title",))[0] if "title" in _names(records) else [""] * len(columns[0])
         )
         titles = ["" if isinstance(title, float) else title for title in titles]  # NaN: pandas' missing value
         rows = list(zip(*columns, titles, strict=True))
-    elif isinstance(given, Mapping):
+    elif isinstance(records, Mapping):
         rows = [
             (name, *_text_and_title(value, f"{what}: {name!r}"))
             if isinstance(value, Mapping)
             else (name, value, "")
-            for name, value in given.items()
+            for name, value in records.items()
         ]
     else:
-        found = f"{what}: {short_repr(given)}"
+        found = f"{what}: {short_repr(records)}"
         raise InputError(found, allowed="{id: text}, or a table with columns id and text")
     lines = []
     for name, text, title in rows:

@@ -93,16 +93,16 @@ def make_judgments(
         raise InputError(f"{origin}: has no judgments", fix="check the path and the split")
     queries, passages = queries.dictionary_encode(), passages.dictionary_encode()
     query_rows, passage_rows = queries.indices.to_numpy(), passages.indices.to_numpy()
-    given = Judgments(
+    judgments = Judgments(
         queries.dictionary, query_rows, passages.dictionary, passage_rows, grades, origin, unit, numbers
     )
-    _refuse_unfit(given)
+    _refuse_unfit(judgments)
     pairs = query_rows.astype(np.int64) * len(passages.dictionary) + passage_rows
     earlier, later = repeated_keys(pairs)
-    _refuse_contradiction(given, earlier, later)
+    _refuse_contradiction(judgments, earlier, later)
     keep = np.delete(np.arange(len(grades)), later)
     return replace(
-        given,
+        judgments,
         queries=query_rows[keep],
         passages=passage_rows[keep],
         grades=_whole(grades[keep]),
@@ -111,30 +111,32 @@ def make_judgments(
     )
 
 
-def _refuse_unfit(given: Judgments) -> None:
+def _refuse_unfit(judgments: Judgments) -> None:
     def place(rows: Int32) -> Callable[[int], str]:
-        return lambda number: given.place(int(np.argmax(rows == number)))
+        return lambda number: judgments.place(int(np.argmax(rows == number)))
 
-    refuse_unfit_ids(given.query_ids, "query", place(given.queries))
-    refuse_unfit_ids(given.passage_ids, "passage", place(given.passages))
-    grades = given.grades
+    refuse_unfit_ids(judgments.query_ids, "query", place(judgments.queries))
+    refuse_unfit_ids(judgments.passage_ids, "passage", place(judgments.passages))
+    grades = judgments.grades
     fit = (grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE)
     if not fit.all():
         row = int(np.argmin(fit))
-        found = f"{given.place(row)}: the grade is {grades[row]}"
+        found = f"{judgments.place(row)}: the grade is {grades[row]}"
         raise InputError(found, allowed=GRADE_RULE, fix="correct that grade")
 
 
-def _refuse_contradiction(given: Judgments, earlier: Int64, later: Int64) -> None:
+def _refuse_contradiction(judgments: Judgments, earlier: Int64, later: Int64) -> None:
     """Refuse the first pair of rows that judge one query and passage differently."""
-    different = given.grades[earlier] != given.grades[later]
+    grades = judgments.grades
+    different = grades[earlier] != grades[later]
     if not different.any():
         return
     second, first = min(zip(later[different].tolist(), earlier[different].tolist(), strict=True))
-    query, passage = given.query_ids[int(given.queries[first])], given.passage_ids[int(given.passages[first])]
+    query = judgments.query_ids[int(judgments.queries[first])]
+    passage = judgments.passage_ids[int(judgments.passages[first])]
     raise InputError(
-        f"{given.place(second)}: query '{query}' and passage '{passage}' have grade {given.grades[second]}, "
-        f"but {given.grades[first]} at {given.place(first)}",
+        f"{judgments.place(second)}: query '{query}' and passage '{passage}' have grade {grades[second]}, "
+        f"but {grades[first]} at {judgments.place(first)}",
         allowed="one grade for each pair",
         fix="remove one of the two",
     )

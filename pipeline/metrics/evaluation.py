@@ -282,9 +282,9 @@ def _not_judged(
     )
 
 
-def _name(given: QrelsLike, otherwise: str) -> str:
+def _name(source: QrelsLike, otherwise: str) -> str:
     """A file's path, or what values that are no file are called."""
-    return str(given) if isinstance(given, str | Path) else otherwise
+    return str(source) if isinstance(source, str | Path) else otherwise
 
 
 def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = False) -> JoinedRun:

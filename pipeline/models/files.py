@@ -373,8 +373,8 @@ def _files_that_shape_vectors(folder: Path) -> list[Path]:
         shaping.update(folder.glob(pattern))
     for pattern in CODE:
         shaping.update(folder.rglob(pattern))
-    own = [folder / f"{name.rpartition('.')[0]}.py" for name in files.classes() if "--" not in name]
-    shaping.update(filter(Path.is_file, own))
+    code = [folder / f"{name.rpartition('.')[0]}.py" for name in files.classes() if "--" not in name]
+    shaping.update(filter(Path.is_file, code))
     for module_folder in (*folder.glob("[0-9]_*"), *declared):
         for pattern in (*TOKENIZER, *CODE, "*.safetensors", "*.bin"):
             shaping.update(module_folder.rglob(pattern))

@@ -101,15 +101,15 @@ def write_tokenizer(folder: Path, target: Path, settings: TokenizerSettings) -> 
 
 
 def _write(folder: Path, target: Path, settings: TokenizerSettings) -> None:
-    own = _own_tokenizer(folder, settings.name)
+    tokenizer = _own_tokenizer(folder, settings.name)
     if settings.by_library:
         library = _load(folder, settings)
         used = fast_tokenizer(settings.name, library)
-        if own is not None:
+        if tokenizer is not None:
             kind = type(library).__name__
-            _refuse_difference(folder, settings, own, used, kind)
-    elif own is not None:
-        used = own
+            _refuse_difference(folder, settings, tokenizer, used, kind)
+    elif tokenizer is not None:
+        used = tokenizer
     else:
         raise damaged(f"model '{settings.name}' has no tokenizer.json in {folder}")
     complete(used, settings).save(str(target))

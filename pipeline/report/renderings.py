@@ -56,15 +56,15 @@ def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
             if title:
                 yield Text(title, style="bold")
             title = ""
-            made = RichTable()
+            rich_table = RichTable()
             for column, heading, _, needed in group:
                 whole = column.wrap != "anywhere" and needed <= left  # a wider one wraps whatever it says
-                made.add_column(
+                rich_table.add_column(
                     heading, justify=column.align, overflow="fold", no_wrap=whole, min_width=column.least
                 )
             for row in zip(*(cells for _, _, cells, _ in group), strict=True):
-                made.add_row(*row)
-            yield made
+                rich_table.add_row(*row)
+            yield rich_table
     yield from map(Text, table.notes)
 
 

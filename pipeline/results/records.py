@@ -98,10 +98,10 @@ class Metrics(Record):
     def _read_sections(self) -> Self:
         extra = self.model_extra or {}
         for key in extra.keys() & SECTIONS.keys():
-            given = {"parts": extra[key]} if isinstance(extra[key], list) else extra[key]
+            content = {"parts": extra[key]} if isinstance(extra[key], list) else extra[key]
             try:
-                if not isinstance(given, ReportSection):
-                    extra[key] = SECTIONS[key].model_validate_json(json.dumps(given), strict=True)
+                if not isinstance(content, ReportSection):
+                    extra[key] = SECTIONS[key].model_validate_json(json.dumps(content), strict=True)
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = ".".join(map(str, (key, *first["loc"])))

@@ -320,11 +320,11 @@ def read_result(folder: PathLike[str] | str) -> Result:
             name = f"{collection.name} ({collection.edited})"
             collection = replace(collection, record=collection.record.model_copy(update={"name": name}))
         return Result(folder, [collection])
-    own = check_files(folder, [SUITE])
+    edited_suite = check_files(folder, [SUITE])
     record = read_record(folder, SUITE, SuiteRecord)
     names = [name for name in record.collections if name not in record.failed]
     collections = [read_collection_result(folder / name) for name in names]
-    edited = [own, *(f"{each.name}: {each.edited}" for each in collections if each.edited)]
+    edited = [edited_suite, *(f"{each.name}: {each.edited}" for each in collections if each.edited)]
     result = Result(folder, collections, record)
     if any(edited):
         result.name += f" ({'; '.join(filter(None, edited))})"

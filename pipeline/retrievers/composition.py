@@ -1,9 +1,8 @@
-"""What rankings that are made of other rankings report: fused and reranked ones."""
+"""What rankings that are made of other rankings report: fused and reranked ones, and changes of measures."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
 
 from pydantic import Field, model_serializer
 from typing_extensions import override
@@ -20,16 +19,19 @@ def mean_columns(measures: Collection[str], rankings: Collection[Mapping[str, fl
     return [(Column(name, "right"), [means.get(name) for means in rankings]) for name in measures]
 
 
-class _Difference(Protocol):
-    @property
-    def difference(self) -> float: ...
-    @property
-    def ci_low(self) -> float | None: ...
-    @property
-    def ci_high(self) -> float | None: ...
+class MeanChange(Record):
+    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval.
+
+    The ends of the interval are None where none is shown.
+    """
+
+    exact: float
+    difference: float
+    ci_low: float | None
+    ci_high: float | None
 
 
-def change_cell(change: _Difference | None) -> Cell:
+def change_cell(change: MeanChange | PairedChange | None) -> Cell:
     """A difference, and its interval on a second line."""
     if change is None:
         return Cell("", None)

@@ -18,6 +18,7 @@ from pipeline.retrievers.composition import (
     FirstStage,
     FusedRankings,
     FusionFacts,
+    MeanChange,
     Reranking,
     change_cell,
     mean_columns,
@@ -131,18 +132,6 @@ class Chunking(ReportSection):
             f"{counted(self.cut, 'passage')} cut at {self.tokens:,} tokens: {counted(self.chunks, 'chunk')} "
             f"searched, and a passage is ranked {ranked[self.aggregate]}."
         ]
-
-
-class MeanChange(Record):
-    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval.
-
-    The ends of the interval are None where none is shown.
-    """
-
-    exact: float
-    difference: float
-    ci_low: float | None
-    ci_high: float | None
 
 
 class AgainstExact(ReportSection):

@@ -127,10 +127,11 @@ def forecast_each(
         probing: Whether models that were not measured here are run for a few seconds.
     """
     fetched: set[tuple[str, str]] = set()
-    made: set[str] = set()
-    with hub.asked_once():
+    planned: set[str] = set()
+    with hub.probe_hub_once():
         return [
-            _forecast(benchmark, stated, fetched, made, tokens, probing) for benchmark, stated in benchmarks
+            _forecast(benchmark, stated, fetched, planned, tokens, probing)
+            for benchmark, stated in benchmarks
         ]
 
 
@@ -144,11 +145,11 @@ def _forecast(
     benchmark: Benchmark,
     stated: int | None,
     fetched: set[tuple[str, str]],
-    made: set[str],
+    planned: set[str],
     tokens: float | None,
     probing: bool,
 ) -> Forecast:
-    """The forecast of one; `fetched` and `made` hold what those before it do, and are added to."""
+    """The forecast of one; `fetched` and `planned` hold what those before it do, and are added to."""
     config, name = benchmark.config, benchmark.config.name
     limit = config.data.passages_kept
     passages = stated if limit is None or stated is None else min(limit, stated)
@@ -178,7 +179,7 @@ def _forecast(
     if passages is not None:
         workload = Workload(passages, queries or config.data.queries or QUERIES, tokens)
         whole = estimate(benchmark, workload, probing, missing_only=True)
-    todo = _todo(benchmark, passages, made)
+    todo = _todo(benchmark, passages, planned)
     return Forecast(
         name, stages, fetch, unknown, passages, *todo, models, settings, queries=queries, estimate=whole
     )
@@ -198,7 +199,7 @@ def _probes(benchmark: Benchmark, reads_hub: bool) -> list[Callable[[], object]]
 def _lacking(probes: Iterable[Callable[[], object]]) -> tuple[dict[tuple[str, str], int], str]:
     """The files that are not on this machine, and why they cannot be named."""
     files: dict[tuple[str, str], int] = {}
-    with hub.only_looking():
+    with hub.no_downloads():
         for probe in probes:
             try:
                 probe()
@@ -211,11 +212,11 @@ def _lacking(probes: Iterable[Callable[[], object]]) -> tuple[dict[tuple[str, st
     return files, ""
 
 
-def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[Todo, Todo]:
+def _todo(benchmark: Benchmark, passages: int | None, planned: set[str]) -> tuple[Todo, Todo]:
     """What the missing stages compute, as `encode` and `pairs` of a `Forecast`.
 
-    `passages` are counted if the collection has not been read; `made` are the keys of stages that benchmarks
-    before it make, to which its own are added.
+    `passages` are counted if the collection has not been read; `planned` are the keys of stages that
+    benchmarks before it make, to which its own are added.
     """
     todo = {"encode": Todo(), "pairs": Todo()}
     if benchmark.searched:
@@ -227,9 +228,9 @@ def _todo(benchmark: Benchmark, passages: int | None, made: set[str]) -> tuple[T
 
     for role, stage in benchmark.stages.items():
         recipe, work = benchmark.all_recipes[role], stage.work
-        if work is None or recipe.key in made or benchmark.has(role):
+        if work is None or recipe.key in planned or benchmark.has(role):
             continue
-        made.add(recipe.key)
+        planned.add(recipe.key)
         alike = benchmark.store.find_alike(recipe, work.which)
         count = work.count(opened, [] if benchmark.session.fresh else alike)
         if count is None and work.of_passages:

@@ -213,9 +213,9 @@ class Draft:
         in_use = any(locks.hold(path, wait=False) is None for path in manifests(self.folder))
         if in_use:
             return
-        kept = {*self.whole, *(name + _SUM for name in self.whole)}
+        names = {*self.whole, *(name + _SUM for name in self.whole)}
         for path in self.folder.iterdir():
-            if path.name not in kept:
+            if path.name not in names:
                 whole_files.remove_path(path)
 
 

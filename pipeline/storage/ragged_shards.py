@@ -34,11 +34,11 @@ def save_shard(draft: Draft, start: int, stop: int, content: RaggedRows) -> None
 def open_shards(artifact: Artifact) -> list[tuple[int, int, RaggedRows]]:
     """All shards of a finished artifact, memory-mapped, in order, each with the rows [start, stop) of it."""
     names = sorted(name for name in artifact.files if vector_shards.is_shard(name))
-    found = []
+    shards = []
     for name in names:
         ends, *columns = map_arrays(artifact.path(name))
-        found.append((*vector_shards.row_range(name), RaggedRows(ends, tuple(columns))))
-    return found
+        shards.append((*vector_shards.row_range(name), RaggedRows(ends, tuple(columns))))
+    return shards
 
 
 def open_rows(artifact: Artifact) -> tuple[RaggedRows, ...]:

@@ -133,7 +133,7 @@ class Store:
         The most recently used come first. They cannot be removed as long as the store exists. What is not
         whole, cannot be read or is being removed is left out; files are checked by their sizes only.
         """
-        found = []
+        alike = []
         for path in (self.root / recipe.stage).glob(f"*/{MANIFEST}"):
             if path.is_symlink() or path.parent.is_symlink():
                 continue
@@ -151,8 +151,8 @@ class Store:
             artifact = self.find(other)
             if artifact:
                 self._in_use.setdefault(other.key, lock)
-                found.append((used, artifact))
-        return [artifact for _, artifact in sorted(found, key=lambda pair: -pair[0])]
+                alike.append((used, artifact))
+        return [artifact for _, artifact in sorted(alike, key=lambda pair: -pair[0])]
 
     def mark_used(self, recipe: Recipe) -> None:
         """Record that a run used an artifact now, in the modification time of its manifest."""

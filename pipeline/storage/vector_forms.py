@@ -52,8 +52,8 @@ def check_dimensions(kept: int, dimension: int) -> None:
 
 def is_stored_form(form: VectorForm, dimension: int) -> bool:
     """Whether vectors of a stored dimension are read as they are stored."""
-    kept = form.dimensions in (None, dimension)
-    return kept and not form.halves and not form.normalize
+    is_whole = form.dimensions in (None, dimension)
+    return is_whole and not form.halves and not form.normalize
 
 
 def apply_form(stored: Array, form: VectorForm, out: Float32, first_row: int) -> None:

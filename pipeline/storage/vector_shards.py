@@ -207,6 +207,6 @@ def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> Non
 
 def row_range(name: str) -> tuple[int, int]:
     """The rows [start, stop) in the file of that `shard_name`."""
-    found = _NAME.fullmatch(name)
-    assert found is not None, name
-    return int(found[1]), int(found[2])
+    match = _NAME.fullmatch(name)
+    assert match is not None, name
+    return int(match[1]), int(match[2])

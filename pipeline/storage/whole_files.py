@@ -56,11 +56,11 @@ def check_output(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
         raise InputError(
             f"{option} {path}: {found}", allowed="a file in a folder that exists", fix="name another"
         )
-    for given in inputs if path.exists() else ():
-        held = given.is_dir() and path.suffix != ".html" and given.resolve() in path.resolve().parents
-        if held or (given.exists() and given.samefile(path)):
+    for source in inputs if path.exists() else ():
+        held = source.is_dir() and path.suffix != ".html" and source.resolve() in path.resolve().parents
+        if held or (source.exists() and source.samefile(path)):
             raise InputError(
-                f"{option} {path}: it is read as {'part of ' if held else ''}{given}",
+                f"{option} {path}: it is read as {'part of ' if held else ''}{source}",
                 allowed="a file that is not an input",
                 fix="name another",
             )

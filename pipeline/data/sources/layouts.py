@@ -45,9 +45,9 @@ def texts_of(
     def read(part: RepoPart) -> Iterator[Batch]:
         for rows in part.rows(required, [*optional, *([title] if title else [])]):
             column = next((name for name in ids if name in rows.columns), ids[0])
-            found, texts = rows.strings(column, integers=True), rows.strings(text)
+            row_ids, texts = rows.strings(column, integers=True), rows.strings(text)
             titles = rows.strings(title, nulls=True) if title in rows.columns else None
-            yield rows.batch(rename(found) if rename else found, texts, titles)
+            yield rows.batch(rename(row_ids) if rename else row_ids, texts, titles)
 
     return read
 
@@ -112,8 +112,8 @@ def judged_in_lists(
             for column, grade in grades.items():
                 ids, parents = part.lists(column)
                 if none is not None:
-                    kept = np.array([name != none for name in ids.to_pylist()], np.bool_)
-                    ids, parents = ids.filter(pa.array(kept)), parents[kept]
+                    is_id = np.array([name != none for name in ids.to_pylist()], np.bool_)
+                    ids, parents = ids.filter(pa.array(is_id)), parents[is_id]
                 queries.append(part.strings(query, integers=True).take(from_numpy(parents)))
                 passages.append(rename(ids) if rename else ids)
                 values.append(np.full(len(ids), grade, np.int64))
@@ -231,8 +231,8 @@ def open_air_bench(settings: AirBenchSettings) -> RepoSource:
     """Open a dataset of AIR-Bench, with the judgments from their own repository."""
     above, slash, name = settings.path.rstrip("/").rpartition("/")
     judged = f"{above}{slash}qrels-{name}{'-dev' if settings.split == 'dev' else ''}"
-    given = {"dataset": settings.dataset.replace("-", "_"), "qrels_path": judged}
-    return _open(LAYOUTS["air-bench"], {**dict(settings), **given})
+    values = {"dataset": settings.dataset.replace("-", "_"), "qrels_path": judged}
+    return _open(LAYOUTS["air-bench"], {**dict(settings), **values})
 
 
 def _open(layout: RepoLayout, values: Mapping[str, object]) -> RepoSource:

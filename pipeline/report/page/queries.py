@@ -312,16 +312,16 @@ def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, float], r
         grades: Grade of each judged passage.
         rel: The lowest grade that counts as relevant.
     """
-    found = [Hit(name, rank, value, grades.get(name)) for rank, (name, value) in enumerate(hits, 1)]
-    by_passage = {hit.passage: hit for hit in found}
+    hits_shown = [Hit(name, rank, value, grades.get(name)) for rank, (name, value) in enumerate(hits, 1)]
+    by_passage = {hit.passage: hit for hit in hits_shown}
     relevant = [
         by_passage.get(name, Hit(name, None, None, grade)) for name, grade in grades.items() if grade >= rel
     ]
     missed = [hit for hit in relevant if hit.rank is None or hit.rank > TOP]
-    missed.sort(key=lambda hit: (-(hit.grade or 0), hit.rank or len(found) + 1, hit.passage))
+    missed.sort(key=lambda hit: (-(hit.grade or 0), hit.rank or len(hits_shown) + 1, hit.passage))
     ranks = sorted(hit.rank for hit in relevant if hit.rank)
-    why = _why(found, ranks, len(relevant))
-    return QueryDetails(found[:TOP], missed[:MISSED], len(found), ranks, len(relevant), why)
+    why = _why(hits_shown, ranks, len(relevant))
+    return QueryDetails(hits_shown[:TOP], missed[:MISSED], len(hits_shown), ranks, len(relevant), why)
 
 
 def select_texts(texts: Texts, ids: Sequence[str], length: int) -> dict[str, str]:

@@ -90,14 +90,14 @@ class RetrievalCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 
     def on_train_begin(self, args: Foreign, state: Foreign, control: Foreign, **_: Foreign) -> None:
         """Score BM25, and the model before the first step, which is the best so far."""
-        found = {}
+        values = {}
         if self._bm25:
             name = f"{self._config.name}-{BM25}"
             settings = {"name": name, "model": BACKENDS.make(backend=BM25), "fuse": None, "rerank": None}
             lexical = self._config.model_copy(update={**settings, "index": IndexConfig()})
-            found = logged(run_benchmark(lexical).metrics, f"{BM25}_")
+            values = logged(run_benchmark(lexical).metrics, f"{BM25}_")
         self.best_step = state.global_step
-        self._evaluate(state, found)
+        self._evaluate(state, values)
 
     def on_step_end(self, args: Foreign, state: Foreign, control: Foreign, **_: Foreign) -> None:
         """Score the model if it is time, and have a better one saved."""

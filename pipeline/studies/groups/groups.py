@@ -321,11 +321,11 @@ def _clusters(texts: Sequence[str], vectors: Float32 | None) -> Grouping | None:
     number = min(MOST_CLUSTERS, len(points) // QUERIES_OF_A_CLUSTER, len(np.unique(points, axis=0)))
     if number < 2:
         return None
-    made = KMeans(number, n_init=4, random_state=SEED).fit(points)
-    order = np.argsort(-np.bincount(made.labels_, minlength=number), kind="stable")
-    nearest = made.transform(points).argmin(axis=0)[order].tolist()
+    clustering = KMeans(number, n_init=4, random_state=SEED).fit(points)
+    order = np.argsort(-np.bincount(clustering.labels_, minlength=number), kind="stable")
+    nearest = clustering.transform(points).argmin(axis=0)[order].tolist()
     names = [f"{place}: {cut(texts[query], NAME_LENGTH)}" for place, query in enumerate(nearest, 1)]
-    groups: Int64 = np.argsort(order)[made.labels_].astype(np.int64)
+    groups: Int64 = np.argsort(order)[clustering.labels_].astype(np.int64)
     note = f"clusters: k-means over {space}; each is named by the query at its centre"
     return Grouping("cluster", names, groups, note)
 

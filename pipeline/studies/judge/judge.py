@@ -130,12 +130,12 @@ class PairDecision:
 
         Where no interval is shown, only bets decide.
         """
-        made = self.estimate
-        if made is None:
+        estimated = self.estimate
+        if estimated is None:
             return "no labels"
-        if made.unshown:
+        if estimated.unshown:
             return {1: "a", -1: "b"}.get(self.decided[1] if self.decided else 0, "undecided")
-        return "a" if made.by_both.ci_low > 0 else "b" if made.by_both.ci_high < 0 else "undecided"
+        return "a" if estimated.by_both.ci_low > 0 else "b" if estimated.by_both.ci_high < 0 else "undecided"
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,14 +160,14 @@ class JudgeReport(Tabular):
 
     def json(self) -> list[Facts]:
         """The documents that `judge --json` prints, one for each pair of results."""
-        made = []
+        documents = []
         for each in self.decisions:
             by_both = each.estimate
             shown = by_both if by_both and not by_both.unshown else None
             alone: Facts | None = by_both.without_judge._asdict() if by_both else None
             if alone and not shown:
                 alone |= {"ci_low": None, "ci_high": None}
-            made.append(
+            documents.append(
                 {
                     "measure": str(self.request.measure),
                     "a": each.a,
@@ -189,13 +189,13 @@ class JudgeReport(Tabular):
                     "refused": self.refused,
                 }
             )
-        return made
+        return documents
 
     def tables(self) -> list[Table]:
         """The differences by the labels that each rests on; the judge's agreement with people; its bias."""
-        made = [self._differences()]
+        tables = [self._differences()]
         if self.agreement:
-            made.append(_agreement_table(self.agreement))
+            tables.append(_agreement_table(self.agreement))
         if self.bias:
             columns: list[FilledColumn] = [
                 (Column("result"), self.bias),
@@ -208,28 +208,28 @@ class JudgeReport(Tabular):
             note = (
                 f"In {self.request.measure}, against the mean of these results; labels: people's and judge's."
             )
-            made.append(table_of("does the judge favour a result?", columns, [note]))
-        return made
+            tables.append(table_of("does the judge favour a result?", columns, [note]))
+        return tables
 
     def _differences(self) -> Table:
         rows: list[tuple[str, str, float, tuple[float, float] | None, float | None, float | None, str]] = []
         for each in self.decisions:
-            pair, made = f"{each.a} - {each.b}", each.estimate
+            pair, estimated = f"{each.a} - {each.b}", each.estimate
             rows.append((pair, "judge's alone", each.judged, None, None, None, "decides nothing"))
-            if made is None:
+            if estimated is None:
                 continue
-            mean, low, high = made.without_judge
-            alone, both = (None, None) if made.unshown else ((low, high), made.by_both[1:])
-            rows.append((pair, "people's alone", mean, alone, None, made.labelled, ""))
+            mean, low, high = estimated.without_judge
+            alone, both = (None, None) if estimated.unshown else ((low, high), estimated.by_both[1:])
+            rows.append((pair, "people's alone", mean, alone, None, estimated.labelled, ""))
             better = {"a": f"{each.a} is better", "b": f"{each.b} is better"}.get(each.verdict, each.verdict)
             rows.append(
                 (
                     pair,
                     "people's and judge's",
-                    made.by_both.difference,
+                    estimated.by_both.difference,
                     both,
-                    made.weight,
-                    made.effective_labels,
+                    estimated.weight,
+                    estimated.effective_labels,
                     better,
                 )
             )
@@ -390,11 +390,13 @@ def _decision(request: JudgeRequest, judged: Float64, a: int, b: int) -> PairDec
     low, high, judged_of, weights = (column[unknown] for column in (*ends, apart, labels.weights))
     of_drawn = human[labels.queries]
     bets = BetsInOrder(of_drawn, low, high, judged_of, drawn, weights)
-    made = estimate_with_judge(of_drawn, judged_of, drawn, weights, low, high)
-    by_both, alone = (interval.moved(base, share) for interval in (made.by_both, made.without_judge))
-    made = replace(made, by_both=by_both, without_judge=alone)
+    estimated = estimate_with_judge(of_drawn, judged_of, drawn, weights, low, high)
+    by_both, alone = (
+        interval.moved(base, share) for interval in (estimated.by_both, estimated.without_judge)
+    )
+    estimated = replace(estimated, by_both=by_both, without_judge=alone)
     return PairDecision(
-        names[a], names[b], float(apart.mean()), made, bets.decided(1 - CONFIDENCE, -base / share)
+        names[a], names[b], float(apart.mean()), estimated, bets.decided(1 - CONFIDENCE, -base / share)
     )
 
 
@@ -444,6 +446,6 @@ def _bias(favour: Float64, labels: Labels) -> Bias:
     """The estimated mean of float64 [N] by its labelled queries, over those that could be drawn."""
     nothing = np.zeros(np.count_nonzero(labels.weights))
     weights = labels.weights[labels.weights > 0]
-    made = estimate_with_judge(favour[labels.queries], nothing, _drawn(labels), weights, -inf, inf)
-    mean, low, high = made.without_judge
-    return Bias(mean, None, None) if made.unshown else Bias(mean, low, high)
+    estimated = estimate_with_judge(favour[labels.queries], nothing, _drawn(labels), weights, -inf, inf)
+    mean, low, high = estimated.without_judge
+    return Bias(mean, None, None) if estimated.unshown else Bias(mean, low, high)

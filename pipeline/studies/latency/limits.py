@@ -46,8 +46,8 @@ class Limit:
         Raises:
             InputError: It is none.
         """
-        found = re.fullmatch(r"\s*([\w ]+?)\s*<=\s*([0-9.]+)\s*([A-Za-z]+)\s*", text)
-        name, number, unit = found.groups() if found else ("", "", "")
+        match = re.fullmatch(r"\s*([\w ]+?)\s*<=\s*([0-9.]+)\s*([A-Za-z]+)\s*", text)
+        name, number, unit = match.groups() if match else ("", "", "")
         name = name.lower().replace(" ", "_")
         of_time = unit in ("ms", "s")
         if (

@@ -254,13 +254,13 @@ def _stability(seconds: list[float], works: list[float], others: float | None) -
     first, second = (statistics.median(half) * 1000 for half in halves)
     p = float(mannwhitneyu(*halves).pvalue)
     work = Quantiles.of(works or [0.0])
-    found = []
+    runs = []
     if max(first, second) > SLOWER * min(first, second) and p < P_VALUE:
-        found.append(f"the halves of the queries differ, {first:,.2f} and {second:,.2f} ms (median)")
+        runs.append(f"the halves of the queries differ, {first:,.2f} and {second:,.2f} ms (median)")
     if work.p95 > UNEVEN * work.p50:
-        found.append(f"the same work takes {work.p50:.3f} ms, and {work.p95:.3f} (p95)")
+        runs.append(f"the same work takes {work.p50:.3f} ms, and {work.p95:.3f} (p95)")
     if others is not None and others > DISTURBED * machine.cores():
-        found.append(f"other processes use {others:.1f} of its {machine.cores()} cores")
+        runs.append(f"other processes use {others:.1f} of its {machine.cores()} cores")
     return Stability(
         other_cores=None if others is None else round(others, 3),
         first_half=round(first, 4),
@@ -268,5 +268,5 @@ def _stability(seconds: list[float], works: list[float], others: float | None) -
         p=p,
         work_p50=work.p50,
         work_p95=work.p95,
-        noisy="; ".join(found),
+        noisy="; ".join(runs),
     )

@@ -34,14 +34,14 @@ def reproduce(
     from pipeline.core.result_files import SUITE
     from pipeline.studies.reproduce.reproduction import reproduce as run_again
 
-    found = run_again(folder, against=against, overrides=settings or (), output=output, progress=progress)
-    name, unchanged = folder.resolve().name, all(each.unchanged for each in found)
+    reports = run_again(folder, against=against, overrides=settings or (), output=output, progress=progress)
+    name, unchanged = folder.resolve().name, all(each.unchanged for each in reports)
     if not as_json:
-        show(*chain.from_iterable(each.tables() for each in found))
+        show(*chain.from_iterable(each.tables() for each in reports))
     elif (folder / SUITE).is_file():
-        print_json({"name": name, "unchanged": unchanged, "collections": {e.name: e.json() for e in found}})
+        print_json({"name": name, "unchanged": unchanged, "collections": {e.name: e.json() for e in reports}})
     else:
-        print_json(found[0].json())
+        print_json(reports[0].json())
     if output:
         print(f"written to {output / name}", file=sys.stderr)
     end_with(0 if unchanged else FAILED)

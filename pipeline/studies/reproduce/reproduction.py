@@ -148,12 +148,12 @@ def reproduce(
                     fix="name one that does not hold it",
                 )
         outcomes = run_each(prepare(configs, None, progress, session), progress, session)
-        found = []
+        reproductions = []
         for result, outcome in zip(original.collections, outcomes, strict=True):
             if outcome.result is None:
                 raise outcome.error or RuntimeError(f"{outcome.config.name} was not run")
-            found.append(compare_with_original(result, outcome.result.only_collection()))
-        return found
+            reproductions.append(compare_with_original(result, outcome.result.only_collection()))
+        return reproductions
 
 
 def compare_with_original(original: CollectionResult, again: CollectionResult) -> Reproduction:

@@ -119,24 +119,24 @@ def _without_copies(judgments: bool) -> Callable[[ScoredRun], ScoredRun | None]:
         listed = run.documents.combine_chunks().dictionary_encode()
         names, row = first(listed.dictionary.to_pylist(), scored)
         documents = row[listed.indices.to_numpy()]
-        kept = _highest(run.queries, documents, run.scores)
+        lines = _highest(run.queries, documents, run.scores)
         made = replace(
             run,
-            queries=run.queries[kept],
-            documents=pa.chunked_array([names.take(pa.array(documents[kept]))]),
-            scores=run.scores[kept],
+            queries=run.queries[lines],
+            documents=pa.chunked_array([names.take(pa.array(documents[lines]))]),
+            scores=run.scores[lines],
         )
         if judgments:
             names, row = first(qrels.passage_ids.to_pylist(), scored)
             passages = row[qrels.passages]
-            kept = _highest(qrels.queries, passages, qrels.grades)
+            lines = _highest(qrels.queries, passages, qrels.grades)
             qrels = replace(
                 qrels,
-                queries=qrels.queries[kept],
+                queries=qrels.queries[lines],
                 passage_ids=names,
-                passages=passages[kept].astype(np.int32),
-                grades=qrels.grades[kept],
-                numbers=qrels.numbers[kept],
+                passages=passages[lines].astype(np.int32),
+                grades=qrels.grades[lines],
+                numbers=qrels.numbers[lines],
             )
         return replace(scored, run=made, qrels=qrels)
 

@@ -75,9 +75,9 @@ class Verification(Tabular):
     @property
     def verdict(self) -> Verdict:
         """The worst: not reproduced, then not comparable, then not run."""
-        found = {cell.verdict for cell in self.cells}
+        verdicts = {cell.verdict for cell in self.cells}
         order: tuple[Verdict, ...] = ("not reproduced", "not comparable", "not run")
-        return next((each for each in order if each in found), "reproduced")
+        return next((each for each in order if each in verdicts), "reproduced")
 
     def json(self) -> JsonObject:
         """The document that `verify --json` prints."""
@@ -105,9 +105,9 @@ class Verification(Tabular):
             of_place = published.setdefault((cell.model, cell.collection), {})
             of_place[point_of(cell.measure)] = cell.expected, 0.5 * 10.0 ** -decimals(cell.expected)
         return [
-            f"Published for {' on '.join(place)}, but impossible together: {found.values} ({found.reason})."
+            f"Published for {' on '.join(place)}, but impossible together: {each.values} ({each.reason})."
             for place, scores in published.items()
-            for found in contradictions(scores)
+            for each in contradictions(scores)
         ]
 
     def _why(self) -> list[Table]:
@@ -203,10 +203,10 @@ def expected_of(
         elif each.score not in scores:  # a result of `verify` has those that it was compared with
             scores.append(each.score)
     if published and not cells and not scores and not in_suite:
-        found = sorted({f"{each.model} on {each.collection}" for each in published})
+        places = sorted({f"{each.model} on {each.collection}" for each in published})
         raise InputError(
             f"no published score is of {config.label} on {names[-1]}",
-            allowed="; ".join(found[:5]) + ("; ..." if len(found) > 5 else ""),
+            allowed="; ".join(places[:5]) + ("; ..." if len(places) > 5 else ""),
             fix="give another file, or rename the benchmark or its collection",
         )
     return config.model_copy(update={"expected": tuple(scores)}), cells
@@ -343,12 +343,12 @@ def verify(
         if not published:
             raise InputError("--run without --expected", allowed="--expected FILE", fix="name the scores")
         run, qrels = Path(run), Path(qrels)
-        made = verify_run(run, qrels, published)
+        verification = verify_run(run, qrels, published)
         if minutes:
             scored_run = ScoredRun(read_run(run), read_qrels(qrels))
-            made = Verification(explain(made.cells, scored_run, None, minutes, progress))
-        return made
-    found: list[CollectionChecks] = []
+            verification = Verification(explain(verification.cells, scored_run, None, minutes, progress))
+        return verification
+    checks: list[CollectionChecks] = []
     for target in paths:
         if target in results:
             for result, cells in cells_of_results(target, published):
@@ -357,12 +357,12 @@ def verify(
                     settings, manifest = result.manifest.config_here(), result.folder / MANIFEST
                     settings = with_overrides(settings, overrides)
                     config = make_config(settings, manifest, given=[*settings_of(overrides), "output"])
-                found.append(CollectionChecks(cells, config, result.folder))
+                checks.append(CollectionChecks(cells, config, result.folder))
         else:
-            found += run_configs(load_configs(target, overrides), published, progress)
+            checks += run_configs(load_configs(target, overrides), published, progress)
     if minutes:
-        _explain_all(found, minutes, progress)
-    return Verification([cell for each in found for cell in each.cells])
+        _explain_all(checks, minutes, progress)
+    return Verification([cell for each in checks for cell in each.cells])
 
 
 def run_configs(
