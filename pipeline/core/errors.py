@@ -12,7 +12,7 @@ MEMORY_FULL = (
     "failed to map segment",
 )  # fmt: skip
 """In the errors of libraries for which the memory is too small."""
-PATHS_START = "paths start at the config file's folder, or without one at the current folder"
+PATHS_START = "paths start from the config file's folder, or without one from the current folder"
 
 
 class InputError(Exception):
