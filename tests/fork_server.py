@@ -9,6 +9,7 @@ for twice: with its number, and when it has ended.
 """
 
 import builtins
+import gc
 import json
 import os
 import runpy
@@ -21,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-import openvino.frontend.pytorch.ts_decoder
-import openvino.tools.ovc  # noqa: F401
 import pyarrow.compute
 import pyarrow.csv
 import pyarrow.json
@@ -99,8 +98,12 @@ def become(wanted: dict[str, Any]) -> None:
 
 def serve() -> None:
     """Fork a process for each line, and wait for it."""
-    import_all()
+    import_all()  # of OpenVINO without its telemetry, for which each conversion would start processes
+    import openvino.frontend.pytorch.ts_decoder
+    import openvino.tools.ovc  # noqa: F401
+
     pyarrow.array(numpy.zeros(1))  # imports pandas, if it is installed
+    gc.freeze()  # else each process looks through what all have, and gets a copy of it by that
     for line in sys.stdin:
         wanted = json.loads(line)
         child = os.fork()

@@ -110,7 +110,7 @@ def test_padding_beyond_a_window_of_attention_shapes_no_vector(
     config = ModernBertConfig(
         vocab_size=30522, hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=64,
         local_attention=16, global_attn_every_n_layers=2, pad_token_id=0, bos_token_id=101, eos_token_id=102,
-        cls_token_id=101, sep_token_id=102,
+        cls_token_id=101, sep_token_id=102, max_position_embeddings=512,
     )  # fmt: skip
     ModernBertModel(config).save_pretrained(folder)
     reference = flag_model(folder, pooling_method="cls").encode_corpus(few_texts)

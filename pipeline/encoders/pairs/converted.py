@@ -12,7 +12,6 @@ one long pair, which shows wrong positions or a wrong mask.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +32,7 @@ from pipeline.encoders.openvino import (
     TOKENIZER,
     OpenVINOBatches,
     OpenVINORunner,
+    convert_network,
     convert_once,
 )
 from pipeline.encoders.pairs.cross_encoders import TYPES, load_classifier
@@ -194,11 +194,7 @@ def _traced(network: PreTrainedModel, names: Sequence[str], example: Sequence[In
             return logits[:, 0]
 
     limit_last_layer_to_first_token(network.base_model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        converted = import_openvino().convert_model(
-            LogitNetwork(), example_input=tuple(torch.from_numpy(array) for array in example)
-        )
+    converted = convert_network(LogitNetwork(), tuple(torch.from_numpy(array) for array in example))
     for place, name in enumerate(names):
         converted.inputs[place].get_tensor().set_names({name})
     return converted
