@@ -94,10 +94,7 @@ CITATION = """\
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 app = typer.Typer(
-    name="benchmarco",
-    context_settings=HELP_OPTIONS,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    name="benchmarco", context_settings=HELP_OPTIONS, rich_markup_mode=None, pretty_exceptions_enable=False
 )
 cache_app = typer.Typer(
     help="List, check and prune stored artifacts.",

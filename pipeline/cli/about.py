@@ -193,8 +193,7 @@ def _packages(state: Facts) -> Table:
 
 
 def suites(
-    name: Annotated[str | None, argument("List the collections of this suite.")] = None,
-    as_json: Json = False,
+    name: Annotated[str | None, argument("List the collections of this suite.")] = None, as_json: Json = False
 ) -> None:
     """List the built-in suites: sizes and licenses."""
     from pipeline.config.suites import read_suite, suite_names

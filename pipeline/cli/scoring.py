@@ -101,8 +101,7 @@ def evaluate(
     qrels: Annotated[Path | None, option("Qrels, in TREC or BEIR format; may be .gz.")] = None,
     runs: Annotated[list[Path] | None, option("A TREC run; may be .gz, and repeated.", flags="--run")] = None,
     measures: Annotated[
-        str | None,
-        option("Measures separated by commas: ndcg@10,mrr@10. By default as in run."),
+        str | None, option("Measures separated by commas: ndcg@10,mrr@10. By default as in run.")
     ] = None,
     per_query: Annotated[Path | None, option("Write the measures of each query to this CSV file.")] = None,
     ignore_identical_ids: Annotated[

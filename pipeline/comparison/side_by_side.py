@@ -309,11 +309,7 @@ def _better(indices: PairIndices, means: Sequence[float], shown: Iterable[bool])
 
 
 def _entries(
-    loaded: Sequence[Result],
-    measure: str,
-    collections: Iterable[str],
-    strata: Strata,
-    ends: Sequence[Ends],
+    loaded: Sequence[Result], measure: str, collections: Iterable[str], strata: Strata, ends: Sequence[Ends]
 ) -> list[Entry]:
     """The results, with the cost of each; `collections` has the names of those of a suite."""
     by_collection = np.stack([values.mean(axis=0) for values in strata])

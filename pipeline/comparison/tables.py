@@ -342,9 +342,7 @@ def short_pairs(measure: str, pairs: Sequence[Pair], detect: float | None = None
 
 def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
     """A pair a row, and a collection a column: its difference there, with a star where it is shown."""
-    columns: list[FilledColumn] = [
-        (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
-    ]
+    columns: list[FilledColumn] = [(Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs])]
     for number, first in enumerate(pairs[0].collections):
         column = Column(first.collection, "right", "never")
         differences = [pair.collections[number] for pair in pairs]

@@ -82,9 +82,7 @@ class FuseConfig(Section):
         None, "a weight per retriever; interpolation: only that of the first", shapes="fuse", strict=False
     )
     tune: str | None = setting(
-        None,
-        "measure for which the weights are tuned, by cross-validation over queries",
-        names="fuse",
+        None, "measure for which the weights are tuned, by cross-validation over queries", names="fuse"
     )
     folds: int = setting(5, "folds of this cross-validation", shapes="fuse", ge=2)
 

@@ -92,15 +92,9 @@ class DataSettings(Section):
     title_separator: str | None = setting(
         " ", "text between title and passage; null: no titles", shapes="data passages"
     )
-    lowercase_queries: bool = setting(
-        False,
-        "lowercase queries",
-        shapes="data queries",
-    )
+    lowercase_queries: bool = setting(False, "lowercase queries", shapes="data queries")
     unjudged_queries: Literal["drop", "keep"] = setting(
-        "drop",
-        "queries without judgments: leave them out, or search without scoring",
-        shapes="data queries",
+        "drop", "queries without judgments: leave them out, or search without scoring", shapes="data queries"
     )
     missing_passages: Literal["count", "drop"] = setting(
         "count",
@@ -155,11 +149,7 @@ class BeirSettings(PathSettings):
 
     source: Literal["beir"] = DataSettings.narrowed("source", "beir")
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
-    subset: str | None = setting(
-        None,
-        "prefix of the hub's table names, such as sw",
-        names="data",
-    )
+    subset: str | None = setting(None, "prefix of the hub's table names, such as sw", names="data")
 
 
 class MsMarcoSettings(PathSettings):

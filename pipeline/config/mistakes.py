@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 _TYPE_OF_UNION = re.compile(r"(int|float|str|bool)$|tuple\[|literal\[|function-")
 """The names that pydantic puts between the keys of a location for the types of a union."""
 
-_ALLOWED = {
-    "model_type": "a section: settings and their values",
-    "tuple_type": "a list",
-}
+_ALLOWED = {"model_type": "a section: settings and their values", "tuple_type": "a list"}
 """What is allowed, in terms of YAML, for some of pydantic's types of errors."""
 
 

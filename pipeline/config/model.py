@@ -50,12 +50,7 @@ class ModelSettings(Section):
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="passages queries")
     batch_size: int | None = setting(None, "texts per batch; null: chosen by tokens", shapes="", ge=1)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    shard_rows: int = setting(
-        16384,
-        "maximum texts per shard (2048 for multivector)",
-        shapes="",
-        ge=1,
-    )
+    shard_rows: int = setting(16384, "maximum texts per shard (2048 for multivector)", shapes="", ge=1)
 
     @property
     def by_words(self) -> bool:
@@ -109,10 +104,7 @@ class RowSettings(ModelSettings):
         "fp32", "number format of searched vectors", shapes="index", outputs="dense"
     )
     token_precision: Literal["fp32", "fp16"] = setting(
-        "fp32",
-        "number format of stored token vectors",
-        shapes="passages",
-        outputs="multivector",
+        "fp32", "number format of stored token vectors", shapes="passages", outputs="multivector"
     )
     score: Literal["sum", "mean"] | None = setting(
         None,
@@ -194,10 +186,7 @@ class EncoderSettings(RowSettings, RunsModel):
         None, "prefix of passages; null: the model's own; '': none", names="passages"
     )
     query_max_length: int | None = setting(
-        None,
-        "maximum tokens of a query; null: the model's own, or 512",
-        names="queries",
-        ge=3,
+        None, "maximum tokens of a query; null: the model's own, or 512", names="queries", ge=3
     )
     passage_max_length: int | None = setting(
         None, "maximum tokens of a passage; null: the model's own, or 512", names="passages", ge=3
@@ -343,28 +332,18 @@ class HttpSettings(EncodingServerSettings, RowSettings):
     output: Literal["dense"] = RowSettings.narrowed("output", "dense")
     name: str = setting(..., "model name on the server", names="passages queries", min_length=1)
     revision: str | None = setting(
-        None,
-        "any text; change it when the served model changes",
-        names="passages queries",
+        None, "any text; change it when the served model changes", names="passages queries"
     )
     url: ServerUrl = setting(
-        OPENAI,
-        "server address, without /embeddings",
-        names="passages queries",
-        repr=False,
+        OPENAI, "server address, without /embeddings", names="passages queries", repr=False
     )
     dimensions: int | None = setting(
-        None,
-        "dimensions to request; null: the model's own",
-        names="passages queries",
-        ge=1,
+        None, "dimensions to request; null: the model's own", names="passages queries", ge=1
     )
     query_instruction: str | None = setting(None, "prefix of queries; null: none", names="queries")
     passage_instruction: str | None = setting(None, "prefix of passages; null: none", names="passages")
     same_as: Annotated[ModelSettings | None, RUN_HERE] = setting(
-        None,
-        "section `model` of a local model; the vectors of a sample are compared",
-        names="evaluate",
+        None, "section `model` of a local model; the vectors of a sample are compared", names="evaluate"
     )
     max_characters: int | None = setting(
         None, "maximum characters of a text; null: no limit", names="passages queries", ge=1
@@ -405,9 +384,7 @@ class Bm25Settings(ModelSettings):
     k1: float = setting(0.9, "term-frequency saturation", shapes="index", ge=0)
     b: float = setting(0.4, "length normalization, from 0 (none) to 1 (full)", shapes="index", ge=0, le=1)
     stop_words: StopWords | None = setting(
-        "english",
-        "language of stop words; null: none",
-        names="passages queries",
+        "english", "language of stop words; null: none", names="passages queries"
     )
     stemmer: SnowballStemmer | None = setting(
         "english", "language of the Snowball stemmer; null: none", names="passages queries"

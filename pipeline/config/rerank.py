@@ -37,9 +37,7 @@ class RerankSettings(ScorerSettings, RunsModel):
 
     name: PathOrId = ScorerSettings.narrowed("name")
     precision: Literal["fp32", "fp16", "bf16"] = setting(
-        "fp32",
-        "number format of the computation; fp16 runs as fp32 on a CPU",
-        names="scores",
+        "fp32", "number format of the computation; fp16 runs as fp32 on a CPU", names="scores"
     )
     max_length: int = setting(512, "maximum tokens of query and passage together", names="scores", ge=32)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
@@ -50,10 +48,7 @@ class FlagRerankSettings(RerankSettings):
     """Settings of all backends that give the scores of FlagEmbedding's rerankers."""
 
     query_max_length: int | None = setting(
-        None,
-        "maximum tokens of a query; null: three quarters of max_length",
-        names="scores",
-        ge=3,
+        None, "maximum tokens of a query; null: three quarters of max_length", names="scores", ge=3
     )
     query_instruction: str | None = setting(
         None, "prefix of queries; null: the model's own; '': none", shapes="scores"
@@ -86,10 +81,7 @@ class FlagAutoRerankSettings(FlagRerankSettings):
 
     backend: Literal["flag"] = RerankSettings.narrowed("backend", "flag")
     prompt: str | None = setting(
-        None,
-        "decoders: question after the passage; null: FlagEmbedding's own",
-        shapes="scores",
-        min_length=1,
+        None, "decoders: question after the passage; null: FlagEmbedding's own", shapes="scores", min_length=1
     )
 
 
@@ -122,9 +114,7 @@ class HttpRerankSettings(EncodingServerSettings, ScorerSettings):
     )
     url: ServerUrl = setting(..., "server address, without /rerank", names="scores", repr=False)
     form: Literal["cohere", "tei"] = setting(
-        "cohere",
-        "form of requests: cohere for Cohere, Jina, vLLM, Infinity; tei for TEI",
-        names="scores",
+        "cohere", "form of requests: cohere for Cohere, Jina, vLLM, Infinity; tei for TEI", names="scores"
     )
     max_characters: int | None = setting(
         None, "maximum characters of a query and of a passage; null: no limit", names="scores", ge=1

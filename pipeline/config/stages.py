@@ -43,10 +43,7 @@ class SearchConfig(Section):
         ge=64,
     )
     device: str = setting(
-        "auto",
-        "exact search: auto, cpu, cuda or cuda:N",
-        shapes="",
-        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        "auto", "exact search: auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$"
     )
     rescore: int | None = setting(
         None,
@@ -58,14 +55,10 @@ class SearchConfig(Section):
         {}, "index parameters, such as {nprobe: 16} or {efSearch: 64}", shapes="search"
     )
     against_exact: bool = setting(
-        True,
-        "approximate indexes: measure speed and the loss against exact search",
-        names="search evaluate",
+        True, "approximate indexes: measure speed and the loss against exact search", names="search evaluate"
     )
     aggregate: Literal["max", "mean", "first"] = setting(
-        "max",
-        "with data.chunks: how the scores of a document's chunks are combined",
-        names="chunks search",
+        "max", "with data.chunks: how the scores of a document's chunks are combined", names="chunks search"
     )
 
 

@@ -112,11 +112,7 @@ class Audit:
         }
 
 
-def audit(
-    collection: Collection,
-    measures: Sequence[Measure],
-    cut: Facts | None = None,
-) -> Audit:
+def audit(collection: Collection, measures: Sequence[Measure], cut: Facts | None = None) -> Audit:
     """Look for the defects of a collection.
 
     Args:

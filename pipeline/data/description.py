@@ -33,9 +33,7 @@ MOST_LEVELS = 20  # distinct grades that are counted one by one
 
 
 def describe(
-    collection: Collection,
-    count_tokens: TokenCounter | None = None,
-    read: Mapping[str, int] | None = None,
+    collection: Collection, count_tokens: TokenCounter | None = None, read: Mapping[str, int] | None = None
 ) -> JsonObject:
     """Facts, judgments per query, lengths and examples of a collection, as JSON.
 

@@ -38,12 +38,7 @@ def conversion_recipe(model: ResolvedModel, backend: str, schema: int, package: 
 
 
 def convert_in_subprocess(
-    model: ResolvedBase,
-    module: str,
-    target: Path,
-    action: str,
-    allowed: str,
-    fix: str,
+    model: ResolvedBase, module: str, target: Path, action: str, allowed: str, fix: str
 ) -> None:
     """Run a module that converts a model's torch weights.
 

@@ -249,12 +249,7 @@ def _int8_recipe(model: ResolvedModel) -> Recipe:
 
 
 def convert_once(
-    model: ResolvedBase,
-    draft: Draft,
-    module: str,
-    allowed: str,
-    files: Iterable[str],
-    section: str = "model",
+    model: ResolvedBase, draft: Draft, module: str, allowed: str, files: Iterable[str], section: str = "model"
 ) -> JsonObject:
     """Write the files that a `module` makes of a model; see `conversion.convert_in_subprocess`."""
     log.info("converting %s to OpenVINO, once", model.name)

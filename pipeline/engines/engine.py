@@ -243,11 +243,7 @@ def search_index(
 
 
 def measure_index(
-    queries: Float32,
-    index: IndexConfig,
-    search: SearchConfig,
-    stored: UInt8,
-    bar: Bar,
+    queries: Float32, index: IndexConfig, search: SearchConfig, stored: UInt8, bar: Bar
 ) -> Facts:
     """What searching one shard of an index costs: see `searchers.ApproximateSearcher.measure`."""
     from pipeline.search import searchers

@@ -28,14 +28,7 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import MOST_BYTES
 from pipeline.core.records import Array, Int32, Int64, Qrels, from_numpy
-from pipeline.formats.columns import (
-    Form,
-    column_blocks,
-    data_lines,
-    read_columns,
-    repeated_keys,
-    wrong_width,
-)
+from pipeline.formats.columns import Form, column_blocks, data_lines, read_columns, repeated_keys, wrong_width
 from pipeline.formats.texts import Block, SourceRecords, refuse_unfit_ids
 
 if TYPE_CHECKING:

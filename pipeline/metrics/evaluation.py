@@ -157,13 +157,7 @@ class Evaluation(Tabular):
         means = self.mean_by_measure
         values = dict(zip(means, self.values.T.tolist(), strict=True))
         table = measure_table(
-            title,
-            len(self.query_ids),
-            means,
-            self.interval_by_measure,
-            self.judged,
-            moved,
-            values=values,
+            title, len(self.query_ids), means, self.interval_by_measure, self.judged, moved, values=values
         )
         notes = [f"{note}." for note in scoring_notes(self.short_rankings, self.ties)]
         return [replace(table, notes=[*table.notes, *notes])]

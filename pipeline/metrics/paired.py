@@ -11,11 +11,7 @@ from numpy.typing import ArrayLike
 
 from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.metrics.names import Measure
-from pipeline.metrics.resampling import (
-    PERMUTATIONS,
-    permutation_test,
-    randomization_test,
-)
+from pipeline.metrics.resampling import PERMUTATIONS, permutation_test, randomization_test
 from pipeline.metrics.statistics import ONE, estimate, pool_draws
 
 SAME = 1e-12

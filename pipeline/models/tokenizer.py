@@ -121,9 +121,7 @@ def prepare_tokenizer(
     return ModelTokenizer(artifact.path(FILE).absolute(), artifact.facts["probe"], settings)
 
 
-def token_spans(
-    tokenizer: ModelTokenizer,
-) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:
+def token_spans(tokenizer: ModelTokenizer) -> Callable[[list[str], int], list[list[tuple[int, int]] | None]]:
     """A function that gives the characters [start, stop) of each token of whole texts, special ones left out.
 
     Its second argument is a number of tokens: of a text that has no more, it gives None.

@@ -192,7 +192,5 @@ def _not_a_result(folder: Path) -> InputError:
 
 def _unusable(folder: Path, what: str, fix: str = RUN_AGAIN) -> InputError:
     return InputError(
-        f"result folder {folder} {what}",
-        allowed=f"a complete one: {', '.join((*FILES, CHECKSUMS))}",
-        fix=fix,
+        f"result folder {folder} {what}", allowed=f"a complete one: {', '.join((*FILES, CHECKSUMS))}", fix=fix
     )

@@ -249,9 +249,7 @@ def intervals_of(such: bool) -> str:
 
 
 def suite_table(
-    document: Facts,
-    records: Mapping[str, Metrics],
-    means: Mapping[str, Mapping[str, float]],
+    document: Facts, records: Mapping[str, Metrics], means: Mapping[str, Mapping[str, float]]
 ) -> Table:
     """A collection a row with its measures, then the macro means and their intervals.
 

@@ -20,13 +20,7 @@ from typing_extensions import TypeVar, override
 
 from pipeline.config import ModelSettings, SearchConfig, keyed_settings
 from pipeline.core.records import Chunks, Role, Texts
-from pipeline.data.collection_files import (
-    CHUNK_BOUNDS,
-    CHUNK_PLACES,
-    CHUNK_TEXTS,
-    TextsWriter,
-    open_chunks,
-)
+from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEXTS, TextsWriter, open_chunks
 from pipeline.encoders.batching import Usage
 from pipeline.retrievers.retriever import COLLECTION, Retriever, Search, open_ranking, save_ranking
 from pipeline.retrievers.sections import Chunking

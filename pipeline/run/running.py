@@ -319,12 +319,7 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
     return _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RANKING)])
 
 
-def _write_files(
-    folder: Path,
-    metrics: Facts,
-    manifest: Facts,
-    copied: Sequence[Path],
-) -> Result:
+def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence[Path]) -> Result:
     """Write the files, their checksums last, and read them, while no other run writes to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = locks.hold(folder, wait=False)

@@ -222,7 +222,4 @@ def compare_with_exact(
         dict(zip(names, (mean, change, *ends), strict=True))
         for mean, change, ends in zip(means, changes, estimates.ends, strict=True)
     )
-    return {
-        "overlap": overlaps,
-        "change": dict(zip(map(str, measures), rows, strict=True)),
-    }
+    return {"overlap": overlaps, "change": dict(zip(map(str, measures), rows, strict=True))}

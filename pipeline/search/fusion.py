@@ -207,11 +207,7 @@ def _union(queries: slice, rankings: Sequence[Ranking], values: Sequence[Float64
 
 
 def fuse(
-    rankings: Sequence[Ranking],
-    fusion: Fusion,
-    weights: Float64,
-    id_rank: Int64,
-    top_k: int | None = None,
+    rankings: Sequence[Ranking], fusion: Fusion, weights: Float64, id_rank: Int64, top_k: int | None = None
 ) -> Ranking:
     """Join rankings of the same queries.
 
@@ -280,12 +276,7 @@ def folds_of(query_ids: pa.ChunkedArray, folds: int) -> Int64:
 
 
 def tune(
-    rankings: Sequence[Ranking],
-    fusion: Fusion,
-    tuning: Tuning,
-    id_rank: Int64,
-    top_k: int | None,
-    bar: Bar,
+    rankings: Sequence[Ranking], fusion: Fusion, tuning: Tuning, id_rank: Int64, top_k: int | None, bar: Bar
 ) -> Float64:
     """Choose weights for each fold, float64 [folds, rankings], by cross-validation over queries.
 

@@ -29,12 +29,7 @@ Judge = Callable[[RepoSource], Judgments]
 Change = Callable[["pa.Array"], "pa.Array"]
 
 
-def texts_of(
-    *ids: str,
-    text: str = "text",
-    title: str | None = None,
-    rename: Change | None = None,
-) -> Texts:
+def texts_of(*ids: str, text: str = "text", title: str | None = None, rename: Change | None = None) -> Texts:
     """A reader of the rows of tables: of the first column of `ids` that a table has, and of two others.
 
     A table may lack titles. `rename` gets the ids and returns those of the collection.
@@ -88,11 +83,7 @@ def judged_in(query: str, passage: str, grade: str, grade_is_optional: bool = Fa
 
 
 def judged_in_lists(
-    query: str,
-    grades: Mapping[str, int],
-    *,
-    none: str | None = None,
-    rename: Change | None = None,
+    query: str, grades: Mapping[str, int], *, none: str | None = None, rename: Change | None = None
 ) -> Judge:
     """A reader of tables with a row for each query, and the ids of its passages in lists.
 

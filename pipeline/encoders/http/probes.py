@@ -11,15 +11,9 @@ from pipeline.storage.vector_forms import cosines
 SAME = 0.999  # the lowest cosine of two vectors of a text: bf16 keeps 0.9999, other weights or int8 less
 PROBES = (
     ("what is the capital of France", "Paris has been the capital of France since 987, with interruptions."),
-    (
-        "how do vaccines work",
-        "A vaccine trains the immune system to recognize a pathogen.",
-    ),
+    ("how do vaccines work", "A vaccine trains the immune system to recognize a pathogen."),
     ("python read file line by line", "for line in open('data.txt', encoding='utf-8'): print(line.rstrip())"),
-    (
-        "symptoms of iron deficiency",
-        "Tiredness, pale skin and shortness of breath are common.",
-    ),
+    ("symptoms of iron deficiency", "Tiredness, pale skin and shortness of breath are common."),
     ("wie hoch ist der Mont Blanc", "Der Mont Blanc ist 4806 Meter hoch und der höchste Berg der Alpen."),
     ("best time to plant tulips", "Plant the bulbs in autumn, six weeks before the ground freezes."),
     ("meaning of GDPR", "The General Data Protection Regulation governs personal data in the EU."),

@@ -19,10 +19,7 @@ from pipeline.encoders.pairs.scorer import (
 )
 from pipeline.encoders.torch.backend import TorchRunner
 from pipeline.encoders.torch.devices import fitting
-from pipeline.encoders.torch.loading import (
-    limit_last_layer_to_first_token,
-    loading,
-)
+from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, loading
 from pipeline.models.reranker import ResolvedReranker, check_labels
 
 if TYPE_CHECKING:

@@ -89,11 +89,7 @@ def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
         | {"before": before, "after": after}
         | _cost_section(comparison)
         | _provenance_section(comparison)
-        | {
-            "comparison": comparison,
-            "measure": comparison.measure,
-            "data": data.json(comparison),
-        },
+        | {"comparison": comparison, "measure": comparison.measure, "data": data.json(comparison)},
     )
 
 

@@ -27,8 +27,4 @@ Groups = Annotated[
         flags="--groups/--no-groups",
     ),
 ]
-STUDY = Study(
-    "In which groups of queries do results differ?",
-    findings=find,
-    options={"groups": Groups},
-)
+STUDY = Study("In which groups of queries do results differ?", findings=find, options={"groups": Groups})

@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def pool(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="RESULT_DIR", help="A result folder."),
-    ],
+    folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="A result folder.")],
     output: Annotated[
         Path | None,
         typer.Option(

@@ -56,10 +56,7 @@ def _interval(ordered: np.ndarray, share: float) -> tuple[float | None, float | 
 
     count, tail = len(ordered), (1 - CONFIDENCE) / 2
     low, high = int(binom.ppf(tail, count, share)), int(binom.ppf(1 - tail, count, share))
-    return (
-        float(ordered[low - 1]) if low >= 1 else None,
-        float(ordered[high]) if high < count else None,
-    )
+    return (float(ordered[low - 1]) if low >= 1 else None, float(ordered[high]) if high < count else None)
 
 
 class Load(Record):
