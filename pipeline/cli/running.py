@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from pipeline.cli import line
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
-from pipeline.core.installation import require
+from pipeline.core.installation import DISTRIBUTION, require
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import estimate_tables, forecast_table, plan_table
 from pipeline.storage.whole_files import check_new_folder
@@ -333,9 +333,6 @@ def data(
         print("-v shows every count and more examples")
 
 
-NAME = "benchmarco"
-
-
 def command_line(*arguments: str | Path) -> str:
     """A command of this program, as the shell that started it finds it, quoted for it."""
     return f"{_program()} {shlex.join(map(str, arguments))}"
@@ -346,9 +343,10 @@ def _program() -> str:
     called = sys.argv[0]
     if Path(called).parts[-2:] == ("pipeline", "__main__.py"):
         return f"{shlex.quote(sys.executable)} -m pipeline"
-    installed = shutil.which(NAME)
-    if Path(called).name != NAME or (installed and Path(installed).resolve() == Path(called).resolve()):
-        return NAME
+    installed = shutil.which(DISTRIBUTION)
+    is_found = installed and Path(installed).resolve() == Path(called).resolve()
+    if is_found or Path(called).name != DISTRIBUTION:
+        return DISTRIBUTION
     return shlex.quote(called)
 
 

@@ -64,9 +64,7 @@ class Detection:
         return {**asdict(self), "detects": self.detects(queries) if queries else None}
 
 
-def plan_detection(
-    difference: float, spread: Sequence[str], results: int, measure: str | None = None
-) -> Detection:
+def plan_detection(difference: float, spread: Sequence[str], results: int) -> Detection:
     """Plan the size of a comparison.
 
     Args:
@@ -75,7 +73,6 @@ def plan_detection(
             them. Of a single one it is that of its values, which is the spread of differences from a result
             of the same spread whose correlation with it is 0.5.
         results: How many are to be compared, every two of them.
-        measure: Of the result folders; None takes the first that all have.
 
     Raises:
         InputError: The difference is not above 0, the spread is neither a number above 0 nor results, or
@@ -88,7 +85,7 @@ def plan_detection(
         (deviation,) = map(float, spread)
         origin = f"spread {deviation:g}"
     except ValueError:
-        deviation, origin = _spread_of(spread, measure)
+        deviation, origin = _spread_of(spread)
     if not 0 < deviation < np.inf:
         raise InputError(
             f"--spread {' '.join(spread)}: a spread of {deviation:g}",
@@ -101,7 +98,7 @@ def plan_detection(
     return Detection(difference, deviation, origin, pairs, int(needed))
 
 
-def _spread_of(folders: Sequence[str], measure: str | None) -> tuple[float, str]:
+def _spread_of(folders: Sequence[str]) -> tuple[float, str]:
     """The largest spread between two results, and where it is from."""
     if not folders or not all(Path(folder).exists() for folder in folders):
         raise InputError(
@@ -110,7 +107,7 @@ def _spread_of(folders: Sequence[str], measure: str | None) -> tuple[float, str]
             fix="for example --detect 0.01 --spread results/a --spread results/b, or --spread 0.25",
         )
     results, _ = read_results(folders)
-    (name, *_), values, _ = shared_values(results, [measure] if measure else [])
+    (name, *_), values, _ = shared_values(results)
     pairs = list(combinations(range(len(results)), 2))
     columns = [
         np.stack([paired_differences(each[:, a, 0], each[:, b, 0]) for a, b in pairs], axis=1)

@@ -212,9 +212,13 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
     )
 
 
+UNLIMITED = 1 << 30
+"""The positions of a model without such a limit."""
+
+
 def max_positions(config: Facts) -> int:
-    """The largest number of tokens a model has positions for, by its `config.json`; 2^30 if unlimited."""
-    most = int(config.get("max_position_embeddings") or 1 << 30)
+    """The largest number of tokens a model has positions for, by its `config.json`."""
+    most = int(config.get("max_position_embeddings") or UNLIMITED)
     model_type = str(config.get("model_type"))
     pad_id = config.get("pad_token_id")
     if "roberta" not in model_type and model_type not in POSITIONS_AFTER_PADDING:

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.core.records import Facts
-from pipeline.models.card import max_positions
+from pipeline.models.card import UNLIMITED, max_positions
 from pipeline.models.model import ResolvedModel
-
-UNLIMITED = 1 << 30
 
 
 def model_record(model: ResolvedModel) -> Facts:

@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.records import Facts
 from pipeline.core.result_files import MANIFEST
 from pipeline.results.records import flatten
 from pipeline.results.result import Result
 from pipeline.storage.whole_files import file_inside
 
-PROJECT = "benchmarco"
 LONGEST = 500  # characters of a parameter, of which MLflow takes no more
 AT_ONCE = 100  # parameters that MLflow takes
 
@@ -52,7 +52,7 @@ def figures_of(result: Result) -> dict[str, float]:
 def _wandb(name: str, figures: Mapping[str, float], config: Facts, manifests: list[Path]) -> None:
     import wandb
 
-    with wandb.init(project=PROJECT, name=name, config=config) as run:
+    with wandb.init(project=DISTRIBUTION, name=name, config=config) as run:
         run.log(dict(figures))
         artifact = wandb.Artifact(f"{re.sub(r'[^a-zA-Z0-9_.-]', '-', name)}-manifest", "manifest")
         for manifest in manifests:
@@ -63,7 +63,7 @@ def _wandb(name: str, figures: Mapping[str, float], config: Facts, manifests: li
 def _mlflow(name: str, figures: Mapping[str, float], config: Facts, manifests: list[Path]) -> None:
     import mlflow
 
-    mlflow.set_experiment(PROJECT)
+    mlflow.set_experiment(DISTRIBUTION)
     params = [(key, str(value)[:LONGEST]) for key, value in config.items()]
     with mlflow.start_run(run_name=name):
         for start in range(0, len(params), AT_ONCE):

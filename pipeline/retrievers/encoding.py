@@ -22,6 +22,7 @@ from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Collection, RaggedRows, Role, Texts
+from pipeline.data.description import TokenCounter
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import Encoder, TextOpener
@@ -31,7 +32,6 @@ from pipeline.models.tokenizer import token_counter, token_spans
 from pipeline.retrievers import costs
 from pipeline.retrievers.costs import BASE_MB, Rates, StageCost, Workload
 from pipeline.retrievers.dense_search import counted_parts
-from pipeline.retrievers.retriever import TokenCounter
 from pipeline.retrievers.rows import (
     TEXTS,
     AnyRows,

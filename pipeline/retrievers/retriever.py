@@ -19,6 +19,7 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, Ranking, from_numpy
 from pipeline.core.result_files import RANKING
+from pipeline.data.description import TokenCounter
 from pipeline.data.loading import Identity, identify
 from pipeline.encoders import choice
 from pipeline.encoders.base import ModelSource
@@ -35,8 +36,6 @@ PASSAGES, SCORES, BEST_CHUNKS = "passages.npy", "scores.npy", "chunks.npy"
 """In the artifact of a ranking: the arrays of `Ranking`; the last one only where chunks were searched."""
 
 Settings = TypeVar("Settings", bound=Section, covariant=True, default=Section)
-TokenCounter = Callable[[list[str]], Sequence[int]]
-"""Gives the number of tokens of each text."""
 Search = Callable[[Any, Bar], Ranking]
 """Ranks the passages for queries, given as the stage `queries` opens them."""
 MakeRetriever = Callable[[Config, "Identities", Identity, Path], "Retriever"]

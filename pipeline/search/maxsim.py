@@ -21,14 +21,13 @@ from pipeline.native.nearest import ROW_LENGTH, maxsim as kernels
 from pipeline.search import candidates
 from pipeline.search.candidates import Documents, candidates_of, empty_ranking, set_rows
 from pipeline.search.scan import growing_blocks
-from pipeline.search.scoring import norm_bounds, score_as_stored
+from pipeline.search.scoring import ROUNDOFF, norm_bounds, score_as_stored
 from pipeline.storage import vector_shards
 
 SCORED_NUMBERS = 1 << 18  # numbers of the token vectors that a core scores at a time
 QUERY_TOKENS = 8192  # tokens of queries scored at once: they fit the processor's cache
 BLOCK_TOKENS = 1 << 17  # tokens of the longest block of passages
 TILE = 1 << 22  # scores made at once
-_ROUNDOFF = 2.0**-24  # of float32
 
 
 def maxsim_search(
@@ -195,7 +194,7 @@ def error_bound(vectors: Float32, queries: kernels.PackedQueries) -> Float64:
     of_tokens = 1.01 * (by_row * lengths + (1 + by_row) * moved * factors)
     starts = queries.bounds[:-1]
     sizes = np.add.reduceat(lengths, starts)
-    errors: Float64 = np.add.reduceat(of_tokens, starts) + 1.01 * (tokens + 10) * _ROUNDOFF * sizes
+    errors: Float64 = np.add.reduceat(of_tokens, starts) + 1.01 * (tokens + 10) * ROUNDOFF * sizes
     return errors / queries.divisors
 
 

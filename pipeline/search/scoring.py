@@ -26,7 +26,7 @@ Metric = Literal["inner_product", "cosine", "l2"]
 
 PAIRS = 2048  # that one thread scores at a time
 _PIECE = 64  # pairs scored at once: in float64 they still fit the processor's cache
-_ROUNDOFF = 2.0**-24  # of float32
+ROUNDOFF = 2.0**-24  # of float32
 
 
 def for_metric(rows: Float32, metric: Metric) -> Float32:
@@ -147,7 +147,7 @@ def error_bound(norms: Float64, longest: float, dimension: int, metric: Metric) 
         metric: The metric.
     """
     # halving, subtracting and rounding the score are four roundings at most: d + 4
-    gamma = (dimension + 4) * _ROUNDOFF / (1 - (dimension + 4) * _ROUNDOFF)
+    gamma = (dimension + 4) * ROUNDOFF / (1 - (dimension + 4) * ROUNDOFF)
     # for l2, (|q| + |p|)^2 takes the place of |q||p|, and covers |p|^2/2 and the score as well
     size = (norms + longest) ** 2 if metric == "l2" else norms * longest
     # each of the d terms may lose up to the smallest normal float32

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.core.plugins import import_and_call
+
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
     from pipeline.comparison.tables import ColumnGroup
@@ -72,6 +74,14 @@ class Plan(NamedTuple):
 
     document: JsonObject | None
     sentence: str
+
+
+def findings_by(place: str, *options: str) -> Callable[[Comparison, Mapping[str, Any]], Any]:
+    """A `Study.findings` that calls what "module:name" names, with the comparison and options by name.
+
+    The module is imported then.
+    """
+    return lambda comparison, values: import_and_call(place, comparison, *map(values.get, options))
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,8 @@ from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
 PART = 8  # characters in a row that a text may not share with the key
-STRIDES = (
-    1,
-    2,
-    3,
-    4,
-)  # every so many characters of a text are looked at: a key may be written with others between
+STRIDES = (1, 2, 3, 4)
+"""Every so many characters of a text are looked at: a key may be written with others between."""
 
 
 def holds_key(text: str, key: str) -> bool:

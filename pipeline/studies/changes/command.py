@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from pipeline.studies.study import Study
+from pipeline.studies.study import Study, findings_by
 from pipeline.terminal import option
-
-if TYPE_CHECKING:
-    from pipeline.comparison.side_by_side import Comparison
-    from pipeline.studies.study import Findings
-
-
-def find(comparison: Comparison, options: Mapping[str, Any]) -> Findings | None:
-    """What the study says of compared results."""
-    from pipeline.studies.changes.changes import find_changes
-
-    return find_changes(comparison, options["queries"])
-
 
 Queries = Annotated[
     int | None,
@@ -31,7 +18,7 @@ Queries = Annotated[
 ]
 STUDY = Study(
     "Which queries lose and gain most between two results?",
-    findings=find,
+    findings=findings_by("studies.changes.changes:find_changes", "queries"),
     options={"queries": Queries},
     csv=True,
 )

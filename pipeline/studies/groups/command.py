@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from pipeline.studies.study import Study
+from pipeline.studies.study import Study, findings_by
 from pipeline.terminal import option
-
-if TYPE_CHECKING:
-    from pipeline.comparison.side_by_side import Comparison
-    from pipeline.studies.study import Findings
-
-
-def find(comparison: Comparison, options: Mapping[str, Any]) -> Findings | None:
-    """What the study says of compared results."""
-    from pipeline.studies.groups.groups import find_groups
-
-    return find_groups(comparison, options["groups"])
-
 
 Groups = Annotated[
     bool | None,
@@ -27,4 +14,8 @@ Groups = Annotated[
         flags="--groups/--no-groups",
     ),
 ]
-STUDY = Study("In which groups of queries do results differ?", findings=find, options={"groups": Groups})
+STUDY = Study(
+    "In which groups of queries do results differ?",
+    findings=findings_by("studies.groups.groups:find_groups", "groups"),
+    options={"groups": Groups},
+)

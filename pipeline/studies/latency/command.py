@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from pipeline.core.errors import InputError
-from pipeline.studies.study import Command, Study
+from pipeline.core.plugins import import_and_call
+from pipeline.studies.study import Command, Study, findings_by
 from pipeline.terminal import Json, Sets, argument, option, print_each, show
-
-if TYPE_CHECKING:
-    from pipeline.comparison.side_by_side import Comparison
-    from pipeline.comparison.tables import ColumnGroup
-    from pipeline.studies.study import Findings
 
 
 def latency(
@@ -42,20 +38,6 @@ def latency(
         show(*(table for record in records for table in record.tables()))
 
 
-def find(comparison: Comparison, options: Mapping[str, Any]) -> Findings | None:
-    """What the study says of compared results."""
-    from pipeline.studies.latency.limits import affordable
-
-    return affordable(comparison, options["limits"] or ())
-
-
-def columns(comparison: Comparison) -> ColumnGroup | None:
-    """The latency and memory of each result that has a record."""
-    from pipeline.studies.latency.limits import columns_of
-
-    return columns_of(comparison)
-
-
 Limits = Annotated[
     list[str] | None,
     option(
@@ -67,7 +49,7 @@ Limits = Annotated[
 STUDY = Study(
     "What does one query cost, and which results are within limits?",
     {"latency": Command(latency, "results/A --queries 200")},
-    findings=find,
+    findings=findings_by("studies.latency.limits:affordable", "limits"),
     options={"limits": Limits},
-    columns=columns,
+    columns=partial(import_and_call, "studies.latency.limits:columns_of"),
 )

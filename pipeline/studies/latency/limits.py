@@ -249,9 +249,9 @@ class Affordable(Findings):
         return list(table_plots(self.comparison, self.tables()[0], front=True))
 
 
-def affordable(comparison: Comparison, wanted: Sequence[str]) -> Affordable | None:
+def affordable(comparison: Comparison, wanted: Sequence[str] | None) -> Affordable | None:
     """The results within limits; None without limits where fewer than two were measured."""
-    limits = [Limit.parse(text) for text in wanted]
+    limits = [Limit.parse(text) for text in wanted or ()]
     costs: dict[str, dict[str, float] | None] = {}
     measured = []
     for result, entry in zip(comparison.loaded, comparison.results, strict=True):

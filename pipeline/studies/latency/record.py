@@ -12,13 +12,13 @@ from pydantic import Field
 from pipeline.core.display import figure
 from pipeline.core.result_records import Hardware, Name, Record
 from pipeline.core.table import Column, FilledColumn, Table, table_of
+from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.results.folder import CollectionResult, read_record
 from pipeline.storage import whole_files
 from pipeline.storage.checksums import add_checksum, check_files
 
 LATENCY = "latency.json"
 ENCODE, WHOLE = "encode", "whole"
-CONFIDENCE = 0.95
 
 
 class Quantiles(Record):
