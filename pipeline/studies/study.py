@@ -76,12 +76,9 @@ class Plan(NamedTuple):
     sentence: str
 
 
-def findings_by(place: str, *options: str) -> Callable[[Comparison, Mapping[str, Any]], Any]:
-    """A `Study.findings` that calls what "module:name" names, with the comparison and options by name.
-
-    The module is imported then.
-    """
-    return lambda comparison, values: import_and_call(place, comparison, *map(values.get, options))
+def find_by(place: str, options: Sequence[str], comparison: Comparison, values: Mapping[str, Any]) -> Any:
+    """`Study.findings` by what "module:name" names, of a comparison and some options; it is imported then."""
+    return import_and_call(place, comparison, *map(values.get, options))
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from pipeline.studies.study import Study, findings_by
+from pipeline.studies.study import Study, find_by
 from pipeline.terminal import option
 
 Queries = Annotated[
@@ -18,7 +19,7 @@ Queries = Annotated[
 ]
 STUDY = Study(
     "Which queries lose and gain most between two results?",
-    findings=findings_by("studies.changes.changes:find_changes", "queries"),
+    findings=partial(find_by, "studies.changes.changes:find_changes", ["queries"]),
     options={"queries": Queries},
     csv=True,
 )

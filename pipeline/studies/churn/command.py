@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pipeline.studies.study import Study, findings_by
+from functools import partial
+
+from pipeline.studies.study import Study, find_by
 
 STUDY = Study(
     "What changes where one result takes the place of another?",
-    findings=findings_by("studies.churn.churn:churn_of"),
+    findings=partial(find_by, "studies.churn.churn:churn_of", []),
 )

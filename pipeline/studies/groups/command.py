@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from pipeline.studies.study import Study, findings_by
+from pipeline.studies.study import Study, find_by
 from pipeline.terminal import option
 
 Groups = Annotated[
@@ -16,6 +17,6 @@ Groups = Annotated[
 ]
 STUDY = Study(
     "In which groups of queries do results differ?",
-    findings=findings_by("studies.groups.groups:find_groups", "groups"),
+    findings=partial(find_by, "studies.groups.groups:find_groups", ["groups"]),
     options={"groups": Groups},
 )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import import_and_call
-from pipeline.studies.study import Command, Study, findings_by
+from pipeline.studies.study import Command, Study, find_by
 from pipeline.terminal import Json, Sets, argument, option, print_each, show
 
 
@@ -49,7 +49,7 @@ Limits = Annotated[
 STUDY = Study(
     "What does one query cost, and which results are within limits?",
     {"latency": Command(latency, "results/A --queries 200")},
-    findings=findings_by("studies.latency.limits:affordable", "limits"),
+    findings=partial(find_by, "studies.latency.limits:affordable", ["limits"]),
     options={"limits": Limits},
     columns=partial(import_and_call, "studies.latency.limits:columns_of"),
 )
