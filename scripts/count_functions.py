@@ -54,7 +54,8 @@ def main() -> None:
     print(f"{len(passed)} functions in {len({code.co_filename for code in passed})} modules", file=sys.stderr)
     print(", ".join(f"{name} {count}" for name, count in packages.most_common()), file=sys.stderr)
     made = [depths[code] for code in passed if code.co_qualname == MAKE]
-    kernels = [depths[code] for code in passed if code.co_qualname.endswith(KERNELS)]
+    ends = [code for code in passed if code.co_qualname.endswith(KERNELS)]
+    kernels = [depths[code] for code in ends if "<locals>" not in code.co_qualname]
     if made and kernels:
         print(f"{max(kernels) - made[0] + 1} frames from {MAKE} to the network", file=sys.stderr)
 

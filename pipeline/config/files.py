@@ -176,7 +176,7 @@ def _place_in(holder: dict[str, object] | list[object], key: str, keys: Sequence
     )
 
 
-Change = dict[tuple[str, ...], object]  # values by the path of their setting
+SettingValues = dict[tuple[str, ...], object]  # values by the path of their setting
 
 INSTRUCTION = ("model", "query_instruction")
 PROMPTS = ("model", "prompts")  # several of them, each a benchmark
@@ -307,7 +307,7 @@ def _prompts(raw: Mapping[str, object], path: Path, within: str = "") -> dict[st
     return {".".join(INSTRUCTION): prompts}
 
 
-def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, Change]]:
+def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, SettingValues]]:
     """For each entry of a list the text that names it in messages, and its change."""
     _refuse_many(len(sweep), path)
     for number, entry in enumerate(sweep, start=1):
@@ -317,7 +317,7 @@ def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, Change]]:
         yield part, dict(_leaves(entry))
 
 
-def _combinations(sweep: Mapping[str, object], path: Path) -> Iterator[tuple[str, Change]]:
+def _combinations(sweep: Mapping[str, object], path: Path) -> Iterator[tuple[str, SettingValues]]:
     """For each combination of values the text that names it in messages, and its change."""
     if not all(isinstance(key, str) for key in sweep):
         raise _malformed(f"config {path}: a key of '{SWEEP}' is not a text")
@@ -354,7 +354,7 @@ def _leaves(
             yield path, value
 
 
-def _refuse_set_twice(changes: list[tuple[str, Change]], overrides: Sequence[str], path: Path) -> None:
+def _refuse_set_twice(changes: list[tuple[str, SettingValues]], overrides: Sequence[str], path: Path) -> None:
     """Refuse `--set` of a setting that the sweep changes: one of the two would be silently lost."""
     swept = {keys for _, change in changes for keys in change}
     for override in overrides:
@@ -368,7 +368,7 @@ def _refuse_set_twice(changes: list[tuple[str, Change]], overrides: Sequence[str
                 )
 
 
-def _labels(change: Change, changes: list[tuple[str, Change]]) -> Iterator[str]:
+def _labels(change: SettingValues, changes: list[tuple[str, SettingValues]]) -> Iterator[str]:
     """The parts of a benchmark's name: the values that not all changes have."""
     for keys, value in change.items():
         if any(other.get(keys, change) != value for _, other in changes):

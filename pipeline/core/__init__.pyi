@@ -18,6 +18,7 @@ from .records import (
     Qrels as Qrels,
     RaggedRows as RaggedRows,
     Ranking as Ranking,
+    TextPair as TextPair,
     Texts as Texts,
     VectorForm as VectorForm,
 )

@@ -33,6 +33,8 @@ Facts: TypeAlias = dict[str, Any]
 """A JSON object that this package writes and reads, such as a part of a manifest."""
 Role = Literal["passages", "queries"]
 ROLES: tuple[Role, ...] = ("passages", "queries")
+TextPair = tuple[str, str]
+"""The texts of a query and a passage."""
 
 
 @dataclass(frozen=True)

@@ -17,4 +17,3 @@ from .batching import (
 )
 from .opener import Encoder as Encoder, Opener as Opener, PairOpener as PairOpener, TextOpener as TextOpener
 from .openers import OPENERS as OPENERS, resolve as resolve
-from .pairs.scorer import Pair as Pair

@@ -24,12 +24,14 @@ from pipeline.formats.texts import Batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Texts = Callable[[RepoPart], Iterator[Batch]]
+TextsReader = Callable[[RepoPart], Iterator[Batch]]
 Judge = Callable[[RepoSource], Judgments]
-Change = Callable[["pa.Array"], "pa.Array"]
+Rename = Callable[["pa.Array"], "pa.Array"]
 
 
-def texts_of(*ids: str, text: str = "text", title: str | None = None, rename: Change | None = None) -> Texts:
+def texts_of(
+    *ids: str, text: str = "text", title: str | None = None, rename: Rename | None = None
+) -> TextsReader:
     """A reader of the rows of tables: of the first column of `ids` that a table has, and of two others.
 
     A table may lack titles. `rename` gets the ids and returns those of the collection.
@@ -47,7 +49,7 @@ def texts_of(*ids: str, text: str = "text", title: str | None = None, rename: Ch
     return read
 
 
-def first_rows(key: str, text: str, prefix: str) -> Texts:
+def first_rows(key: str, text: str, prefix: str) -> TextsReader:
     """A reader of the first row of each value of the column `key`.
 
     Its id is the prefix and the number of that value, from 0, in the order of first appearance.
@@ -83,7 +85,7 @@ def judged_in(query: str, passage: str, grade: str, grade_is_optional: bool = Fa
 
 
 def judged_in_lists(
-    query: str, grades: Mapping[str, int], *, none: str | None = None, rename: Change | None = None
+    query: str, grades: Mapping[str, int], *, none: str | None = None, rename: Rename | None = None
 ) -> Judge:
     """A reader of tables with a row for each query, and the ids of its passages in lists.
 
@@ -157,8 +159,8 @@ class RepoLayout(NamedTuple):
     corpus: Place
     queries: Place
     qrels: Place | None  # None if the judgments are made of the two others
-    read_corpus: Texts
-    read_queries: Texts
+    read_corpus: TextsReader
+    read_queries: TextsReader
     judge: Judge
     mark: str | None = None  # in the identity of each part
 

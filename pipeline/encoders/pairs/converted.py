@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.installation import import_openvino, require
-from pipeline.core.records import Float32, Int64, JsonObject
+from pipeline.core.records import Float32, Int64, JsonObject, TextPair
 from pipeline.encoders.batching import TokenBatch, padded
 from pipeline.encoders.conversion import read_task
 from pipeline.encoders.opener import PairOpener
@@ -38,7 +38,6 @@ from pipeline.encoders.openvino import (
 from pipeline.encoders.pairs.cross_encoders import TYPES, load_classifier
 from pipeline.encoders.pairs.scorer import (
     BatchedScorer,
-    Pair,
     PairTokenizer,
     encoder_tokenizer,
     longest_first,
@@ -128,7 +127,7 @@ _ANSWERS = {
     "boiling point of water at altitude": "Water boils at 93 degrees Celsius at an altitude of 2,000 metres.",
     "is a tomato a fruit": "Botanists count the tomato among the fruits, and cooks among the vegetables.",
 }
-PROBES: tuple[Pair, ...] = (
+PROBES: tuple[TextPair, ...] = (
     *((question, answer) for question in _ANSWERS for answer in _ANSWERS.values()),
     ("why is the sky blue", " ".join([*_ANSWERS.values()] * 8)),
 )
@@ -172,7 +171,7 @@ def convert(model: ResolvedReranker, target: Path) -> None:
     import_openvino().save_model(converted, str(target), compress_to_fp16=False)
 
 
-def _inputs(tokenizer: PairTokenizer, pairs: Sequence[Pair], pad_id: int, typed: bool) -> list[Int64]:
+def _inputs(tokenizer: PairTokenizer, pairs: Sequence[TextPair], pad_id: int, typed: bool) -> list[Int64]:
     """The network's inputs for some pairs, int64 [pairs, tokens] each."""
     ids, second, _ = tokenizer.tokenize(pairs)
     rows, mask = padded(ids, max(map(len, ids)), pad_id)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.display import Bar
-from pipeline.core.records import Float32, Int32, Int64
+from pipeline.core.records import Float32, Int32, Int64, TextPair
 from pipeline.encoders import batching
 from pipeline.encoders.batching import BatchShape, TokenBatch, Usage
 from pipeline.models.files import damaged
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-Pair = tuple[str, str]
-"""The text of a query, and that of a passage."""
 Rule = Callable[[int, int, int], tuple[int, int]]
 """Truncation: from the tokens of a query and of a passage and the room for both, how many of each stay."""
 
@@ -85,7 +83,7 @@ class PairTokenizer:
     room: int
     rule: Rule
     most: tuple[int | None, int | None] = (None, None)
-    instructions: Pair = ("", "")
+    instructions: TextPair = ("", "")
     _from_left: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +96,7 @@ class PairTokenizer:
         """The largest number of tokens of a pair."""
         return self.template.size + self.room
 
-    def tokenize(self, pairs: Sequence[Pair]) -> tuple[list[Int32], list[int], list[int]]:
+    def tokenize(self, pairs: Sequence[TextPair]) -> tuple[list[Int32], list[int], list[int]]:
         """Each pair's token ids, int32 [tokens], the place of its passage, and how many are cut off."""
         sides = [self._ids([pair[side] for pair in pairs], side) for side in (0, 1)]
         before, between, after = (np.array(ids, np.int32) for ids in self.template[:3])
@@ -159,7 +157,7 @@ class BatchedScorer:
     def __init__(self, backend: PairBackend, batch_size: int | None = None) -> None:
         self.backend, self.batch_size = backend, batch_size
 
-    def score(self, pairs: Sequence[Pair], usage: Usage, bar: Bar) -> Float32:
+    def score(self, pairs: Sequence[TextPair], usage: Usage, bar: Bar) -> Float32:
         """The score of each pair; batches are made of pairs of similar length."""
         scores = np.empty(len(pairs), np.float32)
         second = np.zeros(len(pairs), np.int64)

@@ -21,7 +21,7 @@ from pathlib import Path
 from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import JsonObject
+from pipeline.core.records import JsonObject, TextPair
 from pipeline.encoders.http.chat import chat, fence_of
 from pipeline.encoders.http.client import BYTES_PER_TOKEN, Client, TooLargeError
 from pipeline.storage.answers import AnswerLog
@@ -61,9 +61,6 @@ ANSWER_TOKENS = 4  # of a grade, for the estimate
 
 _GRADE = re.compile(r"\s*(?:grade\s*:\s*)?([0-9]{1,3})\s*\.?\s*", re.IGNORECASE)
 
-Pair = tuple[str, str]
-"""The texts of a query and a passage."""
-
 
 def grade_log(cache: Path, settings: JudgeSettings, write: bool = True) -> AnswerLog:
     """The stored grades of one judge, by `pair_key`; None for a pair that it answered without a grade."""
@@ -86,12 +83,12 @@ def judge_key(settings: JudgeSettings) -> JsonObject:
     }
 
 
-def pair_key(pair: Pair) -> str:
+def pair_key(pair: TextPair) -> str:
     """The key of a pair in the log: the BLAKE2b of each text, as hex."""
     return "-".join(hashlib.blake2b(text.encode(), digest_size=16).hexdigest() for text in pair)
 
 
-def prompt_of(settings: JudgeSettings, pair: Pair) -> str:
+def prompt_of(settings: JudgeSettings, pair: TextPair) -> str:
     """The question about a pair; braces in the texts stay as they are."""
     lines = [f"{grade}: {MEANINGS[grade]}" for grade in settings.grades if settings.grades == tuple(MEANINGS)]
     low, high = settings.grades[0], settings.grades[-1]
@@ -104,7 +101,7 @@ def prompt_of(settings: JudgeSettings, pair: Pair) -> str:
     )
 
 
-def tokens_of_pairs(settings: JudgeSettings, pairs: Sequence[Pair]) -> int:
+def tokens_of_pairs(settings: JudgeSettings, pairs: Sequence[TextPair]) -> int:
     """An estimate of the tokens that asking for some pairs takes, questions and answers."""
     sent = sum(len(prompt_of(settings, pair).encode()) / BYTES_PER_TOKEN + ANSWER_TOKENS for pair in pairs)
     return round(sent * settings.repeats)
@@ -117,7 +114,7 @@ def read_grade(text: object, grades: Sequence[int]) -> int | None:
     return grade if grade in grades else None
 
 
-def ask(settings: JudgeSettings, log: AnswerLog, pairs: Sequence[Pair], bar: Bar) -> list[float | None]:
+def ask(settings: JudgeSettings, log: AnswerLog, pairs: Sequence[TextPair], bar: Bar) -> list[float | None]:
     """The grade of each pair: stored, or asked for. The median of the repeats that gave one.
 
     Raises:
@@ -134,9 +131,9 @@ def ask(settings: JudgeSettings, log: AnswerLog, pairs: Sequence[Pair], bar: Bar
 
 
 async def _ask_all(
-    client: Client, settings: JudgeSettings, log: AnswerLog, pairs: Sequence[Pair], bar: Bar
+    client: Client, settings: JudgeSettings, log: AnswerLog, pairs: Sequence[TextPair], bar: Bar
 ) -> None:
-    left: Iterator[Pair] = iter(pairs)
+    left: Iterator[TextPair] = iter(pairs)
     refused = graded = 0
 
     async def work() -> None:
@@ -156,7 +153,7 @@ async def _ask_all(
     await client.work(work)
 
 
-async def _ask(client: Client, settings: JudgeSettings, pair: Pair) -> tuple[int | None, str]:
+async def _ask(client: Client, settings: JudgeSettings, pair: TextPair) -> tuple[int | None, str]:
     """The grade of a pair, and the last answer; it is asked once more if the first answer is none."""
     allowed = REMINDER.format(grades=", ".join(map(str, settings.grades)))
     messages: list[JsonObject] = [{"role": "user", "content": prompt_of(settings, pair)}]

@@ -12,7 +12,8 @@ from workplaces import read_json
 
 from pipeline import InputError
 from pipeline.config import RERANKERS, as_config
-from pipeline.encoders import Pair, resolve
+from pipeline.core import TextPair
+from pipeline.encoders import resolve
 from pipeline.retrievers import Identities
 
 Scores = Callable[..., np.ndarray]
@@ -25,7 +26,7 @@ CASES = [("flag", "bert"), ("flag", "gemma"), ("sentence-transformers", "xlm_rob
 
 @pytest.mark.parametrize(("backend", "kind"), CASES)
 def test_no_pair_s_score_depends_on_its_company(
-    scores: Scores, reranker: Kind, pairs: list[Pair], backend: str, kind: str
+    scores: Scores, reranker: Kind, pairs: list[TextPair], backend: str, kind: str
 ) -> None:
     settings = {"backend": backend, "name": reranker(kind)}
     together = scores(pairs, **settings)
@@ -42,7 +43,7 @@ def test_auto_takes_flag_for_models_that_the_others_do_not_run(reranker: Kind) -
 
 
 def test_instructions_and_the_prompt_change_scores(
-    scores: Scores, reranker: Kind, plain_pairs: list[Pair]
+    scores: Scores, reranker: Kind, plain_pairs: list[TextPair]
 ) -> None:
     bert, few = reranker("bert"), plain_pairs[:4]
     written = [(f"find {query}", f"text {passage}") for query, passage in few]
