@@ -24,8 +24,7 @@ class LoadedResults(NamedTuple):
         """float64 [queries, results]: the measure of each query by some judgments."""
         n_queries = len(self.collection.queries)
         each = [compute_measures(ranking, qrels, n_queries, [measure])[:, 0] for ranking in self.rankings]
-        values: Float64 = np.stack(each, axis=1)
-        return values
+        return np.stack(each, axis=1)
 
 
 class JudgmentPairs(NamedTuple):
@@ -44,8 +43,7 @@ class JudgmentPairs(NamedTuple):
 
 def pair_keys(queries: Int64, passages: Int64, collection: Collection) -> Int64:
     """int64: one number for each pair of a query and a passage, rows of a collection, in their order."""
-    keys: Int64 = queries * (len(collection.passages) + len(collection.missing_ids)) + passages
-    return keys
+    return queries * (len(collection.passages) + len(collection.missing_ids)) + passages
 
 
 def pairs_of(keys: Int64, collection: Collection) -> tuple[Int64, Int64]:
@@ -89,5 +87,4 @@ def deciding_pairs(opened: LoadedResults, measure: Measure) -> JudgmentPairs:
 def is_judged(pairs: JudgmentPairs, qrels: Qrels, collection: Collection) -> BoolArray:
     """Bool [pairs]: whether each has a grade."""
     keys = pair_keys(pairs.queries, pairs.passages, collection)
-    known: BoolArray = np.isin(keys, pair_keys(qrels.queries, qrels.passages, collection))
-    return known
+    return np.isin(keys, pair_keys(qrels.queries, qrels.passages, collection))

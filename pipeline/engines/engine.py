@@ -224,8 +224,7 @@ def build_index(index: IndexConfig, vectors: Embeddings, bar: Bar) -> UInt8:
     made = faiss_index.build_index(
         vectors, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
     )
-    stored: UInt8 = faiss.serialize_index(made)
-    return stored
+    return faiss.serialize_index(made)
 
 
 def search_index(

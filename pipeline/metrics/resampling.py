@@ -134,8 +134,7 @@ def randomization_test(strata: Strata, weights: Float64 = ONE) -> Float64:
         else:
             swaps = (np.arange(ways)[:, None] >> np.arange(n_queries) & 1).astype(np.float64)
         reached += (np.abs(totals - 2 * (swaps @ changes)) >= observed).sum(axis=0)
-    p: Float64 = (drawn + reached) / (drawn + ways)
-    return p
+    return (drawn + reached) / (drawn + ways)
 
 
 def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:

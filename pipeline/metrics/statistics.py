@@ -182,8 +182,7 @@ def _score_intervals(means: Float64, highest: Float64, n_queries: int) -> Float6
     shares = means / highest
     centres = (shares + squared / 2) / (1 + squared)
     reach = np.sqrt(squared * shares * (1 - shares) + squared**2 / 4) / (1 + squared)
-    within: Float64 = np.clip([centres - reach, centres + reach], 0, 1) * highest
-    return within
+    return np.clip([centres - reach, centres + reach], 0, 1) * highest
 
 
 def _count_others(strata: Strata) -> Int64:

@@ -160,8 +160,7 @@ class KnownRows:
     @property
     def new(self) -> Array:
         """Bool [n]: the texts that are in no artifact."""
-        unknown: Array = self.source < 0
-        return unknown
+        return self.source < 0
 
 
 def find_known_rows(candidates: Iterable[Artifact], hashes: UInt64, wanted: Array) -> KnownRows:
@@ -205,8 +204,7 @@ def hash_texts(texts: pa.ChunkedArray) -> UInt64:
     for start in range(0, len(texts), _BATCH):
         for text in texts.slice(start, _BATCH).to_pylist():
             digests += hashlib.blake2b(text.encode(), digest_size=HASH_BYTES).digest()
-    hashes: UInt64 = np.frombuffer(bytes(digests), ">u8").astype(np.uint64).reshape(-1, 2)
-    return hashes
+    return np.frombuffer(bytes(digests), ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def table_of(hashes: UInt64) -> UInt64:

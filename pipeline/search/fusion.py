@@ -37,14 +37,12 @@ BLOCK_CELLS = 1 << 21  # cells of all rankings that are joined at once
 def _min_max(scores: Float64, found: BoolArray) -> Float64:
     """Scores from 0 to 1: (s - min) / (max - min)."""
     low, high = _lowest(scores, found), _highest(scores, found)
-    normalized: Float64 = (scores - low) / np.maximum(high - low, LEAST)
-    return normalized
+    return (scores - low) / np.maximum(high - low, LEAST)
 
 
 def _max(scores: Float64, found: BoolArray) -> Float64:
     """S / max."""
-    normalized: Float64 = scores / np.maximum(_highest(scores, found), LEAST)
-    return normalized
+    return scores / np.maximum(_highest(scores, found), LEAST)
 
 
 def _sum(scores: Float64, found: BoolArray) -> Float64:

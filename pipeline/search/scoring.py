@@ -152,8 +152,7 @@ def error_bound(norms: Float64, longest: float, dimension: int, metric: Metric) 
     size = (norms + longest) ** 2 if metric == "l2" else norms * longest
     # each of the d terms may lose up to the smallest normal float32
     underflow = dimension * float(np.finfo(np.float32).tiny) * (1 + norms) * (1 + longest)
-    error: Float64 = gamma * size + underflow
-    return error
+    return gamma * size + underflow
 
 
 def norm_bounds(rows: Float32) -> Float64:

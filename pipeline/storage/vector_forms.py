@@ -132,8 +132,7 @@ def quantize_int8(rows: Float32, ranges: Float32) -> Array:
 def dequantize_int8(rows: Array, ranges: Float32) -> Array:
     """float64 [n, dimension]: where each number's step begins, as sentence-transformers rescores with it."""
     starts, steps = _steps(ranges)
-    wide: Array = (rows.astype(np.float64) + OFFSET) * steps + starts
-    return wide
+    return (rows.astype(np.float64) + OFFSET) * steps + starts
 
 
 def _steps(ranges: Float32) -> tuple[Float32, Float32]:
@@ -148,12 +147,10 @@ def quantize_binary(rows: Float32) -> Array:
 
     As `quantize_embeddings(rows, "binary")` of sentence-transformers computes it.
     """
-    bits: Array = (np.packbits(rows > 0, axis=-1) - OFFSET).astype(np.int8)
-    return bits
+    return (np.packbits(rows > 0, axis=-1) - OFFSET).astype(np.int8)
 
 
 def unpack_binary(rows: Array, dimension: int) -> Array:
     """uint8 [n, dimension], 0 or 1: the bits of rows of `quantize_binary`."""
     packed = np.asarray(rows).view(np.uint8) ^ np.uint8(OFFSET)
-    bits: Array = np.unpackbits(packed, axis=-1, count=dimension)
-    return bits
+    return np.unpackbits(packed, axis=-1, count=dimension)

@@ -149,8 +149,7 @@ def join_rows(parts: Sequence[Float32], order: Int64) -> Float32:
             allowed="the same number for all",
             fix="check the model; if it has changed, set model.revision, or run again with --fresh",
         )
-    joined: Float32 = np.concatenate(parts)[order]
-    return joined
+    return np.concatenate(parts)[order]
 
 
 def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:

@@ -184,8 +184,7 @@ def token_types(batch: TokenBatch, template: Template) -> Int64 | None:
     """int64 [b, tokens]: the type of each token, 1 from the passage on; None if the model knows no types."""
     if not template.typed or batch.second is None:
         return None
-    types: Int64 = (np.arange(batch.ids.shape[1]) >= batch.second[:, None]) * batch.mask
-    return types
+    return (np.arange(batch.ids.shape[1]) >= batch.second[:, None]) * batch.mask
 
 
 def encoder_tokenizer(

@@ -235,5 +235,4 @@ class _Sent:
         """The array, after waiting for its copy."""
         if self.copied is not None:
             self.copied.synchronize()
-        numbers: Float32 = self.host.numpy()
-        return numbers
+        return self.host.numpy()

@@ -178,8 +178,7 @@ def _largest(differences: Float64, count: int) -> list[int]:
     losses, gains = order[differences[order] < 0], order[differences[order] > 0]
     n_losses = min(len(losses), max(count // 2, count - len(gains)))
     n_gains = min(len(gains), count - n_losses)
-    rows: list[int] = [*losses[:n_losses].tolist(), *gains[len(gains) - n_gains :].tolist()]
-    return rows
+    return [*losses[:n_losses].tolist(), *gains[len(gains) - n_gains :].tolist()]
 
 
 class _Details:

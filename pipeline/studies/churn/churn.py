@@ -191,8 +191,7 @@ def _shared(one: Int64, other: Int64) -> Int64:
     # a shared passage counts from the deeper of its two ranks on
     first = cells[0][places[0]] // depth * depth + np.maximum(*ranks)
     counts = np.bincount(first, minlength=queries * depth).reshape(queries, depth)
-    shared: Int64 = np.cumsum(counts, axis=1)
-    return shared
+    return np.cumsum(counts, axis=1)
 
 
 def _rank_biased_overlap(shared: Int64) -> Float64:

@@ -362,8 +362,7 @@ def _overlaps(collection: Collection, texts: Sequence[str], rows: Int64, rel: fl
         first, last = np.searchsorted(queries, (row, row + 1))
         standing = [len(asked & words[passage]) for passage in passages[first:last].tolist()]
         shares.append(np.mean(standing) / len(asked) if asked and standing else 0.0)
-    percent: Float64 = np.round(100 * np.array(shares))
-    return percent
+    return np.round(100 * np.array(shares))
 
 
 def _words(text: str) -> list[str]:

@@ -88,8 +88,7 @@ class BetsInOrder:
             grown.append(np.cumsum(steps, axis=0))
         together = np.concatenate(grown, axis=1)
         capital = logsumexp(together, axis=1) - log(together.shape[1])
-        highest: Float64 = np.maximum.accumulate(capital)
-        return highest
+        return np.maximum.accumulate(capital)
 
     def decided(self, alpha: float, mean: float = 0.0) -> tuple[int, int]:
         """After how many values the side of `mean` is decided, and the side: 1 above, -1 below.
@@ -114,5 +113,4 @@ def _slopes_before(values: Float64, judged: Float64, drawn: Int64) -> Float64:
     sums = [np.concatenate([[0.0], np.cumsum(each)[:-1]]) for each in (x, y, x * x, x * y)]
     average = [each / np.maximum(count, 1) for each in sums]
     square = count * (average[2] - average[0] ** 2) + SLOPES_AT_0 * spread
-    slopes: Float64 = np.clip(count * (average[3] - average[0] * average[1]) / square, 0, 1)
-    return slopes
+    return np.clip(count * (average[3] - average[0] * average[1]) / square, 0, 1)

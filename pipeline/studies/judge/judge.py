@@ -402,8 +402,7 @@ def _decision(request: JudgeRequest, judged: Float64, a: int, b: int) -> PairDec
 
 def _drawn(labels: Labels) -> Int64:
     """int64 [n]: the place of each labelled query among those that could be drawn."""
-    places: Int64 = np.cumsum(labels.weights > 0)[labels.queries] - 1
-    return places
+    return np.cumsum(labels.weights > 0)[labels.queries] - 1
 
 
 def _stopped(decision: PairDecision) -> JsonObject | None:

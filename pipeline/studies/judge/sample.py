@@ -228,8 +228,7 @@ def draw_order(query_ids: Sequence[str], weights: Float64, seed: int) -> Int64:
     digests = (sha256(f"{seed} {query}".encode()).digest() for query in query_ids)
     uniform = (np.array([int.from_bytes(digest[:6]) for digest in digests]) + 0.5) / 2**48
     waits = np.divide(-np.log(uniform), weights, out=np.full(len(weights), np.inf), where=weights > 0)
-    order: Int64 = np.argsort(waits, kind="stable")[: np.count_nonzero(weights)]
-    return order
+    return np.argsort(waits, kind="stable")[: np.count_nonzero(weights)]
 
 
 def drawing_weights(opened: LoadedResults, measure: Measure) -> Float64:

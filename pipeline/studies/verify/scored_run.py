@@ -148,8 +148,7 @@ def _highest(queries: Int32, passages: Int64, values: Int64 | Float64) -> Int64:
     order = np.lexsort((-values, passages, queries))
     begins = np.ones(len(order), np.bool_)
     begins[1:] = (np.diff(queries[order]) != 0) | (np.diff(passages[order]) != 0)
-    kept: Int64 = np.sort(order[begins])
-    return kept
+    return np.sort(order[begins])
 
 
 def _param(name: str, value: int | bool | str) -> Callable[[ScoredRun], ScoredRun | None]:
