@@ -20,15 +20,10 @@ from .paired import (
     smallest_shown as smallest_shown,
     standings as standings,
 )
-from .resampling import (
-    PERMUTATIONS as PERMUTATIONS,
-    randomization_test as randomization_test,
-    resampled_t as resampled_t,
-)
+from .resampling import PERMUTATIONS as PERMUTATIONS, randomization_test as randomization_test
 from .scoring import compute_measures as compute_measures, short_rankings as short_rankings
 from .statistics import (
     MIN_QUERIES as MIN_QUERIES,
-    draws_of as draws_of,
     estimate as estimate,
     over_collections as over_collections,
     pool_draws as pool_draws,

@@ -4,7 +4,6 @@ from .library_tokenizer import TokenizerSettings as TokenizerSettings
 from .model import CalibrationCorpus as CalibrationCorpus, ResolvedModel as ResolvedModel
 from .outputs import find_outputs as find_outputs
 from .record import model_record as model_record
-from .reranker import ResolvedReranker as ResolvedReranker
 from .tokenizer import (
     ModelTokenizer as ModelTokenizer,
     token_counter as token_counter,

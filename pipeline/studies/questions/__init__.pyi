@@ -1,6 +1,5 @@
 from .questions import (
     Question as Question,
-    QuestionSet as QuestionSet,
     longest_copy as longest_copy,
     read_question as read_question,
     write_questions as write_questions,
