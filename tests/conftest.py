@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,7 +99,10 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any
     """
     log = tmp_path_factory.mktemp("fork")
     command = [sys.executable, str(ROOT / "tests" / "fork_server.py")]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    @cache
+    def server() -> subprocess.Popen[str]:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(
         module: str,
@@ -111,23 +114,24 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any
     ) -> Any:
         (log / "stdin").write_bytes(input)
         line = {"module": module, "arguments": arguments, "environment": environment, **at}
-        process.stdin.write(json.dumps({**line, "folder": str(folder), "log": str(log)}) + "\n")
-        process.stdin.flush()
+        server().stdin.write(json.dumps({**line, "folder": str(folder), "log": str(log)}) + "\n")
+        server().stdin.flush()
         return run.answer()
 
     def answer() -> Any:
-        code = json.loads(process.stdout.readline())
+        code = json.loads(server().stdout.readline())
         stderr = (log / "stderr").read_text(encoding="utf-8")
         return subprocess.CompletedProcess(command, code, stderr=stderr)
 
     run.answer = answer
     yield run
-    process.stdin.close()
-    assert process.wait() == 0
+    if server.cache_info().currsize:
+        server().stdin.close()
+        assert server().wait() == 0
 
 
-@pytest.fixture
-def quick_conversion(fork: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def _quick_conversion(fork: Callable[..., Any]) -> Iterator[None]:
     """Models are converted in processes that need not import torch first."""
 
     def run(command: list[str], *, env: dict[str, str], input: bytes, **_: Any) -> Any:
@@ -137,7 +141,9 @@ def quick_conversion(fork: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) 
         return done
 
     quick = SimpleNamespace(run=run, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
-    convert_by(monkeypatch, quick)
+    with pytest.MonkeyPatch.context() as patch:
+        convert_by(patch, quick)
+        yield
 
 
 @pytest.fixture(scope="session")

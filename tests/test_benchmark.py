@@ -22,7 +22,6 @@ from pipeline.run import Benchmark
 from pipeline.storage import Store
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
-pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 
 def run(folder: Path, *settings: str, fresh: bool = False) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from workplaces import read_json, run
 from pipeline import InputError
 from pipeline.storage import entry_of, hash_file, hash_json, verify
 
-pytestmark = pytest.mark.usefixtures("quick_conversion")
-
 MADE_OF_IT = {
     "data": ("search", "evaluate"),
     "passages": ("index", "search", "evaluate"),

@@ -14,8 +14,6 @@ from pipeline import InputError
 from pipeline.results import result_table
 from pipeline.storage import Draft, Recipe, Store, open_embeddings
 
-pytestmark = pytest.mark.usefixtures("quick_conversion")
-
 MODEL = Path("bge-small-en-v1.5")
 
 

@@ -23,8 +23,6 @@ from workplaces import read_json
 from pipeline.cli import app
 from pipeline.metrics import MEASURES, Definition
 
-pytestmark = pytest.mark.usefixtures("quick_conversion")
-
 SCRIPTS = {"scripts/quickstart", "scripts/test"}
 BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|results/dl19")
 """What commands in docs/ name that a reader has, that is too large for a test, or needs another PyTorch."""

@@ -15,8 +15,6 @@ from pipeline import InputError
 from pipeline.encoders import Encoder, Probes, Reference, Usage, Watch, sample_tokens
 from pipeline.storage import Store
 
-pytestmark = pytest.mark.usefixtures("quick_conversion")
-
 SHAPE = {
     "vocab_size": 30522, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 64, "initializer_range": 0.3, "max_position_embeddings": 128,

@@ -8,9 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from inside import convert_by
 from workplaces import process
 
 from pipeline.core import ending_at, run_in_subprocess
+
+
+@pytest.fixture(autouse=True)
+def _real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    convert_by(monkeypatch, subprocess)
 
 
 def test_what_lies_in_the_working_directory_is_not_run(

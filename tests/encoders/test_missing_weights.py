@@ -78,7 +78,6 @@ def test_tensors_with_a_wrapper_s_prefix_are_refused(
         opened(store, name=folder, **settings)
 
 
-@pytest.mark.usefixtures("quick_conversion")
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize(("kind", "backend"), RERANKERS)
 def test_a_reranker_s_tensors_with_a_wrapper_s_prefix_are_found_or_refused(

@@ -22,8 +22,6 @@ from pipeline.storage import Store
 
 Opened = Callable[..., Encoder]
 Saved = Callable[..., Path]
-pytestmark = pytest.mark.usefixtures("quick_conversion")
-
 SHAPE = {
     "vocab_size": 30522, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 128, "initializer_range": 0.3,

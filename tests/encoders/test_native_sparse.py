@@ -17,8 +17,6 @@ from pipeline.encoders import Encoder, Usage
 from pipeline.native import Fp32Splade
 from pipeline.storage import Store
 
-pytestmark = pytest.mark.usefixtures("quick_conversion")
-
 SHAPE = {
     "vocab_size": 30522, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
     "intermediate_size": 128, "initializer_range": 0.3, "pad_token_id": 0, "max_position_embeddings": 300,

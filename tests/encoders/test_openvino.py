@@ -1,10 +1,12 @@
 """OpenVINO's threads stay where this process may run; the end of its converter is told from a bad model."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from inside import convert_by
 
 from pipeline import InputError
 from pipeline.encoders import Encoder
@@ -13,7 +15,6 @@ from pipeline.storage import Store
 Opened = Callable[..., Encoder]
 
 
-@pytest.mark.usefixtures("quick_conversion")
 def test_threads_are_pinned_only_where_no_other_process_is_expected(
     bge_folder: Path, opened: Opened, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,11 +35,11 @@ def test_a_conversion_that_something_kills_is_no_fault_of_the_model(
     killed.write_text("#!/bin/sh\nkill -KILL $$\n", encoding="utf-8")
     killed.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(killed))
+    convert_by(monkeypatch, subprocess)
     with pytest.raises(ChildProcessError, match="conversion was ended by SIGKILL"):
         opened(Store(tmp_path / "store"), name=bge_folder, backend="openvino")
 
 
-@pytest.mark.usefixtures("quick_conversion")
 def test_a_model_that_is_traced_into_another_is_refused(
     saved: Callable[..., Path], opened: Opened, store: Store
 ) -> None:

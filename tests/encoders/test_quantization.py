@@ -16,7 +16,6 @@ from pipeline.models import CalibrationCorpus
 from pipeline.storage import Store, unit_vectors
 
 
-@pytest.mark.usefixtures("quick_conversion")
 def test_int8_is_close_to_fp32_and_not_it(
     bge_folder: Path,
     corpus: CalibrationCorpus,

@@ -80,7 +80,6 @@ def emptied(workplace: Path) -> Path:
     return workplace
 
 
-@pytest.mark.usefixtures("quick_conversion")
 def test_workers_make_the_word_weights_of_chunks_that_one_process_makes(
     emptied: Path, tmp_path: Path, cluster: str, root: Path
 ) -> None:
@@ -200,7 +199,6 @@ def test_workers_find_what_one_process_finds(
         assert (engine["kind"], sum(engine["parts"].values())) == ("ray", count)
 
 
-@pytest.mark.usefixtures("quick_conversion")
 def test_workers_score_the_pairs_that_one_process_scores(
     workplace: Path, cluster: str, reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,6 @@ from workplaces import read_json
 from pipeline.core.records import Float32
 from pipeline.models.card import WEB_SEARCH
 
-pytestmark = pytest.mark.usefixtures("quick_conversion")
-
 Encode = Callable[..., Float32]
 Lowest = Callable[[Any, Any], float]
 NEAR = {"flag": 1e-5, "openvino": 1e-5, "native": 2e-4}

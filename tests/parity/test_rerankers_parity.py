@@ -13,7 +13,6 @@ from pipeline.encoders.pairs.scorer import Pair
 
 Scores = Callable[..., Float32]
 Kind = Callable[[str], Path]
-pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 
 @pytest.mark.parametrize(

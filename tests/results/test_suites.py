@@ -180,7 +180,6 @@ def test_all_are_checked_first_and_an_interrupted_suite_goes_on_where_it_stopped
     assert "three: collection 2 of 3, middle" in caplog.text
 
 
-@pytest.mark.usefixtures("quick_conversion")
 def test_models_are_loaded_once_and_a_corpus_that_is_used_twice_is_encoded_once(
     place: Path, bge_folder: Path, reranker: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,6 @@ def artifacts(cache: Path) -> dict[tuple[str, str], Any]:
 SPARSE = "{backend: native, output: sparse, name: NAME, passage_max_length: 16, shard_rows: 100}"
 
 
-@pytest.mark.usefixtures("quick_conversion")
 @pytest.mark.parametrize("output", ["dense", "sparse"])
 def test_an_edited_letter_costs_one_passage_and_no_query(workplace: Path, root: Path, output: str) -> None:
     """With `native`, copied rows are those of a fresh run to the bit, and so is all that is made of them."""

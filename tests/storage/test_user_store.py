@@ -17,7 +17,6 @@ def prepared(folder: Path) -> set[Path]:
     return {path.parent for path in folder.glob("openvino/*/manifest.json")}
 
 
-@pytest.mark.usefixtures("quick_conversion")
 def test_a_model_is_prepared_once_for_all_caches(
     bge_folder: Path,
     own_models: Path,

@@ -10,12 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import matplotlib.backends.backend_svg
 import matplotlib.figure  # noqa: F401
 import pandas as pd  # noqa: F401
 import pyarrow.compute
 import pyarrow.csv  # noqa: F401
 import pydantic  # noqa: F401
 import scipy.stats  # noqa: F401
+import sklearn.cluster
+import sklearn.decomposition
+import sklearn.feature_extraction.text  # noqa: F401
 from typer.testing import CliRunner
 
 

@@ -19,8 +19,6 @@ from pipeline.retrievers import Identities
 Scores = Callable[..., np.ndarray]
 Kind = Callable[[str], Path]
 
-pytestmark = pytest.mark.usefixtures("quick_conversion")
-
 CASES = [("flag", "bert"), ("flag", "gemma"), ("sentence-transformers", "xlm_roberta"), ("openvino", "bert")]
 
 
