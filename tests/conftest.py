@@ -41,9 +41,10 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 LONG = (
-    "test_crashes", "test_hub_run", "test_encoders_parity", "test_pages", "test_benchmark", "test_native",
-    "test_keys", "test_faiss_index", "test_metrics_parity", "test_damage", "test_mistakes", "test_package",
-    "test_sentence_transformers_parity", "test_ray", "test_bert", "test_networks",
+    "test_pages", "test_crashes", "test_encoders_parity", "test_ray", "test_networks", "test_hub_run",
+    "test_browser", "test_benchmark", "test_removal", "test_verify", "test_native", "test_bert", "test_http",
+    "test_keys", "test_batch_check", "test_processes", "test_latency", "test_cli", "test_word_weights_parity",
+    "test_extending", "test_mistakes", "test_damage",
 )  # fmt: skip
 """Test files that take longest, the longest first."""
 
@@ -57,10 +58,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def make_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], Path]:
-    """Gives the folder of a name, filled by a function, once for all processes of pytest-xdist."""
+    """Gives the folder of a name, filled by a function, once for all processes of `scripts/test`."""
     base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent
+    base = Path(os.environ.get("BENCHMARCO_MADE_ONCE", base))
 
     def make(name: str, fill: Callable[[Path], Any]) -> Path:
         folder, filled = base / "made-once" / name, base / "made-once" / f"{name}.filled"
