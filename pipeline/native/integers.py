@@ -9,6 +9,12 @@ Linear layers are summed in blocks of 128 columns: the fewer columns share a len
 rounded. Each block of a row of activations has a factor of its own. A row of weights has one for all, that of
 its longest block, so that the sum of a block is added by one multiplication. Weights get more of the 31 bits
 than activations: their errors are the same for all tokens of a text, and do not average out.
+
+Nearer to fp32, and slower: blocks of 64 columns with a factor for each row of weights, and columns of weights
+and of normalized activations scaled to like sizes (SmoothQuant), bring scores of MiniLM from 1.9e-5 to 1.2e-5
+of fp32's in the median, and with shares of attention in blocks of 64 keys to 1.0e-5. The blocks took 17% more
+time with AMX, where scaling the sums of a block takes as long as the block, and 3 to 8% with VNNI. Scaled
+columns alone gave 1.6e-5.
 """
 
 from __future__ import annotations
