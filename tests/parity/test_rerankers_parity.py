@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.core.records import Float32
 from pipeline.encoders.pairs.flag_rerankers import DECODER, ENCODER
-from pipeline.encoders.pairs.scorer import Pair
+from pipeline.encoders.pairs.scorer import TextPair
 
 Scores = Callable[..., Float32]
 Kind = Callable[[str], Path]
@@ -26,7 +26,7 @@ Kind = Callable[[str], Path]
 def test_scores_are_those_of_flagembedding(
     scores: Scores,
     reranker: Kind,
-    plain_pairs: list[Pair],
+    plain_pairs: list[TextPair],
     kind: str,
     flag_class: str,
     settings: dict[str, Any],
@@ -47,7 +47,7 @@ def test_scores_are_those_of_flagembedding(
 
 @pytest.mark.parametrize(("kind", "max_length"), [("bert", 512), ("xlm_roberta", 64)])
 def test_scores_are_those_of_a_cross_encoder(
-    scores: Scores, reranker: Kind, pairs: list[Pair], kind: str, max_length: int
+    scores: Scores, reranker: Kind, pairs: list[TextPair], kind: str, max_length: int
 ) -> None:
     from sentence_transformers import CrossEncoder
 
