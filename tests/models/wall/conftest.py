@@ -2,6 +2,7 @@
 
 import gc
 import io
+import logging
 import runpy
 import sys
 import traceback
@@ -29,7 +30,11 @@ def _quick() -> Iterator[None]:
 
 
 def convert_here(command: Sequence[str], *, input: bytes, **_: object) -> SimpleNamespace:
-    """Run what `pipeline.encoders.conversion` runs in another process."""
+    """Run what `pipeline.encoders.conversion` runs in another process.
+
+    OpenVINO's converter lets the process log errors alone from then on, so the level is set back.
+    """
+    level = logging.root.level
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", list(command[5:]))
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input)))
@@ -38,6 +43,8 @@ def convert_here(command: Sequence[str], *, input: bytes, **_: object) -> Simple
         except Exception as error:
             said = "".join(traceback.format_exception_only(error))
             return SimpleNamespace(returncode=1, stderr=said.encode())
+        finally:
+            logging.root.setLevel(level)
     return SimpleNamespace(returncode=0, stderr=b"")
 
 
