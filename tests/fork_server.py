@@ -103,7 +103,7 @@ def serve() -> None:
     import openvino.tools.ovc  # noqa: F401
 
     pyarrow.array(numpy.zeros(1))  # imports pandas, if it is installed
-    gc.freeze()  # else each process looks through what all have, and gets a copy of it by that
+    gc.freeze()  # a garbage collection in a fork would touch, and so copy, the memory that all share
     for line in sys.stdin:
         wanted = json.loads(line)
         child = os.fork()

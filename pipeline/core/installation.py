@@ -129,7 +129,7 @@ def installed_version(package: str) -> str | None:
 
 
 def ask_hub() -> Hub:
-    """Ask the hub for nothing but an answer, for which it has `HUB_SECONDS`."""
+    """Whether the hub answers one HEAD request within `HUB_SECONDS`, and why not."""
     from huggingface_hub import constants, get_session
 
     address = constants.ENDPOINT

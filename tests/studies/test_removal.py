@@ -64,7 +64,7 @@ def test_without_a_study_all_else_works_and_its_commands_are_gone(
         for name in STUDIES
     ]
     script = [sys.executable, str(Path(__file__).with_name("without.py"))]
-    one = {**os.environ, "OMP_NUM_THREADS": "1"}  # several would wait for each other, in so small products
+    one = {**os.environ, "OMP_NUM_THREADS": "1"}  # for products this small, threads cost more than they save
     done = subprocess.run(
         script, input=json.dumps(copies), env=one, capture_output=True, text=True, check=True
     )

@@ -32,7 +32,7 @@ def _quick() -> Iterator[None]:
 def convert_here(command: Sequence[str], *, input: bytes, **_: object) -> SimpleNamespace:
     """Run what `pipeline.encoders.conversion` runs in another process.
 
-    OpenVINO's converter lets the process log errors alone from then on, so the level is set back.
+    OpenVINO's converter sets the root logger's level to ERROR; the level before is restored.
     """
     level = logging.root.level
     with pytest.MonkeyPatch.context() as patch:
