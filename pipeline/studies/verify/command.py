@@ -84,11 +84,11 @@ def _lint(files: list[Path], as_json: bool, as_markdown: bool, others: list[obje
             allowed="verify --lint FILE... [--json] [--markdown]",
             fix="name files or folders, and leave other options out",
         )
-    from pipeline.studies.verify.lint import lint_files
+    from pipeline.studies.verify.contradictions import lint_files
 
-    contradictions = lint_files(files)
-    print_as(contradictions, as_json, as_markdown)
-    end_with(3 if contradictions.found else 0)
+    lint = lint_files(files)
+    print_as(lint, as_json, as_markdown)
+    end_with(3 if lint.contradictions else 0)
 
 
 STUDY = Study(
