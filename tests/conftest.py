@@ -7,6 +7,7 @@ import math
 import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -41,10 +42,12 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 LONG = (
-    "test_pages", "test_crashes", "test_encoders_parity", "test_ray", "test_networks", "test_hub_run",
-    "test_browser", "test_benchmark", "test_removal", "test_verify", "test_native", "test_bert", "test_http",
-    "test_keys", "test_batch_check", "test_processes", "test_latency", "test_cli", "test_word_weights_parity",
-    "test_extending", "test_mistakes", "test_damage",
+    "test_pages", "test_crashes", "test_ray", "test_networks", "test_encoders_parity", "test_http",
+    "test_bert", "test_hub_run", "test_keys", "test_removal", "test_mistakes", "test_verify",
+    "test_processes", "test_extending", "test_browser", "test_latency", "test_benchmark",
+    "test_without", "test_judge", "test_batch_check", "test_native", "test_attention", "test_cli",
+    "test_conversion", "test_native_sparse", "test_training", "test_sentence_transformers_parity",
+    "test_margin_tests", "test_render",
 )  # fmt: skip
 """Test files that take longest, the longest first."""
 
@@ -100,19 +103,37 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+def fork(
+    tmp_path_factory: pytest.TempPathFactory, make_once: Callable[..., Path]
+) -> Iterator[Callable[..., Any]]:
     """Runs `python -m MODULE ARGUMENTS < INPUT` without its imports, as `subprocess.run` does.
 
-    `fork_server.py` says how.
+    `fork_server.py` says how; all processes of `scripts/test` share one.
 
     `fork.answer` gives the end of one that was stopped.
     """
     log = tmp_path_factory.mktemp("fork")
-    command = [sys.executable, str(ROOT / "tests" / "fork_server.py")]
+    folder = make_once("fork-server", lambda folder: None)
+    command = [sys.executable, str(ROOT / "tests" / "fork_server.py"), str(folder / "socket")]
+
+    def connect() -> Any:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(command[-1])
+        lines = connection.makefile("rw", encoding="utf-8")
+        connection.close()  # when `lines` is closed
+        if not lines.readline():
+            raise ConnectionResetError("the server was about to end")
+        return lines
 
     @cache
-    def server() -> subprocess.Popen[str]:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def server() -> Any:
+        with open(folder / "lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                return connect()
+            except OSError:  # none runs
+                subprocess.run(command, check=True)
+                return connect()
 
     def run(
         module: str,
@@ -124,20 +145,18 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any
     ) -> Any:
         (log / "stdin").write_bytes(input)
         line = {"module": module, "arguments": arguments, "environment": environment, **at}
-        server().stdin.write(json.dumps({**line, "folder": str(folder), "log": str(log)}) + "\n")
-        server().stdin.flush()
+        print(json.dumps({**line, "folder": str(folder), "log": str(log)}), file=server(), flush=True)
         return run.answer()
 
     def answer() -> Any:
-        code = json.loads(server().stdout.readline())
+        code = json.loads(server().readline())
         stderr = (log / "stderr").read_text(encoding="utf-8")
         return subprocess.CompletedProcess(command, code, stderr=stderr)
 
     run.answer = answer
     yield run
     if server.cache_info().currsize:
-        server().stdin.close()
-        assert server().wait() == 0
+        server().close()
 
 
 @pytest.fixture(scope="session", autouse=True)

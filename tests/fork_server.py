@@ -1,6 +1,10 @@
 """A process that has imported everything and started nothing, from which real processes fork in no time.
 
-It reads a JSON line for each on stdin: the `module` to run as `python -m` does, its `arguments`, its
+python tests/fork_server.py SOCKET
+
+It listens on a socket for the processes of a test run, and ends when the last of them does. Whoever starts it
+waits until it listens. A connection begins with an empty line, which says that the server is there. Then it
+reads a JSON line for each process to fork: the `module` to run as `python -m` does, its `arguments`, its
 `environment`, the `folder` to run in, the `log` folder of `stdin`, `stdout` and `stderr`, and perhaps `at`:
 the call of this process at which something happens to it, as `{"call": "replace", "number": 3, "signal": 9}`
 (killed before its third rename) or with `"errno": 28` (the call is refused); with a `path` only calls on
@@ -9,17 +13,19 @@ for twice: with its number, and when it has ended.
 """
 
 import builtins
+import contextlib
 import gc
 import json
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy
 import pyarrow.compute
@@ -96,25 +102,55 @@ def become(wanted: dict[str, Any]) -> None:
         os._exit(code)
 
 
-def serve() -> None:
-    """Fork a process for each line, and wait for it."""
-    import_all()  # of OpenVINO without its telemetry, for which each conversion would start processes
-    import openvino.frontend.pytorch.ts_decoder
-    import openvino.tools.ovc  # noqa: F401
-
-    pyarrow.array(numpy.zeros(1))  # imports pandas, if it is installed
-    gc.freeze()  # a garbage collection in a fork would touch, and so copy, the memory that all share
-    for line in sys.stdin:
+def fork_for(lines: TextIO) -> None:
+    """Fork a process for each line of a connection, and wait for it."""
+    print(file=lines, flush=True)
+    for line in lines:
         wanted = json.loads(line)
         child = os.fork()
         if child == 0:
             become(wanted)
         _, status = os.waitpid(child, os.WUNTRACED)
         if os.WIFSTOPPED(status):
-            print(json.dumps({"stopped": child}), flush=True)
+            print(json.dumps({"stopped": child}), file=lines, flush=True)
             _, status = os.waitpid(child, 0)
-        print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)
+        print(json.dumps(os.waitstatus_to_exitcode(status)), file=lines, flush=True)
+
+
+def end_with_the_last(*_: object) -> None:
+    """End this process when none is left that serves a connection."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        os._exit(0)
+
+
+def serve(address: str) -> None:
+    """Fork a process for each connection."""
+    import_all()  # of OpenVINO without its telemetry, for which each conversion would start processes
+    import openvino.frontend.pytorch.ts_decoder
+    import openvino.tools.ovc  # noqa: F401
+
+    pyarrow.array(numpy.zeros(1))  # imports pandas, if it is installed
+    gc.freeze()  # a garbage collection in a fork would touch, and so copy, the memory that all share
+    Path(address).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+    if os.fork():
+        os._exit(0)  # who started it waits no longer
+    signal.signal(signal.SIGCHLD, end_with_the_last)
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listener.close()
+            with contextlib.suppress(BrokenPipeError), connection.makefile("rw", encoding="utf-8") as lines:
+                fork_for(lines)
+            os._exit(0)
+        connection.close()
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])
