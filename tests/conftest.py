@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hub_server import HubServer
 from hypothesis import HealthCheck, settings
-from inside import convert_by
+from inside import convert_by, read_once, resize
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -92,6 +92,22 @@ def _models_of_user(make_once: Callable[..., Path]) -> Iterator[None]:
     """Models are prepared once for all tests, and nothing in the user's own folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCHMARCO_CACHE", str(make_once("user-cache", lambda folder: None)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _read_once(minilm_folder: Path) -> Iterator[None]:
+    """The bundled model is hashed once by each process of the tests, and not for each of hundreds of runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        read_once(patch, minilm_folder)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_measurements() -> Iterator[None]:
+    """The speed of an index is measured for a moment, and not for 1.5 s each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        resize(patch, timed_seconds=0.01)
         yield
 
 

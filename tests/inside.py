@@ -3,6 +3,8 @@
 import importlib
 import logging
 from collections.abc import Callable
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,6 +109,16 @@ def be_no_node(patch: pytest.MonkeyPatch) -> None:
 def convert_by(patch: pytest.MonkeyPatch, subprocess: object) -> None:
     """Start the processes that convert models by this object instead of `subprocess`."""
     patch.setattr("pipeline.core.subprocesses.subprocess", subprocess)
+
+
+def read_once(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Read once what nobody changes while tests run: files to hash in a folder, and versions of packages."""
+    files = importlib.import_module("pipeline.models.files")
+    hash_file, hash_once = files.hash_user_file, cache(files.hash_user_file)
+    patch.setattr(
+        files, "hash_user_file", lambda path: (hash_once if path.is_relative_to(folder) else hash_file)(path)
+    )
+    patch.setattr(metadata, "version", cache(metadata.version))
 
 
 def escape_what_is_printed() -> None:

@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 import pytest
 import workplaces
-from inside import resize, watch
+from inside import watch
 from workplaces import config, hits, read_json
 
 from pipeline import InputError, run_benchmark
@@ -128,15 +128,13 @@ def test_seconds_are_what_the_benchmark_itself_costs(
         return silent(label, total, unit)
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600 * len(late))
-    resize(monkeypatch, timed_seconds=0.01)
     watch(monkeypatch, "time searches", lambda *_: late.append("measuring"))
     metrics = run_benchmark(config(workplace, "search.top_k=60", *IVF), progress=progress).document
     assert late == ["measuring", "exact search"]
     assert sum(stage["seconds"] for stage in metrics["stages"]) < 3600
 
 
-def test_every_figure_is_of_queries_that_were_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    resize(monkeypatch, timed_seconds=0.01)
+def test_every_figure_is_of_queries_that_were_searched() -> None:
     threads, asked = faiss.omp_get_max_threads(), []
     queries = np.zeros((5, 2), np.float32)
     figures = time_searches(lambda batch: asked.append((len(batch), faiss.omp_get_max_threads())), queries, 2)
@@ -180,10 +178,7 @@ def manifest(folder: Path, stage: str) -> dict[str, Any]:
     return found
 
 
-def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resize(monkeypatch, timed_seconds=0.01)
+def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(workplace: Path) -> None:
     settings = ("index.shards=3", "index.factory=HNSW8")
     metrics = run(workplace, *settings)
     built, asked, before = (

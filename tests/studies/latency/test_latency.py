@@ -15,6 +15,8 @@ from workplaces import benchmarco, change_json, document, on_one_line, read_json
 
 from pipeline import run_benchmark
 
+FEW = {"source": "sample", "queries": 30, "corpus": 200}
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -76,8 +78,7 @@ def test_the_record_belongs_to_its_result(place: Path, tmp_path: Path) -> None:
 
 def test_a_served_model_has_the_share_of_the_network(embedding_server: Any, tmp_path: Path) -> None:
     model = {"backend": "http", "url": embedding_server.url, "name": MODEL, "changed": "ignore"}
-    few = {"source": "sample", "queries": 30, "corpus": 200}
-    run_benchmark(config(tmp_path, "served", model=model, data=few, search={"top_k": 20}))
+    run_benchmark(config(tmp_path, "served", model=model, data=FEW, search={"top_k": 20}))
     result = tmp_path / "results" / "served"
     refused = on_one_line(benchmarco("latency", result, code=2))
     assert "send texts to" in refused
@@ -94,7 +95,8 @@ def test_parts_that_are_joined_and_reranked_are_answered_as_they_were_scored(
         {"model": {"name": str(m3_folder), "output": output, "backend": "flag"}}
         for output in ("dense", "sparse", "multivector")
     ]
-    settings = config(tmp_path, "all", rerank={"backend": "flag", "name": str(reranker("bert")), "depth": 20})
+    rerank = {"backend": "flag", "name": str(reranker("bert")), "depth": 20}
+    settings = config(tmp_path, "all", data=FEW, rerank=rerank)
     settings["fuse"] = {"of": [*parts, {"model": settings.pop("model")}]}
     run_benchmark(settings)
     record = document("latency", tmp_path / "results" / "all", "--queries", 8)
