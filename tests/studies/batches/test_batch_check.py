@@ -34,8 +34,8 @@ def test_the_batch_does_not_matter_to_native(config: Path) -> None:
     assert "all-minilm-l6-v2 by native: the batch does not matter" in shown
 
 
-def test_the_batch_moves_vectors_of_torch_by_little(config: Path) -> None:
-    found = examined(config, "model.backend=flag")
+def test_the_batch_moves_vectors_of_torch_by_little(config: Path, bge_folder: Path) -> None:
+    found = examined(config, "model.backend=flag", f"model.name={bge_folder}")
     assert found["texts"] == 64
     assert found["largest"] < 1e-5
     assert found["score"] < 1e-5
