@@ -53,7 +53,7 @@ def run_benchmark(
     """
     with Session(fresh) as session:
         (run,) = prepare([as_config(config)], output, progress, session)
-        if not run.is_suite:
+        if not run.config.suite:
             return finish(run.waiting.pop(), run.folder)
         outcome = run.each(progress, 1, 1)
     if outcome.error:

@@ -95,7 +95,7 @@ def check(config: EngineConfig, source: ModelSource, section: str = "model") -> 
                 fix=f"set {section}.device to cuda",
             )
         return
-    if not isinstance(source, Opener):
+    if not isinstance(source, Opener) or not (config.workers or config.devices):
         return
     setting = f"engine.workers: {config.workers}" if config.workers else f"engine.devices: {config.devices}"
     kinds = {name.partition(":")[0] for name in config.devices or [device]}
@@ -113,7 +113,7 @@ def check(config: EngineConfig, source: ModelSource, section: str = "model") -> 
         )
     count = len(machine.gpus())
     numbers = [int(name.partition(":")[2]) for name in devices_of(config, source) if name != "cpu"]
-    if (config.devices or config.workers) and numbers and max(numbers) >= count:
+    if numbers and max(numbers) >= count:
         raise InputError(
             f"{setting}, and this machine has {counted(count, 'GPU')}",
             allowed=", ".join(f"cuda:{number}" for number in range(count)) or "cpu",

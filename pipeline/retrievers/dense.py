@@ -110,10 +110,8 @@ class Dense(EncodingRetriever):
         return self.config.index.factory != FLAT and self.config.search.against_exact
 
     @override
-    def check(self, search_is_cached: bool) -> None:
-        super().check(search_is_cached)
-        if search_is_cached:
-            return
+    def check(self) -> None:
+        super().check()
         from pipeline.search import exact, faiss_index
 
         index, search = self.config.index, self.config.search

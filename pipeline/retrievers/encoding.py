@@ -60,14 +60,15 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     def source(self) -> EmbeddingSource:
         """What gives the rows; this collection calibrates a model in int8."""
         source: EmbeddingSource = self.identities.resolve(self.settings)
-        return source.calibrated_on(CalibrationCorpus(self.identity.passages, self.corpus))
+        if isinstance(source, TextOpener) and source.model.precision == "int8":
+            return source.calibrated_on(CalibrationCorpus(self.identity.passages, self.corpus))
+        return source
 
     @override
-    def check(self, search_is_cached: bool) -> None:
+    def check(self) -> None:
         engines.check(self.config.engine, self.source)
-        if not search_is_cached:
-            self.source.check()
-            self._check_chunks()
+        self.source.check()
+        self._check_chunks()
 
     @override
     def models(self) -> list[ResolvedModel]:
@@ -145,7 +146,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             work = Work("encode", "texts", count, of_passages=not self.cuts, probe=probe)
         stage = self.text_stage(role, schema, settings, make, form.open, work)
         stage = replace(stage, cost=partial(self._encoding_cost, role))
-        return replace(stage, open_engine=self.server_engine) if self.source.served else stage
+        return replace(stage, engine=self.server_engine) if self.source.served else stage
 
     def _probe(self, store: Store, collection: Collection) -> Facts:
         encoder: Encoder = self.source.open(store)

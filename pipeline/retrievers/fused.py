@@ -90,10 +90,9 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
             of.append({**part, "stages": rows, **truncation})
         return {FusedRankings.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
 
-    @property
     @override
     def engine(self) -> EngineFactory:
-        return self.parts[0].engine
+        return self.parts[0].engine()
 
     @cached_property
     def _tuned_for(self) -> Measure | None:

@@ -71,7 +71,7 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
             open=open_ranking,
             work=Work("pairs", "first_stage", self._pairs, probe=None if self.source.served else self._probe),
             cost=self._cost,
-            open_engine=self.server_engine if self.source.served else None,
+            engine=self.server_engine if self.source.served else None,
         )
         return {**self.first.plan(), RERANK: stage}
 
@@ -124,11 +124,10 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
         return {**sections, Reranking.key: {**scores[Reranking.key], **speed}}
 
     @override
-    def check(self, search_is_cached: bool) -> None:
-        super().check(search_is_cached)
+    def check(self) -> None:
+        super().check()
         engines.check(self.config.engine, self.source, "rerank")
-        if not search_is_cached:
-            self.source.check()
+        self.source.check()
 
     def _rerank(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]

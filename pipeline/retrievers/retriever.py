@@ -159,12 +159,10 @@ class Identities:
 
         See `pipeline.encoders.choice`.
         """
-
-        def settled(section: Any) -> Any:
-            selected = choice.select_backend(section, self.resolve)
-            return choice.apply_similarity(selected, config.index.metric, self.resolve)
-
-        return config.with_models(settled)
+        metric, resolve = config.index.metric, self.resolve
+        return config.with_models(
+            lambda section: choice.apply_similarity(choice.select_backend(section, resolve), metric, resolve)
+        )
 
 
 @dataclass(eq=False)
@@ -203,26 +201,20 @@ class Retriever(ABC, Generic[Settings]):
 
     def plan(self) -> Plan:
         """`stages` with the engine of each."""
-        engine = self.engine
-        return {
-            role: stage if stage.open_engine else replace(stage, open_engine=engine)
-            for role, stage in self.stages().items()
-        }
+        stages = self.stages().items()
+        return {role: stage if stage.engine else replace(stage, engine=self.engine) for role, stage in stages}
 
     def assessments(self) -> list[Assessment]:
         """What is measured of the ranking besides the measures."""
         return []
 
-    def check(self, search_is_cached: bool) -> None:
-        """Refuse settings that do not fit the model, the index or this machine, before anything is computed.
-
-        With `search_is_cached`, the ranking exists already, and nothing will be searched.
-        """
+    def check(self) -> None:
+        """Refuse settings that do not fit the model, the index or this machine."""
         return
 
     def confirm(self, store: Store, fresh: bool) -> None:
         """Check that served models still return what is cached; cache keys cannot detect a change."""
-        if self.source:
+        if self.source and self.source.served:
             self.source.confirm(store, fresh)
 
     def check_collection(self, collection: Collection) -> None:
@@ -238,7 +230,6 @@ class Retriever(ABC, Generic[Settings]):
         """What gives the rows or scores that parts of the work consist of; None if no work is divided."""
         return None
 
-    @property
     def engine(self) -> EngineFactory:
         """The engine that runs parts of the work; benchmarks whose models and engines are equal share one."""
         source, config = self.source, self.config.engine
@@ -248,7 +239,6 @@ class Retriever(ABC, Generic[Settings]):
             engines.key_of(config, source) or self, partial(engines.open_with, config, source)
         )
 
-    @property
     def server_engine(self) -> EngineFactory:
         """The engine that asks the server of a source."""
         assert self.source is not None
@@ -278,9 +268,9 @@ class CompositeRetriever(Retriever[Settings], ABC):
         return [self.make(config, self.identities, self.identity, self.corpus) for config in configs]
 
     @override
-    def check(self, search_is_cached: bool) -> None:
+    def check(self) -> None:
         for part in self.parts:
-            part.check(search_is_cached)
+            part.check()
 
     @override
     def confirm(self, store: Store, fresh: bool) -> None:

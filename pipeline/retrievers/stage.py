@@ -42,7 +42,7 @@ class Context:
     Attributes:
         store: The cache, for what is kept beside the stages' results and outlives them.
         open_engine: Opens the engine of a factory, or gives it where it is open.
-        factory: The stage's own; None where nothing is divided.
+        factory: Gives the stage's own; None where nothing is divided.
         fresh: Whether nothing stored is used.
     """
 
@@ -51,7 +51,7 @@ class Context:
     meter: Meter
     store: Store
     open_engine: Callable[[EngineFactory, Store], Engine]
-    factory: EngineFactory | None = None
+    factory: Callable[[], EngineFactory] | None = None
     fresh: bool = False
 
     @property
@@ -59,7 +59,7 @@ class Context:
         """The engine that runs parts of the work; opened when a stage of the run first uses it."""
         if self.factory is None:
             raise RuntimeError(f"stage {self.recipe.stage} has no engine")
-        return self.open_engine(self.factory, self.store)
+        return self.open_engine(self.factory(), self.store)
 
     def find_alike(self, besides: str) -> list[Artifact]:
         """Finished artifacts whose recipes differ in the named ingredient alone, the last used first."""
@@ -104,7 +104,7 @@ class Stage:
             can change the last bits of vectors), what was made from other files than today's is made again.
         listed: Whether results list it; not if it only serves to judge another stage.
         work: What takes long; None where nothing does.
-        open_engine: Opens the engine that runs parts of the work; None where nothing is divided.
+        engine: Gives the factory of the engine that runs parts of the work; None where nothing is divided.
         cost: Says what it takes; None where that is not known.
     """
 
@@ -118,7 +118,7 @@ class Stage:
     exact_bytes: bool = False
     listed: bool = True
     work: Work | None = None
-    open_engine: EngineFactory | None = None
+    engine: Callable[[], EngineFactory] | None = None
     cost: Callable[[Workload, Rates], StageCost] | None = None
 
     def with_prefix(self, prefix: str, shared: Collection[str]) -> Stage:

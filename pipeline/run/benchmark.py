@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import override
 
 from pipeline.config import Config
 from pipeline.core import machine
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
-from pipeline.core.result_records import StageRow
+from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
 from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
 from pipeline.registry import make_retriever
@@ -33,7 +36,8 @@ from pipeline.storage.store import Store
 log = logging.getLogger(__name__)
 
 
-class Session:
+@dataclass(eq=False)
+class Session(AbstractContextManager["Session"]):
     """What the benchmarks of one call share: stores, hashes of files, and the engine that is open.
 
     One engine is open at a time, so that a model has the machine for itself. The end of the `with` block
@@ -47,12 +51,11 @@ class Session:
         made: Folders of the artifacts made here, which `fresh` does not make again.
     """
 
-    def __init__(self, fresh: bool = False) -> None:
-        self.fresh = fresh
-        self.identities = Identities()
-        self.made: set[Path] = set()
-        self._stores: dict[Path, Store] = {}
-        self._engine: tuple[EngineFactory, Engine] | None = None
+    fresh: bool = False
+    identities: Identities = field(default_factory=Identities, init=False)
+    made: set[Path] = field(default_factory=set, init=False)
+    _stores: dict[Path, Store] = field(default_factory=dict, init=False)
+    _engine: tuple[EngineFactory, Engine] | None = field(default=None, init=False)
 
     def benchmark(self, config: Config, progress: Progress = silent) -> Benchmark:
         """The benchmark of a config; those of one cache share its store."""
@@ -73,9 +76,7 @@ class Session:
             self._engine[1].close()
         self._engine = None
 
-    def __enter__(self) -> Self:
-        return self
-
+    @override
     def __exit__(self, *_: object) -> None:
         self.close_engine()
         for store in self._stores.values():
@@ -93,10 +94,13 @@ class StageOutcome:
 
     @property
     def row(self) -> StageRow:
-        """What a result says of the stage."""
-        figures = self.artifact.manifest["made"] if self.artifact else {}
-        size = self.artifact.bytes if self.artifact else None
-        return StageRow.of_artifact(self.stage, self.key, self.reused, figures, size)
+        """What a result says of the stage, with what `pipeline.core.machine.Meter` measured."""
+        made = self.artifact.manifest["made"] if self.artifact else {}
+        of_all = StageRow.model_fields.keys() - ONLY_WHERE_MEASURED
+        figures = {name: made.get(name) for name in StageRow.model_fields if name in made or name in of_all}
+        size, at = self.artifact.bytes if self.artifact else None, made.get("at")
+        known = {"stage": self.stage, "key": self.key, "reused": self.reused, "bytes": size, "made_at": at}
+        return StageRow(**{**figures, **known})
 
 
 @dataclass
@@ -204,26 +208,19 @@ class Benchmark:
     @property
     def searched(self) -> bool:
         """Whether the ranking exists, and may be used."""
-        name = self.retriever.ranking
-        return name in self._outcomes or (
-            not self.session.fresh and self.store.find(self.all_recipes[name]) is not None
-        )
+        return self.has(self.retriever.ranking)
 
     def missing(self) -> list[str]:
         """The stages that have to be made for the ranking, each after those that it needs."""
-
-        @cache
-        def lacks(name: str) -> bool:
-            recompute = self.session.fresh or self.store.find(self.all_recipes[name]) is None
-            return name not in self._outcomes and recompute
-
+        lacks = cache(lambda name: not self.has(name))
         return [name for name in with_needs(self.stages, [self.retriever.ranking], lacks) if lacks(name)]
 
     def check(self) -> None:
-        """Refuse wrong settings, data and models, as far as they can be seen before anything is computed."""
-        for recipe in self.recipes.values():
-            self.store.check(recipe)
-        self.retriever.check(self.searched)
+        """Refuse wrong settings, data and models before a ranking is computed, as far as they can be seen."""
+        if not self.searched:
+            for recipe in self.recipes.values():
+                self.store.check(recipe)
+            self.retriever.check()
 
     def confirm(self) -> None:
         """Check, once, that served models still return what is cached."""
@@ -235,14 +232,15 @@ class Benchmark:
     def engines_to_open(self) -> list[EngineFactory]:
         """The engines of the stages that have to be made, in order."""
         stages = (self.stages[name] for name in self.missing())
-        return list(dict.fromkeys(stage.open_engine for stage in stages if stage.open_engine))
+        return list(dict.fromkeys(stage.engine() for stage in stages if stage.engine))
 
     def make_with(self, factory: EngineFactory) -> None:
         """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
         started = time.perf_counter()
         self.confirm()
         for name in self.missing():
-            if self.stages[name].open_engine == factory:
+            engine = self.stages[name].engine
+            if engine and engine() == factory:
                 self.ensure(name)
         self.seconds += time.perf_counter() - started
 
@@ -292,7 +290,7 @@ class Benchmark:
             if not reused:
                 session, meter = self.session, machine.Meter()
                 context = Context(
-                    recipe, self.progress, meter, self.store, session.engine, stage.open_engine, session.fresh
+                    recipe, self.progress, meter, self.store, session.engine, stage.engine, session.fresh
                 )
                 inputs = {needed: self.opened(needed) for needed in stage.needs}
                 draft.facts = stage.make(inputs, draft, context)

@@ -63,14 +63,9 @@ class ConfigRun:
     results: dict[str, Result] = field(default_factory=dict)
     errors: dict[str, Exception] = field(default_factory=dict)
 
-    @property
-    def is_suite(self) -> bool:
-        """Whether it has several collections."""
-        return self.config.suite is not None
-
     def folder_of(self, benchmark: Benchmark) -> Path:
         """The result folder of one of its benchmarks."""
-        return self.folder / benchmark.config.name if self.is_suite else self.folder
+        return self.folder / benchmark.config.name if self.config.suite else self.folder
 
     def check(self, check: Callable[[Benchmark], None]) -> None:
         """Check the benchmarks; a collection of a suite that is refused is left out, unless all are.
@@ -86,7 +81,7 @@ class ConfigRun:
                 refused[benchmark.config.name] = error
         if refused and len(refused) == len(self.waiting):
             name, first = next(iter(refused.items()))
-            where = f"{self.config.name}, collection {name}" if self.is_suite else name
+            where = f"{self.config.name}, collection {name}" if self.config.suite else name
             raise InputError(f"{where}: {first.found}", allowed=first.allowed, fix=first.fix)
         for name, why in refused.items():
             log.warning("%s: collection %s is left out: %s", self.config.name, name, why)
@@ -95,7 +90,7 @@ class ConfigRun:
 
     def each(self, progress: Progress, number: int, total: int) -> Outcome:
         """Run the benchmarks, write the results, and report the outcome of the whole."""
-        if self.is_suite:
+        if self.config.suite:
             self._run_collections(progress)
             if not self.results:
                 return Outcome(self.config, None, next(iter(self.errors.values())))
@@ -167,7 +162,7 @@ def prepare(
         for config, folder, each in zip(configs, folders, members, strict=True)
     ]
     for run in runs:
-        check_kind(run.folder, run.is_suite)
+        check_kind(run.folder, run.config.suite is not None)
         for benchmark in run.waiting:
             check_folder(run.folder_of(benchmark))
     if sum(map(len, members)) > 1:  # one alone checks itself
@@ -302,7 +297,8 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
     if pool := benchmark.config.data.pool:  # an artifact has the ranking's number: its name is the config's
         metrics["slice"] = {**metrics["slice"], "nearest": pool.names[metrics["slice"]["nearest"]]}
     metrics |= benchmark.retriever.report(artifacts, scores, rows)
-    if checks := check_expected(benchmark.config, metrics["metrics"]):
+    if benchmark.config.expected:
+        checks = check_expected(benchmark.config, metrics["metrics"])
         metrics["expected"] = [check.model_dump(mode="json", exclude=OF_CAUSES - {"why"}) for check in checks]
     recipes = benchmark.recipes.items()
     manifest = {

@@ -42,13 +42,13 @@ class SharedWords:
 @contextlib.contextmanager
 def registered() -> Iterator[None]:
     """A context in which configs may name the reranker."""
-    before = RERANKERS._classes, RERANKERS._adapter
-    RERANKERS._classes, RERANKERS._adapter = dict(RERANKERS._classes), None
+    before = RERANKERS.classes, RERANKERS.union
+    RERANKERS.classes, RERANKERS.union = dict(RERANKERS.classes), None
     RERANKERS.register(SharedWordsSettings, SharedWordsOpener)
     try:
         yield
     finally:
-        RERANKERS._classes, RERANKERS._adapter = before
+        RERANKERS.classes, RERANKERS.union = before
 
 
 BASE = """

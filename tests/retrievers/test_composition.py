@@ -194,13 +194,13 @@ def test_one_engine_is_open_at_a_time(
         return engine
 
     for kind in (Bm25, RerankingRetriever):
-        opens_of = kind.engine.fget
+        opens_of = kind.engine
 
         def watched(retriever: Any, opens_of: Any = opens_of) -> Any:
             opens = opens_of(retriever)
             return replace(opens, open=partial(noted, opens.open))
 
-        monkeypatch.setattr(kind, "engine", property(watched))
+        monkeypatch.setattr(kind, "engine", watched)
     again = run_benchmark(fused_reranked.config, fresh=True)
     assert again.reused == []
     assert again.record.metrics == fused_reranked.record.metrics
