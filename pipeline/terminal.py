@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TextIO
 
@@ -80,16 +80,15 @@ def open_closed_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
 
 
+@dataclass(eq=False)
 class EscapedStream:
     """A text stream that terminals cannot be controlled through: names and messages may be a stranger's.
 
     What progress bars write to move the cursor passes: a carriage return in front, or only moves up.
     """
 
+    stream: TextIO
     _MOVES = re.compile("(\n|\x1b\\[A)*")
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
 
     def write(self, text: str) -> int:
         """Write a text with its control characters escaped."""

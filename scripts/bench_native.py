@@ -203,7 +203,9 @@ def main() -> None:
         model = opener.model
         encode, count = ours(name, "native", "int16", store, corpus), token_counter(model.tokenizer)
         lengths = np.minimum(count(texts), model.max_lengths["passages"])
-        steps = Steps(layer_shape(name), model.config["num_attention_heads"], lengths, model.pooling == "cls")
+        steps = Steps(
+            layer_shape(name), model.card.config["num_attention_heads"], lengths, model.pooling == "cls"
+        )
         encode(texts[: len(texts) // 4])
         runs = []
         for _ in range(arguments.rounds):

@@ -110,7 +110,7 @@ def _show_result(result: Result, verbose: bool) -> None:
     from pipeline.results.tables import result_table, section_tables, stage_table
 
     record = result.record
-    show(result_table(record, result.only_collection().by_measure))
+    show(result_table(record, result.collections[0].by_measure))
     if verbose:
         tables = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*tables.values())))
@@ -120,11 +120,12 @@ def _show_result(result: Result, verbose: bool) -> None:
 
 def _time_taken(result: Result) -> str:
     """Which stages this run computed, in what time, and which it reused."""
-    computed = [row for row in result.record.all_stages if row.outcome == "computed"]
+    rows = result.record.all_stages
+    computed, reused = ([row for row in rows if row.outcome == what] for what in ("computed", "reused"))
     seconds = sum(row.seconds or 0 for row in computed)
     preparing = sum(row.preparing_seconds or 0 for row in computed)
     clauses = [f"computed {counted(len(computed), 'stage')} in {seconds:,.1f} s"] if computed else []
-    clauses += [f"reused: {', '.join(result.reused)}"] if result.reused else []
+    clauses += [f"reused: {', '.join(row.stage for row in reused)}"] if reused else []
     once = f". One-time model preparation: {preparing:,.1f} s" if preparing else ""
     return "; ".join(clauses) + once
 
@@ -334,20 +335,13 @@ def data(
 
 
 def command_line(*arguments: str | Path) -> str:
-    """A command of this program, as the shell that started it finds it, quoted for it."""
-    return f"{_program()} {shlex.join(map(str, arguments))}"
-
-
-def _program() -> str:
-    """How this program was called: by its name, by a path, or as a module."""
-    called = sys.argv[0]
-    if Path(called).parts[-2:] == ("pipeline", "__main__.py"):
-        return f"{shlex.quote(sys.executable)} -m pipeline"
-    installed = shutil.which(DISTRIBUTION)
-    is_found = installed and Path(installed).resolve() == Path(called).resolve()
-    if is_found or Path(called).name != DISTRIBUTION:
-        return DISTRIBUTION
-    return shlex.quote(called)
+    """A command of this program as it was called: by name, by path or as a module; quoted for a shell."""
+    called, installed = Path(sys.argv[0]), shutil.which(DISTRIBUTION)
+    is_found = installed and Path(installed).resolve() == called.resolve()
+    program = [DISTRIBUTION if is_found or called.name != DISTRIBUTION else sys.argv[0]]
+    if called.parts[-2:] == ("pipeline", "__main__.py"):
+        program = [sys.executable, "-m", "pipeline"]
+    return shlex.join([*program, *map(str, arguments)])
 
 
 def next_step(results: Sequence[Result], comparable: bool) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 from pipeline.comparison.pairs import Pair
 from pipeline.core.display import bounds, counted, figure
 from pipeline.core.records import JsonObject
-from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, table_of
+from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.measure_table import ALIKE, no_interval_notes, why_no_interval
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.metrics.statistics import RULE_OF_THREE
@@ -132,7 +131,6 @@ def leaderboard(
     several = len(entries) > 1
     collections = list(entries[0].by_collection)
     of_suites = bool(collections)
-    right = partial(Column, align="right", wrap="never")
     columns: list[FilledColumn] = [
         (Column("result", least=8), [entry.name for entry in entries]),
         (right(MACRO if of_suites else "mean", best=True), [entry.mean for entry in entries]),
@@ -208,7 +206,6 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
     With `detect`, also how many queries detect such a difference.
     """
     of_suites = bool(pairs and pairs[0].collections)
-    right = partial(Column, align="right", wrap="never")
     ends = [
         [(pair.ci_low, pair.ci_high) for pair in pairs],
         [(pair.simultaneous_low, pair.simultaneous_high) for pair in pairs],

@@ -251,9 +251,8 @@ class Config(Section):
     @property
     def models(self) -> list[RunsModel]:
         """The sections `model` and `rerank` of all retrievers, as far as they run a model, in order."""
-        first = self.parts or (self.first_stage,)
-        sections: list[object] = [section for part in first for section in (part.model, part.rerank)]
-        sections.append(self.rerank)
+        holders: list[Config | PartConfig] = [*(self.fuse.of if self.fuse else ()), self]
+        sections: list[object] = [each for holder in holders for each in (holder.model, holder.rerank)]
         return [section for section in sections if isinstance(section, RunsModel)]
 
     def with_models(self, take: Callable[[Any], Any]) -> Config:

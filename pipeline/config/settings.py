@@ -6,12 +6,14 @@ setting can be added without deciding what it invalidates.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 import os
 import re
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, get_args
 
@@ -244,6 +246,7 @@ PathOrId = Annotated[str, WrapValidator(_absolute_if_local)]
 S = TypeVar("S", bound=Section)
 
 
+@dataclass(eq=False)
 class Kinds(Generic[S]):
     """The settings classes of one section, by the name of their kind.
 
@@ -258,23 +261,21 @@ class Kinds(Generic[S]):
         besides: Kinds that are among these too, whenever they are registered.
         implied: Kinds that a config need not name where it gives the setting of the same name.
         groups: The groups of entry points that add kinds.
+
+    Attributes:
+        openers: What opens kinds that were added.
+        union: The names of all kinds and the adapter of their classes, once it is made.
     """
 
-    def __init__(
-        self,
-        base: type[S],
-        field: str,
-        classes: Mapping[str, type[S]],
-        default: str | None = None,
-        besides: Kinds[S] | None = None,
-        implied: Collection[str] = (),
-        groups: Sequence[str] = (),
-    ) -> None:
-        self.base, self.field, self.default = base, field, default
-        self._classes, self._groups = dict(classes), groups
-        self._openers: dict[str, Any] = {}
-        self._besides, self._implied = besides, implied
-        self._adapter: tuple[list[str], TypeAdapter[S]] | None = None
+    base: type[S]
+    field: str
+    classes: dict[str, type[S]]
+    default: str | None = None
+    besides: Kinds[S] | None = None
+    implied: Collection[str] = ()
+    groups: Sequence[str] = ()
+    openers: dict[str, Any] = dataclasses.field(default_factory=dict, init=False)
+    union: tuple[list[str], TypeAdapter[S]] | None = dataclasses.field(default=None, init=False)
 
     def register(self, settings: type[S], opener: Any) -> None:
         """Add a kind: its settings class, which declares `field` as `Literal[name]`, and what opens it.
@@ -283,23 +284,23 @@ class Kinds(Generic[S]):
         settings; for a kind of retriever its class.
         """
         (name,) = get_args(settings.model_fields[self.field].annotation)
-        self._classes[name], self._openers[name], self._adapter = settings, opener, None
+        self.classes[name], self.openers[name], self.union = settings, opener, None
 
     def opener(self, name: str) -> Any:
         """What opens a kind that was registered, or that a plugin added."""
         list(self)
-        return self._openers[name]
+        return self.openers[name]
 
     def __iter__(self) -> Iterator[str]:
-        for group in self._groups:
+        for group in self.groups:
             add_plugins(group, self._add_plugin)
-        return iter([*(self._besides or ()), *self._classes])
+        return iter([*(self.besides or ()), *self.classes])
 
     def __getitem__(self, name: str) -> type[S]:
         """The settings class of a kind."""
-        if self._besides and name in list(self._besides):
-            return self._besides[name]
-        return self._classes[name]
+        if self.besides and name in list(self.besides):
+            return self.besides[name]
+        return self.classes[name]
 
     def _add_plugin(self, name: str, pair: Any) -> None:
         """Register the kind of an entry point."""
@@ -310,7 +311,7 @@ class Kinds(Generic[S]):
             )
         if get_args(settings.model_fields[self.field].annotation) != (name,):
             raise InputError("its settings have another name", allowed=f'{self.field}: Literal["{name}"]')
-        if name in self._classes:
+        if name in self.classes:
             raise InputError("its name is taken", fix="choose another name")
         self.register(settings, opener)
 
@@ -336,19 +337,19 @@ class Kinds(Generic[S]):
     def adapter(self) -> TypeAdapter[S]:
         """The union of all kinds."""
         names = list(self)
-        if self._adapter is None or self._adapter[0] != names:
+        if self.union is None or self.union[0] != names:
             tagged: list[object] = [Annotated[self[name], Tag(name)] for name in names]
             union = functools.reduce(operator.or_, tagged)
             union = Annotated[union, Field(discriminator=self.field)]
-            self._adapter = names, TypeAdapter(union)  # type: ignore[arg-type]
-        return self._adapter[1]
+            self.union = names, TypeAdapter(union)  # type: ignore[arg-type]
+        return self.union[1]
 
     def _validate(self, value: object, info: ValidationInfo | None) -> S:
         if isinstance(value, self.base):
             return value
         if not isinstance(value, Mapping):
             raise PydanticKnownError("model_type", {"class_name": self.base.__name__})
-        unnamed = next((kind for kind in self._implied if kind in value), self.default)
+        unnamed = next((kind for kind in self.implied if kind in value), self.default)
         settings = {self.field: unnamed, **value} if unnamed else dict(value)
         relevant = {name: each for name, each in settings.items() if not self._is_idle(settings, name, each)}
         return self.adapter.validate_python(relevant, context=info.context if info else None)
@@ -382,7 +383,7 @@ class Kinds(Generic[S]):
             kind = handler.resolve_ref_schema(reference)
             named = kind["properties"][self.field]
             named.pop("default", None)
-            if named["const"] not in (self.default, *self._implied):
+            if named["const"] not in (self.default, *self.implied):
                 kind["required"] = list(dict.fromkeys([self.field, *kind.get("required", [])]))
         return {"anyOf": [union, {"type": "null"}]} if schema["type"] == "nullable" else union
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -135,23 +135,6 @@ class StageRow(Record):
     encoding: EncodingUsage | None = None
     found: int | None = None
     pairs: PairCounts | None = None
-
-    @classmethod
-    def of_artifact(
-        cls, stage: str, key: str, reused: bool, figures: Mapping[str, Any], size: int | None
-    ) -> Self:
-        """The row of an artifact of `size` bytes.
-
-        `figures` is the part `made` of its manifest, with what `pipeline.core.machine.Meter` measured; it is
-        empty where there is no artifact.
-        """
-        values = {
-            name: figures.get(name)
-            for name in cls.model_fields
-            if name in figures or name not in ONLY_WHERE_MEASURED
-        }
-        known = {"stage": stage, "key": key, "reused": reused, "bytes": size, "made_at": figures.get("at")}
-        return cls(**{**values, **known})
 
     @property
     def outcome(self) -> Literal["computed", "reused", "not needed"]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pipeline.config import RowSettings, ScorerSettings, keyed_settings
 from pipeline.core.records import Collection, JsonObject, Role, VectorForm
 from pipeline.encoders.batching import RowArrays
-from pipeline.models.model import CalibrationCorpus, ResolvedModel
+from pipeline.models.model import ResolvedModel
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ModelSource:
 
     def confirm(self, store: Store, fresh: bool) -> None:
         """Check that a served model still returns what is cached; cache keys cannot detect that."""
-        return
+        raise NotImplementedError
 
     def shared_key(self) -> JsonObject | None:
         """JSON of all that workers of an engine load; None if benchmarks cannot share them."""
@@ -69,16 +69,8 @@ class EmbeddingSource(ModelSource, ABC):
     unit_length: ClassVar[bool] = False
 
     @abstractmethod
-    def recipe(self, role: Role) -> JsonObject:
-        """What shapes the rows of a role, in artifact keys."""
-
     def ingredients(self, role: Role) -> JsonObject:
         """The parts of the key of rows that the source decides, by name."""
-        return {"model": self.recipe(role)}
-
-    def calibrated_on(self, corpus: CalibrationCorpus) -> EmbeddingSource:
-        """The same source, whose int8 model is calibrated on the passages of a collection."""
-        return self
 
     def match(self, collection: Collection) -> None:
         """Refuse a source that does not fit a collection."""

@@ -70,7 +70,7 @@ class NativeOpener(TextOpener):
     def suits(self) -> bool:
         model = self.model
         two_chains = model.output == "sparse" and model.card.routed
-        return not two_chains and runs_here(model.config, model.trust_remote_code)
+        return not two_chains and runs_here(model.card.config, model.trust_remote_code)
 
     @override
     def conversion(self) -> Recipe:
@@ -125,7 +125,7 @@ def _pack(model: ResolvedModel, draft: Draft, fix: str) -> dict[str, Any]:
 
     log.info("packing %s in int16, once", model.name)
     with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
-        if model.config.get("model_type") in PLAIN:
+        if model.card.config.get("model_type") in PLAIN:
             thread.submit(compile_forward)  # while a subprocess packs the model
         shutil.copy(model.tokenizer.path, aside / TOKENIZER)
         conversion.convert_in_subprocess(

@@ -161,7 +161,7 @@ class TextOpener(Opener, EmbeddingSource):
 
     def comparison_recipe(self) -> Recipe:
         """All that the backend's rows of given token ids depend on."""
-        model = self.recipe("passages")
+        model = self.model.recipe("passages")
         plain = {
             "schema": COMPARISON_SCHEMA,
             "backend": self.settings.backend,
@@ -194,20 +194,16 @@ class TextOpener(Opener, EmbeddingSource):
         }
 
     @override
-    def recipe(self, role: Role) -> JsonObject:
-        return self.model.recipe(role)
-
-    @override
     def ingredients(self, role: Role) -> JsonObject:
-        return {**super().ingredients(role), **self.prepared_key()}
+        return {"model": self.model.recipe(role), **self.prepared_key()}
 
     @override
     def shared_key(self) -> JsonObject:
         loaded = [self.ingredients(role) for role in ROLES]
         return {"settings": self.settings.model_dump(mode="json"), "device": self.device, "model": loaded}
 
-    @override
     def calibrated_on(self, corpus: CalibrationCorpus | None) -> TextOpener:
+        """The same model, whose int8 form is calibrated on the passages of a collection."""
         return replace(self, model=replace(self.model, corpus=corpus))
 
 

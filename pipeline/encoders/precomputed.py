@@ -88,9 +88,9 @@ class PrecomputedRows(EmbeddingSource):
         return cls(paths, {role: _path(name, path, line) for role, (name, path) in id_files.items() if path})
 
     @override
-    def recipe(self, role: Role) -> JsonObject:
+    def ingredients(self, role: Role) -> JsonObject:
         ids = {"ids": self._id_hashes[role]} if role in self._id_hashes else {}
-        return {"file": self.files[role].hash, **ids}
+        return {"model": {"file": self.files[role].hash, **ids}}
 
     @cached_property
     def files(self) -> dict[Role, VerifiedFile]:

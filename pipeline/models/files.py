@@ -190,11 +190,14 @@ class Files:
             raise file_changed(f"the Python files of {', '.join(self.code)}")
 
     def classes(self) -> list[str]:
-        """The classes, of Python files that come with the model, that its configuration names."""
+        """The classes, of Python files that come with the model, that its configuration names; sorted."""
         modules = self.read_modules()
         folders = {"", *(f"{entry['path']}/" for entry in modules if entry.get("path"))}
-        paths = [folder + name for folder in sorted(folders) for name in CONFIGS]
-        return named_classes(map(self.read_json, paths), modules)
+        classes = {str(module.get("type")) for module in modules if "--" in str(module.get("type"))}
+        for path in (folder + name for folder in sorted(folders) for name in CONFIGS):
+            mapped = self.read_json(path).get("auto_map")
+            classes.update(_texts(list(mapped.values()) if isinstance(mapped, dict) else mapped))
+        return sorted(classes)
 
     def refuse_missing_tokenizer(self) -> None:
         """Raise an `InputError` if no file holds a vocabulary: libraries then make an empty one, silently."""
@@ -392,15 +395,6 @@ def _named_weights(files: Files, folder: Path) -> set[Path]:
     maps = [files.read_json(name).get("weight_map") for name in indexes]
     named = {str(name) for index in maps if isinstance(index, dict) for name in index.values()}
     return {folder / name for name in (*named, *([explicit] if isinstance(explicit, str) else []))}
-
-
-def named_classes(configs: Iterable[Facts], modules: Iterable[Facts]) -> list[str]:
-    """The classes that configuration files and the entries of `modules.json` name, each once, sorted."""
-    classes = {str(module.get("type")) for module in modules if "--" in str(module.get("type"))}
-    for config in configs:
-        mapped = config.get("auto_map")
-        classes.update(_texts(list(mapped.values()) if isinstance(mapped, dict) else mapped))
-    return sorted(classes)
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -55,11 +55,6 @@ class ResolvedBase:
     card: ModelCard = field(compare=False, repr=False)
     trust_remote_code: bool = False
 
-    @property
-    def config(self) -> Facts:
-        """Content of its `config.json`."""
-        return self.card.config
-
 
 @dataclass(frozen=True)
 class CalibrationCorpus:
@@ -146,7 +141,7 @@ class ResolvedModel(ResolvedBase):
             "max_length": self.max_lengths[role],
             **kind,
             "tokenizer": self.tokenizer_of(role).probe,
-            **forward_changes(self.config),
+            **forward_changes(self.card.config),
         }
 
 

@@ -98,7 +98,8 @@ class Artifact:
 
     def damaged(self) -> list[str]:
         """Names of the files whose size or checksum differs from the manifest."""
-        return [name for name in self.files if not self.is_intact(name)]
+        entries = sorted(self.manifest["files"].items())
+        return [name for name, entry in entries if not _is_intact(self.path(name), entry)]
 
 
 @dataclass

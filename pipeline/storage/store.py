@@ -16,6 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -38,6 +39,7 @@ def _reading() -> Iterator[None]:
         raise
 
 
+@dataclass(eq=False)
 class Store:
     """A folder of artifacts.
 
@@ -45,11 +47,10 @@ class Store:
     collection.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._of_user: Store | None = None
-        self._in_use: dict[str, locks.Lock] = {}
-        self._reported: set[Path] = set()  # folders whose damage was logged
+    root: Path
+    _of_user: Store | None = field(default=None, init=False)
+    _in_use: dict[str, locks.Lock] = field(default_factory=dict, init=False)
+    _reported: set[Path] = field(default_factory=set, init=False)  # folders whose damage was logged
 
     def __enter__(self) -> Self:
         return self

@@ -173,7 +173,11 @@ class EmbeddingServer(Server, EmbeddingSource):
     settings: HttpSettings
 
     @override
+    def ingredients(self, role: Role) -> JsonObject:
+        return {"model": self.recipe(role)}
+
     def recipe(self, role: Role) -> JsonObject:
+        """What shapes the rows of a role."""
         return {
             "served": SCHEMA,
             **self.address(),

@@ -64,7 +64,7 @@ class TorchOpener(TextOpener):
         stored = _stored_bytes(self.model)
         if 2 * stored > os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
             raise NoReferenceError("too little memory for a second copy in fp32")
-        tokens = sample_tokens(backend.tokenizer, min(SHORT, max_positions(self.model.config)), FEW)
+        tokens = sample_tokens(backend.tokenizer, min(SHORT, max_positions(self.model.card.config)), FEW)
         return PlainModel(self.model, attn_implementation="eager").probes(tokens)
 
 

@@ -128,7 +128,7 @@ class PlainModel:
 
         def row(ids: Int32) -> torch.Tensor:
             numbers = torch.nn.functional.linear(hidden(ids), head["weight"].float(), head["bias"].float())
-            weights = torch.zeros(int(self.model.config["vocab_size"]))
+            weights = torch.zeros(int(self.model.card.config["vocab_size"]))
             for token, weight in zip(ids.tolist(), numbers[:, 0].tolist(), strict=True):
                 weights[token] = max(weights[token].item(), weight)
             weights[self.unused] = 0
@@ -151,7 +151,7 @@ class PlainModel:
 
     def _network(self) -> Callable[[Int32], torch.Tensor]:
         """The last hidden states [tokens, width] of a text."""
-        alone = self.model.config.get("model_type") in ENCODERS_ALONE
+        alone = self.model.card.config.get("model_type") in ENCODERS_ALONE
         network = self._load("AutoModelForTextEncoding" if alone else "AutoModel")
         return lambda ids: network(input_ids=_batch(ids), return_dict=True).last_hidden_state[0]
 
