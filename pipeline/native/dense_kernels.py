@@ -422,14 +422,14 @@ def _add_hits(
 
 
 def _find_kth(products: Any, counts: Any, enough: Any, k: Any, kth: Any) -> None:
-    """Set `kth` to the k-th best product of each query that has enough candidates."""
+    """Raise `kth` to the k-th best product of each query that has enough candidates."""
     best = np.empty(products.shape[1], np.float32)
     for query in range(len(counts)):
         count = counts[query]
         if count >= enough:
             best[:count] = products[query, :count]
             keep_best(best, count, k)
-            kth[query] = best[k - 1]
+            kth[query] = max(kth[query], best[k - 1])
 
 
 def _drop_below(rows: Any, products: Any, scores: Any, counts: Any, enough: Any, thresholds: Any) -> None:

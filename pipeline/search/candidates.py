@@ -185,7 +185,8 @@ class Candidates:
         count = self.count[query]
         rows = np.concatenate([self.rows[query, :count], rows])
         products = np.concatenate([self.products[query, :count], products])
-        self.kth[query] = np.partition(products, len(products) - self.rank)[-self.rank]
+        kth = np.partition(products, len(products) - self.rank)[-self.rank]
+        self.kth[query] = max(self.kth[query], kth)
         keep = np.flatnonzero(products >= self.least_products(slice(query, query + 1)))
         if len(keep) > self.rows.shape[1] - SPARE // 2:  # too many are this close: exact scores decide
             scores = self.score(rows[keep], np.full(len(keep), query))

@@ -115,7 +115,10 @@ class HitCandidates(Candidates):
         self.rank = self.k
 
     def _raise_thresholds(self, enough: int) -> None:
-        """Raise those of the queries with `enough` candidates, and drop what is below."""
+        """Raise those of the queries with `enough` candidates, and drop what is below.
+
+        One that was guessed is never lowered: what it dropped would be missing below it.
+        """
         dense.find_kth(self.products, self.count, enough, self.rank, self.kth)
         self.set_thresholds()
         dense.drop_below(*self._arrays, enough, self.thresholds)

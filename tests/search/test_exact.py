@@ -233,6 +233,19 @@ def test_a_filter_that_lets_too_many_pairs_pass_is_given_up(monkeypatch: pytest.
         assert same(ranking, best(vector_scores(vectors, queries), 10)) if is_useful else ranking is None
 
 
+def test_a_guessed_threshold_is_never_lowered() -> None:
+    """What it has dropped would be missing among the candidates."""
+    found = filtered_scan.HitCandidates(1, 100, 2, ids(100), lambda queries: np.full(1, 0.1))
+    hits = dense.Hits(np.zeros(3, np.int32), np.arange(3), *2 * [np.array([1, 0.9, 0.85], np.float32)])
+    found.rank = 1
+    found.set_thresholds()
+    found.add(hits, 1)
+    found.guess()
+    found.add(dense.Hits(*(part[1:] for part in hits)), 2)
+    found.guess()
+    assert found.kth == 1 and found.missed() == 0
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_rows_and_queries_with_nan_are_never_found(kernel: str, metric: Metric) -> None:
     random = np.random.default_rng(4)
