@@ -14,7 +14,7 @@ double precision (they must be the same), and with those it gives itself, whose 
 are closer than float32 sums are exact.
 
 Before that come the rates of the product alone, on rows that are in the processor's cache, on all cores:
-`dense.find` with thresholds that nothing reaches, in int8, and NumPy's in fp32.
+`dense.find` with thresholds that nothing reaches, in int8 with rounding, and NumPy's in fp32.
 
 With --sparse the inverted index is searched, against SciPy's product of CSR matrices with the top k taken of
 each row; words are drawn by Zipf's law, 130 a passage and 17 a query of 30,522, as of a SPLADE.
@@ -159,12 +159,12 @@ def show_rates(queries: Float32) -> None:
     rows = dense.fixed(np.random.default_rng(1).standard_normal((count, queries.shape[1]), np.float32))
     by_kind: dict[str, Callable[[int], Any]] = {"fp32": lambda _: rows @ queries.T}
     packed = dense.pack_queries(queries)
-    integers = dense.round_rows(rows, False, packed, dense.IntegerRows.empty(count, packed))
     never = np.full(len(queries), np.inf, np.float32)
 
     def find(_: int) -> None:
-        hits, state = dense.Hits.empty(dense.ROOM), np.zeros(3, np.int64)
-        dense.find(rows, integers, 0, queries, packed, False, never, never, state, hits)
+        hits, state, longest = dense.Hits.empty(dense.ROOM), np.zeros(3, np.int64), np.full(1, np.inf)
+        bits = rows.view(np.int32)
+        dense.find(rows, bits, 0, queries, packed, False, never, never, longest, state, hits)
 
     by_kind["int8"] = find
     said = []

@@ -80,31 +80,6 @@ class PackedQueries(NamedTuple):
         return len(self.words) // len(self.factors)
 
 
-class IntegerRows(NamedTuple):
-    """Some rows as integers; a row is about `factors` times its integers.
-
-    Attributes:
-        words: int32, flat: four bytes each; rows filled with zeros, and AMX_ROWS rows of padding.
-        factors: float32 [rows]; NaN for a row with NaN or infinity, which passes no filter.
-        slacks: float32 [rows], see the module.
-        halves: float32 [rows], half the squared length of each row for l2, else zeros.
-        longest: At least the length of the longest row.
-    """
-
-    words: Int32
-    factors: Float32
-    slacks: Float32
-    halves: Float32
-    longest: float
-
-    @classmethod
-    def empty(cls, rows: int, packed: PackedQueries) -> IntegerRows:
-        """Memory for `rows` rows that are multiplied with some queries."""
-        words = aligned_bytes((rows + AMX_ROWS) * packed.width * 4).view(np.int32)
-        factors, slacks, halves = np.empty((3, rows), np.float32)
-        return cls(words, factors, slacks, halves, 0)
-
-
 class Hits(NamedTuple):
     """Room for hits, [n] each: the query's number, the row's, their product in float32, and their score."""
 
@@ -154,29 +129,26 @@ def fixed(rows: Float32) -> Float32:
     return view
 
 
-def round_rows(rows: Float32, l2: bool, packed: PackedQueries, memory: IntegerRows) -> IntegerRows:
-    """Rows float32 [n, dimension], `fixed`, as int8, in memory for as many rows or more.
-
-    `packed` are the queries that they are multiplied with, and `l2` says whether for that metric.
-    """
-    n = len(rows)
-    words = memory.words[: (n + AMX_ROWS) * packed.width]
-    scales = memory.factors[:n], memory.slacks[:n], memory.halves[:n]
-    offset = OFFSET if packed.tiles is None else 0
-    longest = _round(rows, rows.view(np.int32), l2, packed.share, offset, words.view(np.uint8), *scales)
-    return IntegerRows(words, *scales, 1.001 * longest)
-
-
+@njit(forceinline=True, fastmath=True, nogil=True)
 def _round_rows(
     rows: Any, bits: Any, l2: Any, query_error: Any, offset: Any,
     whole: Any, factors: Any, slacks: Any, halves: Any,
 ) -> Any:  # fmt: skip
-    """Set the last four of rows float32 [n, dimension], and return the largest length.
+    """Round some rows to int8, and return the largest length.
 
-    `bits` is the same memory as int32, and `offset` is added to the integers.
+    Args:
+        rows: float32 [n, dimension].
+        bits: The same memory as int32.
+        l2: Whether a score is minus the squared distance, and not the inner product.
+        query_error: `PackedQueries.share`.
+        offset: Added to the integers.
+        whole: uint8 [n or more, width], set to the integers; bytes beyond `dimension` are left as they are.
+        factors: float32 [n or more], set: a row is about this times its integers; NaN for a row with NaN or
+            infinity, which passes no filter.
+        slacks: float32 [n or more], set; see the module.
+        halves: float32 [n or more], set to half the squared length of each row for l2, else zeros.
     """
     n, dimension = rows.shape
-    width = len(whole) // (n + AMX_ROWS)
     longest = float32(0)
     for i in range(n):
         square, most = float32(0), int32(0)
@@ -186,7 +158,7 @@ def _round_rows(
             # infinity and NaN are larger than all numbers. LLVM may assume of floats that neither occurs.
             most = max(most, bits[i, j] & int32(0x7FFFFFFF))
         length = np.sqrt(square)
-        row = whole[i * width : i * width + dimension]
+        row = whole[i, :dimension]
         halves[i] = square * float32(0.5) if l2 else float32(0)
         if most >= int32(0x7F800000):  # infinity or NaN
             row[:] = offset
@@ -335,20 +307,22 @@ def _score_hits(
 
 
 def _find_hits(
-    rows: Any, integers: Any, first_row: Any, queries: Any, packed: Any, l2: Any,
-    thresholds: Any, filter_thresholds: Any, progress: Any, hits: Any,
+    rows: Any, bits: Any, first_row: Any, queries: Any, packed: Any, l2: Any,
+    thresholds: Any, filter_thresholds: Any, longest: Any, progress: Any, hits: Any,
 ) -> Any:  # fmt: skip
     """Find the pairs that pass the filter and whose product reaches the threshold, while there is room.
 
     Args:
         rows: float32 [n, dimension], `fixed`.
-        integers: The same as `IntegerRows`.
+        bits: The same memory as int32.
         first_row: The number of the first row.
         queries: float32 [queries, dimension].
         packed: The same as `PackedQueries`.
         l2: Whether a score is minus the squared distance, and not the inner product.
         thresholds: float32 [queries], the least product of a hit.
         filter_thresholds: float32 [queries], the least that the filter's value of a hit can be.
+        longest: float64 [1], at least the length of the longest row that the thresholds are for. This returns
+            where a longer one comes next, whose length is set: call again with thresholds for that.
         progress: int64 [3], zeros at first, updated: `NEXT_ROW`, which is n once all is done, `NEXT_QUERY`
             and `PASSED`.
         hits: `Hits` with room for `ROOM` or more, filled from the start. If less is left, this returns: empty
@@ -359,46 +333,55 @@ def _find_hits(
     """
     n, columns, tiles = len(rows), len(packed.factors), packed.tiles
     width, height = len(packed.words) // columns, _height(tiles)
+    words = _aligned((CHUNK_ROWS + AMX_ROWS) * width * 4).view(np.int32)
+    whole = words.view(np.uint8).reshape(CHUNK_ROWS + AMX_ROWS, width * 4)
+    factors, slacks, halves = np.empty((3, CHUNK_ROWS), np.float32)
+    offset = OFFSET if tiles is None else 0
     sums, pairs = _aligned(AMX_ROWS * PANEL * 4).view(np.int32), np.empty(ROOM, np.int64)
     terms = np.empty((4, rows.shape[1]))
     least = np.full(columns, np.nan, np.float32)  # NaN lets no query of padding pass
     least[: len(filter_thresholds)] = filter_thresholds
-    n_hits = 0
+    n_hits = scored = 0
     amx.begin(tiles)
     while progress[NEXT_ROW] < n:
-        # A chunk of rows is multiplied with one panel of queries after another: the rows stay in the second
-        # cache meanwhile, and are read from memory once for all queries.
-        end = min(progress[NEXT_ROW] + CHUNK_ROWS, n)
-        while progress[NEXT_QUERY] < columns:
-            if n_hits + ROOM > len(hits.queries):
-                amx.end(tiles)
-                return n_hits
+        # A chunk of rows is rounded, and multiplied with one panel of queries after another: the rows stay in
+        # the second cache meanwhile, and are read from memory once for all queries.
+        first, end = progress[NEXT_ROW], min(progress[NEXT_ROW] + CHUNK_ROWS, n)
+        length = 1.001 * _round_rows(
+            rows[first:end], bits[first:end], l2, packed.share, offset, whole, factors, slacks, halves
+        )
+        if length > longest[0]:
+            longest[0] = length
+            break
+        while progress[NEXT_QUERY] < columns and n_hits + ROOM <= len(hits.queries):
             panel, n_pairs = progress[NEXT_QUERY], 0
             # 1. integers: the pairs of the chunk and the panel that the filter lets pass
-            for top in range(progress[NEXT_ROW], end, height):
-                _multiply(tiles, sums, integers.words, top, packed.words, panel, width)
-                for row in range(top, min(top + height, end)):
-                    bits = _passing(
-                        sums, (row - top) * PANEL, integers.factors[row], integers.slacks[row],
-                        integers.halves[row], packed.factors, packed.offsets, packed.norms, least, panel,
+            for top in range(0, end - first, height):
+                _multiply(tiles, sums, words, top, packed.words, panel, width)
+                for row in range(top, min(top + height, end - first)):
+                    passed = _passing(
+                        sums, (row - top) * PANEL, factors[row], slacks[row], halves[row],
+                        packed.factors, packed.offsets, packed.norms, least, panel,
                     )  # fmt: skip
-                    while bits:  # one pass for each bit that is set: the lowest is read, then cleared
-                        pairs[n_pairs] = row * PANEL + _first_bit(bits)
-                        bits &= bits - np.uint64(1)
+                    while passed:  # one pass for each bit that is set: the lowest is read, then cleared
+                        pairs[n_pairs] = row * PANEL + _first_bit(passed)
+                        passed &= passed - np.uint64(1)
                         n_pairs += 1
             # 2. float32: the hits among them; after all tiles, so that the loop above stays short
-            first_hit = n_hits
             for pair in range(n_pairs):
                 row, query = pairs[pair] // PANEL, panel + pairs[pair] % PANEL
-                product = _product(rows[row], queries[query]) - integers.halves[row]
+                product = _product(rows[first + row], queries[query]) - halves[row]
                 if product >= thresholds[query]:
-                    hits.queries[n_hits], hits.rows[n_hits] = query, first_row + row
+                    hits.queries[n_hits], hits.rows[n_hits] = query, first_row + first + row
                     hits.products[n_hits] = product
                     n_hits += 1
-            # 3. their scores
-            _score_hits(rows, first_row, queries, l2, first_hit, n_hits, terms, hits)
             progress[PASSED] += n_pairs
             progress[NEXT_QUERY] += PANEL
+        # 3. the scores of all queries' hits; those of one panel are too few to be summed side by side
+        _score_hits(rows, first_row, queries, l2, scored, n_hits, terms, hits)
+        scored = n_hits
+        if progress[NEXT_QUERY] < columns:  # there is no more room
+            break
         progress[NEXT_ROW], progress[NEXT_QUERY] = end, 0
     amx.end(tiles)
     return n_hits
@@ -445,7 +428,6 @@ def _drop_below(rows: Any, products: Any, scores: Any, counts: Any, enough: Any,
             counts[query] = left
 
 
-_round: Any = compiled(_round_rows, fast=True)
 find: Any = compiled(_find_hits)
 add_hits: Any = compiled(_add_hits)
 find_kth: Any = compiled(_find_kth)

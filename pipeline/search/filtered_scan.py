@@ -1,9 +1,9 @@
 """The scan of a large exact search: products of integers leave few pairs, whose float32 products decide.
 
 As `scan`, it reads all vectors once and collects candidates. But each core takes a piece of rows through all
-steps: it rounds the rows to int8, multiplies them with all queries, and
-computes the float32 products of the pairs that pass (`native.nearest.dense`). Only these hits go to the
-candidates, and the thresholds that come back from there serve the next piece.
+steps (`native.nearest.dense`): it rounds the rows to int8, multiplies them with all queries, and computes the
+float32 products of the pairs that pass. Only these hits go to the candidates, and the thresholds that come
+back from there serve the next piece.
 
 A threshold is worth most before the first row is read. So one row in `STRIDE` is read first, in spans from
 all over the collection, and the product at a rank that the k-th best of all rows should have among these
@@ -32,7 +32,7 @@ from pipeline.core.display import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.native.nearest import dense
 from pipeline.search import candidates, scoring
-from pipeline.search.candidates import SPARE, Candidates, ErrorBound, set_rows
+from pipeline.search.candidates import Candidates, ErrorBound, set_rows
 from pipeline.search.scoring import Metric, error_bound, for_metric
 from pipeline.storage import vector_shards
 
@@ -40,6 +40,7 @@ PIECE = 8192
 ROOM = 1 << 16  # hits that a core holds before they are added to the candidates
 MANY = 1 / 32  # share of pairs that the filter may let pass without need
 SETTLED = 128  # times k: rows after which thresholds are high enough to judge the filter
+JUDGED = 2048  # rows after those by which it is judged, at least
 STRIDE = 32  # rows for each that is read first
 HIT_BYTES = candidates.BYTES + 4  # memory of a candidate, with its score
 _LEAST = 256  # rows of the shortest piece, and of a span of those that are read first
@@ -59,7 +60,7 @@ class Sizes(NamedTuple):
         if memory_mb is None:
             return cls(PIECE, threads, max(n_queries, 1))
         memory = memory_mb * 1_000_000
-        row_bytes, hit_bytes = 18 * dimension, 20 * ROOM  # a row as it is stored, in float32, and rounded
+        row_bytes, hit_bytes = 16 * dimension, 20 * ROOM  # a row as it is stored, in float32, and of length 1
         threads = min(threads, max(memory // 2 // (_LEAST * row_bytes + hit_bytes), 1))
         piece = min(PIECE, max((memory // 2 // threads - hit_bytes) // row_bytes, _LEAST))
         in_use = HIT_BYTES * candidates.room_per_query(k) + 2 * candidates.PAIR_BYTES * k
@@ -99,7 +100,7 @@ class HitCandidates(Candidates):
     @property
     def enough(self) -> int:
         """Candidates of a query from which on its threshold is raised."""
-        return self.rank + min((self.rows.shape[1] - self.rank) // 3, self.rank + SPARE)
+        return self.rank + min((self.rows.shape[1] - self.rank) // 3, self.rank // 16 + 8)
 
     def set_thresholds(self) -> None:
         """Set both, after `kth` or the error bound has changed."""
@@ -195,7 +196,7 @@ class FilteredScan:
         self.candidates = HitCandidates(len(queries), len(embeddings), k, ids, self._error)
         self.candidates.set_thresholds()
         self.lock = threading.Lock()  # of `candidates` and `longest`
-        self.done = 0  # rows
+        self.done = self.judged = self.without_need = 0  # rows, and pairs that passed the filter without need
 
     def search(self, piece: int, threads: int, bar: Bar, guess: bool = True) -> Ranking | None:
         """The best k of each query; None if the filter lets too many pairs pass.
@@ -219,9 +220,7 @@ class FilteredScan:
     def _collect(self, piece: int, threads: int, bar: Bar, guess: bool) -> bool:
         """Read all vectors and collect the candidates; False if the filter lets too many pairs pass."""
         n = len(self.embeddings)
-        memory = [
-            (dense.IntegerRows.empty(piece, self.packed), dense.Hits.empty(ROOM)) for _ in range(threads)
-        ]
+        memory = [dense.Hits.empty(ROOM) for _ in range(threads)]
         sample, rest = [], []
         for start in range(0, n, STRIDE * _LEAST):
             middle, stop = min(start + _LEAST, n), min(start + STRIDE * _LEAST, n)
@@ -234,7 +233,7 @@ class FilteredScan:
             for spans in (sample, rest):
                 left = iter(spans)
                 try:
-                    for thread in [pool.submit(self._scan_spans, left, *room, bar) for room in memory]:
+                    for thread in [pool.submit(self._scan_spans, left, hits, bar) for hits in memory]:
                         thread.result()
                 except BaseException:
                     self.is_useful = False  # the other threads need not go on
@@ -243,62 +242,59 @@ class FilteredScan:
                     self.candidates.guess()
         return self.is_useful
 
-    def _scan_spans(
-        self, spans: Iterator[tuple[int, int]], memory: dense.IntegerRows, hits: dense.Hits, bar: Bar
-    ) -> None:
+    def _scan_spans(self, spans: Iterator[tuple[int, int]], hits: dense.Hits, bar: Bar) -> None:
         """Add the candidates of one span after another, in one thread's memory, until none is left."""
         for start, stop in spans:  # a future for each span would take longer
             if not self.is_useful:
                 return
-            n_passed, n_hits = self._scan_rows(start, stop, memory, hits)
-            self._count_rows(stop - start, bar)
-            self._judge_filter(n_passed - n_hits, (stop - start) * len(self.queries))
+            without_need = self._scan_rows(start, stop, hits)
+            with self.lock:
+                self._count_rows(stop - start, bar)
+                self._judge_filter(stop - start, without_need)
 
-    def _scan_rows(
-        self, start: int, stop: int, memory: dense.IntegerRows, hits: dense.Hits
-    ) -> tuple[int, int]:
-        """Add the candidates among rows [start, stop).
-
-        Returns:
-            How many pairs passed the filter, and how many of those were hits.
-        """
+    def _scan_rows(self, start: int, stop: int, hits: dense.Hits) -> int:
+        """Add the candidates among rows [start, stop); returns how many pairs passed, and were none."""
         rows = dense.fixed(for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric))
         l2 = self.metric == "l2"
-        integers = dense.round_rows(rows, l2, self.packed, memory)
+        bits, longest = rows.view(np.int32), np.zeros(1)
         progress, n_hits = np.zeros(3, np.int64), 0
-        while progress[dense.NEXT_ROW] < len(rows):  # `find` returns early where `hits` has no more room
+        while progress[dense.NEXT_ROW] < len(rows):  # `find` returns where `hits` is full or a row is longer
             # Thresholds may be old when they are used. Another thread raises them, or lowers them where it
             # read a longer row; old ones lose nothing, as no row here is longer than the `longest` that they
             # were made with. The lock makes `longest`, on which the error bound depends, and them agree.
             with self.lock:
-                if integers.longest > self.longest:
-                    self.longest = integers.longest
+                if longest[0] > self.longest:
+                    self.longest = float(longest[0])
                     self.candidates.set_thresholds()
+                longest[0] = self.longest
                 thresholds = self.candidates.thresholds, self.candidates.filter_thresholds
             count = dense.find(
-                rows, integers, start, self.queries, self.packed, l2, *thresholds, progress, hits
+                rows, bits, start, self.queries, self.packed, l2, *thresholds, longest, progress, hits
             )
             n_hits += count
             with self.lock:
                 self.candidates.add(hits, count)
         vector_shards.release_memory(self.embeddings, start, stop)
-        return int(progress[dense.PASSED]), n_hits
+        return int(progress[dense.PASSED]) - n_hits
 
     def _count_rows(self, n_rows: int, bar: Bar) -> None:
         """Move the progress bar, which counts queries, by rows that are done."""
-        with self.lock:
-            before, self.done = self.done, self.done + n_rows
-            n_queries, total = len(self.queries), len(self.embeddings)
-            bar.update(n_queries * self.done // total - n_queries * before // total)
+        before, self.done = self.done, self.done + n_rows
+        n_queries, total = len(self.queries), len(self.embeddings)
+        bar.update(n_queries * self.done // total - n_queries * before // total)
 
-    def _judge_filter(self, without_need: int, n_pairs: int) -> None:
-        """Give the filter up if it let too many of some pairs pass that were no hits.
+    def _judge_filter(self, n_rows: int, without_need: int) -> None:
+        """Give the filter up if it lets too many pairs of all rows pass that were no hits.
 
         It lets about three times as many pairs pass as reach the threshold. At first these are most pairs,
-        and after N times k rows about 1 / N, so the filter is not judged before.
+        and after N times k rows about 1 / N, so the filter is not judged before. Of some rows it may let most
+        pairs pass, as of those that are near to most queries.
         """
-        if self.done > SETTLED * self.k and without_need > MANY * n_pairs:
-            self.is_useful = False
+        if self.done >= SETTLED * self.k:
+            self.judged += n_rows
+            self.without_need += without_need
+            many = MANY * self.judged * len(self.queries)
+            self.is_useful &= self.judged < JUDGED or self.without_need <= many
 
     def _error(self, queries: slice) -> Float64:
         """See `candidates.ErrorBound`."""

@@ -39,6 +39,7 @@ def multiplied_in(kind: str) -> Iterator[None]:
         patch.setattr(exact, "ENOUGH", np.inf if kind == "float32" else 0.0)
         patch.setattr(filtered_scan, "MANY", -1 if kind == "given up" else 2)
         patch.setattr(filtered_scan, "SETTLED", 0)  # given up after the first piece
+        patch.setattr(filtered_scan, "JUDGED", 0)
         if kind == "torch":  # in place of a GPU, with sums in another order
             patch.setattr(exact, "find_device", lambda *_: torch.device("cpu"))
             patch.setattr(DeviceScan, "multiply", multiply_in_another_order)
@@ -221,16 +222,19 @@ def test_products_are_within_the_bound(seed: int, dimension: int, scale: float, 
     assert (off <= scoring.error_bound(norms, longest, dimension, metric)).all()
 
 
-def test_a_filter_that_lets_too_many_pairs_pass_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_is_given_up_where_it_lets_too_many_pairs_pass_and_nowhere_else() -> None:
     random = np.random.default_rng(3)
-    rows, queries = (random.standard_normal((some, 32), np.float32) for some in (6000, 64))
+    rows, queries = (random.standard_normal((n, 384), np.float32) for n in (20_000, 64))
+    near = 0.2 * rows + queries[np.repeat(random.integers(0, 64, 500), 40)]  # 40 together
     spiked = rows.copy()
-    spiked[:, 0], queries[:, 0] = 100, 0
-    monkeypatch.setattr(filtered_scan, "PIECE", 1000)
-    for vectors, is_useful in ((rows, True), (spiked, False)):
-        found = filtered_scan.FilteredScan(Embeddings((vectors,)), queries, 10, ids(6000), "inner_product")
-        ranking = found.search(1000, 2, BAR)
-        assert same(ranking, best(vector_scores(vectors, queries), 10)) if is_useful else ranking is None
+    spiked[:, 0] = 100
+    plain = queries.copy()
+    plain[:, 0] = 0
+    for vectors, asked, is_useful in ((rows, queries, True), (near, queries, True), (spiked, plain, False)):
+        for k in (10, 100):
+            scan = filtered_scan.FilteredScan(Embeddings((vectors,)), asked, k, ids(20_000), "inner_product")
+            ranking = scan.search(1000, 2, BAR)
+            assert same(ranking, best(vector_scores(vectors, asked), k)) if is_useful else ranking is None
 
 
 def test_a_guessed_threshold_is_never_lowered() -> None:
@@ -243,7 +247,8 @@ def test_a_guessed_threshold_is_never_lowered() -> None:
     found.guess()
     found.add(dense.Hits(*(part[1:] for part in hits)), 2)
     found.guess()
-    assert found.kth == 1 and found.missed() == 0
+    assert found.kth == 1
+    assert found.missed() == 0
 
 
 @pytest.mark.parametrize("metric", METRICS)
