@@ -245,5 +245,6 @@ def test_the_command_finds_nothing_in_our_own_results_and_what_is_altered(
     assert "mrr@1 = precision@1" in benchmarco("verify", "--lint", "mteb", code=3).stdout
     page = benchmarco("verify", "--lint", "mteb", "--markdown", code=3)
     assert "| identity | values | reason | cause | file | split | subset |" in page.stdout.splitlines()
-    for refused in (["--lint"], ["--lint", "missing.json"], ["--lint", ".", "--why"]):
+    (tmp_path / "mteb" / "cut.json").write_text('{"scores": {"test"')
+    for refused in (["--lint"], ["--lint", "missing.json"], ["--lint", ".", "--why"], ["--lint", "mteb"]):
         benchmarco("verify", *refused, code=2)

@@ -1,7 +1,4 @@
-"""Contradictions: values in result files, ours or MTEB's, that no single evaluation can have given.
-
-lint_files([Path("results")]).tables()
-"""
+"""Contradictions: values in result files, ours or MTEB's, that no single evaluation can have given."""
 
 from __future__ import annotations
 
@@ -22,8 +19,7 @@ from pipeline.metrics.definitions import MEASURES
 from pipeline.storage.whole_files import read_json_object
 from pipeline.studies.verify.published_files import MTEB_PLACES, MtebFile, known_measure
 
-Point = tuple[str, int]
-"""A measure without its cutoff, and the cutoff; 0 for other numbers of an evaluation."""
+Point = tuple[str, int]  # a measure without its cutoff, and the cutoff; 0 for other numbers of an evaluation
 Scores = Mapping[Point, tuple[float, float]]
 """The values of one evaluation, and by how much rounding may have changed each."""
 
@@ -75,7 +71,7 @@ def lint_files(paths: Sequence[Path]) -> Lint:
     """Check files, and all files of folders.
 
     Raises:
-        InputError: There are no measures in a file or a folder that is named.
+        InputError: There are no measures in a file or a folder that is named, or a file is cut off.
     """
     evaluations: dict[Path, list[tuple[Scores, str, tuple[str, ...]]]] = {}
     for path in paths:
@@ -90,7 +86,10 @@ def lint_files(paths: Sequence[Path]) -> Lint:
 
 def _evaluations(path: Path) -> Iterator[tuple[Scores, str, tuple[str, ...]]]:
     """The sets of scores of a file, what may explain that one contradicts itself, and where it is."""
-    content, ours = read_json_object(path) or {}, path.name in RESULT_FILES
+    content, ours = read_json_object(path), path.name in RESULT_FILES
+    if content is None and path.is_file() and path.read_bytes().lstrip().startswith(b"{"):
+        raise InputError(f"{path}: not JSON", allowed="result files, ours or MTEB's", fix="write it again")
+    content = content or {}
     file = MtebFile(path, {"scores": {"": [content.get("metrics")]}} if ours else content)
     version = tuple(map(int, re.findall(r"\d+", file.version)[:3]))
     for split, subset, entry in file.entries():
