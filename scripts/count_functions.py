@@ -5,7 +5,8 @@
     .venv/bin/python scripts/count_functions.py compare results/a results/b
 
 Functions that modules call while they are imported count; lambdas, comprehensions and classes do not.
-For an encoder it also prints the frames from the stage's `make` to the network's first call, both included.
+For an encoder it also prints the frames from the stage's `make` to the network's first call, both included;
+those of a thread come after those of the code that started it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import threading
 from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import cast
 
 PACKAGE = f"{Path(__file__).resolve().parents[1] / 'pipeline'}/"
 MAKE, KERNELS = "EncodingRetriever._encode", (".rows", ".forward_tokens", ".compute")
@@ -26,16 +26,26 @@ MAKE, KERNELS = "EncodingRetriever._encode", (".rows", ".forward_tokens", ".comp
 def main() -> None:
     """Run a command of the package, and print what it passed."""
     depths: dict[CodeType, int] = {}
+    callers: dict[int, int] = {}  # for each thread, the frames of who started it
+    start = threading.Thread.start
+
+    def start_below(self: threading.Thread) -> None:
+        callers[id(self)] = frames(sys._getframe(1))
+        start(self)
+
+    def frames(above: FrameType | None) -> int:
+        depth = callers.get(id(threading.current_thread()), 0)
+        while above:
+            depth += above.f_code.co_filename.startswith(PACKAGE)
+            above = above.f_back
+        return depth
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event == "call" and code not in depths and code.co_filename.startswith(PACKAGE):
-            depth, above = 0, cast("FrameType | None", frame)
-            while above:
-                depth += above.f_code.co_filename.startswith(PACKAGE)
-                above = above.f_back
-            depths[code] = depth
+            depths[code] = frames(frame)
 
+    threading.Thread.start = start_below  # type: ignore[method-assign]
     threading.setprofile(note)
     sys.setprofile(note)
     try:
