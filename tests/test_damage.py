@@ -98,6 +98,18 @@ def test_damage_is_found_told_and_mended_and_whole_shards_are_kept(
     assert stage != "passages" or len(shards) > 1
 
 
+def test_what_is_made_in_place_of_a_damaged_ranking_is_checked_first(copy: Callable[[str], Path]) -> None:
+    folder = copy("dense")
+    (search,) = (folder / "indexes/search").iterdir()
+    scores, before = search / "scores.npy", state(folder)
+    run(folder, "search.device=cuda:99")  # searches nothing
+    scores.write_bytes(scores.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match=r"search\.device: cuda:99, and this machine has"):
+        run(folder, "search.device=cuda:99")
+    run(folder)
+    assert state(folder) == before
+
+
 Corrupt = Callable[[Path, dict[str, Any]], object]
 
 

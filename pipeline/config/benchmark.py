@@ -142,6 +142,7 @@ class Config(Section):
                 raise ValueError(f"fuse.of, number {number}: {error}") from None
         if self.model:
             self._check_retriever()
+        self._check_devices()
         if self.expected and self.suite is not None:
             raise ValueError(
                 "'expected' has the scores of one collection: in a suite, give it with each collection "
@@ -152,6 +153,24 @@ class Config(Section):
         else:
             _ = self.members  # each for its task
         return self
+
+    def _check_devices(self) -> None:
+        """Raise ValueError if a model is to compute on a device that the engine's processes never have."""
+        engine, kinds = self.engine, {"auto", *(name.partition(":")[0] for name in self.engine.devices or ())}
+        for section in self.models:
+            name = "rerank.device" if isinstance(section, ScorerSettings) else "model.device"
+            device = section.device if section.on_gpu else "cpu"
+            if engine.devices and device.partition(":")[0] not in kinds:
+                found = f"engine.devices: {engine.devices}, and {name} is {device}"
+                raise ValueError(f"{found}: name one kind of device for both")
+            if not device.startswith("cuda:"):
+                continue
+            if engine.kind == "ray" and device != "cuda:0":
+                found = f"{name}: {device} with engine.kind: ray, which gives each worker a GPU of its own"
+                raise ValueError(f"{found}: set {name} to cuda")
+            if engine.kind == "local" and (engine.workers or 1) > 1:
+                found = f"engine.workers: {engine.workers}, and {name} is {device}, a single GPU"
+                raise ValueError(f"{found}: set {name} to cuda")
 
     def _check_retriever(self) -> None:
         """Raise ValueError if the sections of one retriever do not fit each other."""

@@ -70,30 +70,19 @@ def devices_of(config: EngineConfig, opener: Opener) -> list[str]:
         return config.devices
     if opener.device == "cpu":
         return ["cpu"] * (config.workers or 1)
-    if names_gpu(opener):
+    if str(opener.settings.device).startswith("cuda:"):  # one GPU is named: no other may be used
         return [opener.device]
     return [f"cuda:{number}" for number in range(config.workers or len(machine.gpus()) or 1)]
-
-
-def names_gpu(opener: Opener) -> bool:
-    """Whether the config names one GPU, so that no other may be used."""
-    return str(opener.settings.device).startswith("cuda:")
 
 
 def check(config: EngineConfig, source: ModelSource, section: str = "model") -> None:
     """Refuse an engine that cannot start on this machine, without starting anything.
 
-    `section` is that of the config which names the source.
+    `section` is that of the config which names the source. What fits no machine, the config has refused.
     """
     device = source.device
     if config.kind == "ray":
         require("ray", "ray", "engine.kind: ray")
-        if device not in ("cpu", "cuda:0"):
-            raise InputError(
-                f"{section}.device: {device} with engine.kind: ray, which gives each worker a GPU of its own",
-                allowed="auto, cpu, cuda",
-                fix=f"set {section}.device to cuda",
-            )
         return
     if not isinstance(source, Opener) or not (config.workers or config.devices):
         return
@@ -104,12 +93,6 @@ def check(config: EngineConfig, source: ModelSource, section: str = "model") -> 
             f"{setting}, and {section}.device is {device}",
             allowed="the same kind of device for both",
             fix=f"set {section}.device to {kinds.pop()}",
-        )
-    if names_gpu(source) and (config.workers or 1) > 1:
-        raise InputError(
-            f"{setting}, and {section}.device is {device}, a single GPU",
-            allowed="1",
-            fix=f"set {section}.device to cuda",
         )
     count = len(machine.gpus())
     numbers = [int(name.partition(":")[2]) for name in devices_of(config, source) if name != "cpu"]

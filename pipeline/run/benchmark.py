@@ -122,6 +122,7 @@ class Benchmark:
     session: Session = field(default_factory=Session)
     progress: Progress = silent
     seconds: float = field(default=0.0, init=False)
+    _checked: bool = field(default=False, init=False)
     _confirmed: bool = field(default=False, init=False)
     _opened: Facts = field(default_factory=dict, init=False)
     _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
@@ -215,12 +216,16 @@ class Benchmark:
         lacks = cache(lambda name: not self.has(name))
         return [name for name in with_needs(self.stages, [self.retriever.ranking], lacks) if lacks(name)]
 
-    def check(self) -> None:
-        """Refuse wrong settings, data and models before a ranking is computed, as far as they can be seen."""
-        if not self.searched:
+    def check(self, making: bool = False) -> None:
+        """Refuse, once, wrong settings, data and models before a ranking is computed, as far as can be seen.
+
+        Where the ranking exists nothing is looked at, unless something else is about to be made of the model.
+        """
+        if not self._checked and (making or not self.searched):
             for recipe in self.recipes.values():
                 self.store.check(recipe)
             self.retriever.check()
+            self._checked = True
 
     def confirm(self) -> None:
         """Check, once, that served models still return what is cached."""
@@ -257,8 +262,8 @@ class Benchmark:
             if outcome := self._outcomes.get(name):
                 outcomes.append(outcome)
                 continue
-            self.store.mark_used(recipe)  # it was not needed: its artifact counts as used
             artifact = self.store.find(recipe)
+            self.store.mark_used(recipe)  # it was not needed: its artifact counts as used
             outcomes.append(StageOutcome(name, recipe.key, artifact, artifact is not None))
         return outcomes
 
@@ -283,6 +288,8 @@ class Benchmark:
     def _make(self, name: str, recompute: bool) -> tuple[Artifact | None, bool]:
         """Make the artifact of a stage; whether another process has made it meanwhile."""
         stage, recipe = self.stages[name], self.all_recipes[name]
+        if stage.engine:  # the ranking may be damaged, or another one be missing that it is compared with
+            self.check(making=True)
         for needed in stage.needs:
             self.ensure(needed)
         with self.store.making(recipe, recompute) as draft:

@@ -278,7 +278,6 @@ def test_every_gpu_has_a_process_unless_the_config_says_otherwise(
             "this machine has 2 GPUs. Allowed: cuda:0, cuda:1",
         ),
         ({"workers": 3}, toy("cuda:0"), "engine.workers: 3, and this machine has 2 GPUs"),
-        ({"workers": 2}, toy("cuda:1", "cuda:1"), "and model.device is cuda:1, a single GPU"),
         ({"devices": ["cpu", "cpu"]}, toy("cuda:0"), "Set model.device to cpu"),
         ({"devices": ["cuda:0"]}, toy(), "Set model.device to cuda"),
     ],
