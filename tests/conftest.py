@@ -24,6 +24,9 @@ from inside import convert_by, read_once, resize
 
 ROOT = Path(__file__).resolve().parent.parent
 
+gc.disable()  # until the first test: modules that are imported leave no garbage
+gc.set_threshold(50_000, 20, 50)  # fewer garbage collections: they take a twentieth of the tests' time
+
 settings.register_profile(  # a busy machine fails no test, and a folder may serve all examples of one
     "benchmarco",
     deadline=None,
@@ -85,6 +88,7 @@ def _little_to_collect() -> None:
     """Keep objects older than a file's tests out of garbage collections, which take 0.4 s with torch."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
