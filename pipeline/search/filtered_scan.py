@@ -7,12 +7,15 @@ back from there serve the next piece.
 
 A threshold is worth most before the first row is read. So one row in `STRIDE` is read first, in spans from
 all over the collection, and the product at a rank that the k-th best of all rows should have among these
-becomes the threshold of the rest: `guessed_rank`. If fewer than k rows reach it, the guess was too high, and
-that query is searched again without one.
+becomes the threshold of the rest: `guessed_rank`. If fewer than k rows are certain to reach it, the guess was
+too high, and that query is searched again without one.
 
 Why no candidate is lost. Let s be a row's float32 product, off by e at most, f its integer product plus |q'|
 slack, and T the threshold. f is at least q.p, so at least s - e, but for rounding in float32, which is less
 than another e. A pair with f below T - 2e has s below T, and would not have become a candidate.
+
+A guess G drops rows whose score is below G - e, though k better ones need not have been read yet. They are
+better if their products reach G - e + e', where e' is the bound at the end: rows read later may be longer.
 """
 
 from __future__ import annotations
@@ -86,6 +89,7 @@ class HitCandidates(Candidates):
         scores: float32 [queries, room], the exact score of each candidate.
         thresholds: float32 [queries], the least product of a hit; threads read it, so it is replaced whole.
         filter_thresholds: float32 [queries], that less twice the error: the least that passes the filter.
+        required: float64 [queries], the score that k rows must reach, or a guess has dropped too much.
     """
 
     thresholds: Float32
@@ -96,6 +100,7 @@ class HitCandidates(Candidates):
     ) -> None:
         super().__init__(n_queries, n_passages, k, ids, error, self._score_of)
         self.scores = np.empty_like(self.products)
+        self.required = self.kth.copy()
 
     @property
     def enough(self) -> int:
@@ -105,6 +110,8 @@ class HitCandidates(Candidates):
     def set_thresholds(self) -> None:
         """Set both, after `kth` or the error bound has changed."""
         error: Float64 = self.error(slice(0, len(self.kth)))
+        if self.rank < self.k:
+            self.required = np.maximum(self.required, self.kth - error)
         self.thresholds, self.filter_thresholds = (
             np.nextafter((self.kth - errors * error).astype(np.float32), np.float32(-np.inf))
             for errors in (2, 4)
@@ -161,10 +168,11 @@ class HitCandidates(Candidates):
         return scoring.rank_candidates(passages, scores, self.k, self.ids)
 
     def missed(self) -> Int64:
-        """The queries of which fewer than k candidates reach the product that was taken for the k-th best."""
+        """The queries of which fewer than k candidates are certain to reach the score that is required."""
         used = np.arange(self.rows.shape[1]) < self.count[:, None]
-        reached = ((self.products >= self.kth[:, None]) & used).sum(axis=1)
-        return np.flatnonzero((reached < self.k) & (self.kth > -np.inf))
+        least: Float64 = self.required + self.error(slice(0, len(self.kth)))
+        reached = ((self.products >= least[:, None]) & used).sum(axis=1)
+        return np.flatnonzero((reached < self.k) & (self.required > -np.inf))
 
     def add(self, hits: dense.Hits, count: int) -> None:
         """Add the first `count` hits, and raise thresholds."""

@@ -148,6 +148,27 @@ def best_together() -> tuple[Float32, Float32]:
     return rows, queries
 
 
+def nearly_tied() -> tuple[Float32, Float32]:
+    """More rows than there is room for differ by less than the error bound."""
+    random = np.random.default_rng(0)
+    rows = np.tile(random.standard_normal(64).astype(np.float32), (6000, 1))
+    ends = np.where(random.random(rows.shape) < 0.5, np.float32(np.inf), np.float32(-np.inf))
+    return np.nextafter(rows, ends), rows[:1] + random.standard_normal((3, 64), np.float32) / 10
+
+
+def guessed_too_high() -> tuple[Float32, Float32]:
+    """Products of the last rows, which are long, reach a guess that their scores, 0, do not."""
+    random = np.random.default_rng(1)
+    rows = np.zeros((20_000, 64), np.float32)
+    rows[:, 0] = random.uniform(0, 0.5, 20_000)
+    rows[:50, 0] = random.uniform(2, 3, 50)
+    rows[1000:1060, 0] = 1  # of the best 60, all but 50 are these
+    rows[-300:, ::2] = 1e8 * random.standard_normal((300, 32), np.float32)
+    rows[-300:, 1::2] = -rows[-300:, ::2]
+    rows[-300:] = random.permuted(rows[-300:], axis=1)
+    return rows, np.ones((1, 64), np.float32)
+
+
 @pytest.mark.parametrize(
     ("made", "k", "metrics"),
     [
@@ -155,6 +176,8 @@ def best_together() -> tuple[Float32, Float32]:
         (near_duplicates, 1, METRICS[:1]),
         (of_any_length, 40, METRICS),
         (best_together, 90, METRICS[:1]),
+        (nearly_tied, 1, METRICS[:1]),
+        (guessed_too_high, 60, METRICS[:1]),
     ],
 )
 def test_vectors_that_are_hard_to_filter_are_found(
