@@ -41,7 +41,7 @@ from pipeline.storage import vector_shards
 
 PIECE = 8192
 ROOM = 1 << 16  # hits that a core holds before they are added to the candidates
-MANY = 1 / 32  # share of pairs that the filter may let pass without need
+MANY = 1 / 8  # share of pairs that may pass the filter without need; beyond, float32 alone is as fast
 SETTLED = 128  # times k: rows after which thresholds are high enough to judge the filter
 JUDGED = 2048  # rows after those by which it is judged, at least
 STRIDE = 32  # rows for each that is read first
