@@ -140,10 +140,11 @@ class Draft:
     def _restore_checksums(self) -> None:
         """Write the checksum files of a damaged artifact again, from its manifest: `finish` removed them.
 
-        Then `_recover` finds the files that are intact, as after a kill.
+        Then `_recover` finds the files that are intact, as after a kill; not those of another key.
         """
         manifest = whole_files.read_json_object(self.folder / MANIFEST) or {}
-        if manifest.get("layout") == LAYOUT and isinstance(manifest.get("files"), dict):
+        known = {"layout": LAYOUT, "stage": self.folder.parent.name, "key": self.folder.name}
+        if manifest.items() >= known.items() and isinstance(manifest.get("files"), dict):
             for name, entry in manifest["files"].items():
                 if _is_entry(name, entry):
                     self._write_checksum(name, entry)

@@ -113,11 +113,18 @@ def test_an_artifact_of_which_nothing_was_written_leaves_no_folder(tmp_path: Pat
 def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "artifact").mkdir()
     files = {"../outside": {"bytes": 1, "sha256": "0" * 64}}
-    (tmp_path / "artifact" / "manifest.json").write_text(
-        json.dumps({"layout": storage.LAYOUT, "files": files})
-    )
+    manifest = {"layout": storage.LAYOUT, "stage": tmp_path.name, "key": "artifact", "files": files}
+    (tmp_path / "artifact" / "manifest.json").write_text(json.dumps(manifest))
     storage.Draft.begin(tmp_path / "artifact", fresh=False)
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
+
+
+def test_files_of_an_artifact_that_was_moved_to_another_key_are_not_kept(tmp_path: Path) -> None:
+    store, other = storage.Store(tmp_path), storage.Recipe("index", {"schema": 2, "factory": "Flat"})
+    store.make(RECIPE, build_two).folder.rename(tmp_path / "index" / other.key)
+    whole: list[object] = []
+    store.make(other, lambda draft: whole.extend(draft.whole) or build_two(draft))
+    assert whole == []
 
 
 def test_whoever_waited_for_a_lock_that_was_removed_holds_the_new_one(tmp_path: Path) -> None:
