@@ -163,8 +163,7 @@ def show_rates(queries: Float32) -> None:
 
     def find(_: int) -> None:
         hits, state, longest = dense.Hits.empty(dense.ROOM), np.zeros(3, np.int64), np.full(1, np.inf)
-        bits = rows.view(np.int32)
-        dense.find(rows, bits, 0, queries, packed, False, never, never, longest, state, hits)
+        dense.find(rows, 0, queries, packed, False, never, never, longest, state, hits)
 
     by_kind["int8"] = find
     said = []

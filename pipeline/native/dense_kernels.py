@@ -131,14 +131,12 @@ def fixed(rows: Float32) -> Float32:
 
 @njit(forceinline=True, fastmath=True, nogil=True)
 def _round_rows(
-    rows: Any, bits: Any, l2: Any, query_error: Any, offset: Any,
-    whole: Any, factors: Any, slacks: Any, halves: Any,
+    rows: Any, l2: Any, query_error: Any, offset: Any, whole: Any, factors: Any, slacks: Any, halves: Any,
 ) -> Any:  # fmt: skip
     """Round some rows to int8, and return the largest length.
 
     Args:
         rows: float32 [n, dimension].
-        bits: The same memory as int32.
         l2: Whether a score is minus the squared distance, and not the inner product.
         query_error: `PackedQueries.share`.
         offset: Added to the integers.
@@ -149,6 +147,7 @@ def _round_rows(
         halves: float32 [n or more], set to half the squared length of each row for l2, else zeros.
     """
     n, dimension = rows.shape
+    bits = rows.view(np.int32)
     longest = float32(0)
     for i in range(n):
         square, most = float32(0), int32(0)
@@ -307,14 +306,13 @@ def _score_hits(
 
 
 def _find_hits(
-    rows: Any, bits: Any, first_row: Any, queries: Any, packed: Any, l2: Any,
+    rows: Any, first_row: Any, queries: Any, packed: Any, l2: Any,
     thresholds: Any, filter_thresholds: Any, longest: Any, progress: Any, hits: Any,
 ) -> Any:  # fmt: skip
     """Find the pairs that pass the filter and whose product reaches the threshold, while there is room.
 
     Args:
         rows: float32 [n, dimension], `fixed`.
-        bits: The same memory as int32.
         first_row: The number of the first row.
         queries: float32 [queries, dimension].
         packed: The same as `PackedQueries`.
@@ -348,7 +346,7 @@ def _find_hits(
         # the second cache meanwhile, and are read from memory once for all queries.
         first, end = progress[NEXT_ROW], min(progress[NEXT_ROW] + CHUNK_ROWS, n)
         length = 1.001 * _round_rows(
-            rows[first:end], bits[first:end], l2, packed.share, offset, whole, factors, slacks, halves
+            rows[first:end], l2, packed.share, offset, whole, factors, slacks, halves
         )
         if length > longest[0]:
             longest[0] = length

@@ -264,8 +264,7 @@ class FilteredScan:
         """Add the candidates among rows [start, stop); returns how many pairs passed, and were none."""
         rows = dense.fixed(for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric))
         l2 = self.metric == "l2"
-        bits, longest = rows.view(np.int32), np.zeros(1)
-        progress, n_hits = np.zeros(3, np.int64), 0
+        longest, progress, n_hits = np.zeros(1), np.zeros(3, np.int64), 0
         while progress[dense.NEXT_ROW] < len(rows):  # `find` returns where `hits` is full or a row is longer
             # Thresholds may be old when they are used. Another thread raises them, or lowers them where it
             # read a longer row; old ones lose nothing, as no row here is longer than the `longest` that they
@@ -277,7 +276,7 @@ class FilteredScan:
                 longest[0] = self.longest
                 thresholds = self.candidates.thresholds, self.candidates.filter_thresholds
             count = dense.find(
-                rows, bits, start, self.queries, self.packed, l2, *thresholds, longest, progress, hits
+                rows, start, self.queries, self.packed, l2, *thresholds, longest, progress, hits
             )
             n_hits += count
             with self.lock:
