@@ -110,7 +110,7 @@ def _show_result(result: Result, verbose: bool) -> None:
     from pipeline.results.tables import result_table, section_tables, stage_table
 
     record = result.record
-    show(result_table(record, result.collections[0].by_measure))
+    show(result_table(record, result.only_collection().by_measure))
     if verbose:
         tables = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*tables.values())))
@@ -120,12 +120,11 @@ def _show_result(result: Result, verbose: bool) -> None:
 
 def _time_taken(result: Result) -> str:
     """Which stages this run computed, in what time, and which it reused."""
-    rows = result.record.all_stages
-    computed, reused = ([row for row in rows if row.outcome == what] for what in ("computed", "reused"))
+    computed = [row for row in result.record.all_stages if row.outcome == "computed"]
     seconds = sum(row.seconds or 0 for row in computed)
     preparing = sum(row.preparing_seconds or 0 for row in computed)
     clauses = [f"computed {counted(len(computed), 'stage')} in {seconds:,.1f} s"] if computed else []
-    clauses += [f"reused: {', '.join(row.stage for row in reused)}"] if reused else []
+    clauses += [f"reused: {', '.join(result.reused)}"] if result.reused else []
     once = f". One-time model preparation: {preparing:,.1f} s" if preparing else ""
     return "; ".join(clauses) + once
 
