@@ -78,7 +78,7 @@ def devices_of(config: EngineConfig, opener: Opener) -> list[str]:
 def check(config: EngineConfig, source: ModelSource, section: str = "model") -> None:
     """Refuse an engine that cannot start on this machine, without starting anything.
 
-    `section` is that of the config which names the source. What fits no machine, the config has refused.
+    `section` is that of the config which names the source. The config refuses what fits no machine.
     """
     device = source.device
     if config.kind == "ray":

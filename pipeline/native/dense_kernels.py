@@ -319,8 +319,8 @@ def _find_hits(
         l2: Whether a score is minus the squared distance, and not the inner product.
         thresholds: float32 [queries], the least product of a hit.
         filter_thresholds: float32 [queries], the least that the filter's value of a hit can be.
-        longest: float64 [1], at least the length of the longest row that the thresholds are for. This returns
-            where a longer one comes next, whose length is set: call again with thresholds for that.
+        longest: float64 [1], at least the length of the longest row that thresholds are for. Where a longer
+            row comes next, its length is set and this returns: call again with thresholds for it.
         progress: int64 [3], zeros at first, updated: `NEXT_ROW`, which is n once all is done, `NEXT_QUERY`
             and `PASSED`.
         hits: `Hits` with room for `ROOM` or more, filled from the start. If less is left, this returns: empty

@@ -217,9 +217,9 @@ class Benchmark:
         return [name for name in with_needs(self.stages, [self.retriever.ranking], lacks) if lacks(name)]
 
     def check(self, making: bool = False) -> None:
-        """Refuse, once, wrong settings, data and models before a ranking is computed, as far as can be seen.
+        """Refuse wrong settings, data and models, as far as they can be seen; checked once for a benchmark.
 
-        Where the ranking exists nothing is looked at, unless something else is about to be made of the model.
+        Where the ranking is in the cache nothing is checked, unless with `making`: something is to be made.
         """
         if not self._checked and (making or not self.searched):
             for recipe in self.recipes.values():

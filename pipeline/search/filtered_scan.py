@@ -14,8 +14,9 @@ Why no candidate is lost. Let s be a row's float32 product, off by e at most, f 
 slack, and T the threshold. f is at least q.p, so at least s - e, but for rounding in float32, which is less
 than another e. A pair with f below T - 2e has s below T, and would not have become a candidate.
 
-A guess G drops rows whose score is below G - e, though k better ones need not have been read yet. They are
-better if their products reach G - e + e', where e' is the bound at the end: rows read later may be longer.
+A guess G drops rows whose score is below G - e before k better ones are known. At the end, rows whose
+products reach G - e + e' are certain to be better. e' is the error bound then: it is larger than e where
+longer rows have been read since.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PIECE = 8192
 ROOM = 1 << 16  # hits that a core holds before they are added to the candidates
 MANY = 1 / 8  # share of pairs that may pass the filter without need; beyond, float32 alone is as fast
 SETTLED = 128  # times k: rows after which thresholds are high enough to judge the filter
-JUDGED = 2048  # rows after those by which it is judged, at least
+JUDGED = 2048  # fewest rows, read after those, by which the filter is judged
 STRIDE = 32  # rows for each that is read first
 HIT_BYTES = candidates.BYTES + 4  # memory of a candidate, with its score
 _LEAST = 256  # rows of the shortest piece, and of a span of those that are read first
@@ -89,7 +90,8 @@ class HitCandidates(Candidates):
         scores: float32 [queries, room], the exact score of each candidate.
         thresholds: float32 [queries], the least product of a hit; threads read it, so it is replaced whole.
         filter_thresholds: float32 [queries], that less twice the error: the least that passes the filter.
-        required: float64 [queries], the score that k rows must reach, or a guess has dropped too much.
+        required: float64 [queries], what guesses rely on: the scores of k rows must reach it, or the query is
+            searched again.
     """
 
     thresholds: Float32
@@ -125,7 +127,7 @@ class HitCandidates(Candidates):
     def _raise_thresholds(self, enough: int) -> None:
         """Raise those of the queries with `enough` candidates, and drop what is below.
 
-        One that was guessed is never lowered: what it dropped would be missing below it.
+        No threshold is lowered: candidates between the lower one and the higher one are already dropped.
         """
         dense.find_kth(self.products, self.count, enough, self.rank, self.kth)
         self.set_thresholds()
@@ -261,7 +263,7 @@ class FilteredScan:
                 self._judge_filter(stop - start, without_need)
 
     def _scan_rows(self, start: int, stop: int, hits: dense.Hits) -> int:
-        """Add the candidates among rows [start, stop); returns how many pairs passed, and were none."""
+        """Add the candidates among rows [start, stop); returns how many pairs passed but were no hit."""
         rows = dense.fixed(for_metric(vector_shards.read_rows(self.embeddings, start, stop), self.metric))
         l2 = self.metric == "l2"
         longest, progress, n_hits = np.zeros(1), np.zeros(3, np.int64), 0
@@ -291,11 +293,11 @@ class FilteredScan:
         bar.update(n_queries * self.done // total - n_queries * before // total)
 
     def _judge_filter(self, n_rows: int, without_need: int) -> None:
-        """Give the filter up if it lets too many pairs of all rows pass that were no hits.
+        """Give the filter up if it let too many pairs pass, of all rows since `SETTLED`, that were no hits.
 
         It lets about three times as many pairs pass as reach the threshold. At first these are most pairs,
-        and after N times k rows about 1 / N, so the filter is not judged before. Of some rows it may let most
-        pairs pass, as of those that are near to most queries.
+        and after N times k rows about 1 / N, so the filter is not judged before. No piece decides alone: of
+        rows that are near most queries, most pairs pass.
         """
         if self.done >= SETTLED * self.k:
             self.judged += n_rows

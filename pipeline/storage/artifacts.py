@@ -140,7 +140,7 @@ class Draft:
     def _restore_checksums(self) -> None:
         """Write the checksum files of a damaged artifact again, from its manifest: `finish` removed them.
 
-        Then `_recover` finds the files that are intact, as after a kill; not those of another key.
+        Then `_recover` finds the files that are intact, as after a kill. One of another key is ignored.
         """
         manifest = whole_files.read_json_object(self.folder / MANIFEST) or {}
         known = {"layout": LAYOUT, "stage": self.folder.parent.name, "key": self.folder.name}
