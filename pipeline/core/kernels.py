@@ -1,4 +1,4 @@
-"""The kernels that libraries multiply matrices with, and whether they suit this processor.
+"""The kernels that libraries multiply matrices with, and those that suit this processor.
 
 A BLAS library chooses its kernels by the model of the processor. One that is older than the processor does
 not know it, and OpenBLAS then takes kernels for the Pentium 4 of 2004: Prescott, with SSE3.
@@ -16,9 +16,6 @@ from pipeline.core import machine
 
 AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd")
 """What OpenBLAS's kernels for SkylakeX need, by Linux's names of features."""
-GENERATION = {"Haswell": 1, "Zen": 2, "SkylakeX": 2, "Cooperlake": 2, "SapphireRapids": 2}
-"""OpenBLAS's kernels with AVX2 (1) and with AVX-512 (2). Those for Zen have AVX2, and on a Zen 4 they take
-the same time as SkylakeX's. All others for x86 are older."""
 OWNERS = {"faiss": "Faiss", "numpy": "NumPy", "scipy": "SciPy"}
 """Libraries by a part of the path of the BLAS that their wheels hold."""
 
@@ -31,17 +28,14 @@ class Kernels:
         library: Whose they are, such as `Faiss`.
         blas: What has them, such as `OpenBLAS 0.3.15`.
         core: The processor that they are written for, as the BLAS names it, or their instructions.
-        outdated: Whether this processor has newer instructions than they use, as far as that is known.
     """
 
     library: str
     blas: str
     core: str
-    outdated: bool = False
 
     def __str__(self) -> str:
-        older = ", older than this processor" if self.outdated else ""
-        return f"{self.library}: {self.blas}, {self.core}{older}"
+        return f"{self.library}: {self.blas}, {self.core}"
 
 
 def suited_core() -> str | None:
@@ -50,12 +44,6 @@ def suited_core() -> str | None:
     if flags.issuperset(AVX512):
         return "SkylakeX"
     return "Haswell" if flags.issuperset(("avx2", "fma")) else None
-
-
-def is_outdated(core: str) -> bool:
-    """Whether OpenBLAS's kernels of this name are older than those that suit the processor."""
-    suited = suited_core()
-    return suited is not None and GENERATION.get(core, 0) < GENERATION[suited]
 
 
 def blas_libraries() -> list[Any]:
@@ -90,8 +78,7 @@ def loaded_kernels() -> list[Kernels]:
     used = []
     for each in blas_libraries():
         blas, core = f"{names.get(each.internal_api, each.internal_api)} {each.version or ''}", core_of(each)
-        outdated = each.internal_api == "openblas" and is_outdated(core)
-        used.append(Kernels(owner_of(each), blas.strip(), core or "kernels unknown", outdated))
+        used.append(Kernels(owner_of(each), blas.strip(), core or "kernels unknown"))
     if torch := sys.modules.get("torch"):
         blas = "MKL" if torch.backends.mkl.is_available() else "its own BLAS"
         used.append(Kernels("torch", blas, torch.backends.cpu.get_cpu_capability()))
