@@ -2,9 +2,9 @@
 
 The wheels of Faiss hold an OpenBLAS of 2021. For a processor that it does not know, such as Sapphire Rapids
 or Zen 5, it takes the kernels of 2004, and Faiss trains and searches indexes at a third of its speed.
-OpenBLAS reads OPENBLAS_CORETYPE once, while it is loaded: it is set around the import, unless the user has set
-it. NumPy has loaded its own OpenBLAS before. Nothing is multiplied here: that would start threads, which a
-process that is forked later lacks.
+OpenBLAS reads OPENBLAS_CORETYPE while it is loaded: it is set around the import, unless the user has set it.
+NumPy has loaded its own OpenBLAS before. Nothing is multiplied here: that would start threads, and a
+process that is forked later lacks them.
 """
 
 from __future__ import annotations
