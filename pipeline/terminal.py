@@ -153,7 +153,7 @@ def with_options(
 ) -> Callable[..., None]:
     """`run` in place of a command, with its name, its help and its parameters, and with further options.
 
-    The parameter `options` of the command, which `run` fills, is none of the command line.
+    The parameter `studies` of the command, which `run` fills, is none of the command line.
 
     Args:
         command: The command.
@@ -161,7 +161,7 @@ def with_options(
         options: By parameter an annotation for Typer; None stands for an option that is not given.
     """
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
-    parameters.pop("options", None)
+    parameters.pop("studies", None)
     for name, annotation in options.items():
         parameters[name] = inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation

@@ -15,11 +15,11 @@ from pipeline import InputError, compare
 from pipeline.api import run_benchmarks
 from pipeline.config import Config
 from pipeline.core import Ranking
-from pipeline.report.page import render_page
 from pipeline.results import SettingRecord, read_result, result_table, stage_table
 from pipeline.retrievers import open_ranking, save_ranking
 from pipeline.run import Benchmark
 from pipeline.storage import Store
+from pipeline.studies.page import render_page
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 

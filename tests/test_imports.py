@@ -154,9 +154,10 @@ def test_the_compiled_engine_has_two_doors_and_backends_do_not_know_each_other(
 
 def test_no_study_imports_another_and_the_spine_imports_the_table_alone(graph: dict[str, set[str]]) -> None:
     def study(module: str) -> str:
-        """The folder of a module below `pipeline.studies`; "" of others."""
+        """The folder of a study's module below `pipeline.studies`; "" of others and of what studies share."""
         names = module.split(".")
-        return names[2] if names[1:2] == ["studies"] and is_package(".".join(names[:3])) and names[2:] else ""
+        is_study = names[1:2] == ["studies"] and names[2:] and is_package(".".join(names[:3]))
+        return names[2] if is_study and names[2] != "shared" else ""
 
     inside = {(module, other) for module in graph for other in graph[module] if study(other)}
     apart = {(module, other) for module, other in inside if study(module) != study(other)}

@@ -5,6 +5,7 @@ Commands of a study are in its `command.py`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any
@@ -61,9 +62,11 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "data": (running.data, "mine.yaml"),
     "suites": (about.suites, ""),
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
-    "compare": (scoring.with_study_options(scoring.compare), "results/A results/B --measure ndcg@10"),
+    "compare": (
+        scoring.with_study_options(scoring.compare, outputs=True),
+        "results/A results/B --measure ndcg@10",
+    ),
     "export": (exchange.export, "results/A --mteb exported"),
-    "report": (scoring.with_study_options(scoring.report), "results/A --html page.html"),
     "fuse": (exchange.fuse, "a.trec b.trec --output fused.trec --method rrf"),
     "example": (about.example, "> mine.yaml"),
     "schema": (about.schema, "> schema.json"),
@@ -75,8 +78,12 @@ WITHOUT_RESULTS = {"suites", "evaluate", "fuse", "example", "schema", "doctor"}
 RESUMED = {"run"}
 """Commands that keep what they finished before an interrupt."""
 for _study in all_studies().values():
-    COMMANDS |= {name: (command.function, command.example) for name, command in _study.commands.items()}
-    RESUMED |= {name for name, command in _study.commands.items() if command.resumes}
+    for _name, _new in _study.commands.items():
+        _asks = "studies" in inspect.signature(_new.function).parameters
+        _function = scoring.with_study_options(_new.function) if _asks else _new.function
+        COMMANDS[_name] = _function, _new.example
+        RESUMED |= {_name} if _new.resumes else set()
+        WITHOUT_RESULTS |= set() if _new.reads_results else {_name}
 CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "list": (about.list_artifacts, ""),
     "verify": (about.verify_artifacts, "--cache indexes"),

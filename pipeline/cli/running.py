@@ -100,8 +100,8 @@ def run(
     if save:
         save.write_text(text, encoding="utf-8")
         print(f"config written to {save}", file=sys.stderr)
-    if done and not quiet and not as_json:
-        print(next_step(done, comparable))
+    if done and not quiet and not as_json and (step := next_step(done, comparable)):
+        print(step)
     end_with(max(codes, default=0))
 
 
@@ -344,12 +344,11 @@ def command_line(*arguments: str | Path) -> str:
 
 
 def next_step(results: Sequence[Result], comparable: bool) -> str:
-    """A line with the command that suits what was run: a comparison if they compare, a report, or a pool."""
-    folders = [result.folder for result in results]
-    if not (results[0].suite or results[0].metrics):  # the collection has no judgments
-        others = [] if len(folders) > 1 else ["OTHER"]
-        draw = command_line("pool", *folders, *others, "--decide", "precision@10", "--output", "pool.tsv")
-        return f"to decide between results, let people judge some queries: {draw}"
-    if len(folders) > 1 and comparable:
-        return f"side by side: {command_line('compare', *folders)}"
-    return f"HTML report: {command_line('report', folders[0], '--html', f'{folders[0].name}.html')}"
+    """A line with the command that suits what was run: a comparison if they compare, or what a study says."""
+    if len(results) > 1 and comparable:
+        return f"side by side: {command_line('compare', *(result.folder for result in results))}"
+    for study in all_studies().values():
+        if step := study.next_step and study.next_step(results):
+            sentence, arguments = step
+            return f"{sentence}: {command_line(*arguments)}"
+    return ""

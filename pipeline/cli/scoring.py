@@ -1,21 +1,22 @@
-"""The commands on scores: `evaluate`, `compare` and `report`."""
+"""The commands on scores: `evaluate` and `compare`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.table import stacked
 from pipeline.storage.whole_files import check_output
-from pipeline.studies.table import add_columns, all_studies
+from pipeline.studies.study import StudyOptions
+from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     Json,
     Verbose,
@@ -31,7 +32,6 @@ from pipeline.terminal import (
 if TYPE_CHECKING:
     from pipeline.comparison.side_by_side import Comparison
     from pipeline.core.table import Table
-    from pipeline.report.page.render import PagePart
     from pipeline.studies.study import Findings
 
 
@@ -47,51 +47,25 @@ class Format(StrEnum):
 Baseline = Annotated[
     Path | None, option("Compare the others with this result only, not every pair.", "RESULT_DIR")
 ]
-Options: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""The values of the options of each study, by its name; None where an option is not given."""
 MANY_MEASURES = (
     "{} measures: p is corrected for the pairs of one measure, and not for the number of measures. The more "
     "are looked at, the likelier one shows a difference by chance: decide on one beforehand."
 )
 
 
-def with_study_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of studies, which it takes as `options`."""
-    studies = {name: study.options for name, study in all_studies().items() if study.options}
+def with_study_options(command: Callable[..., None], outputs: bool = False) -> Callable[..., None]:
+    """A command with the options of studies, and perhaps of their outputs, which it takes as `studies`."""
+    studies = all_studies()
+    options = dict(chain.from_iterable(study.options.items() for study in studies.values()))
+    if outputs:
+        written = chain.from_iterable(study.outputs.items() for study in studies.values())
+        options |= {name: output.option for name, output in written}
 
     def run(**arguments: object) -> None:
-        values = {
-            study: {name: arguments.pop(name) for name in options} for study, options in studies.items()
-        }
-        command(**arguments, options=values)
+        values = {name: arguments.pop(name) for name in options}
+        command(**arguments, studies=StudyOptions(studies, values))
 
-    return with_options(
-        command, run, dict(chain.from_iterable(options.items() for options in studies.values()))
-    )
-
-
-def _findings(comparison: Comparison, options: Options, on_page: bool) -> dict[str, Findings | None]:
-    """What studies say of a comparison, by their names.
-
-    Those without an option always do: None where they have nothing to say.
-    """
-    said: dict[str, Findings | None] = {}
-    for name, study in all_studies().items():
-        values = options.get(name, {})
-        unasked = study.options and not any(values.values()) and not on_page
-        if study.findings is None or unasked or False in values.values():
-            continue
-        findings = study.findings(comparison, values)
-        if findings is not None or not (study.options or comparison.of_suites):
-            said[name] = findings
-    return said
-
-
-def _page_parts(said: Mapping[str, Findings | None]) -> list[PagePart]:
-    """A section of the page for what each study says."""
-    from pipeline.report.page.render import PagePart
-
-    return [PagePart(name, each.heading, each.tables(), each.plots()) for name, each in said.items() if each]
+    return with_options(command, run, options)
 
 
 def evaluate(
@@ -177,7 +151,6 @@ def compare(
         ),
     ] = None,
     qrels: Annotated[Path | None, option("Qrels that score the run files; may be .gz.", "FILE")] = None,
-    html: Annotated[Path | None, option("Write a self-contained page to this file.", "FILE")] = None,
     form: Annotated[Format, option("Output format.", flags="--format")] = Format.table,
     baseline: Baseline = None,
     detect: Annotated[
@@ -186,7 +159,7 @@ def compare(
     verbose: Verbose = False,
     as_json: Json = False,
     *,
-    options: Options,
+    studies: StudyOptions,
 ) -> None:
     """Compare results: confidence intervals, paired tests, cost.
 
@@ -197,31 +170,27 @@ def compare(
 
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
-    asked = [name for name, values in options.items() if any(values.values())]
+    asked = studies.asked
     if form is Format.csv:
         _refuse_without_csv(asked)
     chosen: Sequence[str | None] = measures or [None]
     show_measures_as(measures or ())
-    if html:
-        check_output(html, "--html", [*folders, *filter(None, (qrels, baseline))])
-        _check_page(folders, measures)
+    outputs = list(studies.outputs)
+    for _, output, file in outputs:
+        output.refuse(file, [*folders, *filter(None, (qrels, baseline))], measures or ())
     compared: list[Comparison] = []
     below = len(folders) == 1 and not qrels and board.holds_results(folders[0])
     for measure in chosen:
         if below:
-            compared += map(add_columns, board.compare_below(folders[0], measure, baseline, detect))
+            compared += map(studies.with_columns, board.compare_below(folders[0], measure, baseline, detect))
         else:
-            compared.append(add_columns(side_by_side.compare(folders, measure, baseline, qrels, detect)))
+            comparison = side_by_side.compare(folders, measure, baseline, qrels, detect)
+            compared.append(studies.with_columns(comparison))
     short = form is Format.table and not verbose
-    whole = html or as_json or not short
-    findings = [_findings(each, options, bool(html)) if whole or asked else {} for each in compared]
-    if html:
-        from pipeline.report.page.render import write_board, write_page
-
-        if below:
-            write_board(compared, html)
-        else:
-            write_page(compared[0], html, _page_parts(findings[0]))
+    whole = outputs or as_json or not short
+    findings = [studies.findings(each, bool(outputs)) if whole or asked else {} for each in compared]
+    for _, output, file in outputs:
+        output.write(file, compared, findings)
     if as_json:
         print_each(
             [
@@ -249,9 +218,10 @@ def compare(
             write = renderings.markdown if form is Format.markdown else renderings.latex
             print(write(tables), end="")
     if short:
-        print("-v shows every test, cost and change of rankings; --html FILE writes a page")
-    if html:
-        print(f"page written to {html}", file=sys.stderr)
+        hints = [output.hint for study in all_studies().values() for output in study.outputs.values()]
+        print("; ".join(["-v shows every test and cost", *hints]))
+    for name, _, file in outputs:
+        print(f"{name} written to {file}", file=sys.stderr)
 
 
 def _tables(
@@ -301,41 +271,3 @@ def _refuse_without_csv(asked: Sequence[str]) -> None:
                 allowed=f"{flag} with a table, markdown, latex or --json",
                 fix="take another format",
             )
-
-
-def _check_page(results: Sequence[Path], measures: Sequence[str] | None) -> None:
-    """Refuse what a page cannot show: several measures, and run files without their collection."""
-    if measures and len(measures) > 1:
-        raise InputError(
-            f"--html with {len(measures)} measures",
-            allowed="one measure; the page has the means of all",
-            fix="write a page for each",
-        )
-    if files := [path for path in results if path.is_file()]:
-        raise InputError(
-            f"--html with the run file {files[0]}",
-            allowed="result folders, which say where texts are",
-            fix="leave out --html",
-        )
-
-
-def report(
-    folder: Annotated[Path, argument("A result folder.", "RESULT_DIR")],
-    html: Annotated[Path, option("Write the page to this file.", "FILE")],
-    measure: Annotated[
-        str | None, option("Measure shown for each query; by default the result's first.")
-    ] = None,
-    baseline: Annotated[
-        Path | None, option("Also show this result, and test the difference.", "RESULT_DIR")
-    ] = None,
-    *,
-    options: Options,
-) -> None:
-    """Write one result as a self-contained HTML page."""
-    from pipeline.comparison.side_by_side import compare
-    from pipeline.report.page.render import write_page
-
-    check_output(html, "--html", [folder, *([baseline] if baseline else [])])
-    comparison = add_columns(compare([folder], measure, baseline))
-    write_page(comparison, html, _page_parts(_findings(comparison, options, on_page=True)))
-    print(f"page written to {html}", file=sys.stderr)

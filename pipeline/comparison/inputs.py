@@ -246,7 +246,7 @@ def shared_values(
         raise InputError(
             f"nothing is judged in the collection of {', '.join(unjudged)}, so there is no measure",
             allowed="results with measures",
-            fix="let people and a model grade what decides: benchmarco pool --decide, then benchmarco judge",
+            fix="let people and a model grade what decides: docs/judge.md says how",
         )
     first = results[0]
     shared = [name for name in first.measures if all(name in result.measures for result in results)]

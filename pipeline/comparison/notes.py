@@ -70,7 +70,7 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
             notes.append(
                 f"{names[low]} is {below:.4f} below {names[high]} and has fewer judged passages in its top "
                 f"{parse_measure(measure).cutoff}, {low_share:.1%} against {high_share:.1%}; unjudged ones "
-                "count as not relevant, which may be the difference (benchmarco pool)"
+                "count as not relevant, which may be the difference"
             )
     return notes
 

@@ -1,4 +1,4 @@
-"""Renders tables made elsewhere (terminal, Markdown, LaTeX, CSV), lists caches; `page` is the HTML report."""
+"""Renders tables made elsewhere (terminal, Markdown, LaTeX, CSV), lists caches."""
 
 import lazy_loader
 

@@ -133,7 +133,7 @@ class Metrics(Record):
             copies = counted(
                 self.unjudged_copies, "passage that nobody judged has", "passages that nobody judged have"
             )
-            notes.append(f"{copies} the text of a relevant one (benchmarco data --audit)")
+            notes.append(f"{copies} the text of a relevant one")
         if self.queries_as_passages:
             queries = counted(self.queries_as_passages, "query stands", "queries stand")
             notes.append(f"{queries} in the corpus as a passage")

@@ -5,8 +5,9 @@ The spine imports no study. The command line asks `pipeline.studies.table` which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.plugins import import_and_call
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.core.records import JsonObject
     from pipeline.core.table import Table
-    from pipeline.report.page.plots import Plot
+    from pipeline.results.result import Result
+    from pipeline.studies.shared.plots import Plot
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,16 @@ class Command:
 
     Attributes:
         function: What it does; its docstring and its annotated parameters are its help, as Typer reads them.
+            A parameter `studies` is filled with `StudyOptions`.
         example: The arguments of its example.
         resumes: Whether it keeps what it finished before an interrupt.
+        reads_results: Whether it reads result folders, and so has the option `--trust`.
     """
 
     function: Callable[..., None]
     example: str
     resumes: bool = False
+    reads_results: bool = True
 
 
 class Findings:
@@ -69,6 +74,23 @@ class Findings:
         return None
 
 
+@dataclass(frozen=True)
+class Output:
+    """A file that `compare` writes beside what it prints.
+
+    Attributes:
+        option: The option that names the file, as an annotation for Typer.
+        hint: What the option does, for the end of a short comparison.
+        refuse: Raises InputError for files that are read, and for measures, that it cannot show.
+        write: Writes comparisons, with the findings of each by study.
+    """
+
+    option: Any
+    hint: str
+    refuse: Callable[[Path, Sequence[Path], Sequence[str]], None]
+    write: Callable[[Path, Sequence[Comparison], Sequence[Mapping[str, Findings | None]]], None]
+
+
 class Plan(NamedTuple):
     """What a study would do: its part of the JSON document, None if it is not known yet, and a sentence."""
 
@@ -94,8 +116,10 @@ class Study:
             of the parameter; None, in place of a value, is not asked, and False asks for none. A page has
             findings without being asked. Without options, all forms of a comparison but the short tables do.
         csv: Whether the findings have a table for CSV.
+        outputs: The files that it writes of compared results, by the parameter of their option.
         columns: What it knows of each of compared results, beside quality; None where that is nothing.
         plan: What it would do with the results of configs, for `plan`; None if nothing.
+        next_step: A command for these results of a run, as a sentence and its arguments; None if it has none.
     """
 
     question: str
@@ -103,5 +127,54 @@ class Study:
     findings: Callable[[Comparison, Mapping[str, Any]], Findings | None] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     csv: bool = False
+    outputs: Mapping[str, Output] = field(default_factory=dict)
     columns: Callable[[Comparison], ColumnGroup | None] | None = None
     plan: Callable[[Sequence[Config]], Plan | None] | None = None
+    next_step: Callable[[Sequence[Result]], tuple[str, Sequence[str | Path]] | None] | None = None
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """The studies, and what a command line asks of each.
+
+    Attributes:
+        studies: By name.
+        values: Of their options and outputs, by parameter; None where an option is not given.
+    """
+
+    studies: Mapping[str, Study]
+    values: Mapping[str, Any]
+
+    @property
+    def asked(self) -> list[str]:
+        """The studies whose findings an option asks for."""
+        return [name for name, study in self.studies.items() if any(map(self.values.get, study.options))]
+
+    @property
+    def outputs(self) -> Iterator[tuple[str, Output, Path]]:
+        """The study, the output and the file of each output that is asked for."""
+        for name, study in self.studies.items():
+            for option, output in study.outputs.items():
+                if self.values.get(option):
+                    yield name, output, self.values[option]
+
+    def with_columns(self, comparison: Comparison) -> Comparison:
+        """The comparison, with what studies know of each result beside quality."""
+        groups = (study.columns(comparison) for study in self.studies.values() if study.columns)
+        return comparison.with_columns(group for group in groups if group)
+
+    def findings(self, comparison: Comparison, on_page: bool) -> dict[str, Findings | None]:
+        """What studies say of a comparison, by their names.
+
+        Those without an option always do: None where they have nothing to say.
+        """
+        said: dict[str, Findings | None] = {}
+        for name, study in self.studies.items():
+            values = {option: self.values.get(option) for option in study.options}
+            unasked = study.options and not any(values.values()) and not on_page
+            if study.findings is None or unasked or False in values.values():
+                continue
+            findings = study.findings(comparison, values)
+            if findings is not None or not (study.options or comparison.of_suites):
+                said[name] = findings
+        return said

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from pipeline.core import plugins
 from pipeline.core.errors import InputError
 from pipeline.studies.study import Study
-
-if TYPE_CHECKING:
-    from pipeline.comparison.side_by_side import Comparison
 
 STUDIES = {
     "batches": "pipeline.studies.batches.command",
@@ -21,17 +17,12 @@ STUDIES = {
     "groups": "pipeline.studies.groups.command",
     "judge": "pipeline.studies.judge.command",
     "latency": "pipeline.studies.latency.command",
+    "page": "pipeline.studies.page.command",
     "questions": "pipeline.studies.questions.command",
     "reproduce": "pipeline.studies.reproduce.command",
     "verify": "pipeline.studies.verify.command",
 }
 """The module of each study whose `STUDY` describes it. Remove the line and the folder to remove a study."""
-
-
-def add_columns(comparison: Comparison) -> Comparison:
-    """The comparison, with what studies know of each result beside quality."""
-    groups = (study.columns(comparison) for study in all_studies().values() if study.columns)
-    return comparison.with_columns(group for group in groups if group)
 
 
 @cache

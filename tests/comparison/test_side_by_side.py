@@ -316,7 +316,7 @@ def test_notes_say_what_else_differs() -> None:
 
     assert notes(0.9, 0.9 - apart * 1.1) == [
         f"two is {apart:.4f} below one and has fewer judged passages in its top 10, {0.9 - apart * 1.1:.1%} "
-        "against 90.0%; unjudged ones count as not relevant, which may be the difference (benchmarco pool)"
+        "against 90.0%; unjudged ones count as not relevant, which may be the difference"
     ]
     assert notes(0.9, 0.9 - apart * 0.9) == notes(0.1, 0.9) == notes(0.9, 0.1, "mrr") == []
     # on several collections, what holds on all of them is said once

@@ -23,8 +23,8 @@ from pipeline import InputError, compare
 from pipeline.config import BACKENDS
 from pipeline.encoders import Usage, resolve
 from pipeline.encoders.http import TRIES, Limits, RequestSize
-from pipeline.report.page import render_page
 from pipeline.results import Result, section_tables
+from pipeline.studies.page import render_page
 
 KEY = "sk-loopback-0123456789"
 MODEL = "all-minilm-l6-v2"

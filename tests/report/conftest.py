@@ -1,9 +1,7 @@
-"""Results to report on, and a browser to look at the report."""
+"""Results to report on."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import workplaces
@@ -33,17 +31,3 @@ def indexed(results: Path) -> list[Path]:
     where = [f"output={results}/indexed", "index.factory=IVF16,Flat"]
     settings = ([*where, f"name=lists-{n}", f"search.parameters={{nprobe: {n}}}"] for n in (1, 4))
     return [workplaces.run(results, *each).folder for each in settings]
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """Debian's Chromium, without a window."""
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("there is no chromium on this machine: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()

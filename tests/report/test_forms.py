@@ -19,8 +19,8 @@ from pipeline import compare
 from pipeline.comparison import Comparison
 from pipeline.core import Table, html_table, text_table, transposed
 from pipeline.report import csv_text, latex, markdown, terminal_parts
-from pipeline.report.page import render_page
 from pipeline.results import Metrics, section_tables, summary_table
+from pipeline.studies.page import render_page
 
 
 def shown(width: int, *tables: Table) -> str:

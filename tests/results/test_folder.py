@@ -10,8 +10,8 @@ import pytest
 from workplaces import benchmarco, change_json, read_json, seal
 
 from pipeline import InputError, compare, reproduce
-from pipeline.report.page import render_page
 from pipeline.results import Metrics, read_result, stage_table
+from pipeline.studies.page import render_page
 
 
 def put(key: str, value: object) -> Callable[[Path], object]:

@@ -16,9 +16,9 @@ from workplaces import BAR
 
 from pipeline import compare
 from pipeline.core import Ranking
-from pipeline.report.page import render_page
 from pipeline.run import Benchmark
 from pipeline.storage import read_rows
+from pipeline.studies.page import render_page
 
 CUT = "data.chunks={tokens: 24, overlap: 6}"
 WORDS = "model={backend: bm25}"

@@ -15,9 +15,9 @@ from workplaces import read_json
 from pipeline import compare, evaluate, fuse, run_benchmark
 from pipeline.core import Table
 from pipeline.engines import LocalEngine
-from pipeline.report.page import render_page
 from pipeline.results import read_result, section_tables
 from pipeline.retrievers import Bm25, RerankingRetriever
+from pipeline.studies.page import render_page
 
 
 def keys(made: SimpleNamespace) -> dict[str, str]:

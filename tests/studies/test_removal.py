@@ -12,7 +12,7 @@ import pytest
 from comparison.made import config
 
 from pipeline import run_benchmark
-from pipeline.studies import STUDIES, all_studies
+from pipeline.studies import STUDIES, Study, all_studies
 
 
 def copy_without(study: str, package: Path, folder: Path) -> Path:
@@ -47,14 +47,25 @@ def commands(tmp_path_factory: pytest.TempPathFactory, root: Path) -> list[list[
         ["run", str(folder / "one.yaml")],
         ["plan", str(folder / "one.yaml")],
         ["compare", one, two, "--json"],
-        ["compare", one, two, "--html", str(folder / "both.html")],
-        ["report", one, "--html", str(folder / "one.html")],
+        ["compare", one, two],
         ["evaluate", "--qrels", qrels, "--run", f"{one}/run.trec"],
         ["--help"],
     ]
 
 
-def test_without_a_study_all_else_works_and_its_commands_are_gone(
+def names_of(study: Study) -> list[str]:
+    """What sentences call the commands and the options of a study by."""
+    outputs = {name: output.option for name, output in study.outputs.items()}
+    annotations = {**study.options, **outputs}.items()
+    declared = [(name, each.__metadata__[0]) for name, each in annotations]
+    flags = [flag for name, each in declared for flag in (each.default, *each.param_decls, f"--{name}")]
+    return [
+        *(f"benchmarco {name}" for name in study.commands),
+        *filter(re.compile("--").match, map(str, flags)),
+    ]
+
+
+def test_without_a_study_all_else_works_and_nothing_names_it(
     commands: list[list[str]], root: Path, tmp_path: Path
 ) -> None:
     studies = all_studies()
@@ -70,10 +81,11 @@ def test_without_a_study_all_else_works_and_its_commands_are_gone(
     )
     outcomes = dict(zip(STUDIES, map(json.loads, done.stdout.splitlines()), strict=True))
     for name, outcome in outcomes.items():
-        failed = [
-            (command, output) for command, (code, output) in zip(commands, outcome, strict=False) if code
-        ]
-        assert (name, failed) == (name, [])
+        spine = list(zip(commands, outcome, strict=False))
+        assert (name, [(command, output) for command, (code, output) in spine if code]) == (name, [])
         assert [code for code, _ in outcome[len(commands) :]] == [2] * len(own[name])
+        gone = [rf"{re.escape(each)}(?![\w-])" for each in names_of(studies[name])]
+        named = [(command, word) for command, (_, text) in spine for word in gone if re.search(word, text)]
+        assert (name, named) == (name, [])
         shown = json.loads(outcome[2][1])
         assert ("churn" in shown) == (name != "churn")

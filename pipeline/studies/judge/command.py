@@ -19,6 +19,7 @@ from pipeline.terminal import Json, Sets, load, print_each, print_json, progress
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+    from pipeline.results.result import Result
 
 log = logging.getLogger(__name__)
 
@@ -220,6 +221,16 @@ def planned(configs: Sequence[Config]) -> Plan | None:
     return Plan(request.json(), str(request))
 
 
+def next_step(results: Sequence[Result]) -> tuple[str, Sequence[str | Path]] | None:
+    """A pool, where the collection has no judgments."""
+    if results[0].suite or results[0].metrics:
+        return None
+    folders = [result.folder for result in results]
+    others = [] if len(folders) > 1 else ["OTHER"]
+    sentence = "to decide between results, let people judge some queries"
+    return sentence, ["pool", *folders, *others, "--decide", "precision@10", "--output", "pool.tsv"]
+
+
 STUDY = Study(
     "Which result is better, by a few labels of people and many of a language model?",
     {
@@ -227,4 +238,5 @@ STUDY = Study(
         "judge": Command(judge, "mine.yaml results/A results/B --labels pool.tsv", resumes=True),
     },
     plan=planned,
+    next_step=next_step,
 )

@@ -20,7 +20,7 @@ from pipeline.studies.latency.record import LatencyRecord, read_latency
 from pipeline.studies.study import Findings
 
 if TYPE_CHECKING:
-    from pipeline.report.page.plots import Plot
+    from pipeline.studies.shared.plots import Plot
 
 UNITS = {
     "ms": 1.0, "s": 1000.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20,
@@ -244,7 +244,7 @@ class Affordable(Findings):
     def plots(self) -> list[Plot]:
         """Quality against p95 and memory."""
         # imports retrievers, which a comparison on the terminal does without
-        from pipeline.report.page.plots import table_plots
+        from pipeline.studies.shared.plots import table_plots
 
         return list(table_plots(self.comparison, self.tables()[0], front=True))
 

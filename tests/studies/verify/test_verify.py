@@ -16,7 +16,7 @@ from inside import set_clock, watch
 from workplaces import benchmarco, document, read_json, seal
 
 from pipeline import InputError, compare, run_benchmark, verify, write_collection
-from pipeline.report.page import render_page
+from pipeline.studies.page import render_page
 from pipeline.studies.verify import read_published
 
 HEADER = "model,collection,measure,value\n"

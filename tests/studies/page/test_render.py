@@ -20,20 +20,17 @@ from report.tree import tree
 from workplaces import change_json, read_json
 
 from pipeline import compare, run_benchmark, write_collection
-from pipeline.report.page import (
+from pipeline.results import Metrics, read_result, section_tables
+from pipeline.studies.page import (
     Curve,
     Hit,
-    SpeedPoint,
     draw_curves,
-    draw_speeds,
     explain_query,
     facts,
-    mean_axis,
     read_query_data,
     render_page,
-    result_style,
 )
-from pipeline.results import Metrics, read_result, section_tables
+from pipeline.studies.shared import SpeedPoint, draw_speeds, mean_axis, result_style
 
 
 def scripts(page: str) -> list[str]:

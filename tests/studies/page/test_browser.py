@@ -10,7 +10,7 @@ import workplaces
 from workplaces import change_json
 
 from pipeline import compare
-from pipeline.report.page import write_page
+from pipeline.studies.page import write_page
 
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 LONG = [f"a-model-with-a-name-as-long-as-a-sweep-makes-it-{'and-on-' * 5}IVF256-{n}" for n in range(12)]

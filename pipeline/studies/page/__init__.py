@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained file with tables, plots and every query."""
+"""A page of results: one self-contained HTML file with tables, plots and every query."""
 
 import lazy_loader
 

@@ -22,12 +22,12 @@ from pipeline.comparison.tables import each_collection, enumerated, leaderboard,
 from pipeline.core import display, machine
 from pipeline.core.records import Facts, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
-from pipeline.report.page import plots
-from pipeline.report.page.plots import Plot
-from pipeline.report.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
 from pipeline.results.records import compared_settings
 from pipeline.results.tables import published_table, section_tables, time_table
 from pipeline.storage import whole_files
+from pipeline.studies.page import plots
+from pipeline.studies.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
+from pipeline.studies.shared.plots import Plot, mean_axis, table_plots
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ def _section_parts(comparison: Comparison) -> list[PagePart]:
     parts = []
     for heading, tables in section_tables(comparison.records, comparison.measure).items():
         target = re.sub(r"\W+", "-", heading.lower())
-        drawn = [plot for table in tables for plot in plots.table_plots(comparison, table)]
+        drawn = [plot for table in tables for plot in table_plots(comparison, table)]
         parts.append(PagePart(target, heading, tables, drawn))
     return parts
 
@@ -200,7 +200,7 @@ def _quality_section(comparison: Comparison, data: QueryData) -> JsonObject:
     """The leaderboard, best result first, the pairs, and the plots by cutoff."""
     results = comparison.results
     order = sorted(range(len(results)), key=lambda number: -results[number].mean)
-    low, high = plots.mean_axis((entry.mean, entry.ci_low, entry.ci_high) for entry in results)
+    low, high = mean_axis((entry.mean, entry.ci_low, entry.ci_high) for entry in results)
 
     def percent(value: float | None, mean: float) -> float:
         """Position on the axis of the intervals; without one, that of the mean."""

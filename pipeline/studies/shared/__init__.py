@@ -1,0 +1,5 @@
+"""What two or more studies need, and the spine does not."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
