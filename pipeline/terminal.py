@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import inspect
 import io
 import json
 import logging
@@ -13,10 +12,9 @@ import re
 import select
 import signal
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +24,6 @@ import typer
 from typing_extensions import override
 
 from pipeline.core.errors import InputError, memory_ran_out, visible
-from pipeline.core.result_files import TRUSTING
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -42,42 +39,14 @@ _WRITTEN: dict[str, str] = {}  # the user's names of measures, by a pattern of t
 
 
 def end_at_second_interrupt() -> None:
-    """Let the first Ctrl-C end a command cleanly, and a second one at once, even while the first waits.
-
-    OpenBLAS sends the same signal to its own process where its threads cannot start. Nobody interrupted the
-    command then: where no thread starts, the handler raises a MemoryError.
-    """
+    """Let the first Ctrl-C end a command cleanly, and a second one at once, even while the first waits."""
 
     def interrupt(*_: object) -> None:
-        if not _threads_start():
-            raise MemoryError
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         raise KeyboardInterrupt
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell ignores it
         signal.signal(signal.SIGINT, interrupt)
-
-
-def _threads_start() -> bool:
-    thread = threading.Thread(target=int)
-    try:
-        thread.start()
-    except RuntimeError:
-        return False
-    thread.join()
-    return True
-
-
-def open_closed_streams() -> None:
-    """Open the null device for each of stdin, stdout and stderr that the command was started without.
-
-    Otherwise a file opened later gets the number of one, and what libraries print goes into that file.
-    """
-    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(handle, True)
-    os.close(handle)
-    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
-    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
 
 
 @dataclass(eq=False)
@@ -146,44 +115,6 @@ def guarded(command: Callable[..., None], resumed: bool = False) -> Callable[...
             _stop(f"interrupted{goes_on}", INTERRUPTED)
 
     return run
-
-
-def with_options(
-    command: Callable[..., None], run: Callable[..., None], options: Mapping[str, Any]
-) -> Callable[..., None]:
-    """`run` in place of a command, with its name, its help and its parameters, and with further options.
-
-    The parameter `studies` of the command, which `run` fills, is none of the command line.
-
-    Args:
-        command: The command.
-        run: Takes all arguments by name, and calls the command.
-        options: By parameter an annotation for Typer; None stands for an option that is not given.
-    """
-    parameters = dict(inspect.signature(command, eval_str=True).parameters)
-    parameters.pop("studies", None)
-    for name, annotation in options.items():
-        parameters[name] = inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-        )
-    wrapped: Any = functools.wraps(command)(run)
-    wrapped.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-    wrapped.__signature__ = inspect.Signature(list(parameters.values()))
-    named: Callable[..., None] = wrapped
-    return named
-
-
-def with_trust(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that reads results the option `--trust`."""
-
-    def run(trust: bool | None = None, **arguments: object) -> None:
-        before = TRUSTING.set(bool(trust))
-        try:
-            command(**arguments)
-        finally:
-            TRUSTING.reset(before)
-
-    return with_options(command, run, {"trust": Trust})
 
 
 def _nobody_reads() -> bool:
@@ -378,9 +309,6 @@ Sets = Annotated[
     option("Override a setting of the config; may be repeated.", "key.path=value", flags="--set"),
 ]
 Verbose = Annotated[bool, option("Show all tables and details.", flags="--verbose -v")]
-Trust = Annotated[
-    bool | None, option("Read results that were edited after the run; their names say so.", flags="--trust")
-]
 Json = Annotated[bool, option("Print one JSON document on stdout.", flags="--json")]
 
 

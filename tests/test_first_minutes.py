@@ -85,12 +85,6 @@ def test_a_log_gets_a_line_now_and_then(
     assert "texts/s" in line
 
 
-def test_a_command_without_standard_streams_works_and_keeps_its_exit_code(tmp_path: Path) -> None:
-    for arguments, code in ((["schema"], 0), (["plan", "there-is-none.yaml"], 2)):
-        command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-m", "pipeline", *arguments]
-        assert subprocess.run(command, cwd=tmp_path).returncode == code
-
-
 REFUSED = """
 from pipeline import InputError
 from pipeline.cli import guarded

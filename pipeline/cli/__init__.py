@@ -20,11 +20,9 @@ from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     end_at_second_interrupt,
     guarded,
-    open_closed_streams,
     option,
     progress,
     what_happened as what_happened,
-    with_trust,
 )
 
 __all__ = ["CACHE_COMMANDS", "COMMANDS", "app", "end_at_second_interrupt", "guarded", "main", "progress"]
@@ -73,8 +71,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "doctor": (about.doctor, "mine.yaml"),
 }
 """Each command's function, and the arguments of its example."""
-WITHOUT_RESULTS = {"suites", "evaluate", "fuse", "example", "schema", "doctor"}
-"""Commands that read no result folder."""
 RESUMED = {"run"}
 """Commands that keep what they finished before an interrupt."""
 for _study in all_studies().values():
@@ -83,7 +79,6 @@ for _study in all_studies().values():
         _function = scoring.with_study_options(_new.function) if _asks else _new.function
         COMMANDS[_name] = _function, _new.example
         RESUMED |= {_name} if _new.resumes else set()
-        WITHOUT_RESULTS |= set() if _new.reads_results else {_name}
 CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "list": (about.list_artifacts, ""),
     "verify": (about.verify_artifacts, "--cache indexes"),
@@ -111,7 +106,6 @@ cache_app = typer.Typer(
 )
 for _name, (_command, _example) in COMMANDS.items():
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
-    _command = _command if _name in WITHOUT_RESULTS else with_trust(_command)
     app.command(_name, cls=ExampleCommand, epilog=_epilog)(guarded(_command, resumed=_name in RESUMED))
 for _name, (_command, _example) in CACHE_COMMANDS.items():
     _epilog = f"Example: benchmarco cache {_name} {_example}".rstrip()
@@ -141,6 +135,5 @@ def overview(
 
 def main() -> None:
     """Run the command line."""
-    open_closed_streams()
     end_at_second_interrupt()
     guarded(app)()  # the commands are guarded already; this covers help and usage errors

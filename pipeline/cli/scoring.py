@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -9,7 +11,7 @@ from enum import StrEnum
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
@@ -26,7 +28,6 @@ from pipeline.terminal import (
     show,
     show_measures_as,
     show_verdict,
-    with_options,
 )
 
 if TYPE_CHECKING:
@@ -61,11 +62,21 @@ def with_study_options(command: Callable[..., None], outputs: bool = False) -> C
         written = chain.from_iterable(study.outputs.items() for study in studies.values())
         options |= {name: output.option for name, output in written}
 
+    @functools.wraps(command)
     def run(**arguments: object) -> None:
         values = {name: arguments.pop(name) for name in options}
         command(**arguments, studies=StudyOptions(studies, values))
 
-    return with_options(command, run, options)
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    del parameters["studies"]
+    for name, annotation in options.items():
+        parameters[name] = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        )
+    wrapped: Any = run
+    wrapped.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    wrapped.__signature__ = inspect.Signature(list(parameters.values()))
+    return run
 
 
 def evaluate(

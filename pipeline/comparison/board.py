@@ -16,7 +16,7 @@ from pipeline.comparison.tables import ColumnGroup, History, PastRun
 from pipeline.core.errors import InputError
 from pipeline.core.result_files import CHECKSUMS, METRICS, SUITE
 from pipeline.core.table import Column
-from pipeline.results.result import Result, read_result
+from pipeline.results.result import Result, read_result, refuse_edited
 from pipeline.storage.hashing import hash_json
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ def compare_below(
     for path in _result_folders(folder):
         try:
             result = read_result(path)
+            refuse_edited(result)
         except InputError as error:
             log.warning("left out: %s", error)
             continue

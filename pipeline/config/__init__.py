@@ -23,12 +23,12 @@ from pipeline.config.stages import (
     JudgeSettings,
     SearchConfig,
 )
-from pipeline.config.strangers import UNASKED, refuse_unasked
+from pipeline.config.strangers import refuse_unasked
 from pipeline.config.suites import DATA, ManySettings, read_suite, suite_names
 
 __all__ = [
     "BACKENDS", "DATA", "FLAT", "MEASURES", "PROMPTS", "RERANKERS", "RUN_HERE", "SOURCES", "STAGES",
-    "UNASKED", "ChunkSettings", "Config", "DataSettings", "EncoderSettings", "EngineConfig",
+    "ChunkSettings", "Config", "DataSettings", "EncoderSettings", "EngineConfig",
     "EvaluateConfig", "FuseConfig", "IndexConfig", "JudgeSettings", "ManySettings", "ModelSettings",
     "PartConfig", "PooledSlice", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig", "Section",
     "SnowballStemmer", "StopWords", "as_config", "file_schema", "json_schema", "keyed_settings", "kinds_of",

@@ -12,7 +12,7 @@ from pydantic import model_validator
 from pipeline.config.data import ChunkSettings, DataSettings
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
-from pipeline.config.settings import HomePath, PlainName, RunsModel, Section, setting
+from pipeline.config.settings import HomePath, Mark, PlainName, RunsModel, Section, setting
 from pipeline.config.stages import (
     FLAT,
     EngineConfig,
@@ -115,8 +115,18 @@ class Config(Section):
     judge: JudgeSettings | None = setting(
         None, "a model that grades passages for benchmarco judge; null is none", shapes=""
     )
-    cache: HomePath = setting("indexes", "folder of artifacts; `$CONFIG/DIR` is beside the config", shapes="")
-    output: HomePath = setting("results", "folder of results; `$CONFIG/DIR` is beside the config", shapes="")
+    cache: HomePath = setting(
+        "indexes",
+        "folder of artifacts; `$CONFIG/DIR` is beside the config",
+        shapes="",
+        effect="store artifacts in {}",
+    )
+    output: HomePath = setting(
+        "results",
+        "folder of results; `$CONFIG/DIR` is beside the config",
+        shapes="",
+        effect="write results to {}",
+    )
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
@@ -340,11 +350,7 @@ def json_schema() -> dict[str, object]:
 
     def strip(value: object) -> object:
         if isinstance(value, dict):
-            return {
-                key: strip(inner)
-                for key, inner in value.items()
-                if key not in ("shapes", "by_value", "outputs")
-            }
+            return {key: strip(inner) for key, inner in value.items() if key not in Mark.__annotations__}
         return [strip(inner) for inner in value] if isinstance(value, list) else value
 
     stripped = strip(Config.model_json_schema())

@@ -26,7 +26,7 @@ from pipeline.config.settings import (
     setting,
     with_variant,
 )
-from pipeline.config.stages import OPENAI, TEXTS, EncodingServerSettings, ServerUrl
+from pipeline.config.stages import OPENAI, RUN_CODE, SEND, TEXTS, EncodingServerSettings, ServerUrl
 from pipeline.core import plugins
 
 Output = Literal["dense", "sparse", "multivector"]
@@ -192,7 +192,7 @@ class EncoderSettings(RowSettings, RunsModel):
         None, "maximum tokens of a passage; null: the model's own, or 512", names="passages", ge=3
     )
     trust_remote_code: bool = setting(
-        False, "run Python code that comes with the model", shapes="passages queries"
+        False, "run Python code that comes with the model", shapes="passages queries", effect=RUN_CODE
     )
     pooling: Literal["cls", "mean", "last_token"] | None = setting(
         None,
@@ -335,7 +335,7 @@ class HttpSettings(EncodingServerSettings, RowSettings):
         None, "any text; change it when the served model changes", names="passages queries"
     )
     url: ServerUrl = setting(
-        OPENAI, "server address, without /embeddings", names="passages queries", repr=False
+        OPENAI, "server address, without /embeddings", names="passages queries", repr=False, effect=SEND
     )
     dimensions: int | None = setting(
         None, "dimensions to request; null: the model's own", names="passages queries", ge=1

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, setting, with_variant
-from pipeline.config.stages import TEXTS, EncodingServerSettings, ServerUrl
+from pipeline.config.stages import RUN_CODE, SEND, TEXTS, EncodingServerSettings, ServerUrl
 from pipeline.core import plugins
 
 
@@ -41,7 +41,9 @@ class RerankSettings(ScorerSettings, RunsModel):
     )
     max_length: int = setting(512, "maximum tokens of query and passage together", names="scores", ge=32)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    trust_remote_code: bool = setting(False, "run Python code that comes with the model", shapes="scores")
+    trust_remote_code: bool = setting(
+        False, "run Python code that comes with the model", shapes="scores", effect=RUN_CODE
+    )
 
 
 class FlagRerankSettings(RerankSettings):
@@ -112,7 +114,7 @@ class HttpRerankSettings(EncodingServerSettings, ScorerSettings):
     revision: str | None = ScorerSettings.narrowed(
         "revision", None, doc="any text; change it when the served model changes"
     )
-    url: ServerUrl = setting(..., "server address, without /rerank", names="scores", repr=False)
+    url: ServerUrl = setting(..., "server address, without /rerank", names="scores", repr=False, effect=SEND)
     form: Literal["cohere", "tei"] = setting(
         "cohere", "form of requests: cohere for Cohere, Jina, vLLM, Infinity; tei for TEI", names="scores"
     )

@@ -53,7 +53,14 @@ FOLDER = "folder"  # key of a validation's context: the folder that relative pat
 
 
 def setting(
-    default: Any, doc: str, *, shapes: str | None = None, names: str = "", outputs: str = "", **limits: Any
+    default: Any,
+    doc: str,
+    *,
+    shapes: str | None = None,
+    names: str = "",
+    outputs: str = "",
+    effect: str = "",
+    **limits: Any,
 ) -> Any:
     """A config field.
 
@@ -64,11 +71,13 @@ def setting(
         names: In place of `shapes`, the stages whose keys have what the value stands for: the content of a
             file or a collection, the identity of a model.
         outputs: In the section `model`, the outputs that have the setting, space-separated; "" is all.
+        effect: What the value `{}` does beyond a computation on this machine: it reaches an address, a
+            variable of the environment, a folder or code. See `pipeline.config.strangers`.
         **limits: Pydantic's own constraints, such as `ge=1`.
     """
     assert names or shapes is not None, "a setting without a mark"
     listed = names if shapes is None else shapes
-    mark = {"shapes": listed.split(), "outputs": outputs.split(), "by_value": shapes is not None}
+    mark = Mark(shapes=listed.split(), outputs=outputs.split(), by_value=shapes is not None, effect=effect)
     return Field(default, description=doc, json_schema_extra=typing.cast("JsonDict", mark), **limits)
 
 
@@ -78,6 +87,7 @@ class Mark(TypedDict):
     shapes: list[str]
     outputs: list[str]
     by_value: bool
+    effect: str
 
 
 class Section(BaseModel):
@@ -95,11 +105,9 @@ class Section(BaseModel):
         class's text.
         """
         field = cls.model_fields[name]
-        mark = mark_of(field)
-        stages, outputs = " ".join(mark["shapes"]), " ".join(mark["outputs"])
-        shapes, names = (stages, "") if mark["by_value"] else (None, stages)
-        text = doc or field.description or ""
-        return setting(default, text, shapes=shapes, names=names, outputs=outputs, **limits)
+        return Field(
+            default, description=doc or field.description, json_schema_extra=field.json_schema_extra, **limits
+        )
 
 
 class RunsModel(Section):

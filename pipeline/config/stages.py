@@ -15,6 +15,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from pipeline.config.settings import Section, setting
 
 FLAT = "Flat"  # the factory whose search is exact
+SEND = "send texts to {}"  # the effect of a server's address
+RUN_CODE = "run Python files that come with a model"  # the effect of trusting a model's code
 
 
 class IndexConfig(Section):
@@ -119,7 +121,12 @@ class EngineConfig(Section):
         shapes="",
         min_length=1,
     )
-    address: str | None = setting(None, "ray: HOST:PORT of a cluster; null: start one here", shapes="")
+    address: str | None = setting(
+        None,
+        "ray: HOST:PORT of a cluster; null: start one here",
+        shapes="",
+        effect="send data and code to the cluster {}",
+    )
     workers: int | None = setting(
         None,
         "number of processes, which share the cores; null: one per GPU, or without GPUs one per machine",
@@ -194,6 +201,7 @@ class ServerSettings(Section):
         "environment variable with the API key; null: OPENAI_API_KEY for OpenAI, else none",
         shapes="",
         repr=False,
+        effect="send the content of the environment variable {} as a key",
     )
     concurrency: int = setting(8, "simultaneous requests", shapes="", ge=1, le=1024)
     timeout: float = setting(60.0, "seconds to wait for an answer", shapes="", gt=0, strict=False)
@@ -225,7 +233,9 @@ class JudgeSettings(ServerSettings):
     """A chat model that grades passages for `benchmarco judge`."""
 
     backend: Literal["http"] = setting("http", "a server with /chat/completions", shapes="")
-    url: ServerUrl = setting(..., "server address, without /chat/completions", shapes="", repr=False)
+    url: ServerUrl = setting(
+        ..., "server address, without /chat/completions", shapes="", repr=False, effect=SEND
+    )
     model: str = setting(..., "model name on the server", shapes="", min_length=1)
     prompt: str | None = setting(
         None, "prompt with {query}, {passage} and optionally {grades}, {fence}; null: the built-in one",

@@ -1,85 +1,31 @@
 """Which settings are taken from a manifest without `--set`: a manifest may come from a stranger.
 
-`UNASKED` lists the settings that only shape a computation on this machine. Every other setting is taken from
-a manifest only where `--set` gives it again, among them settings that another package defines. The check is
-made on benchmarks as they will run: sweeps expanded, defaults filled in.
+A setting with an `effect` beyond a computation on this machine (`pipeline.config.settings.setting`), and one
+that another package defines, is taken from a manifest only where `--set` gives it again. The check is made on
+benchmarks as they will run: sweeps expanded, defaults filled in.
 """
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
-from pipeline.config import benchmark, data, model, rerank, stages, suites
-from pipeline.config.settings import Section
+from pipeline.config import benchmark, suites
+from pipeline.config.settings import Section, mark_of
 from pipeline.core.display import as_text
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import MANIFEST
 
-UNASKED: dict[type[Section], str] = {
-    benchmark.Config: "name data model fuse index search rerank engine evaluate expected judge",
-    benchmark.PartConfig: "model index search rerank",
-    benchmark.FuseConfig: "method of k normalize weights tune folds",
-    data.DataSettings: "source queries corpus title_separator lowercase_queries unjudged_queries "
-    "missing_passages ignored chunks",
-    data.ChunkSettings: "tokens overlap boundary",
-    data.PooledSlice: "top of random seed",
-    data.PositivesOf: "positives_of",
-    data.PathSettings: "path split",
-    data.SampleSettings: "split",
-    data.BeirSettings: "revision subset",
-    data.TableSettings: "corpus_file corpus_id corpus_text corpus_title queries_file query_id query_text "
-    "judgments_file judged_query judged_passage grade",
-    data.HubSettings: "revision query_column positives_column corpus_path corpus_revision corpus_split "
-    "corpus_column",
-    data.CatalogueSettings: "path",
-    data.AirBenchSettings: "revision dataset",
-    data.BelebeleSettings: "revision language corpus_language",
-    data.BrightSettings: "revision domain documents",
-    suites.CollectionsSettings: "collections",
-    suites.SuiteSettings: "suite",
-    model.ModelSettings: "backend name revision batch_size device shard_rows",
-    model.RowSettings: "output normalize truncate_dim vector_precision token_precision score",
-    model.EncoderSettings: "precision query_instruction passage_instruction query_max_length "
-    "passage_max_length pooling",
-    model.PrecomputedSettings: "passages queries passage_ids query_ids",
-    model.HttpSettings: "dimensions query_instruction passage_instruction same_as max_characters",
-    model.Bm25Settings: "k1 b stop_words stemmer",
-    rerank.ScorerSettings: "backend name revision depth batch_size",
-    rerank.RerankSettings: "precision max_length device",
-    rerank.FlagRerankSettings: "query_max_length query_instruction passage_instruction",
-    rerank.FlagAutoRerankSettings: "prompt",
-    rerank.HttpRerankSettings: "form max_characters",
-    stages.IndexConfig: "factory metric train_rows seed shards",
-    stages.SearchConfig: "top_k batch_size memory_mb device rescore parameters against_exact aggregate",
-    stages.EngineConfig: "kind workers devices",
-    stages.EvaluateConfig: "measures cluster",
-    stages.ExpectedScore: "measure value source tolerance digits",
-    stages.ServerSettings: "concurrency timeout requests_per_minute tokens_per_minute",
-    stages.EncodingServerSettings: "batch_tokens changed price_per_million_tokens",
-    stages.JudgeSettings: "backend model prompt grades repeats price",
-}
-"""The settings that each class of sections declares, and that may come from a manifest."""
-FILES = (
-    "path", "corpus_file", "queries_file", "judgments_file", "corpus_path", "of", "suite", "name", "passages",
-    "queries", "passage_ids", "query_ids",
-)  # fmt: skip
-"""Settings of `UNASKED` that may name files: these stay on this machine, unless the benchmark sends texts."""
-FOLDERS = {"cache": "store artifacts in {}", "output": "write results to {}"}
-ADDRESSES = {"url": "send texts to {}", "address": "send data and code to the cluster {}"}
-EFFECTS = {
-    "trust_remote_code": "run Python files that come with a model",
-    "api_key_env": "send the content of the environment variable {} as a key",
-    **ADDRESSES,
-    **FOLDERS,
-}
-"""By the name of a setting that is not in `UNASKED`, what its value does."""
+ADDRESSES = ("url", "address")
+"""Settings that send the collection elsewhere: its files must be beside the manifest then, or given again."""
+FOLDERS = ("cache", "output")
 OTHER = "set what another package defines to {}"
 
 
 def refuse_unasked(config: benchmark.Config, given: Sequence[str], where: Path) -> None:
-    """Refuse a manifest's settings beyond `UNASKED`, unless they are given again.
+    """Refuse a manifest's settings that have an effect elsewhere, unless they are given again.
 
     Args:
         config: The benchmark that would run.
@@ -91,16 +37,16 @@ def refuse_unasked(config: benchmark.Config, given: Sequence[str], where: Path) 
     """
     settings = list(_settings(config, ""))
     beyond = [
-        (path, value, EFFECTS.get(_last(path), OTHER))
-        for path, value, listed in settings
-        if not listed and value not in (None, False) and not _may_be_written(path, value)
+        (path, value, effect)
+        for path, value, effect in settings
+        if effect and value not in (None, False) and not _may_be_written(path, value)
     ]
-    if any(_last(path) in ADDRESSES for path, _, _ in beyond):
+    if any(_last(path) in ADDRESSES for path, *_ in beyond):
         folder = where.resolve().parent
         beyond += [
             (path, value, "send what is in {}")
-            for path, value, listed in settings
-            if listed and _last(path) in FILES and _is_outside(value, folder)
+            for path, value, effect in settings
+            if not effect and _is_outside(value, folder)
         ]
     risky = [each for each in beyond if not any(f"{each[0]}.".startswith(f"{name}.") for name in given)]
     if not risky:
@@ -114,21 +60,28 @@ def refuse_unasked(config: benchmark.Config, given: Sequence[str], where: Path) 
     )
 
 
-def _settings(section: Section, path: str) -> Iterator[tuple[str, object, bool]]:
-    """The dotted name and value of each setting inside a section, and whether it is in `UNASKED`.
+def _settings(section: Section, path: str) -> Iterator[tuple[str, object, str]]:
+    """The dotted name, value and effect of each setting inside a section; the effect is "" if it has none.
 
     The collections that the file of a suite lists have the name of the setting that names the file.
     """
     for name in type(section).model_fields:
-        listed = any(name in UNASKED.get(kind, "").split() for kind in type(section).__mro__)
         at, value = f"{path}{name}", getattr(section, name)
-        yield from _values(value, at, listed)
+        yield from _values(value, at, _effect(type(section), name))
         if isinstance(section, suites.SuiteSettings) and name == "suite":
             for collection in section.suite_of_collections.collections.values():
-                yield from ((at, inner, inside) for _, inner, inside in _settings(collection.data, ""))
+                yield from ((at, inner, effect) for _, inner, effect in _settings(collection.data, ""))
 
 
-def _values(value: object, path: str, listed: bool) -> Iterator[tuple[str, object, bool]]:
+def _effect(section: type[Section], name: str) -> str:
+    """What a setting does beyond a computation on this machine, by the classes here that declare it."""
+    here = [kind for kind in section.__mro__ if kind.__module__.startswith("pipeline.")]
+    declared = [kind.model_fields[name] for kind in here if name in inspect.get_annotations(kind)]
+    effects = [mark_of(field)["effect"] for field in declared] or [OTHER]
+    return next(filter(None, effects), "")
+
+
+def _values(value: object, path: str, effect: str) -> Iterator[tuple[str, object, str]]:
     """The values of one setting: those of the sections that it holds; places in a list count from 1."""
     inside: Mapping[object, object] = {}
     if isinstance(value, Mapping):
@@ -137,13 +90,13 @@ def _values(value: object, path: str, listed: bool) -> Iterator[tuple[str, objec
         inside = dict(enumerate(value, start=1))
     if isinstance(value, Section):
         yield from _settings(value, f"{path}.")
-        if not listed:
-            yield path, value.model_dump(mode="json"), False
+        if effect:
+            yield path, value.model_dump(mode="json"), effect
     elif any(isinstance(each, Section) for each in inside.values()):
         for key, each in inside.items():
-            yield from _values(each, f"{path}.{key}", listed)
+            yield from _values(each, f"{path}.{key}", effect)
     else:
-        yield path, value, listed
+        yield path, value, effect
 
 
 def _last(path: str) -> str:

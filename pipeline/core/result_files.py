@@ -1,8 +1,6 @@
-"""Names of the files in a result folder, and whether edited ones are read."""
+"""Names of the files in a result folder."""
 
 from __future__ import annotations
-
-from contextvars import ContextVar
 
 METRICS = "metrics.json"
 PER_QUERY = "per_query.csv"
@@ -13,6 +11,3 @@ CHECKSUMS = "checksums.json"
 SUITE = "suite.json"
 """Of a suite, beside the result folders of its collections."""
 RESULT_FILES = (METRICS, PER_QUERY, RANKING, MANIFEST, CHECKSUMS, SUITE)
-
-TRUSTING: ContextVar[bool] = ContextVar("trusting", default=False)
-"""Whether results that were edited after the run are read."""

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float64
-from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE, TRUSTING
+from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE
 from pipeline.core.result_records import Record
 from pipeline.metrics.statistics import draws_of
 from pipeline.results.records import Manifest, Metrics
@@ -48,7 +48,7 @@ class CollectionResult:
         measures: The columns of `per_query.csv`, in its order.
         values: float64 [queries, measures].
         document: The content of `metrics.json` as it is written; empty for the scores of a run file.
-        edited: What was changed after the run, where it is trusted anyway; see `check_files`.
+        edited: What was changed after the run; see `check_files`.
         clusters: The cluster of each query, None where it has none; empty without `evaluate.cluster`.
     """
 
@@ -100,14 +100,14 @@ def read_collection_result(folder: Path) -> CollectionResult:
     """Read the result folder of one collection.
 
     Raises:
-        InputError: It is not a result folder, is not finished, or its files are damaged or were edited.
+        InputError: It is not a result folder, is not finished, or its files are damaged.
     """
     absent = [name for name in READ_BY_ALL if not (folder / name).is_file()]
     if len(absent) == len(READ_BY_ALL):
         raise _not_a_result(folder)
     if absent:
         raise _unusable(folder, f"is not finished: it has no {' and no '.join(absent)}")
-    edited = check_files(folder, FILES if TRUSTING.get() else READ_BY_ALL)
+    edited = check_files(folder, READ_BY_ALL)
     record = read_record(folder, METRICS, Metrics)
     manifest = read_record(folder, MANIFEST, Manifest)
     try:
@@ -140,7 +140,7 @@ def ranking_file(folder: Path) -> Path:
     """The ranking of a finished result, as a TREC run.
 
     Raises:
-        InputError: There is none, or it was edited.
+        InputError: There is none.
     """
     if not (folder / RANKING).is_file():
         raise _unusable(folder, f"has no {RANKING}, which is read here")

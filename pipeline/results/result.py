@@ -79,6 +79,7 @@ class Result(Tabular):
         collections: The result of each collection that has one, in the config's order.
         suite: The content of `suite.json`; None for a benchmark of one collection.
         name: Of the benchmark; a comparison tells those of one name apart.
+        edited: What was changed of its files after the run; "" if nothing.
         errors: What stopped each of the other collections, by name, in the run that made this object.
         groups: The group of each collection of a suite that is in one.
         main_measures: What each collection is judged by, where the suite says so of all.
@@ -90,6 +91,7 @@ class Result(Tabular):
     collections: list[CollectionResult]
     suite: SuiteRecord | None = None
     name: str = ""
+    edited: str = ""
     errors: dict[str, Exception] = field(default_factory=dict)
     groups: dict[str, str] = field(init=False)
     main_measures: dict[str, str] = field(init=False)
@@ -264,6 +266,7 @@ def write_suite(
         name: Of the suite.
         groups: The group of each collection that is in one.
         results: Of the collections that were run.
+        edited: What was changed of its files after the run; "" if nothing.
         errors: What stopped each of the others.
         order: All collections.
         main_measures: What each is judged by; empty where the suite does not say so of all.
@@ -311,7 +314,7 @@ def read_result(folder: PathLike[str] | str) -> Result:
         What `run_benchmark` returned, but for `errors`.
 
     Raises:
-        InputError: It is not one, or its files are damaged, edited, or of several runs.
+        InputError: It is not one, or its files are damaged or of several runs.
     """
     folder = Path(folder)
     if not (folder / SUITE).is_file():
@@ -319,15 +322,15 @@ def read_result(folder: PathLike[str] | str) -> Result:
         if collection.edited:  # every table names the result
             name = f"{collection.name} ({collection.edited})"
             collection = replace(collection, record=collection.record.model_copy(update={"name": name}))
-        return Result(folder, [collection])
+        return Result(folder, [collection], edited=collection.edited)
     edited_suite = check_files(folder, [SUITE])
     record = read_record(folder, SUITE, SuiteRecord)
     names = [name for name in record.collections if name not in record.failed]
     collections = [read_collection_result(folder / name) for name in names]
     edited = [edited_suite, *(f"{each.name}: {each.edited}" for each in collections if each.edited)]
-    result = Result(folder, collections, record)
-    if any(edited):
-        result.name += f" ({'; '.join(filter(None, edited))})"
+    result = Result(folder, collections, record, edited="; ".join(filter(None, edited)))
+    if result.edited:
+        result.name += f" ({result.edited})"
     if problem := _disagreement(result, names, record):
         raise InputError(
             f"suite {folder}: {problem}",
@@ -335,6 +338,16 @@ def read_result(folder: PathLike[str] | str) -> Result:
             fix="run its config again; what is in the cache is not computed again",
         )
     return result
+
+
+def refuse_edited(result: Result) -> None:
+    """Refuse a result whose files were changed after the run, where a decision is made by it."""
+    if result.edited:
+        raise InputError(
+            f"result folder {result.folder}: {result.edited}, after the run",
+            allowed="the files as benchmarco run wrote them",
+            fix="run its config again; what is in the cache is not computed again",
+        )
 
 
 def _disagreement(result: Result, names: Sequence[str], record: SuiteRecord) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.core.errors import InputError
-from pipeline.core.result_files import CHECKSUMS, TRUSTING
+from pipeline.core.result_files import CHECKSUMS
 from pipeline.storage import whole_files
 from pipeline.storage.hashing import hash_file
+
+log = logging.getLogger(__name__)
 
 
 def write_checksums(folder: Path, names: Iterable[str]) -> None:
@@ -30,28 +32,19 @@ def added_files(folder: Path, names: Iterable[str]) -> list[str]:
 
 
 def check_files(folder: Path, names: Iterable[str]) -> str:
-    """Compare files of a result folder with its checksums; a file that is not there is not compared.
+    """Compare files of a result folder with its checksums, and log what differs.
+
+    A file that is not there is not compared.
 
     Returns:
-        What is wrong, to follow the name of a result that is trusted anyway: "" if nothing is.
-
-    Raises:
-        InputError: A file was changed, or has no checksum, and `TRUSTING` is off.
+        What is wrong, to follow the name of the result: "" if nothing is.
     """
     sums = whole_files.read_json_object(folder / CHECKSUMS) if (folder / CHECKSUMS).exists() else None
+    if sums is None:
+        log.warning("result folder %s has no %s, or one that cannot be read", folder, CHECKSUMS)
+        return "unchecked"
     there = [name for name in names if (folder / name).is_file()]
-    changed = [name for name in there if sums is None or sums.get(name) != hash_file(folder / name)]
-    if not changed:
-        return ""
-    if TRUSTING.get():
-        return "unchecked" if sums is None else f"edited: {', '.join(changed)}"
-    found = (
-        f"has no {CHECKSUMS}, or one that cannot be read"
-        if sums is None
-        else f"was edited: {' and '.join(changed)} changed after the run"
-    )
-    raise InputError(
-        f"result folder {folder} {found}",
-        allowed="the files as benchmarco run wrote them",
-        fix="run its config again, or read it as it is with --trust",
-    )
+    changed = [name for name in there if sums.get(name) != hash_file(folder / name)]
+    if changed:
+        log.warning("result folder %s was edited: %s changed after the run", folder, " and ".join(changed))
+    return f"edited: {', '.join(changed)}" if changed else ""

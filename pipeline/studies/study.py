@@ -31,13 +31,11 @@ class Command:
             A parameter `studies` is filled with `StudyOptions`.
         example: The arguments of its example.
         resumes: Whether it keeps what it finished before an interrupt.
-        reads_results: Whether it reads result folders, and so has the option `--trust`.
     """
 
     function: Callable[..., None]
     example: str
     resumes: bool = False
-    reads_results: bool = True
 
 
 class Findings:

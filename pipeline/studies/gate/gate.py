@@ -19,7 +19,7 @@ from pipeline.core.records import Float64, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata
-from pipeline.results.result import Result
+from pipeline.results.result import Result, refuse_edited
 from pipeline.results.tables import slice_notes
 from pipeline.studies.gate.betting import Bets
 from pipeline.studies.gate.margin_tests import Sensitivity, noninferiority
@@ -201,6 +201,8 @@ def gate_result(
         if not low <= value <= high or not isfinite(value):
             raise InputError(f"{name} {value}", allowed=allowed)
     results, _ = read_results([baseline, result, *([] if since is None else [since])])
+    for one in results:
+        refuse_edited(one)
     chosen, values, _ = shared_values(results, measures)
     first, new, *of_record = results
     slices = slice_notes([each.record for one in results for each in one.collections])

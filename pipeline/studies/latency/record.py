@@ -247,7 +247,7 @@ def read_latency(result: CollectionResult) -> LatencyRecord | None:
     """The record of a result; None if there is none, or it is of other settings or data.
 
     Raises:
-        InputError: The file was edited, or is damaged.
+        InputError: The file is damaged.
     """
     folder = result.folder
     if not (folder / LATENCY).is_file():
