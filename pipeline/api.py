@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pipeline.data.description import TokenCounter
     from pipeline.formats.given import QrelsLike
     from pipeline.metrics.evaluation import Evaluation
-    from pipeline.run.estimate import CostEstimate
     from pipeline.run.forecast import Forecast
 
 log = logging.getLogger(__name__)
@@ -196,23 +195,25 @@ def describe_data(
 
 
 def forecast(
-    configs: Sequence[Config], *, tokens: float | None = None, probing: bool = False
+    configs: Sequence[Config], *, passages: int | None = None, probing: bool = False
 ) -> list[Forecast]:
-    """Say what runs would do: what is cached, must be fetched and encoded, and how long that takes.
+    """Say what runs would do: what is cached, must be fetched and computed, and what that takes.
 
-    Computes nothing, and fetches nothing but small files that say what a repository on the hub holds.
+    Computes nothing but what `probing` asks for, and fetches nothing but small files that say what a
+    repository on the hub holds.
 
     Args:
-        configs: From `load_configs`.
-        tokens: Mean tokens of a passage; None takes what was measured.
-        probing: Run models that were not measured here for some seconds.
+        configs: From `load_configs`; of one collection each, if `passages` are given.
+        passages: Estimate time, memory and disk of whole runs on so many passages, which need not be there.
+        probing: Run each config on a part of the built-in sample first, so that its stages are measured.
 
     Returns:
-        A forecast for each, of a suite one for each collection. What several of them need is counted for the
+        A forecast for each, of a suite one for each collection. What several of them fetch is counted for the
         first.
 
     Raises:
-        InputError: The data or a model cannot be found, or is not what it should be.
+        InputError: The data or a model cannot be found, or is not what it should be; or a config has several
+            collections where the size of one is given.
     """
     from pipeline.run.forecast import forecast_each
 
@@ -220,36 +221,15 @@ def forecast(
     for config in configs:
         suite = config.suite
         stated += [each.passages for each in suite.collections.values()] if suite else [None]
-    with Session() as session:
-        benchmarks = map(session.benchmark, of_each_collection(configs))
-        return forecast_each(zip(benchmarks, stated, strict=True), tokens, probing)
-
-
-def estimate_costs(
-    configs: Sequence[Config], passages: int, *, tokens: float | None = None, probing: bool = False
-) -> list[CostEstimate]:
-    """Time, memory and disk of runs on a collection of so many passages, which need not be there.
-
-    Args:
-        configs: From `load_configs`, of one collection each.
-        passages: In the collection.
-        tokens: Mean tokens of a passage; None takes what was measured.
-        probing: Run models that were not measured here for some seconds.
-
-    Raises:
-        InputError: A config has several collections, or a model cannot be found.
-    """
-    from pipeline.run.estimate import estimate_each
-
-    for config in configs:
-        if config.suite:
+        if suite and passages:
             raise InputError(
                 f"{config.name} has {len(config.members)} collections, and --passages is the size of one",
                 allowed="configs of one collection",
                 fix="leave out --passages: a suite says how many passages its collections have",
             )
     with Session() as session:
-        return estimate_each(map(session.benchmark, configs), passages, tokens, probing)
+        benchmarks = map(session.benchmark, of_each_collection(configs))
+        return forecast_each(zip(benchmarks, stated, strict=True), passages, probing)
 
 
 def export_data(config: Config, folder: str | Path, progress: Progress = silent) -> list[Path]:

@@ -16,7 +16,7 @@ from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION, require
 from pipeline.core.table import Table, transposed
-from pipeline.report.listings import estimate_tables, forecast_table, plan_table
+from pipeline.report.listings import forecast_table, plan_table
 from pipeline.storage.whole_files import check_new_folder
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
@@ -213,11 +213,8 @@ def plan(
     passages: Annotated[
         int | None, option("Estimate for N passages; the data need not be there.", "N", min=1)
     ] = None,
-    tokens: Annotated[
-        float | None, option("Mean tokens of a passage, instead of those measured.", "MEAN", min=1)
-    ] = None,
     probing: Annotated[
-        bool, option("Run models that were not measured here for 10 seconds.", flags="--probe")
+        bool, option("Run it on a part of the built-in sample first, to measure it.", flags="--probe")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -225,7 +222,7 @@ def plan(
 
     That includes downloads. Nothing is computed but what --probe measures.
     """
-    from pipeline.api import estimate_costs, forecast
+    from pipeline.api import forecast
 
     if spread and (folders := [str(path) for path in configs or () if path.is_dir()]):
         raise InputError(
@@ -243,17 +240,10 @@ def plan(
         raise InputError(
             "--spread without --detect", allowed="--detect 0.01 --spread 0.25", fix="add --detect"
         )
-    if passages:
-        if detection:
-            raise InputError("--passages with --detect", allowed="one of them", fix="call plan twice")
-        estimates = estimate_costs(loaded, passages, tokens=tokens, probing=probing)
-        if as_json:
-            print_each([{"name": each.name, "estimate": each.document()} for each in estimates])
-        else:
-            show(*estimate_tables(estimates))
-        return
-    forecasts = forecast(loaded, tokens=tokens, probing=probing)
-    unseen = [each for each in forecasts if not each.stages]
+    if passages and detection:
+        raise InputError("--passages with --detect", allowed="one of them", fix="call plan twice")
+    forecasts = forecast(loaded, passages=passages, probing=probing)
+    unseen = [each for each in forecasts if each.unknown and not each.stages]
     if unseen and not any(config.suite for config in loaded):  # a suite lists what its collections lack
         raise InputError(f"{unseen[0].name}: {unseen[0].unknown.removesuffix('.')}")
     planned = {name: study.plan(loaded) for name, study in all_studies().items() if study.plan}
@@ -265,10 +255,11 @@ def plan(
             for document in documents:
                 document["detect"] = detection.document(document["queries"])
         print_each(documents)
-    elif any(config.suite for config in loaded):
-        show(forecast_table(forecasts))
     else:
-        show(*(plan_table(each) for each in forecasts))
+        if not any(config.suite for config in loaded):
+            show(*(plan_table(each) for each in forecasts))
+        if len(forecasts) > 1:
+            show(forecast_table(forecasts))
     if not as_json:
         for name, each in plans.items():
             print(f"{name}: {each.sentence}")

@@ -13,14 +13,15 @@ from pipeline.core.table import Cell, Column, Table
 if TYPE_CHECKING:
     from pipeline.config.suites import Suite
     from pipeline.core.records import Facts
-    from pipeline.retrievers.costs import StageCost
-    from pipeline.run.estimate import CostEstimate
+    from pipeline.run.estimate import RunEstimate, StageEstimate
     from pipeline.run.forecast import Forecast
 
 WIDE = 140
 """A terminal of fewer characters shows less of each artifact in a cache."""
 _SIZES = [Column(name, "right", "never") for name in ("collections", "passages", "queries")]
-COSTS = [Column(name, "right", "never") for name in ("time", "memory", "disk")]
+FIGURES = [Column(name, "right", "never") for name in ("time", "memory", "disk")]
+FAR = 1000
+"""Times what was measured: from here on, an estimate is said to be rough."""
 MOST_USERS = 3
 """Lines of an artifact's row that name results."""
 RESULTS = "results: those in {}/ that use the artifact; --results DIR names another folder."
@@ -30,16 +31,15 @@ STATES = {"whole": "complete", "in the making": "in progress"}
 
 def plan_table(plan: Forecast) -> Table:
     """A stage a row: whether its artifact is in the cache, its key, and what it takes; the rest as notes."""
-    columns, costs = [Column("stage"), Column("artifact"), Column("key")], {}
-    if plan.estimate and plan.estimate.costs:
-        columns, costs = [*columns, *COSTS], plan.estimate.costs
-    cells = [
-        (
-            *(row["stage"], "cached" if row["exists"] else "not cached", row["key"][:12]),
-            *(_cost(costs[row["stage"]]) if row["stage"] in costs else [""] * bool(costs) * len(COSTS)),
-        )
-        for row in plan.stages
-    ]
+    stages = plan.estimate.stages if plan.estimate else {}
+    columns = [Column("stage"), *([Column("artifact"), Column("key")] if plan.stages else [])]
+    known = {
+        row["stage"]: ("cached" if row["exists"] else "not cached", row["key"][:12]) for row in plan.stages
+    }
+    rows = []
+    for role in known or stages:
+        takes = _figures(stages[role]) if role in stages else [""] * len(FIGURES)
+        rows.append((role, *known.get(role, ()), *(takes if stages else ())))
     notes = [
         f"model {model['name']}: backend {model['backend']}, {model['precision']} (chosen by auto)."
         for model in plan.models
@@ -51,65 +51,36 @@ def plan_table(plan: Forecast) -> Table:
     elif plan.fetch:
         where = " and ".join(plan.repositories)
         notes.append(f"To be fetched: {counted(len(plan.fetch), 'file')} of {where}, {_fetched(plan)}.")
-    notes += [f"{said}." for said in plan.work()]
-    notes += _totals(plan.estimate) if plan.estimate and costs else []
+    notes += _totals(plan.estimate) if plan.estimate and stages else []
     if plan.passages is None and plan.stages:
         notes.append("--passages N estimates time, memory and disk for N passages.")
-    return Table(plan.name, columns, cells, notes)
+    title = plan.name if plan.stages else f"{plan.name}: {counted(plan.passages or 0, 'passage')}"
+    return Table(title, [*columns, *(FIGURES if stages else [])], rows, notes)
 
 
-def estimate_tables(estimates: Sequence[CostEstimate]) -> Iterator[Table]:
-    """What runs take: a stage a row; and of several, a run a row."""
-    for each in estimates:
-        count = counted(each.workload.passages, "passage")
-        rows = [(role, *_cost(cost)) for role, cost in each.costs.items()]
-        title = f"{each.name}: {count}, {counted(each.workload.queries, 'query', 'queries')}"
-        yield Table(title, [Column("stage"), *COSTS], rows, _totals(each))
-    if len(estimates) < 2:
-        return
-    from pipeline.run.estimate import shared_total
-
-    rows = [
-        (each.name, *_cost(each.total), ", ".join(each.unknown), "no" if each.obstacle() else "yes")
-        for each in estimates
-    ]
-    whole = shared_total(estimates)
-    notes = [f"All together, with what they share counted once: {_said(whole)}."]
-    columns = [Column("name"), *COSTS, Column("time without"), Column("fits")]
-    yield Table(counted(len(estimates), "benchmark"), columns, rows, notes)
-
-
-def _cost(cost: StageCost) -> list[str | Cell]:
-    """The cells of `COSTS`."""
-    memory = None if cost.memory_mb is None else 1e6 * cost.memory_mb
-    known = ((cost.seconds, "time"), (memory, "bytes"), (cost.disk_bytes, "bytes"))
+def _figures(stage: StageEstimate) -> list[str | Cell]:
+    """The cells of `FIGURES`."""
+    memory = None if stage.memory_mb is None else 1e6 * stage.memory_mb
+    known = ((stage.seconds, "time"), (memory, "bytes"), (stage.disk_bytes, "bytes"))
     return ["?" if value is None else Cell(figure(value, form), value) for value, form in known]
 
 
-def _said(cost: StageCost) -> str:
-    return f"about {figure(cost.seconds, 'time')}, {figure(cost.disk_bytes, 'bytes')} of disk"
-
-
-def _totals(estimate: CostEstimate) -> list[str]:
-    """What a run takes together, where its rates come from, and why it does not fit."""
+def _totals(estimate: RunEstimate) -> list[str]:
+    """What a run takes together, what that was measured by, and why it does not fit."""
+    total, measured = estimate.total, estimate.measured
     more = f" and what {', '.join(estimate.unknown)} take" if estimate.unknown else ""
-    total = estimate.total
     time = figure(total.seconds, "time") + more if total.seconds is not None else "time unknown"
-    memory, disk = 1e6 * (total.memory_mb or 0), figure(total.disk_bytes, "bytes")
+    memory, disk = 1e6 * (total.memory_mb or 0), figure(total.disk_bytes or 0, "bytes")
     notes = [f"Together about {time}; {figure(memory, 'bytes')} of memory, {disk} of disk."]
-    here = (figure(size, "bytes") for size in (estimate.memory_bytes, estimate.free_bytes))
-    notes.append("This machine has {} of memory, and {} of its disk are free.".format(*here))
-    for role, rate in estimate.rates.items():
-        tokens = f" of {rate.tokens:.0f} tokens" if rate.tokens else ""
-        notes.append(f"{role}: {figure(rate.per_second, 'rate')}/s{tokens}, measured: {rate.origin}.")
-    if estimate.unmeasured:
-        notes.append(
-            f"?: {', '.join(estimate.unmeasured)} not measured on this machine: --probe does it in 10 s."
-        )
-    elif estimate.unknown:
-        notes.append(f"?: no rate tells how long {', '.join(estimate.unknown)} take: it depends on the data.")
-    if obstacle := estimate.obstacle():
-        notes.append(f"Does not fit: {obstacle.found}. Fits: {obstacle.allowed}. To change: {obstacle.fix}.")
+    if measured is None:
+        notes.append("Time: not measured on this machine; --probe does it on a part of the built-in sample.")
+    else:
+        size = f"{counted(measured.passages, 'passage')}, {counted(measured.queries, 'query', 'queries')}"
+        notes.append(f"Scaled from what was measured here: {size}, by {measured.origin}.")
+        if estimate.passages >= FAR * measured.passages:
+            notes.append("That is far: a run of more passages (--set data.corpus=N) tells more.")
+    if lacking := estimate.obstacle:
+        notes.append(f"Does not fit: {lacking.found}. Fits: {lacking.allowed}. To change: {lacking.fix}.")
     return notes
 
 
@@ -121,30 +92,26 @@ def _lengths(settings: Facts) -> Iterator[str]:
 
 
 def forecast_table(plans: Sequence[Forecast]) -> Table:
-    """A collection a row, and all together."""
-    columns = [Column("collection"), Column("cached stages", "right"), Column("to fetch", "right")]
-    columns += [Column(name, "right", "never") for name in ("passages", "to encode", "time to encode")]
-    rows = [
-        (
-            plan.name,
-            f"{sum(row['exists'] for row in plan.stages)} of {len(plan.stages)}" if plan.stages else "",
-            "?" if plan.unknown else _fetched(plan),
-            _number(plan.passages),
-            "?" if plan.encode.count is None else _number(plan.encode.count),
-            "" if plan.encode.count == 0 else figure(plan.encode.seconds, "time") or "?",
-        )
-        for plan in plans
-    ]
-    encode = sum(plan.encode.count or 0 for plan in plans)
-    seconds = sum(plan.encode.seconds or 0 for plan in plans)
-    whole = all(plan.encode.seconds is not None for plan in plans)
+    """A benchmark a row, and all together."""
+    from pipeline.run.estimate import shared_total
+
+    columns = [Column("name"), Column("cached stages", "right"), Column("to fetch", "right")]
+    columns += [Column("passages", "right", "never"), *FIGURES, Column("time without"), Column("fits")]
+    rows = []
+    for plan in plans:
+        known = plan.estimate
+        done = f"{sum(row['exists'] for row in plan.stages)} of {len(plan.stages)}" if plan.stages else ""
+        takes = _figures(known.total) if known else [""] * len(FIGURES)
+        rest = [", ".join(known.unknown), "no" if known.obstacle else "yes"] if known else ["", ""]
+        fetched = "?" if plan.unknown else _fetched(plan)
+        rows.append((plan.name, done, fetched, _number(plan.passages), *takes, *rest))
     unknown = [plan.unknown for plan in plans if plan.unknown]
-    fetched = sum(sum(plan.fetch.values()) for plan in plans)
-    size_of_all = f"{figure(fetched, 'bytes') if fetched else ''}{'?' if unknown else ''}"
-    time = figure(seconds, "time") if seconds else ""
-    rest = "" if whole else " and more" if time else "?"
-    rows.append(("all", "", size_of_all, "", _number(encode), time + rest))
-    notes = [f"?: {counted(len(unknown), 'collection')}, first: {unknown[0]}"] if unknown else []
+    fetched_bytes = sum(sum(plan.fetch.values()) for plan in plans)
+    size = f"{figure(fetched_bytes, 'bytes') if fetched_bytes else ''}{'?' if unknown else ''}"
+    total = shared_total([plan.estimate for plan in plans if plan.estimate])
+    rows.append(("all", "", size, "", *_figures(total), "", ""))
+    notes = ["all: what several share counts once."]
+    notes += [f"?: {counted(len(unknown), 'collection')}, first: {unknown[0]}"] if unknown else []
     return Table(counted(len(plans), "benchmark"), columns, rows, notes)
 
 

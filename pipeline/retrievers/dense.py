@@ -19,7 +19,6 @@ from pipeline.core.records import Collection, Float32, Ranking, Role, VectorForm
 from pipeline.encoders.opener import TextOpener
 from pipeline.engines import Part, PartJob, engine as jobs
 from pipeline.retrievers import parity
-from pipeline.retrievers.costs import BASE_MB, DISK_RATE, HELD_BYTES, HIT_BYTES, Rates, StageCost, Workload
 from pipeline.retrievers.dense_search import (
     StoredIndex,
     build_quantized,
@@ -34,7 +33,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Assessment, Evaluator, Search
 from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.sections import AgainstExact, IndexCost, VectorsCost
-from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -42,6 +41,7 @@ EXACT = "exact"  # the role of the exact search that an approximate index is com
 EXACT_MEMORY_MB = 1024  # for that search
 EXACT_INDEX = "exact_index"  # the role of the index that the exact search would use, if not the vectors
 PARITY = "parity"  # the role of the comparison of a served model with one that runs here
+TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
 SCHEMAS = {PARITY: 1, "passages": 6, "queries": 6, "index": 2, "search": 4}
 
 
@@ -159,49 +159,24 @@ class Dense(EncodingRetriever):
         """What is made of the passages' vectors."""
         return replace(self._query_form, halves=self.settings.vector_precision == "fp16")
 
-    @property
     @override
-    def row_bytes(self) -> int | None:
-        return 4 * self._model_dimension if self._model_dimension else None
-
-    def _dimension_of(self, rates: Rates) -> int | None:
-        """The dimension of the indexed vectors: that of the model's files, or as it was measured."""
-        rate = rates("passages")
-        return self._known_dimension or (round(rate.row_bytes / 4) if rate else None)
-
-    def _index_cost(self, index: IndexConfig, workload: Workload, rates: Rates) -> StageCost:
-        dimension, count = self._dimension_of(rates), round(self.vectors_of(workload, rates))
-        if dimension is None:
-            return StageCost()
+    def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
+        """At least so many: passages that are cut give more vectors."""
+        stored, indexed, index = self._model_dimension, self._known_dimension, self.config.index
+        if not stored or not indexed:
+            return {}
+        counts = {"passages": passages, "queries": queries}
+        sizes = {role: StoredSize(count * (4 * stored + TEXT_BYTES)) for role, count in counts.items()}
         if self.settings.is_quantized:
-            size = count * self._bytes_of_vector(dimension)
-            return StageCost(4 * count * dimension / DISK_RATE, BASE_MB + count * HELD_BYTES / 1e6, size)
-        from pipeline.search import index_costs
+            return {**sizes, "index": StoredSize(passages * self._bytes_of_vector(indexed))}
+        from pipeline.search.faiss_index import index_bytes
 
-        size = index_costs.index_bytes(index.factory, index.metric, dimension, count)
-        seconds = index_costs.build_seconds(index, dimension, count)
-        fix = "search.memory_mb, which searches the stored vectors instead" if index.factory == FLAT else (
-            "index.shards, or an index.factory with smaller codes"
-        )  # fmt: skip
-        return StageCost(seconds, BASE_MB + size / index.shards / 1e6 + count * HELD_BYTES / 1e6, size, fix)
-
-    def _search_cost(
-        self, index: IndexConfig, search: SearchConfig, workload: Workload, rates: Rates
-    ) -> StageCost:
-        from pipeline.search import exact
-
-        dimension, count = self._dimension_of(rates), round(self.vectors_of(workload, rates))
-        disk = workload.queries * search.top_k * HIT_BYTES
-        if dimension is None:
-            return StageCost(None, None, disk)
-        ids = BASE_MB + count * HELD_BYTES / 1e6
-        seconds = exact.expected_seconds(count, workload.queries, dimension)
-        if search.memory_mb is not None:
-            return StageCost(seconds, ids + search.memory_mb, disk)
-        built = self._index_cost(index, workload, rates)
-        memory = built.memory_mb if built.memory_mb and not self.settings.is_quantized else ids + 1000
-        exactly = index.factory == FLAT and self.settings.vector_precision != "binary"
-        return StageCost(seconds if exactly else None, memory, disk, built.smaller)
+        size = index_bytes(index.factory, index.metric, indexed, passages)
+        if index.factory == FLAT:
+            smaller = "search.memory_mb, which searches the stored vectors instead"
+        else:
+            smaller = "index.shards, or an index.factory with smaller codes"
+        return {**sizes, "index": StoredSize(size, size // index.shards, smaller)}
 
     def _bytes_of_vector(self, dimension: int) -> int:
         """Of a vector in the precision that it is stored and compared in."""
@@ -228,8 +203,7 @@ class Dense(EncodingRetriever):
             make = partial(build_quantized, self.settings.vector_precision)
             opened = open_quantized
         made_of = {"passages": "passages"}
-        cost = partial(self._index_cost, index)
-        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, make, opened, cost=cost)
+        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, make, opened)
 
     def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import faiss_index
@@ -304,8 +278,8 @@ class Dense(EncodingRetriever):
             return {**search_index(inputs, draft, context), "vectors": cost}
 
         settings: Facts = {"measured": True} if measured else {}
-        needs, cost = (searched, "queries"), partial(self._search_cost, index, search)
-        return replace(self.search_stage(SCHEMAS["search"], needs, make, settings, role, search), cost=cost)
+        needs = (searched, "queries")
+        return self.search_stage(SCHEMAS["search"], needs, make, settings, role, search)
 
 
 def assess_losses(evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:

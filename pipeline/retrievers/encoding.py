@@ -8,20 +8,19 @@ are kept.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, cast
 
-import numpy as np
 from typing_extensions import TypeVar, override
 
 from pipeline import engines
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Collection, RaggedRows, Role, Texts
+from pipeline.core.records import Collection, Role, Texts
 from pipeline.data.description import TokenCounter
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
@@ -29,8 +28,6 @@ from pipeline.encoders.opener import Encoder, TextOpener
 from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import CalibrationCorpus, ResolvedModel
 from pipeline.models.tokenizer import token_counter, token_spans
-from pipeline.retrievers import costs
-from pipeline.retrievers.costs import BASE_MB, Rates, StageCost, Workload
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.rows import (
     TEXTS,
@@ -38,12 +35,11 @@ from pipeline.retrievers.rows import (
     RowFormat,
     ShardWriter,
     count_truncated,
-    find_known_rows,
     hash_texts,
     rows_of_shard,
     table_of,
 )
-from pipeline.retrievers.stage import Context, Facts, Inputs, Stage, Work
+from pipeline.retrievers.stage import Context, Facts, Inputs, Stage
 from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens
 from pipeline.retrievers.truncation import Truncation
 from pipeline.storage import vector_shards
@@ -139,67 +135,8 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
         settings = self.source.ingredients(role) | keyed_settings(self.settings, role)
         make = partial(self._encode, role, form)
-        work = None
-        if role == "passages" and self.source.model:
-            count = partial(self._unknown_texts, role)
-            probe = None if self.source.served else self._probe
-            work = Work("encode", "texts", count, of_passages=not self.cuts, probe=probe)
-        stage = self.text_stage(role, schema, settings, make, form.open, work)
-        stage = replace(stage, cost=partial(self._encoding_cost, role))
+        stage = self.text_stage(role, schema, settings, make, form.open)
         return replace(stage, engine=self.server_engine) if self.source.served else stage
-
-    def _probe(self, store: Store, collection: Collection) -> Facts:
-        encoder: Encoder = self.source.open(store)
-
-        def encode(texts: Sequence[str]) -> tuple[Sequence[Array], int]:
-            usage = Usage()
-            with silent("", None, "") as bar:
-                rows = encoder.encode(list(texts), "passages", usage, bar)
-            return (rows.columns if isinstance(rows, RaggedRows) else [rows]), usage.tokens
-
-        return costs.probe(encode, collection.passages.texts.to_pylist())
-
-    @property
-    def row_bytes(self) -> int | None:
-        """The bytes of a stored row, where they do not depend on the text."""
-        return None
-
-    def vectors_of(self, workload: Workload, rates: Rates) -> float:
-        """How many texts are encoded: passages, or the chunks that they are cut into."""
-        chunks, rate = self.config.data.chunks, rates("passages")
-        tokens = workload.tokens or (rate and rate.tokens) or costs.MS_MARCO_TOKENS
-        if chunks is None:
-            return workload.passages
-        return workload.passages * max(1.0, (tokens - chunks.overlap) / (chunks.tokens - chunks.overlap))
-
-    def _encoding_cost(self, role: Role, workload: Workload, rates: Rates) -> StageCost:
-        rate, passages = rates("passages"), role == "passages"
-        count = self.vectors_of(workload, rates) if passages else workload.queries
-        tokens = workload.tokens and workload.tokens * workload.passages / count
-        tokens = tokens if passages else costs.QUERY_TOKENS
-        row_bytes: float | None = self.row_bytes
-        if row_bytes is None and rate:
-            row_bytes = rate.row_bytes * (tokens / rate.tokens if tokens and rate.tokens else 1)
-        disk = None if row_bytes is None else round(count * (row_bytes + costs.ROW_BYTES))
-        if self.source.stored:
-            return StageCost(disk and disk / costs.DISK_RATE, BASE_MB + count * costs.HELD_BYTES / 1e6, disk)
-        if rate is None:
-            return StageCost(None, None, disk)
-        memory = max(rate.memory_mb, BASE_MB) + count * costs.HELD_BYTES / 1e6
-        return StageCost(rate.seconds(count, tokens), memory, disk)
-
-    def _unknown_texts(
-        self, role: Role, opened: Callable[[str], object], alike: Sequence[Artifact]
-    ) -> int | None:
-        """How many texts are in no artifact of the same model; None if they have not been read or cut."""
-        source = opened(self.source_of(role))
-        if source is None:
-            return None
-        texts = self.texts_of(role, {self.source_of(role): source})
-        if not alike:
-            return len(texts)
-        hashes = hash_texts(texts.texts)
-        return int(find_known_rows(alike, hashes, np.ones(len(texts), np.bool_)).new.sum())
 
     def _encode(
         self, role: Role, form: RowFormat[AnyRows], inputs: Inputs, draft: Draft, context: Context

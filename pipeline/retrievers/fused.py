@@ -14,7 +14,6 @@ from pipeline.core.records import Collection, Ranking
 from pipeline.core.result_records import in_part
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.composition import FusedRankings, FusionFacts
-from pipeline.retrievers.costs import scores_cost
 from pipeline.retrievers.retriever import (
     COLLECTION,
     Assessment,
@@ -24,7 +23,7 @@ from pipeline.retrievers.retriever import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Plan, Stage
+from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.retrievers.truncation import Truncation
 from pipeline.search import fusion
 from pipeline.storage.artifacts import Artifact, Draft
@@ -57,7 +56,7 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
             settings |= {"tune": str(self._tuned_for), "qrels": self.identity.qrels}
         needs, made_of = (COLLECTION, *self._rankings), {role: role for role in self._rankings}
         plan[FUSE] = Stage(
-            FUSE, SCHEMAS[FUSE], needs, made_of, settings, self._fuse, open_ranking, cost=scores_cost
+            FUSE, SCHEMAS[FUSE], needs, made_of, settings, self._fuse, open_ranking, grows_with="queries"
         )
         return plan
 
@@ -89,6 +88,14 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
             truncation = Truncation.reported(artifacts, self.config.data.chunks is not None, prefix)
             of.append({**part, "stages": rows, **truncation})
         return {FusedRankings.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
+
+    @override
+    def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
+        return {
+            in_part(number, role): size
+            for number, part in enumerate(self.parts, start=1)
+            for role, size in part.stored_sizes(passages, queries).items()
+        }
 
     @override
     def engine(self) -> EngineFactory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -10,17 +10,13 @@ from typing_extensions import override
 
 from pipeline import engines
 from pipeline.config import ScorerSettings, keyed_settings
-from pipeline.core.display import silent
 from pipeline.core.order import descending_id_rank, sort_hits
-from pipeline.core.records import Collection, Float32, Int64, Qrels, Ranking
+from pipeline.core.records import Float32, Int64, Qrels, Ranking
 from pipeline.data.description import truncation_of
 from pipeline.encoders.base import ScoreSource
-from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import PairOpener, Scorer
+from pipeline.encoders.opener import PairOpener
 from pipeline.metrics import paired
-from pipeline.retrievers import costs
 from pipeline.retrievers.composition import Reranking
-from pipeline.retrievers.costs import Rates, StageCost, Workload
 from pipeline.retrievers.pair_scores import QueryPassagePairs, ScoreStore, score_pairs
 from pipeline.retrievers.retriever import (
     COLLECTION,
@@ -31,10 +27,9 @@ from pipeline.retrievers.retriever import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, Work
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.truncation import Truncation
 from pipeline.storage.artifacts import Artifact, Draft
-from pipeline.storage.store import Store
 
 RERANK = "rerank"
 SCHEMAS = {RERANK: 1}
@@ -69,42 +64,10 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
             settings={"scorer": self.source.recipe(), **keyed_settings(self.settings, RERANK)},
             make=self._rerank,
             open=open_ranking,
-            work=Work("pairs", "first_stage", self._pairs, probe=None if self.source.served else self._probe),
-            cost=self._cost,
             engine=self.server_engine if self.source.served else None,
+            grows_with="queries",
         )
         return {**self.first.plan(), RERANK: stage}
-
-    @property
-    def _depth(self) -> int:
-        """How many hits of a query are scored again."""
-        return min(self.settings.depth, self.config.search.top_k)
-
-    def _probe(self, store: Store, collection: Collection) -> Facts:
-        scorer: Scorer = self.source.open(store)
-        passages = collection.passages.texts.to_pylist()
-        queries = collection.queries.texts.to_pylist()
-        pairs = [(queries[number % len(queries)], passage) for number, passage in enumerate(passages)]
-
-        def score(chosen: Sequence[tuple[str, str]]) -> tuple[Sequence[Float32], int]:
-            usage = Usage()
-            with silent("", None, "") as bar:
-                return [scorer.score(chosen, usage, bar)], usage.tokens
-
-        return costs.probe(score, pairs)
-
-    def _cost(self, workload: Workload, rates: Rates) -> StageCost:
-        rate, pairs = rates(RERANK), workload.queries * self._depth
-        tokens = workload.tokens and workload.tokens + costs.QUERY_TOKENS
-        disk = workload.queries * self.config.search.top_k * costs.HIT_BYTES
-        if rate is None:
-            return StageCost(None, None, disk)
-        return StageCost(rate.seconds(pairs, tokens), rate.memory_mb, disk)
-
-    def _pairs(self, opened: Callable[[str], object], alike: Sequence[Artifact]) -> int | None:
-        """How many pairs are scored at most; None if the collection has not been read."""
-        collection = opened(COLLECTION)
-        return len(collection.queries) * self._depth if isinstance(collection, Collection) else None
 
     @override
     def assessments(self) -> list[Assessment]:

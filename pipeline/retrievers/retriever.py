@@ -27,7 +27,7 @@ from pipeline.encoders.openers import resolve
 from pipeline.metrics.names import Measure
 from pipeline.models.files import find_model
 from pipeline.models.model import ResolvedModel
-from pipeline.retrievers.stage import EngineFactory, Facts, Plan
+from pipeline.retrievers.stage import EngineFactory, Facts, Plan, StoredSize
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
@@ -225,6 +225,10 @@ class Retriever(ABC, Generic[Settings]):
         """The models that texts are encoded with."""
         return []
 
+    def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
+        """Of so many texts, by role: sizes of vectors and indexes, where a formula gives them."""
+        return {}
+
     @property
     def source(self) -> ModelSource | None:
         """What gives the rows or scores that parts of the work consist of; None if no work is divided."""
@@ -286,6 +290,10 @@ class CompositeRetriever(Retriever[Settings], ABC):
     @override
     def models(self) -> list[ResolvedModel]:
         return [model for part in self.parts for model in part.models()]
+
+    @override
+    def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
+        return self.parts[0].stored_sizes(passages, queries)
 
     @override
     def token_counter(self) -> TokenCounter | None:

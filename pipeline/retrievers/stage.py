@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
-from pipeline.core.records import Collection as Records, Facts as Facts
+from pipeline.core.records import Facts as Facts
 from pipeline.engines import Engine
-from pipeline.retrievers.costs import Rates, StageCost, Workload
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -66,26 +65,20 @@ class Context:
         return [] if self.fresh else self.store.find_alike(self.recipe, besides)
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a stage computes item by item, for estimates before it is made.
+Growth = Literal["passages", "queries", "product"]
+
+
+class StoredSize(NamedTuple):
+    """Bytes of a stage's vectors or index.
 
     Attributes:
-        what: `encode`, where the items are passages or chunks of them, or `pairs`, to be scored.
-        which: The ingredient that says which items; artifacts whose recipes differ in it alone have the
-            same rate.
-        count: Gets a function that opens the cached result of a stage (None where there is none), and the
-            artifacts alike; returns how many items are not known yet, None if it cannot say.
-        of_passages: Whether there is an item for each passage of the collection.
-        probe: Computes some items of a collection for a few seconds, and says how fast, as the attributes of
-            a `Rate`; the store holds what is converted for the model. None where nothing is to be probed.
+        memory: Held while it is searched.
+        smaller: Which setting needs less memory; "" if none is known.
     """
 
-    what: Literal["encode", "pairs"]
-    which: str
-    count: Callable[[Callable[[str], object], Sequence[Artifact]], int | None]
-    of_passages: bool = False
-    probe: Callable[[Store, Records], Facts] | None = None
+    disk: int
+    memory: int = 0
+    smaller: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,9 +96,9 @@ class Stage:
         exact_bytes: Whether the same key always gives the same files. If not (threads, a GPU or a batch size
             can change the last bits of vectors), what was made from other files than today's is made again.
         listed: Whether results list it; not if it only serves to judge another stage.
-        work: What takes long; None where nothing does.
         engine: Gives the factory of the engine that runs parts of the work; None where nothing is divided.
-        cost: Says what it takes; None where that is not known.
+        grows_with: What its time and its bytes are in proportion to. The time of `product` is so to passages
+            times queries, and its bytes to queries.
     """
 
     name: str
@@ -117,9 +110,8 @@ class Stage:
     open: Callable[[Artifact], object]
     exact_bytes: bool = False
     listed: bool = True
-    work: Work | None = None
     engine: Callable[[], EngineFactory] | None = None
-    cost: Callable[[Workload, Rates], StageCost] | None = None
+    grows_with: Growth = "passages"
 
     def with_prefix(self, prefix: str, shared: Collection[str]) -> Stage:
         """The same stage in a plan where the roles of its own plan begin with `prefix`, but the shared ones.
@@ -131,11 +123,8 @@ class Stage:
         def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
             return self.make({role: inputs[name] for role, name in roles.items()}, draft, context)
 
-        def cost(workload: Workload, rates: Rates) -> StageCost:
-            return self.cost(workload, lambda role: rates(prefix + role)) if self.cost else StageCost()
-
         made_of = {name: role if role in shared else prefix + role for name, role in self.made_of.items()}
-        return replace(self, needs=tuple(roles.values()), made_of=made_of, make=make, cost=cost)
+        return replace(self, needs=tuple(roles.values()), made_of=made_of, make=make)
 
     def recipe(self, keys: Mapping[str, str]) -> Recipe:
         """What shapes the stage's artifact; `keys` are those of the stages before it, by role."""

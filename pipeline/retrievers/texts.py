@@ -24,7 +24,7 @@ from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEX
 from pipeline.encoders.batching import Usage
 from pipeline.retrievers.retriever import COLLECTION, Retriever, Search, open_ranking, save_ranking
 from pipeline.retrievers.sections import Chunking
-from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, Work
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
@@ -95,7 +95,6 @@ class TextRetriever(Retriever[Settings], ABC):
         settings: Facts,
         make: Callable[[Inputs, Draft, Context], Facts],
         opened: Callable[[Artifact], object],
-        work: Work | None = None,
     ) -> Stage:
         """A stage that reads the texts of a role, which are its ingredient `texts`."""
         source, made_of = self.source_of(role), {}
@@ -104,7 +103,7 @@ class TextRetriever(Retriever[Settings], ABC):
         else:
             texts = self.identity.passages if role == "passages" else self.identity.queries
             settings = {"texts": texts, **settings}
-        return Stage(role, schema, (source,), made_of, settings, make, opened, work=work)
+        return Stage(role, schema, (source,), made_of, settings, make, opened, grows_with=role)
 
     def texts_of(self, role: Role, inputs: Inputs) -> Texts:
         """The texts of a role."""
@@ -164,7 +163,7 @@ class TextRetriever(Retriever[Settings], ABC):
         if self.cuts:
             settings["aggregate"] = self.config.search.aggregate
             needs = (COLLECTION, CHUNKS, *searched)
-        return Stage("search", schema, needs, made_of, settings, make, open_ranking)
+        return Stage("search", schema, needs, made_of, settings, make, open_ranking, grows_with="product")
 
     def _chunk_stage(self) -> Stage:
         """Cuts the passages."""

@@ -1,209 +1,252 @@
-"""What a run takes: time, memory and disk of each stage, and whether this machine holds it."""
+"""What a run takes, scaled from what a smaller or an earlier run measured; and whether it fits here.
+
+Time and bytes of a stage are in proportion to what its `Stage.grows_with` says. The bytes of vectors and
+indexes are known by a formula, `Retriever.stored_sizes`; a run checks these before it encodes.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pipeline.config import SOURCES
 from pipeline.core import machine
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.retrievers.costs import Rate, Rates, StageCost, Workload, rate_of
+from pipeline.core.result_files import MANIFEST, METRICS
+from pipeline.core.result_records import Hardware, StageRow, without_part
+from pipeline.results.folder import read_record
+from pipeline.results.records import Manifest, Metrics
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.retrievers.stage import with_needs
-from pipeline.run.benchmark import Benchmark
+from pipeline.run.benchmark import Benchmark, StageOutcome
 from pipeline.run.plan import SCORES
-from pipeline.storage.artifacts import Artifact, Recipe
-from pipeline.storage.store import Store
 
-PROBE = "probe"  # the folder of what probes measured
+PROBE = {"source": "sample", "corpus": 100, "queries": 20}  # the collection that a probe runs on
 QUERIES = 1000  # that are taken where it is not known how many there are
+OF_DATA = ("name", "data", "evaluate", "expected", "judge", "cache", "output")
+"""Sections of a config that decide nothing about how long a text of given length takes."""
+
+
+class StageEstimate(NamedTuple):
+    """What a stage takes; a figure is None where it is not known."""
+
+    seconds: float | None = None
+    memory_mb: float | None = None
+    disk_bytes: int | None = None
 
 
 @dataclass(frozen=True)
-class CostEstimate:
+class Measured:
+    """What a run of the same config measured on this machine: its stages by role, and of how much."""
+
+    rows: Mapping[str, StageRow]
+    passages: int
+    queries: int
+    origin: str
+
+
+@dataclass(frozen=True)
+class RunEstimate:
     """What the stages of a run take that are to be made.
 
     Attributes:
-        workload: What it was computed for.
-        costs: By role.
+        stages: By role.
         keys: Likewise, for stages that several benchmarks share.
-        rates: Measured rates of the models, by role.
-        unmeasured: Roles of models without a rate that can be probed.
+        measured: What was scaled; None where nothing was measured.
+        obstacle: What this machine lacks.
     """
 
-    name: str
-    workload: Workload
-    costs: dict[str, StageCost]
+    passages: int
+    queries: int
+    stages: dict[str, StageEstimate]
     keys: dict[str, str]
-    rates: dict[str, Rate]
-    unmeasured: list[str]
-    cache: Path
+    measured: Measured | None
+    obstacle: InputError | None
 
     @property
     def unknown(self) -> list[str]:
         """The roles whose time is not known."""
-        return [role for role, cost in self.costs.items() if cost.seconds is None]
+        return [role for role, stage in self.stages.items() if stage.seconds is None]
 
     @property
-    def total(self) -> StageCost:
+    def total(self) -> StageEstimate:
         """The sums of time and disk of all stages, as far as they are known, and the most memory of one."""
-        return total_cost(self.costs.values())
-
-    @cached_property
-    def memory_bytes(self) -> int:
-        """The memory that this process may use."""
-        return machine.memory_bytes()
-
-    @cached_property
-    def free_bytes(self) -> int:
-        """What the disk of the cache has left."""
-        existing = next(path for path in (self.cache, *self.cache.absolute().parents) if path.exists())
-        return shutil.disk_usage(existing).free
-
-    def obstacle(self) -> InputError | None:
-        """What this machine lacks; None if it holds the run."""
-        if not self.costs:
-            return None
-        here = {"memory": self.memory_bytes, "disk": self.free_bytes}
-        where = {"memory": "this machine has", "disk": f"the disk of {self.cache} has free"}
-        for what, available in here.items():
-            needs = {role: cost.bytes_of(what) for role, cost in self.costs.items()}
-            needed = max(needs.values()) if what == "memory" else sum(needs.values())
-            if needed <= available:
-                continue
-            passages, largest = self.workload.passages, max(needs, key=lambda role: needs[role])
-            advice = [self.costs[role].smaller for role in needs if needs[role] > needed / 4]
-            advice += ["another disk by --set cache=DIR"] if what == "disk" else []
-            fixes = dict.fromkeys(each for each in (*advice, "fewer passages by data.corpus") if each)
-            return InputError(
-                f"{self.name}: {counted(passages, 'passage')} take about {figure(needed, 'bytes')} of "
-                f"{what}, most in stage {largest}, and {where[what]} {figure(available, 'bytes')}",
-                allowed=f"about {int(passages * available / needed):,} passages with these settings",
-                fix=f"take {', or '.join(fixes)}",
-            )
-        return None
+        return sum_stages(self.stages.values())
 
     def document(self) -> Facts:
         """The estimate as JSON."""
-        obstacle, total = self.obstacle(), self.total
         return {
-            "passages": self.workload.passages,
-            "queries": self.workload.queries,
-            "tokens": self.workload.tokens,
-            "stages": [{"stage": role, **cost.document()} for role, cost in self.costs.items()],
-            **total.document(),
+            "passages": self.passages,
+            "queries": self.queries,
+            "stages": [{"stage": role, **stage._asdict()} for role, stage in self.stages.items()],
+            **self.total._asdict(),
             "unknown": self.unknown,
-            "rates": {
-                role: {"per_second": rate.per_second, "tokens": rate.tokens, "measured": rate.origin}
-                for role, rate in self.rates.items()
+            "measured": self.measured and {
+                "passages": self.measured.passages,
+                "queries": self.measured.queries,
+                "by": self.measured.origin,
             },
-            "obstacle": obstacle.found if obstacle else None,
+            "obstacle": self.obstacle.found if self.obstacle else None,
         }  # fmt: skip
 
 
-def twin_on_sample(benchmark: Benchmark) -> Benchmark:
-    """The same benchmark on the built-in sample: its keys and rates are known without the collection."""
-    data = SOURCES.make(source="sample", chunks=benchmark.config.data.chunks)
-    sample = benchmark.config.model_copy(update={"data": data})
-    return Benchmark(sample, benchmark.store, benchmark.session)
-
-
-def estimate(
-    benchmark: Benchmark, workload: Workload, probing: bool, missing_only: bool = False
-) -> CostEstimate:
-    """What a benchmark, whose keys can be known, takes for as many passages as `workload` says.
-
-    With `probing`, models whose rate is not known are run for a few seconds; with `missing_only`, stages in
-    the cache cost nothing.
-    """
-    rates = {
-        role: rate
-        for role, stage in benchmark.stages.items()
-        if stage.work and (rate := _rate(benchmark, role, probing))
-    }
-    # in the order in which they are made
-    roles = with_needs(benchmark.stages, [benchmark.retriever.ranking, SCORES], lambda _: True)
-    if missing_only:
-        to_make = {*benchmark.missing(), SCORES}
-        roles = [role for role in roles if role in to_make and not benchmark.has(role)]
-    find: Rates = rates.get
-    costs = {
-        role: cost(workload, find) if (cost := benchmark.stages[role].cost) else StageCost() for role in roles
-    }
-    recipes = {role: benchmark.all_recipes[role] for role in costs}
-    if missing_only:
-        costs = {role: _left(cost, benchmark.store.folder(recipes[role])) for role, cost in costs.items()}
-    models = {role: stage.work for role, stage in benchmark.stages.items() if role in roles}
-    unmeasured = [role for role, work in models.items() if work and work.probe and role not in rates]
-    keys = {role: recipe.key for role, recipe in recipes.items()}
-    cache = Path(benchmark.config.cache)
-    return CostEstimate(benchmark.config.name, workload, costs, keys, rates, unmeasured, cache)
-
-
-def _left(cost: StageCost, folder: Path) -> StageCost:
-    """A cost without the disk that an interrupted run has filled."""
-    if cost.disk_bytes is None or not folder.is_dir():
-        return cost
-    written = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    return replace(cost, disk_bytes=max(cost.disk_bytes - written, 0))
-
-
-def measured_rate(store: Store, recipe: Recipe, alike: Sequence[Artifact]) -> Rate | None:
-    """The rate at which most was computed here, for the artifact of a recipe or one of those alike."""
-    itself, computed = store.find(recipe), {}
-    for artifact in (*([itself] if itself else []), *alike):
-        if rate := rate_of(artifact):
-            origin = artifact.manifest["made"]
-            computed[rate] = origin["items"] - origin.get("found", 0)
-    return max(computed, key=lambda rate: computed[rate], default=None)
-
-
-def _rate(benchmark: Benchmark, role: str, probing: bool) -> Rate | None:
-    """The rate that was measured with the model of a role; else that of a probe."""
-    stage, recipe, store = benchmark.stages[role], benchmark.all_recipes[role], benchmark.store
-    assert stage.work is not None
-    if rate := measured_rate(store, recipe, store.find_alike(recipe, stage.work.which)):
-        return rate
-    twin = twin_on_sample(benchmark)
-    probed = Recipe(PROBE, {"of": twin.all_recipes[role].plain, "hardware": machine.hardware()})
-    artifact = store.find(probed)
-    work = twin.stages[role].work
-    if artifact is None and probing and work and work.probe:
-        probe, collection = work.probe, twin.opened(COLLECTION)
-        artifact = store.make(probed, lambda draft: {PROBE: probe(store, collection)})
-    return rate_of(artifact) if artifact else None
-
-
-def estimate_each(
-    benchmarks: Iterable[Benchmark], passages: int, tokens: float | None, probing: bool
-) -> list[CostEstimate]:
-    """What benchmarks take on a collection of so many passages, which need not be there."""
-    estimates = []
-    for benchmark in benchmarks:
-        queries = benchmark.config.data.queries or QUERIES
-        twin = twin_on_sample(benchmark)
-        estimates.append(estimate(twin, Workload(passages, queries, tokens), probing))
-        benchmark.session.close_engine()
-    return estimates
-
-
-def shared_total(estimates: Sequence[CostEstimate]) -> StageCost:
-    """Of several, in which a stage that they share counts once."""
-    costs = {each.keys[role]: cost for each in estimates for role, cost in each.costs.items()}
-    return total_cost(costs.values())
-
-
-def total_cost(costs: Iterable[StageCost]) -> StageCost:
+def sum_stages(stages: Iterable[StageEstimate]) -> StageEstimate:
     """The sums of time and disk, and the most memory; None where nothing of it is known."""
-    all_costs = list(costs)
-    seconds = [cost.seconds for cost in all_costs if cost.seconds is not None]
-    memory = [cost.memory_mb for cost in all_costs if cost.memory_mb is not None]
-    disk = [cost.disk_bytes for cost in all_costs if cost.disk_bytes is not None]
-    time, most = sum(seconds) if seconds else None, max(memory, default=None)
-    return StageCost(time, most, sum(disk) if disk else None)
+    known = list(stages)
+    seconds = [stage.seconds for stage in known if stage.seconds is not None]
+    memory = [stage.memory_mb for stage in known if stage.memory_mb is not None]
+    disk = [stage.disk_bytes for stage in known if stage.disk_bytes is not None]
+    return StageEstimate(
+        sum(seconds) if seconds else None, max(memory, default=None), sum(disk) if disk else None
+    )
+
+
+def estimate(benchmark: Benchmark, passages: int, queries: int, roles: Collection[str]) -> RunEstimate:
+    """What the stages of some roles take for a collection of so many texts."""
+    measured = _earlier_run(benchmark) or _probed(benchmark)
+    sizes = benchmark.retriever.stored_sizes(passages, queries)
+    stages = {}
+    for role in roles:
+        size = sizes.get(role)
+        seconds = memory = None
+        disk = size.disk if size else None
+        row = measured.rows.get(role) if measured else None
+        if measured and row:
+            by_passages, by_queries = passages / measured.passages, queries / max(measured.queries, 1)
+            grows_with = benchmark.stages[role].grows_with
+            items = (row.items or 0) * (by_passages if grows_with == "passages" else by_queries)
+            work = items * (by_passages if grows_with == "product" else 1)
+            seconds = work / row.items_per_second if row.items_per_second else None
+            memory = row.peak_rss_mb
+            if disk is None and row.bytes is not None and row.items:
+                disk = round(items * row.bytes / row.items)
+        if size and size.memory:
+            memory = (memory or 0) + size.memory / 1e6
+        stages[role] = StageEstimate(seconds, memory, disk)
+    keys = {role: benchmark.all_recipes[role].key for role in roles}
+    return RunEstimate(
+        passages, queries, stages, keys, measured, obstacle(benchmark, passages, queries, roles)
+    )
+
+
+def obstacle(benchmark: Benchmark, passages: int, queries: int, roles: Collection[str]) -> InputError | None:
+    """What this machine lacks for the vectors and indexes of some roles; None if it holds them."""
+    sizes = benchmark.retriever.stored_sizes(passages, queries)
+    sizes = {role: size for role, size in sizes.items() if role in roles}
+    cache = Path(benchmark.config.cache)
+    existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
+    memory = {role: size.memory for role, size in sizes.items()}
+    disk = {role: size.disk - _written(benchmark, role) for role, size in sizes.items()}
+    for what, needs, needed, here, where in (
+        ("memory", memory, max(memory.values(), default=0), machine.memory_bytes(), "this machine has"),
+        ("disk", disk, sum(disk.values()), shutil.disk_usage(existing).free, f"the disk of {cache} has free"),
+    ):
+        if needed <= here:
+            continue
+        largest = max(needs, key=lambda role: needs[role])
+        fixes = [sizes[largest].smaller, "another disk by --set cache=DIR" if what == "disk" else ""]
+        return InputError(
+            f"{benchmark.config.name}: the vectors and the index of {counted(passages, 'passage')} take "
+            f"{figure(needed, 'bytes')} of {what}, most in stage {largest}, and {where} "
+            f"{figure(here, 'bytes')}",
+            allowed=f"about {int(passages * here / needed):,} passages with these settings",
+            fix=f"take {', or '.join([*filter(None, fixes), 'fewer passages by data.corpus'])}",
+        )
+    return None
+
+
+def _written(benchmark: Benchmark, role: str) -> int:
+    """The bytes that an interrupted run has written of a stage."""
+    folder = benchmark.store.folder(benchmark.all_recipes[role])
+    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
+
+
+def roles_of_run(benchmark: Benchmark) -> list[str]:
+    """The stages that a run with an empty cache makes, in order."""
+    return with_needs(benchmark.stages, [benchmark.retriever.ranking, SCORES], lambda _: True)
+
+
+def _earlier_run(benchmark: Benchmark) -> Measured | None:
+    """The largest result in the config's output whose config differs in its collection alone."""
+    settings = _but_for_data(benchmark.resolved_config.model_dump(mode="json"))
+    runs = []
+    output = Path(benchmark.config.output)
+    for path in (*output.glob(f"*/{MANIFEST}"), *output.glob(f"*/*/{MANIFEST}")):  # of suites, too
+        try:
+            manifest = read_record(path.parent, MANIFEST, Manifest)
+            if _but_for_data(manifest.config) == settings:
+                runs.append((read_record(path.parent, METRICS, Metrics), path.parent))
+        except (InputError, OSError):  # not a result: it is no matter of this run
+            continue
+    if not runs:
+        return None
+    record, folder = max(runs, key=lambda run: run[0].passages)
+    rows = {row.stage: row for row in record.all_stages}
+    return _measured(rows, record.passages, record.queries, str(folder))
+
+
+def _but_for_data(config: Mapping[str, Any]) -> Facts:
+    """The settings that decide how long texts take, chunks included."""
+    data: Mapping[str, Any] = config.get("data", {})
+    kept = {name: value for name, value in config.items() if name not in OF_DATA}
+    return {**kept, "chunks": data.get("chunks")}
+
+
+def _probed(benchmark: Benchmark) -> Measured | None:
+    """What `probe` measured."""
+    small = on_sample(benchmark)
+    found = {role: small.store.find(recipe) for role, recipe in small.all_recipes.items()}
+    collection = found[COLLECTION]
+    if not collection:
+        return None
+    rows = {role: StageOutcome(role, "", artifact, True).row for role, artifact in found.items() if artifact}
+    facts = collection.facts
+    return _measured(rows, facts["passages"], facts["queries"], "--probe")
+
+
+def _measured(rows: Mapping[str, StageRow], passages: int, queries: int, origin: str) -> Measured | None:
+    """The stages that this machine computed; None if it computed none."""
+    here = Hardware.model_validate(machine.hardware())
+    own = {role: row for role, row in rows.items() if row.hardware == here}
+    searched = [row.items for role, row in own.items() if row.items and without_part(role) == "queries"]
+    return Measured(own, passages, max(searched, default=queries), origin) if own else None
+
+
+def on_sample(benchmark: Benchmark) -> Benchmark:
+    """The same benchmark on a part of the built-in sample: its keys are known without the collection."""
+    data = SOURCES.make(**PROBE, chunks=benchmark.config.data.chunks)
+    evaluated = benchmark.config.evaluate.model_copy(update={"cluster": None})
+    changes = {"data": data, "evaluate": evaluated, "expected": ()}
+    small = benchmark.config.model_copy(update=changes)
+    return Benchmark(small, benchmark.store, benchmark.session)
+
+
+def probe(benchmark: Benchmark) -> None:
+    """Run a benchmark on a part of the built-in sample, so that its stages are measured.
+
+    Raises:
+        InputError: It does not run on so few passages, or not here.
+    """
+    small = on_sample(benchmark)
+    small.check()
+    try:
+        small.retriever.check_collection(small.collection)
+    except InputError as error:
+        raise InputError(
+            f"{benchmark.config.name} does not run on a sample: {error.found}",
+            allowed=f"what runs on {PROBE['corpus']} passages",
+            fix="run a part of the collection instead, with --set data.corpus=N: its result is scaled",
+        ) from None
+    small.run()
+    benchmark.session.close_engine()
+
+
+def shared_total(estimates: Sequence[RunEstimate]) -> StageEstimate:
+    """Of several, in which a stage that they share counts once."""
+    stages = {each.keys[role]: stage for each in estimates for role, stage in each.stages.items()}
+    return sum_stages(stages.values())

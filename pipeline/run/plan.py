@@ -15,7 +15,6 @@ from pipeline.data.collection_files import open_collection
 from pipeline.data.loading import Identity
 from pipeline.data.pooling import describe_slice, nearest_ranking
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.retrievers.costs import data_cost, scores_cost
 from pipeline.retrievers.retriever import COLLECTION, Assessment, Evaluator, Retriever, check_cutoff
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
@@ -37,7 +36,7 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
         return facts
 
     parts = {"passages": identity.passages, "queries": identity.queries, "qrels": identity.qrels}
-    return Stage(COLLECTION, 0, (), {}, parts, make, open_collection, exact_bytes=True, cost=data_cost)
+    return Stage(COLLECTION, 0, (), {}, parts, make, open_collection, exact_bytes=True)
 
 
 def measures_of(config: Config) -> list[Measure]:
@@ -72,7 +71,7 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
     made_of = {role: role for role in (retriever.ranking, *assessed)}
     make = partial(_evaluate, config, measures, clusters, retriever.ranking, assessments)
     needs = (COLLECTION, *made_of)
-    return Stage(SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, _open_scores, cost=scores_cost)
+    return Stage(SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, _open_scores, grows_with="queries")
 
 
 def _open_scores(artifact: Artifact) -> Facts:

@@ -26,10 +26,8 @@ from pipeline.results.folder import FILES, read_record
 from pipeline.results.published import OF_CAUSES, check_expected
 from pipeline.results.records import Manifest
 from pipeline.results.result import Result, check_kind, read_result, write_suite
-from pipeline.retrievers.costs import Workload
 from pipeline.run.benchmark import Benchmark, Session, StageOutcome
-from pipeline.run.estimate import estimate
-from pipeline.run.forecast import work_ahead
+from pipeline.run.estimate import obstacle
 from pipeline.run.plan import REPORTED, SCORES
 from pipeline.storage import locks, whole_files
 from pipeline.storage.checksums import added_files, write_checksums
@@ -216,10 +214,9 @@ def _check_collection(benchmark: Benchmark) -> None:
     """
     collection = benchmark.collection
     benchmark.retriever.check_collection(collection)
-    workload = Workload(len(collection.passages), len(collection.queries))
-    obstacle = estimate(benchmark, workload, probing=False, missing_only=True).obstacle()
-    if obstacle:
-        raise obstacle
+    n_passages, n_queries = len(collection.passages), len(collection.queries)
+    if lacking := obstacle(benchmark, n_passages, n_queries, benchmark.missing()):
+        raise lacking
 
 
 def run_each(runs: Sequence[ConfigRun], progress: Progress, session: Session) -> Iterator[Outcome]:
@@ -268,7 +265,7 @@ def _warn_of_slow_precisions(benchmark: Benchmark) -> None:
 
 
 def _log_work(benchmark: Benchmark) -> None:
-    """Log what a benchmark is about to compute, and how long that takes."""
+    """Log what a benchmark is about to compute."""
     if not log.isEnabledFor(logging.INFO):
         return
     missing = [name for name in benchmark.recipes if not benchmark.has(name)]
@@ -276,8 +273,7 @@ def _log_work(benchmark: Benchmark) -> None:
         scored = "everything is in the cache" if not missing else f"in the cache but for {', '.join(missing)}"
         log.info("%s: %s", benchmark.config.name, scored)
         return
-    said = [f"computes {', '.join(missing)}", *work_ahead(benchmark)]
-    log.info("%s: %s.", benchmark.config.name, ". ".join(said))
+    log.info("%s: computes %s.", benchmark.config.name, ", ".join(missing))
 
 
 def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOutcome]) -> Result:

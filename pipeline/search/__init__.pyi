@@ -3,6 +3,7 @@ from .exact import compare_with_exact as compare_with_exact, overlap as overlap
 from .faiss_index import (
     build_index as build_index,
     check_index as check_index,
+    index_bytes as index_bytes,
     least_training_rows as least_training_rows,
     read_index as read_index,
     search_index as search_index,
@@ -16,7 +17,6 @@ from .fusion import (
     fuse as fuse,
     tune as tune,
 )
-from .index_costs import index_bytes as index_bytes
 from .quantized import QuantizedVectors as QuantizedVectors, binary_search as binary_search
 from .scoring import Metric as Metric
 from .searchers import time_searches as time_searches

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -313,3 +314,26 @@ def _in_order(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[I
         _, first = np.unique(passages[row], return_index=True)
         passages[row, np.delete(np.arange(passages.shape[1]), first)] = -1
     return sort_hits_by_id(passages, scores, ids)
+
+
+def index_bytes(factory: str, metric: Metric, dimension: int, count: int) -> int:
+    """The size of an index of `count` vectors, in memory and on disk."""
+    index = create_index(factory, metric, dimension)
+    return int(count * _vector_bytes(index) + 4 * count_lists(index) * dimension)
+
+
+def _vector_bytes(index: faiss.Index) -> int:
+    """Bytes of one vector: its code, its number in an inverted list, its links in a graph."""
+    actual = faiss.downcast_index(index)
+    graph: Any = actual  # Faiss's stubs lack its attributes
+    if isinstance(actual, faiss.IndexPreTransform):
+        return _vector_bytes(actual.index)
+    if isinstance(actual, faiss.IndexRefine):
+        return _vector_bytes(actual.base_index) + _vector_bytes(actual.refine_index)
+    if isinstance(actual, faiss.IndexIVF):
+        return int(actual.code_size) + 8
+    if isinstance(actual, faiss.IndexHNSW):  # on the lowest level twice M links, above that few
+        return _vector_bytes(actual.storage) + 4 * (int(graph.hnsw.nb_neighbors(0)) + 2) + 12
+    if isinstance(actual, faiss.IndexNSG):
+        return _vector_bytes(graph.storage) + 4 * int(graph.nsg.R)
+    return int(actual.sa_code_size())

@@ -1,6 +1,5 @@
 """Plans: what is said of a run before it is made, and whether the run then does so."""
 
-import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,8 +15,6 @@ from workplaces import benchmarco, document
 
 from pipeline import load_config, run_benchmark
 from pipeline.api import describe_data, forecast
-from pipeline.run import Benchmark
-from pipeline.storage import Store
 
 
 @pytest.fixture
@@ -31,52 +28,40 @@ def config(tmp_path: Path, bge_folder: Path) -> Path:
     return path
 
 
-def test_the_time_is_that_of_the_rate_shown_here(config: Path) -> None:
+def test_what_is_cached_and_what_the_rest_takes(config: Path) -> None:
     (first,) = forecast([load_config(config)])
-    assert (first.passages, first.encode.count, first.encode.seconds) == (None, None, None)
+    assert (first.passages, first.estimate) == (None, None)
     assert not any(stage["exists"] for stage in first.stages)
     shown = benchmarco("plan", config).stdout.replace("\n", " ")
-    assert "To be encoded: not known before the collection is read" in shown
+    assert "--passages N estimates time" in shown
     assert not (config.parent / "i").exists()
-    result = run_benchmark(load_config(config))
-    rate = next(row.items_per_second for row in result.record.stages if row.stage == "passages")
+    run_benchmark(load_config(config))
     (again,) = forecast([load_config(config)])
-    assert (again.encode.count, again.encode.seconds) == (0, 0)
     assert all(stage["exists"] for stage in again.stages)
+    assert again.estimate is None
 
-    whole = load_config(config, ["data.corpus=null"])
-    benchmarco("data", config, "--set", "data.corpus=null")
-    shown = benchmarco("plan", config, "--set", "data.corpus=null").stdout
-    (planned,) = forecast([whole])
+    whole = ["data.corpus=null"]
+    benchmarco("data", config, "--set", *whole)
+    (planned,) = forecast([load_config(config, whole)])
     assert planned.passages == 345
-    kept = result.record.passages
-    assert 300 < kept < 345
-    assert (planned.encode.count, planned.encode.per_second) == (345 - kept, rate)
-    assert planned.encode.seconds == pytest.approx((345 - kept) / rate)
-    assert re.search(rf"To be encoded: {345 - kept} passages?, in about 1 s", shown.replace("\n", " "))
-
-    cut = load_config(config, ["data.corpus=null", "data.chunks={tokens: 300}"])
-    (uncut,) = forecast([cut])
-    assert (uncut.passages, uncut.encode.count) == (345, None)
-    Benchmark(cut, Store(Path(cut.cache))).ensure("chunks")
-    (counted_again,) = forecast([cut])
-    assert counted_again.encode.count == 345 - kept  # no passage is longer than a chunk
-
-    (other,) = forecast([load_config(config, ["data.corpus=null", "model.passage_max_length=7"])])
-    assert (other.encode.count, other.encode.per_second) == (345, None)
+    assert planned.estimate
+    assert list(planned.estimate.stages) == ["passages", "index", "search", "evaluate"]  # all but queries
+    assert planned.estimate.unknown == []
+    (other,) = forecast([load_config(config, [*whole, "model.passage_max_length=7"])])
+    assert other.estimate
+    assert "passages" in other.estimate.unknown
 
 
 def test_what_collections_share_is_counted_once(config: Path) -> None:
     listed = "data={collections: {a: {source: sample}, b: {source: sample, queries: 5}}}"
     benchmarco("data", config, "--set", listed)
-    first, second = document("plan", config, "--set", listed)
-    assert (first["name"], first["passages"], first["encode"]) == ("c/a", 345, 345)
-    assert (second["name"], second["passages"], second["encode"]) == ("c/b", 345, 0)
+    first, second = document("plan", config, "--set", listed, "--probe")
+    assert (first["name"], first["passages"]) == ("c/a", 345)
+    assert (second["name"], second["passages"], second["queries"]) == ("c/b", 345, 5)
+    assert second["estimate"]["unknown"] == []
     table = benchmarco("plan", config, "--set", listed).stdout
     assert "c/b" in table
     assert "345" in table
-    words = ["model={backend: bm25}", listed]
-    assert [each.encode.count for each in forecast([load_config(config, words)])] == [0, 0]
 
 
 def test_a_suite_that_is_not_here_is_counted_by_its_list(
@@ -84,12 +69,11 @@ def test_a_suite_that_is_not_here_is_counted_by_its_list(
 ) -> None:
     be_offline(monkeypatch)
     plans = forecast([load_config(config, ["data={suite: msmarco}"])])
-    assert [plan.encode.count for plan in plans] == [8841823] * 3
+    assert [plan.passages for plan in plans] == [8841823] * 3
+    assert all(plan.estimate and plan.estimate.total.disk_bytes for plan in plans)
     assert all("not whole on this machine" in plan.unknown for plan in plans)
     limited = forecast([load_config(config, ["data={suite: msmarco, corpus: 1000}"])])
     assert [plan.passages for plan in limited] == [1000] * 3
-    words = forecast([load_config(config, ["data={suite: msmarco}", "model={backend: bm25}"])])
-    assert [plan.encode.count for plan in words] == [0, 0, 0]
 
 
 class Unwell(BaseHTTPRequestHandler):
@@ -139,10 +123,10 @@ def test_what_must_be_fetched_is_said_and_not_fetched(
     assert before["fetch"] == {
         "files": 4, "bytes": sum(sizes), "repositories": ["someone/owls"], "unknown": None
     }  # fmt: skip
-    assert (before["passages"], before["encode"]) == (None, None)
+    assert (before["passages"], before["estimate"]) == (None, None)
     assert len(before["stages"]) == 6
     assert after["fetch"]["files"] == 0
-    assert (after["passages"], after["encode"]) == (2, 2)
+    assert after["passages"] == 2
     assert len(hub_server.downloads()) == len(set(hub_server.downloads())) == 5
 
 
@@ -159,15 +143,9 @@ def test_a_run_says_what_it_computes_before_it_does(
         (line,) = [each for each in caplog.messages if each.startswith("c: ")]
         return line
 
-    first = said()
-    assert first.startswith(
-        "c: computes passages, queries, index, search, rerank, evaluate. To be reranked: "
-    )
-    assert first.endswith("To be reranked: 150 pairs.")
+    assert said() == "c: computes passages, queries, index, search, rerank, evaluate."
     assert said() == "c: everything is in the cache"
     assert said("evaluate.measures=[mrr@5]") == "c: in the cache but for evaluate"
-    again = said("data.queries=31")
-    assert re.search(r"155 pairs, in about [\d.]+ \w+ at ", again)
     assert "c: computes passages, queries," in said(fresh=True)
 
 
