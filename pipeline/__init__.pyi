@@ -10,7 +10,4 @@ from .core.errors import InputError as InputError
 from .formats.given import write_collection as write_collection
 from .metrics.definitions import register_measure as register_measure
 from .results.result import read_result as read_result
-from .search.fused_runs import fuse as fuse
-from .studies.reproduce.reproduction import reproduce as reproduce
-from .studies.verify.verification import verify as verify
 from .version import __version__ as __version__

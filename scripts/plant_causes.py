@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import run_benchmark, verify
+from pipeline import run_benchmark
+from pipeline.studies.verify import verify
 
 MEASURES = ("ndcg@10", "map@1000", "recall@100", "mrr@10", "precision@10")
 DIGITS = 5

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 from workplaces import give_rows, read_json
 
-from pipeline.storage import PruneLimits, cache_entries, hash_file, prune, verify
+from pipeline.storage import hash_file
+from pipeline.studies.cache import PruneLimits, cache_entries, prune, verify
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 RESULTS = {"checksums.json", "manifest.json", "metrics.json", "per_query.csv", "run.trec"}

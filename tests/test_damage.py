@@ -12,7 +12,8 @@ import pytest
 from workplaces import read_json, run
 
 from pipeline import InputError
-from pipeline.storage import entry_of, hash_file, hash_json, verify
+from pipeline.storage import entry_of, hash_file, hash_json
+from pipeline.studies.cache import verify
 
 MADE_OF_IT = {
     "data": ("search", "evaluate"),

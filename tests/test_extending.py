@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from workplaces import hits, process, read_json
 
-from pipeline import InputError, compare, evaluate, register_measure, run_benchmark, verify
+from pipeline import InputError, compare, evaluate, register_measure, run_benchmark
 from pipeline.metrics import MEASURES, Definition, Parameter
 from pipeline.results import Result, read_result, write_mteb
+from pipeline.studies.verify import verify
 
 TOY = Path(__file__).parent / "toy_package"
 CONFIG = """

@@ -13,7 +13,7 @@ from inside import resize
 from workplaces import benchmarco, process
 
 from pipeline import write_collection
-from pipeline.cli import CACHE_COMMANDS, COMMANDS, progress
+from pipeline.cli import COMMANDS, progress
 
 
 def said(*arguments: str, **environment: str) -> str:
@@ -34,7 +34,7 @@ def test_its_name_alone_shows_what_people_do() -> None:
 
 
 def test_help_has_an_example_and_lists_of_commands_fit_in_a_terminal() -> None:
-    for name in (*COMMANDS, *(f"cache {name}" for name in CACHE_COMMANDS)):
+    for name in COMMANDS:
         assert f"Example: benchmarco {name}" in said(*name.split(), "--help")
     for of in ((), ("cache",)):
         shown = said(*of, "--help", COLUMNS="80")

@@ -30,12 +30,12 @@ FLOORS = (
     "run comparison",
     "report api terminal version",
     "studies",
-    "cli __init__ __main__ integrations",
+    "cli __init__ __main__",
 )
 """From the ground up: a module may import modules of its own floor and of those below."""
 FACES = sorted(PACKAGE.rglob("__init__.pyi"))
 """What each package offers to others, listed; no file of tests may name another module inside a package."""
-MODULES = {"pipeline.api", "pipeline.registry", "pipeline.integrations"}
+MODULES = {"pipeline.api", "pipeline.registry"}
 """Modules that are faces themselves."""
 INSIDE = re.compile(
     r"(native|parity)/|inside\.py|search/test_(exact|documents|maxsim|inverted_index|faiss_library)\.py"
@@ -161,9 +161,7 @@ def test_no_study_imports_another_and_the_spine_imports_the_table_alone(graph: d
 
     inside = {(module, other) for module in graph for other in graph[module] if study(other)}
     apart = {(module, other) for module, other in inside if study(module) != study(other)}
-    # the table, the names that Python offers, and the callback for trainers, which gates each checkpoint
-    above = {"pipeline", "pipeline.studies.table", "pipeline.integrations"}
-    assert {module for module, _ in apart} == above
+    assert {module for module, _ in apart} == {"pipeline.studies.table"}
     outside = {other for module, others in graph.items() if part(module) != "studies" for other in others}
     shared = {"pipeline.studies.study", "pipeline.studies.table"}
     assert {other for other in outside if part(other) == "studies" and not study(other)} == shared

@@ -12,9 +12,10 @@ import pytest
 import pytrec_eval
 from workplaces import benchmarco
 
-from pipeline import InputError, api, compare, load_config, reproduce
+from pipeline import InputError, api, compare, load_config
 from pipeline.results import Result
 from pipeline.studies.page import read_query_data
+from pipeline.studies.reproduce import reproduce
 
 MEASURES = {
     "recall@5": "recall_5", "map": "map", "ndcg@5": "ndcg_cut_5", "r_precision": "Rprec", "mrr": "recip_rank",

@@ -17,8 +17,8 @@ import pipeline
 
 KEPT = ("pipeline", "configs", "pyproject.toml", "README.md", "LICENSE")
 FUNCTIONS = {
-    "compare", "evaluate", "evaluate_model", "fuse", "load_config", "load_configs", "read_result",
-    "register_measure", "reproduce", "run_benchmark", "run_benchmarks", "verify", "write_collection",
+    "compare", "evaluate", "evaluate_model", "load_config", "load_configs", "read_result",
+    "register_measure", "run_benchmark", "run_benchmarks", "write_collection",
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from pipeline.cli import about, exchange, running, scoring
+from pipeline.cli import about, running, scoring
 from pipeline.core.installation import DISTRIBUTION
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
@@ -25,7 +25,7 @@ from pipeline.terminal import (
     what_happened as what_happened,
 )
 
-__all__ = ["CACHE_COMMANDS", "COMMANDS", "app", "end_at_second_interrupt", "guarded", "main", "progress"]
+__all__ = ["COMMANDS", "app", "end_at_second_interrupt", "guarded", "main", "progress"]
 
 HELP = "How well does an embedding model retrieve, and can you trust the number?"
 OVERVIEW = """\
@@ -64,26 +64,22 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
         scoring.with_study_options(scoring.compare, outputs=True),
         "results/A results/B --measure ndcg@10",
     ),
-    "export": (exchange.export, "results/A --mteb exported"),
-    "fuse": (exchange.fuse, "a.trec b.trec --output fused.trec --method rrf"),
     "example": (about.example, "> mine.yaml"),
     "schema": (about.schema, "> schema.json"),
     "doctor": (about.doctor, "mine.yaml"),
 }
-"""Each command's function, and the arguments of its example."""
+"""Each command's function, and the arguments of its example; a name of two words is a command of a group."""
 RESUMED = {"run"}
 """Commands that keep what they finished before an interrupt."""
+GROUPS: dict[str, str] = {}
+"""The help of each group of commands."""
 for _study in all_studies().values():
     for _name, _new in _study.commands.items():
         _asks = "studies" in inspect.signature(_new.function).parameters
         _function = scoring.with_study_options(_new.function) if _asks else _new.function
         COMMANDS[_name] = _function, _new.example
+        GROUPS |= {_name.split()[0]: _study.question} if " " in _name else {}
         RESUMED |= {_name} if _new.resumes else set()
-CACHE_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
-    "list": (about.list_artifacts, ""),
-    "verify": (about.verify_artifacts, "--cache indexes"),
-    "prune": (about.prune, "--older-than 30d --yes"),
-}
 
 CITATION = """\
 @software{{benchmarco,
@@ -98,19 +94,19 @@ HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 app = typer.Typer(
     name="benchmarco", context_settings=HELP_OPTIONS, rich_markup_mode=None, pretty_exceptions_enable=False
 )
-cache_app = typer.Typer(
-    help="List, check and prune stored artifacts.",
-    no_args_is_help=True,
-    context_settings=HELP_OPTIONS,
-    rich_markup_mode=None,
-)
+_apps = {"": app}
+for _name, _help in GROUPS.items():
+    _apps[_name] = typer.Typer(
+        help=_help, no_args_is_help=True, context_settings=HELP_OPTIONS, rich_markup_mode=None
+    )
 for _name, (_command, _example) in COMMANDS.items():
+    _group, _, _last = _name.rpartition(" ")
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
-    app.command(_name, cls=ExampleCommand, epilog=_epilog)(guarded(_command, resumed=_name in RESUMED))
-for _name, (_command, _example) in CACHE_COMMANDS.items():
-    _epilog = f"Example: benchmarco cache {_name} {_example}".rstrip()
-    cache_app.command(_name, cls=ExampleCommand, epilog=_epilog)(guarded(_command))
-app.add_typer(cache_app, name="cache")
+    _apps[_group].command(_last, cls=ExampleCommand, epilog=_epilog)(
+        guarded(_command, resumed=_name in RESUMED)
+    )
+for _name in GROUPS:
+    app.add_typer(_apps[_name], name=_name)
 
 
 @app.callback(invoke_without_command=True, help=HELP)

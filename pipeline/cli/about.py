@@ -1,4 +1,4 @@
-"""The commands on the program and its caches: `doctor`, `suites`, `schema`, `example` and `cache`.
+"""The commands on the program: `doctor`, `suites`, `schema` and `example`.
 
 None of them imports the config's classes before it needs them: they answer at once.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,8 +16,8 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.kernels import Kernels, loaded_kernels
 from pipeline.core.table import Column, Table
-from pipeline.report.listings import cache_table, prune_table, suite_table, suites_table, verify_table
-from pipeline.terminal import FAILED, Json, Sets, argument, end_with, load, option, print_json, show
+from pipeline.report.listings import suite_table, suites_table
+from pipeline.terminal import Json, Sets, argument, load, option, print_json, show
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -241,108 +240,3 @@ def example(
     """Print a config to start from; --table: one for tables."""
     name = "example_table.yaml" if table else "example.yaml"
     print((Path(__file__).parents[1] / name).read_text(encoding="utf-8"), end="")
-
-
-Folder = Annotated[Path, option("Folder of artifacts.", "DIR", flags="--cache")]
-Results = Annotated[Path, option("Folder of results that may use them.", "DIR", flags="--results")]
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-def list_artifacts(
-    folder: Folder = Path("indexes"), results: Results = Path("results"), as_json: Json = False
-) -> None:
-    """List artifacts: size, age, and results that use each."""
-    from pipeline.storage import cache as stored
-
-    rows = stored.add_results(stored.describe_entries(folder), results)
-    rows.sort(key=lambda row: (not row["results"], row["results"][:1], -row["bytes"]))
-    table = cache_table(str(folder), rows, str(results)) if folder.exists() else None
-    _show_artifacts(folder, rows, as_json, {"bytes": sum(row["bytes"] for row in rows)}, table)
-
-
-def verify_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
-    """Compare every byte with its checksum. Exit code 1 if anything is damaged."""
-    from pipeline.storage import cache as stored
-
-    rows = stored.verify(folder)
-    damaged = sum(bool(row["files"]) for row in rows)
-    table = verify_table(str(folder), rows) if damaged else None
-    whole = f"{counted(len(rows), 'artifact')}, nothing is damaged"
-    _show_artifacts(folder, rows, as_json, {"damaged": damaged}, table, whole)
-    end_with(FAILED if damaged else 0)
-
-
-def prune(
-    configs: Annotated[list[Path] | None, argument("Configs whose artifacts are kept.", "CONFIG")] = None,
-    settings: Sets = None,
-    unused: Annotated[bool, option("Prune what none of the CONFIGs uses.", flags="--unused")] = False,
-    older_than: Annotated[
-        str | None, option("Prune what no run used for this long: 12h, 30d, 8w.", "AGE")
-    ] = None,
-    size: Annotated[
-        str | None, option("Prune the least recently used until this much is left: 10GB.", "SIZE")
-    ] = None,
-    yes: Annotated[
-        bool, option("Remove the artifacts, instead of only listing them.", flags="--yes")
-    ] = False,
-    folder: Folder = Path("indexes"),
-    results: Results = Path("results"),
-    as_json: Json = False,
-) -> None:
-    """List artifacts to remove, and with --yes remove them. What a running process uses is kept.
-
-    With several of --unused, --older-than and --size, only artifacts matching every option are pruned.
-    """
-    from pipeline.config import of_each_collection
-    from pipeline.run.benchmark import Session
-    from pipeline.storage.cache import PruneLimits, add_results, prune
-
-    if (unused and not configs) or not (unused or older_than or size):
-        raise InputError(
-            "cache prune: " + ("--unused without a config" if unused else "no option says what to prune"),
-            allowed="--older-than AGE, --size SIZE, or --unused with the configs whose artifacts are kept",
-            fix="give at least one of them",
-        )
-    configured = of_each_collection(load(configs or [], settings))
-    with Session() as session:
-        benchmarks = map(session.benchmark, configured)
-        recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
-    seconds = _parse(older_than, "--older-than", _SECONDS, "12h, 30d, 8w") if older_than else None
-    most = int(_parse(size.upper(), "--size", _BYTES, "500MB, 10GB")) if size else None
-    limits = PruneLimits(unused, seconds, most)
-    rows = add_results(prune(folder, recipes, limits, dry=not yes), results)
-    table = prune_table(str(folder), rows, not yes, str(results)) if rows else None
-    size_of_all = {"bytes": sum(row["bytes"] for row in rows)}
-    _show_artifacts(folder, rows, as_json, size_of_all, table, "nothing to prune")
-
-
-def _show_artifacts(
-    folder: Path,
-    rows: list[Facts],
-    as_json: bool,
-    total: JsonObject,
-    table: Table | None,
-    otherwise: str = "",
-) -> None:
-    """Print the artifacts of a cache as JSON, or as a table; without one a sentence."""
-    if as_json:
-        print_json({"cache": str(folder), **total, "artifacts": rows})
-    elif table:
-        show(table)
-    else:
-        print(
-            f"{folder}: {otherwise}" if folder.exists() else f"{folder} does not exist yet: nothing is cached"
-        )
-
-
-def _parse(text: str, option: str, units: Mapping[str, float], examples: str) -> float:
-    """Seconds of a time span such as `30d`, or bytes of a size such as `10GB`."""
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
-    if match is None or match[2] not in units:
-        raise InputError(
-            f"{option} {text}: not a number with a unit",
-            allowed=f"units {', '.join(units)}, such as {examples}",
-            fix="give a number and its unit without a space",
-        )
-    return float(match[1]) * units[match[2]]

@@ -7,7 +7,6 @@ import difflib
 import json
 import logging
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,14 +32,6 @@ Data = Annotated[
     ),
 ]
 Save = Annotated[Path | None, option("Write --model and --data as a config to this file.", "FILE")]
-
-
-class Tracker(StrEnum):
-    """The experiment trackers; each has the name of its package, and of the extra that installs it."""
-
-    wandb = "wandb"
-    mlflow = "mlflow"
-    tensorboard = "tensorboard"
 
 
 def load_line(

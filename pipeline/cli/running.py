@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from pipeline.cli import line
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
-from pipeline.core.installation import DISTRIBUTION, require
+from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
 from pipeline.storage.whole_files import check_new_folder
@@ -54,9 +54,6 @@ def run(
         Path | None, option("Write results to DIR/NAME instead of results/NAME.", "DIR")
     ] = None,
     fresh: Annotated[bool, option("Ignore the cache and recompute everything.", flags="--fresh")] = False,
-    track: Annotated[
-        line.Tracker | None, option("Write the results to an experiment tracker, too (an extra).")
-    ] = None,
     quiet: Annotated[
         bool, option("Show no progress on stderr, only warnings and errors.", flags="--quiet -q")
     ] = False,
@@ -68,8 +65,6 @@ def run(
     """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
     from pipeline.api import run_benchmark
 
-    if track:
-        require(track, track, f"--track {track}")
     loaded, text = line.load_line(configs, model, data, settings)
     if save:
         line.refuse_save(save, text)
@@ -92,11 +87,6 @@ def run(
                 show(*done[0].tables())
             else:
                 _show_result(done[0], verbose)
-    if track:
-        from pipeline.results.tracking import track as write_to_tracker
-
-        for result in done:
-            write_to_tracker(result, track)
     if save:
         save.write_text(text, encoding="utf-8")
         print(f"config written to {save}", file=sys.stderr)

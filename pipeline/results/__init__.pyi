@@ -1,4 +1,3 @@
-from .exchange import model_index as model_index, task_of as task_of, write_mteb as write_mteb
 from .folder import CollectionResult as CollectionResult
 from .records import Manifest as Manifest, Metrics as Metrics, SettingRecord as SettingRecord
 from .result import Result as Result, SuiteRecord as SuiteRecord, read_result as read_result
@@ -8,4 +7,3 @@ from .tables import (
     stage_table as stage_table,
     summary_table as summary_table,
 )
-from .tracking import WRITERS as WRITERS, figures_of as figures_of, track as track

@@ -5,13 +5,6 @@ from .artifacts import (
     Recipe as Recipe,
     entry_of as entry_of,
 )
-from .cache import (
-    PruneLimits as PruneLimits,
-    cache_entries as cache_entries,
-    describe_entries as describe_entries,
-    prune as prune,
-    verify as verify,
-)
 from .hashing import canonical_json as canonical_json, hash_file as hash_file, hash_json as hash_json
 from .locks import hold as hold
 from .ragged_shards import (

@@ -11,8 +11,11 @@ from pipeline.studies.study import Study
 
 STUDIES = {
     "batches": "pipeline.studies.batches.command",
+    "cache": "pipeline.studies.cache.command",
     "changes": "pipeline.studies.changes.command",
     "churn": "pipeline.studies.churn.command",
+    "export": "pipeline.studies.export.command",
+    "fuse": "pipeline.studies.fuse.command",
     "gate": "pipeline.studies.gate.command",
     "groups": "pipeline.studies.groups.command",
     "judge": "pipeline.studies.judge.command",

@@ -15,8 +15,8 @@ import record_ranx
 from pipeline.config.benchmark import METHODS, NORMALIZATIONS
 from pipeline.core.records import Ranking
 from pipeline.formats.runs import read_run
-from pipeline.search.fused_runs import JoinedRuns, join_runs
 from pipeline.search.fusion import Fusion, fuse
+from pipeline.studies.fuse.fused_runs import JoinedRuns, join_runs
 
 RECORD = json.loads((Path(__file__).parent / "ranx_fusion.json").read_text(encoding="utf-8"))
 

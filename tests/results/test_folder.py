@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from workplaces import benchmarco, change_json, read_json, seal
 
-from pipeline import InputError, compare, reproduce
+from pipeline import InputError, compare
 from pipeline.results import Metrics, read_result, stage_table
 from pipeline.studies.page import render_page
+from pipeline.studies.reproduce import reproduce
 
 
 def put(key: str, value: object) -> Callable[[Path], object]:

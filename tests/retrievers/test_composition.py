@@ -12,11 +12,12 @@ import pytest
 import workplaces
 from workplaces import read_json
 
-from pipeline import compare, evaluate, fuse, run_benchmark
+from pipeline import compare, evaluate, run_benchmark
 from pipeline.core import Table
 from pipeline.engines import LocalEngine
 from pipeline.results import read_result, section_tables
 from pipeline.retrievers import Bm25, RerankingRetriever
+from pipeline.studies.fuse import fuse
 from pipeline.studies.page import render_page
 
 

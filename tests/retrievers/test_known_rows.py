@@ -14,7 +14,8 @@ from workplaces import read_json
 from pipeline.results import Metrics, stage_table
 from pipeline.retrievers import find_rows, table_of
 from pipeline.run import Benchmark
-from pipeline.storage import Store, cache_entries, read_rows
+from pipeline.storage import Store, read_rows
+from pipeline.studies.cache import cache_entries
 
 
 def run(folder: Path, *settings: str, fresh: bool = False) -> Metrics:

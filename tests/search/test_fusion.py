@@ -16,11 +16,11 @@ from hypothesis import given, strategies as st
 from inside import resize
 from workplaces import BAR
 
-import pipeline
 from pipeline import InputError
 from pipeline.core import Qrels, Ranking, descending_id_rank
 from pipeline.metrics import compute_measures, parse_measure
 from pipeline.search import NORMALIZATIONS, Fusion, Tuning, folds_of, fuse, tune
+from pipeline.studies.fuse import fuse as fuse_runs
 
 IDS = pa.chunked_array([["a", "b", "c", "d"]])
 ID_RANK = descending_id_rank(IDS)
@@ -102,7 +102,7 @@ def test_a_long_ranking_among_short_ones_takes_little_memory(tmp_path: Path) -> 
     before = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (before + (3 << 30), limit))
     try:
-        facts = pipeline.fuse(runs, tmp_path / "fused.trec", depth=3)
+        facts = fuse_runs(runs, tmp_path / "fused.trec", depth=3)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     assert facts["queries"] == many + 1
@@ -126,7 +126,7 @@ def test_weights_that_say_nothing_are_refused(
     for run in runs:
         run.write_text("q1 Q0 d1 1 1 t\n", encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        pipeline.fuse(runs, tmp_path / "fused.trec", method=method, weights=weights)
+        fuse_runs(runs, tmp_path / "fused.trec", method=method, weights=weights)
 
 
 ROWS = st.lists(

@@ -15,6 +15,7 @@ from hypothesis import given, strategies as st
 from workplaces import read_json
 
 from pipeline import InputError, storage
+from pipeline.studies import cache
 
 RECIPE = storage.Recipe("index", {"schema": 1, "factory": "Flat"})
 JSON = st.recursive(
@@ -64,7 +65,7 @@ def test_made_afresh_what_another_process_uses_stays_until_nobody_does(tmp_path:
     made = writer.make(RECIPE, build_other, fresh=True)
     assert (used.damaged(), made.damaged()) == ([], [])
     del writer
-    (kept,) = storage.cache_entries(tmp_path)
+    (kept,) = cache.cache_entries(tmp_path)
     assert not kept.remove()
     del reader
     storage.Store(tmp_path).make(RECIPE, build_other, fresh=True)
@@ -154,7 +155,7 @@ def test_a_link_in_the_cache_is_refused_and_what_it_leads_to_stays(tmp_path: Pat
     for act in (make, lambda store: make(store, fresh=True), lambda store: store.find(RECIPE)):
         with pytest.raises(InputError, match=f"{link} is a link to {mine}"):
             act(store)
-    assert storage.cache_entries(store.root) == []
+    assert cache.cache_entries(store.root) == []
     assert sorted(path.name for path in mine.rglob("*")) == [RECIPE.key, "thesis.tex", "thesis.tex"]
 
 
@@ -167,7 +168,7 @@ def test_what_carries_no_manifest_of_ours_is_neither_filled_nor_removed(tmp_path
         path.write_text("another program's", encoding="utf-8")
     with pytest.raises(InputError, match="was not created by benchmarco"):
         make(store)
-    assert storage.prune(tmp_path, [], storage.PruneLimits(size=0), dry=False) == []
+    assert cache.prune(tmp_path, [], cache.PruneLimits(size=0), dry=False) == []
     assert all(path.exists() for path in others)
 
 
@@ -205,8 +206,8 @@ def test_what_is_not_a_manifest_of_ours_is_damage(tmp_path: Path, harm: Callable
     artifact = make(storage.Store(tmp_path))
     harm(artifact.folder / "manifest.json")
     assert storage.Store(tmp_path).find(RECIPE) is None
-    assert [entry.damaged() for entry in storage.cache_entries(tmp_path)] == [["manifest.json"]]
-    assert storage.describe_entries(tmp_path)[0]["state"] == "damaged"
+    assert [entry.damaged() for entry in cache.cache_entries(tmp_path)] == [["manifest.json"]]
+    assert cache.describe_entries(tmp_path)[0]["state"] == "damaged"
     assert make(storage.Store(tmp_path)).damaged() == []
 
 

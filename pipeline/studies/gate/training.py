@@ -1,6 +1,6 @@
 """Evaluation while a model is trained by transformers' or sentence-transformers' trainer.
 
-    from pipeline.integrations import RetrievalCallback
+    from pipeline.studies.gate import RetrievalCallback
 
     callback = RetrievalCallback(trainer, {"name": "mine", "data": {"source": "sample"}}, every=500)
     trainer.add_callback(callback)

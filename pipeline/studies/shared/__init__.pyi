@@ -1,3 +1,4 @@
+from .mteb_tasks import task_of as task_of
 from .plots import (
     SpeedPoint as SpeedPoint,
     draw_speeds as draw_speeds,

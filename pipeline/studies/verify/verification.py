@@ -25,7 +25,6 @@ from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
 from pipeline.metrics.names import parse_measure
 from pipeline.results.cached import measure_anew
-from pipeline.results.exchange import task_of
 from pipeline.results.folder import CollectionResult
 from pipeline.results.published import (
     OF_CAUSES,
@@ -43,6 +42,7 @@ from pipeline.results.result import read_result
 from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
+from pipeline.studies.shared.mteb_tasks import task_of
 from pipeline.studies.verify.causes import explain
 from pipeline.studies.verify.contradictions import Point, contradictions, point_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores

@@ -53,7 +53,7 @@ def test_a_checkpoint_is_the_best_only_if_it_is_shown_to_be_better(
     from sentence_transformers.losses import MultipleNegativesRankingLoss
     from transformers import TrainerCallback
 
-    from pipeline.integrations import RetrievalCallback
+    from pipeline.studies.gate import RetrievalCallback
 
     model = SentenceTransformer(str(minilm_folder), device="cpu")
     model.max_seq_length = 24
@@ -113,7 +113,7 @@ def test_a_model_without_a_method_that_encodes_is_held_by_an_object(
     import torch
     from transformers import Trainer, TrainingArguments
 
-    from pipeline.integrations import RetrievalCallback
+    from pipeline.studies.gate import RetrievalCallback
 
     class Bag(torch.nn.Module):
         """A model for transformers' own trainer, of bytes."""

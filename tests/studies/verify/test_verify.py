@@ -15,9 +15,9 @@ from comparison.made import config
 from inside import set_clock, watch
 from workplaces import benchmarco, document, read_json, seal
 
-from pipeline import InputError, compare, run_benchmark, verify, write_collection
+from pipeline import InputError, compare, run_benchmark, write_collection
 from pipeline.studies.page import render_page
-from pipeline.studies.verify import read_published
+from pipeline.studies.verify import read_published, verify
 
 HEADER = "model,collection,measure,value\n"
 ANSERINI = """\

@@ -10,7 +10,7 @@ from comparison.made import config
 from workplaces import benchmarco
 
 from pipeline import run_benchmark
-from pipeline.results import WRITERS, figures_of, track
+from pipeline.studies.export import WRITERS, figures_of, track
 
 
 class Recorder:
@@ -81,13 +81,12 @@ def test_a_result_is_written_to_a_tracker(result: Any, tracker: str, monkeypatch
         assert Path("runs/bm25/bm25.json").is_file()
 
 
-def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_written(
+    result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.rglob("*"))
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name, *_: None if name == "wandb" else SimpleNamespace()
     )
-    command = ("run", "--model", "bm25", "--data", "sample", "--track", "wandb")
-    assert "needs the package wandb" in benchmarco(*command, code=2).stderr
-    assert not list(tmp_path.iterdir())
+    assert "needs the package wandb" in benchmarco("export", result.folder, "--track", "wandb", code=2).stderr
+    assert set(tmp_path.rglob("*")) == before

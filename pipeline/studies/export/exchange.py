@@ -22,14 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.files import make_config
-from pipeline.config.suites import MtebTask, read_suite, suite_names
+from pipeline.config.suites import MtebTask
 from pipeline.core.errors import InputError
-from pipeline.core.records import Facts, JsonObject
+from pipeline.core.records import JsonObject
 from pipeline.core.result_files import MANIFEST
 from pipeline.metrics.definitions import MEASURES
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
+from pipeline.studies.shared.mteb_tasks import task_of
 
 UNKNOWN_REVISION = "no_revision_available"  # as MTEB says it
 META = "model_meta.json"
@@ -90,17 +91,6 @@ def task_scores(result: CollectionResult) -> TaskScores:
         scores=scores,
         seconds=result.manifest.wall_seconds,
     )
-
-
-def task_of(data: Facts) -> tuple[MtebTask, str | None] | None:
-    """The task of MTEB that a section `data` names, by the shipped suites, and its main measure."""
-    if data.get("queries") is not None or data.get("corpus") is not None:
-        return None  # a slice
-    for suite in map(read_suite, suite_names()):
-        for name, each in suite.collections.items():
-            if each.mteb and each.is_read_by(data):
-                return each.mteb, suite.measure_of(name)
-    return None
 
 
 def model_of(results: Sequence[CollectionResult]) -> tuple[str, str]:

@@ -15,7 +15,9 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from workplaces import benchmarco, change_json, document, read_json
 
 from pipeline import InputError, run_benchmark
-from pipeline.results import CollectionResult, model_index, read_result, task_of, write_mteb
+from pipeline.results import CollectionResult, read_result
+from pipeline.studies.export import model_index, write_mteb
+from pipeline.studies.shared import task_of
 from pipeline.studies.verify import lint_files
 
 MEASURES = ["ndcg@10", "recall@100", "success@5", "ndcg(gain=exp)@10", "map"]

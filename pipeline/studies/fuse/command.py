@@ -1,4 +1,4 @@
-"""The commands that exchange rankings, judgments and results with people, other machines and other tools."""
+"""The command of the study: `fuse`."""
 
 from __future__ import annotations
 
@@ -7,50 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.studies.study import Command, Study
 from pipeline.terminal import Json, argument, option, print_json, progress
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
-
-
-def export(
-    results: Annotated[list[Path], argument("A result folder.", "RESULT")],
-    mteb: Annotated[Path | None, option("Write MTEB result files to this folder.", "FOLDER")] = None,
-    model_index: Annotated[
-        bool, option("Print YAML for a model card: the model-index.", flags="--model-index")
-    ] = False,
-) -> None:
-    """Convert results of one model for MTEB, or for a model card."""
-    if (mteb is None) == (not model_index):
-        raise InputError(
-            "neither --mteb nor --model-index" if mteb is None else "--mteb and --model-index",
-            allowed="--mteb FOLDER, or --model-index",
-            fix="name one of them",
-        )
-    from pipeline.results.result import read_result
-
-    read = []
-    for result in map(read_result, results):
-        if result.suite and result.suite.failed:
-            raise InputError(
-                f"{result.folder} is not complete: {', '.join(result.suite.failed)} failed",
-                allowed="results that are complete",
-                fix="run its config again, which does only what is missing; or export single collections",
-            )
-        read += result.collections
-    if mteb:
-        from pipeline.results.exchange import write_mteb
-
-        for path in write_mteb(read, mteb):
-            print(f"written to {path}")
-        return
-    import yaml
-
-    from pipeline.results.exchange import model_index as index_of
-
-    print("---")
-    print(yaml.safe_dump(index_of(read), sort_keys=False, allow_unicode=True), end="")
-    print("---")
 
 
 def fuse(
@@ -75,7 +36,7 @@ def fuse(
     as_json: Json = False,
 ) -> None:
     """Fuse TREC runs of any systems into one."""
-    from pipeline.search.fused_runs import fuse as fuse_runs
+    from pipeline.studies.fuse.fused_runs import fuse as fuse_runs
 
     facts = fuse_runs(
         runs,
@@ -116,3 +77,9 @@ def _print_facts(runs: int, facts: Facts) -> None:
         print(f"{counted(facts['queries_not_in_all'], 'query', 'queries')} only in some of the runs")
     for sentence in FusionFacts.model_validate(facts).sentences():
         print(sentence)
+
+
+STUDY = Study(
+    "What do the runs of several systems give together?",
+    {"fuse": Command(fuse, "a.trec b.trec --output fused.trec --method rrf")},
+)

@@ -14,7 +14,8 @@ from inside import keep_stderr
 from typer.testing import Result
 from workplaces import benchmarco, document
 
-from pipeline.storage import PruneLimits, Recipe, Store, cache_entries, prune
+from pipeline.storage import Recipe, Store
+from pipeline.studies.cache import PruneLimits, cache_entries, prune
 
 Cache = Callable[..., Result]
 DAY = 86400

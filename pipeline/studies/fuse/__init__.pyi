@@ -1,0 +1,1 @@
+from .fused_runs import fuse as fuse
