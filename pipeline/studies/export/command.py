@@ -30,7 +30,7 @@ def export(
         Tracker | None, option("Write to an experiment tracker (an extra).", flags="--track")
     ] = None,
 ) -> None:
-    """Convert results for MTEB, a model card or an experiment tracker."""
+    """Write results for MTEB, a model card or a tracker."""
     targets = {"--mteb": mteb, "--model-index": model_index, "--track": tracker}
     given = [flag for flag, value in targets.items() if value]
     if len(given) != 1:
