@@ -35,7 +35,7 @@ def export(
     given = [flag for flag, value in targets.items() if value]
     if len(given) != 1:
         raise InputError(
-            " and ".join(given) or "nothing to convert to",
+            " and ".join(given) or "neither --mteb nor --model-index nor --track",
             allowed="--mteb FOLDER, --model-index or --track NAME",
             fix="name one of them",
         )
