@@ -1,31 +1,24 @@
-"""The functions for other programs: run benchmarks, describe data, score and join run files."""
+"""The functions for other programs: run benchmarks, say what they take, score run files."""
 
 from __future__ import annotations
 
-import logging
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import MEASURES, Config, DataSettings, of_each_collection
+from pipeline.config import MEASURES, Config, of_each_collection
 from pipeline.config.files import as_config
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Facts
-from pipeline.metrics.names import parse_measures
 from pipeline.results.result import Result
-from pipeline.run.benchmark import Benchmark, Session
+from pipeline.run.benchmark import Session
 from pipeline.run.running import ConfigRun, Outcome, finish, prepare, run_each
 
 if TYPE_CHECKING:
-    from pipeline.data.description import TokenCounter
     from pipeline.formats.given import QrelsLike
     from pipeline.metrics.evaluation import Evaluation
     from pipeline.run.forecast import Forecast
-
-log = logging.getLogger(__name__)
 
 
 def run_benchmark(
@@ -140,60 +133,6 @@ def _outcomes(
         yield from run_each(runs, progress, session)
 
 
-def describe_data(
-    configs: Sequence[Config],
-    progress: Progress = silent,
-    training_data: Sequence[Path] = (),
-    audit: bool = False,
-    cleaned: Path | None = None,
-) -> dict[str, Facts]:
-    """Describe the collections of configs; reads those that are not in the cache, and computes nothing else.
-
-    Args:
-        configs: From `load_configs`. Those of one collection and one model's name share a description.
-        progress: Opens progress bars; none by default.
-        training_data: Files whose texts are searched for those of the collections.
-        audit: Look for defects, as `pipeline.data.audit.audit` does; they are under `audit`.
-        cleaned: A new folder for a copy of the only collection in which equal passages share their grades.
-
-    Returns:
-        A description by `pipeline.data.describe` for each, under the name of its first config. Tokens are
-        counted by the model's tokenizer, if that can be found. With training data, it has besides what
-        `pipeline.data.description.find_training_data` finds in each file, as `training_data`.
-
-    Raises:
-        InputError: The data cannot be found, or is not what it should be.
-    """
-    from pipeline.data.audit import audit as audit_collection, write_cleaned
-    from pipeline.data.description import describe, find_training_data
-
-    alike: defaultdict[tuple[DataSettings, str], list[Benchmark]] = defaultdict(list)
-    described = {}
-    with Session() as session:
-        for config in of_each_collection(configs):
-            model = config.model.name if config.model else config.label
-            alike[config.data, model].append(session.benchmark(config, progress))
-        for group in alike.values():
-            collection = group[0].collection
-            counter = _token_counter(group)
-            models = group[0].retriever.models() if counter else []
-            facts: Facts = describe(collection, counter, models[0].room_for_texts() if models else None)
-            if audit:
-                cut = facts["lengths"]["passages"].get("tokens", {}).get("truncation")
-                audited = audit_collection(collection, parse_measures(group[0].config.evaluate.measures), cut)
-                facts["audit"] = audited.json()
-                if cleaned:
-                    write_cleaned(collection, audited, cleaned)
-            if pool := group[0].config.data.pool:
-                for name, chosen in zip(pool.names, facts["slice"]["pool"], strict=True):
-                    chosen["name"] = name
-            if training_data:
-                found = [find_training_data(collection, file, progress=progress) for file in training_data]
-                facts["training_data"] = found
-            described[group[0].config.name] = facts
-    return described
-
-
 def forecast(
     configs: Sequence[Config], *, passages: int | None = None, probing: bool = False
 ) -> list[Forecast]:
@@ -230,38 +169,6 @@ def forecast(
     with Session() as session:
         benchmarks = map(session.benchmark, of_each_collection(configs))
         return forecast_each(zip(benchmarks, stated, strict=True), passages, probing)
-
-
-def export_data(config: Config, folder: str | Path, progress: Progress = silent) -> list[Path]:
-    """Write the texts of a config's collection, in the order in which given vectors are matched to them.
-
-    Args:
-        config: From `load_config`.
-        folder: A new or empty folder; see `pipeline.data.export_texts` for its files.
-        progress: Opens progress bars; none by default.
-
-    Returns:
-        The files.
-
-    Raises:
-        InputError: The data cannot be found, or is not what it should be; or the folder is in use.
-    """
-    from pipeline.data.description import export_texts
-    from pipeline.storage.whole_files import check_new_folder
-
-    check_new_folder(Path(folder), "--export")
-    with Session() as session:
-        return export_texts(session.benchmark(config, progress).collection, Path(folder))
-
-
-def _token_counter(benchmarks: Sequence[Benchmark]) -> TokenCounter | None:
-    """The first token counter among the benchmarks; None where no tokenizer can be found."""
-    try:
-        counters = (benchmark.retriever.token_counter() for benchmark in benchmarks)
-        return next(filter(None, counters), None)
-    except InputError as error:
-        log.warning("tokens are not counted: %s", error)
-        return None
 
 
 def evaluate(

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.records import Collection, Qrels, Texts
-from pipeline.data.audit import audit
 from pipeline.metrics.names import parse_measures
+from pipeline.studies.collection.audit import audit
 
 BATCH = 8192
 WORDS = np.array([f"word{number}" for number in range(20_000)], object)

@@ -19,14 +19,15 @@ from pathlib import Path
 from scipy.stats import kendalltau
 
 from pipeline import run_benchmark
+from pipeline.config import Config
 from pipeline.config.files import make_config
+from pipeline.studies.slices import write_slice
 
 SHARES = (0.2, 0.1, 0.05)
 POOL = ("bm25", "minilm", "splade")
 MEASURES = ["ndcg@10", "map@100"]
 DEPTH = 100
 JUDGED, UNJUDGED = 4_337, 10_244
-Corpus = int | dict[str, object]
 
 
 def systems(splade: Path) -> dict[str, dict[str, object]]:
@@ -63,27 +64,31 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     listed = systems(given.splade.resolve())
 
-    def run(corpus: Corpus | None, folder: str) -> dict[str, dict[str, float]]:
-        """The measures of every system on a slice."""
+    def config_of(name: str, sections: dict[str, object], data: dict[str, object], folder: str) -> Config:
+        raw = {
+            "name": name.replace("+", "-and-"),
+            "data": {"source": "beir", **data},
+            **sections,
+            "search": {"top_k": DEPTH},
+            "evaluate": {"measures": MEASURES},
+            "cache": str(work / "indexes"),
+            "output": str(work / folder),
+        }
+        return make_config(raw, work / "config")
+
+    def run(data: dict[str, object], folder: str) -> dict[str, dict[str, float]]:
+        """The measures of every system on a collection."""
         scores = {}
         for name, sections in listed.items():
-            raw = {
-                "name": name.replace("+", "-and-"),
-                "data": {"source": "beir", "path": str(given.data.resolve()), "corpus": corpus},
-                **sections,
-                "search": {"top_k": DEPTH},
-                "evaluate": {"measures": MEASURES},
-                "cache": str(work / "indexes"),
-                "output": str(work / folder),
-            }
-            result = run_benchmark(make_config(raw, work / "config"))
+            result = run_benchmark(config_of(name, sections, data, folder))
             scores[name] = result.metrics
             if folder != "whole":
-                sizes.add(result.document["slice"]["passages"])
+                sizes.add(result.record.passages)
         return scores
 
     sizes: set[int] = set()
-    whole = run(None, "whole")
+    path: dict[str, object] = {"path": str(given.data.resolve())}
+    whole = run(path, "whole")
     heads = ["unjudged passages kept", "chosen by", "K"]
     heads += [f"{name}: {part}" for name in MEASURES for part in ("tau", "largest change", "left out")]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
@@ -92,8 +97,15 @@ def main() -> None:
         for out in (None, "", *POOL):  # no pool, all of it, and all but one
             pool = tuple(name for name in POOL if name != out) if out is not None else ()
             sizes.clear()
-            corpus: Corpus = slice_of(room, pool, work, given.data) if pool else JUDGED + room
-            scores = run(corpus, f"{share}-{len(pool)}-{out}")
+            name, top = f"{share}-{len(pool)}-{out}", 0
+            sliced = {**path, "corpus": JUDGED + room}
+            if pool:
+                top, random = slice_of(room, pool, work, given.data)
+                rankings = [work / "whole" / each for each in pool]
+                source = config_of("source", listed["bm25"], path, name)
+                write_slice(source, rankings, work / "slices" / name, top, random)
+                sliced = {"path": str(work / "slices" / name)}
+            scores = run(sliced, name)
             cells = []
             for measure in MEASURES:
                 before, after = ([of[name][measure] for name in listed] for of in (whole, scores))
@@ -106,13 +118,12 @@ def main() -> None:
                 cells += [f"{tau:.2f}", f"{changes[worst]:.3f} ({', '.join(worst)})"]
                 cells.append(f"{scores[out][measure] - whole[out][measure]:+.3f}" if out else "")
             assert sizes == {JUDGED + room}
-            top = corpus["top"] if isinstance(corpus, dict) else ""
             chosen = ", ".join(pool) or "a hash of the id"
-            print(f"| {share:.0%} | {chosen} | {top} | {' | '.join(cells)} |", flush=True)
+            print(f"| {share:.0%} | {chosen} | {top or ''} | {' | '.join(cells)} |", flush=True)
 
 
-def slice_of(room: int, pool: tuple[str, ...], work: Path, data: Path) -> dict[str, object]:
-    """The deepest pool of at most `room` / 2 passages without a judgment, and random ones for the rest."""
+def slice_of(room: int, pool: tuple[str, ...], work: Path, data: Path) -> tuple[int, int]:
+    """How deep a pool of at most `room` / 2 passages without a judgment reaches, and the room left."""
     judged = {line.split("\t")[1] for line in (data / "qrels" / "test.tsv").read_text().splitlines()[1:]}
     ranked: dict[str, list[str]] = {}
     for name in pool:
@@ -125,7 +136,7 @@ def slice_of(room: int, pool: tuple[str, ...], work: Path, data: Path) -> dict[s
         if len(found) > room / 2:
             break
         top, chosen = depth, len(found)
-    return {"top": top, "of": [str(work / "whole" / name) for name in pool], "random": room - chosen}
+    return top, room - chosen
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from workplaces import benchmarco
 
 from pipeline import InputError, api, compare, load_config
 from pipeline.results import Result
+from pipeline.studies.collection import describe_data
 from pipeline.studies.page import read_query_data
 from pipeline.studies.reproduce import reproduce
 
@@ -80,7 +81,7 @@ def test_what_is_missing_is_said_everywhere(run: Callable[..., Result], tmp_path
     assert said in str(result)
     compared = compare([result.folder])
     assert [note.startswith(said) for note in compared.notes] == [True]
-    described: Any = api.describe_data([load_config("c.yaml")])["t"]
+    described: Any = describe_data([load_config("c.yaml")])["t"]
     assert described["missing"] == missing.model_dump()
     page = read_query_data(compared)  # which recomputes measures of the cached judgments
     assert page.details[0] is not None

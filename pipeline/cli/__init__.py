@@ -57,7 +57,6 @@ class ExampleCommand(TyperCommand):
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "run": (running.run, "--model all-minilm-l6-v2 --data sample"),
     "plan": (running.plan, "mine.yaml"),
-    "data": (running.data, "mine.yaml"),
     "suites": (about.suites, ""),
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
     "compare": (

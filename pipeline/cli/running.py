@@ -1,4 +1,4 @@
-"""The commands that take a config: `run`, `plan` and `data`."""
+"""The commands that take a config: `run` and `plan`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
-from pipeline.storage.whole_files import check_new_folder
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
-    Configs,
     Json,
     Sets,
     Verbose,
     end_with,
-    load,
     option,
     print_each,
     print_json,
@@ -257,61 +254,6 @@ def plan(
             sizes = {known.queries: known.name for known in forecasts}
             for queries, name in sizes.items() if len(sizes) == 1 else [(None, "")]:
                 print(f"detect: {detection.sentence(name, queries)}")
-
-
-def data(
-    configs: Configs,
-    settings: Sets = None,
-    as_json: Json = False,
-    export: Annotated[
-        Path | None, option("Write ids and texts, in the row order of precomputed vectors.", "FOLDER")
-    ] = None,
-    training_data: Annotated[
-        list[Path] | None, option("Count texts that occur in this training data; may be repeated.", "FILE")
-    ] = None,
-    audit: Annotated[
-        bool, option("Look for defects of texts and judgments, and what they do to scores.", flags="--audit")
-    ] = False,
-    cleaned: Annotated[
-        Path | None,
-        option("With --audit: write a copy in which equal passages share grades.", "FOLDER", flags="--write"),
-    ] = None,
-    verbose: Verbose = False,
-) -> None:
-    """Show what a collection contains: sizes, judgments, an example. Nothing is encoded."""
-    from pipeline.api import describe_data, export_data
-    from pipeline.config import of_each_collection
-
-    loaded = of_each_collection(load(configs, settings))
-    for flag, folder in (("--export", export), ("--write", cleaned)):
-        if folder and len({config.data for config in loaded}) > 1:
-            raise InputError(
-                f"{flag} {folder}: the configs have several collections",
-                allowed="configs of one collection",
-                fix="write one after the other",
-            )
-    if cleaned:
-        if not audit:
-            raise InputError("--write without --audit", allowed="--audit --write FOLDER", fix="add --audit")
-        check_new_folder(cleaned, "--write")
-    if export:
-        for path in export_data(loaded[0], export, progress):
-            print(f"written to {path}", file=sys.stderr)
-    for file in training_data or ():
-        if not file.is_file():
-            raise InputError(f"--training-data {file}: no such file", allowed="a file", fix="check the path")
-    described = describe_data(loaded, progress, training_data or (), audit, cleaned)
-    if as_json:
-        print_each([{"name": name, **description} for name, description in described.items()])
-        return
-    from pipeline.report.listings import collection_view
-
-    for name, description in described.items():
-        show(*collection_view(name, description, verbose))
-    if cleaned:
-        print(f"written to {cleaned}: changes.tsv lists the changed judgments", file=sys.stderr)
-    if not verbose:
-        print("-v shows every count and more examples")
 
 
 def command_line(*arguments: str | Path) -> str:

@@ -1,7 +1,7 @@
 """The settings of a benchmark: a module per section, `benchmark` with all of them, `files` to read YAML."""
 
 from pipeline.config.benchmark import Config, FuseConfig, PartConfig, json_schema, of_each_collection
-from pipeline.config.data import SOURCES, ChunkSettings, DataSettings, PooledSlice
+from pipeline.config.data import SOURCES, ChunkSettings, DataSettings
 from pipeline.config.files import PROMPTS, as_config, file_schema
 from pipeline.config.model import (
     BACKENDS,
@@ -30,7 +30,7 @@ __all__ = [
     "BACKENDS", "DATA", "FLAT", "MEASURES", "PROMPTS", "RERANKERS", "RUN_HERE", "SOURCES", "STAGES",
     "ChunkSettings", "Config", "DataSettings", "EncoderSettings", "EngineConfig",
     "EvaluateConfig", "FuseConfig", "IndexConfig", "JudgeSettings", "ManySettings", "ModelSettings",
-    "PartConfig", "PooledSlice", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig", "Section",
+    "PartConfig", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig", "Section",
     "SnowballStemmer", "StopWords", "as_config", "file_schema", "json_schema", "keyed_settings", "kinds_of",
     "mark_of", "of_each_collection", "outputs_of", "read_suite", "refuse_unasked", "setting", "suite_names",
 ]  # fmt: skip

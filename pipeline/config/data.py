@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Discriminator, Field, Tag, field_validator, model_validator
@@ -31,26 +30,6 @@ class ChunkSettings(Section):
         return self
 
 
-class PooledSlice(Section):
-    """A slice that retrievers choose: what is judged, what each ranks high, and random passages."""
-
-    top: int = setting(
-        ..., "keep the best N passages of each query in every ranking", shapes="data passages", ge=1
-    )
-    of: tuple[LocalPath, ...] = setting(
-        ..., "rankings of the whole corpus: result folders, TREC run files", names="data", min_length=1,
-        strict=False,
-    )  # fmt: skip
-    random: int = setting(0, "also keep N random passages", shapes="data passages", ge=0)
-    seed: int = setting(0, "seed of the random passages", shapes="data passages", ge=0)
-
-    @property
-    def names(self) -> list[str]:
-        """A short name of each ranking: its folder, or its file without endings."""
-        paths = [PurePath(path.removesuffix("/run.trec")) for path in self.of]
-        return [path.name.removesuffix(".gz").removesuffix(".trec") for path in paths]
-
-
 class PositivesOf(Section):
     """The corpus of FlagEmbedding's tutorial: the positives of the first N rows of the dataset."""
 
@@ -61,17 +40,11 @@ class PositivesOf(Section):
 
 def _kind_of_slice(value: object) -> str:
     """The type that a value of `data.corpus` is meant to have, by its name."""
-    if isinstance(value, BaseModel):
-        return type(value).__name__
-    if isinstance(value, Mapping):
-        return PositivesOf.__name__ if "positives_of" in value else PooledSlice.__name__
-    return "int"
+    return "PositivesOf" if isinstance(value, BaseModel | Mapping) else "int"
 
 
 Slice: TypeAlias = Annotated[
-    Annotated[int, Field(ge=1), Tag("int")]
-    | Annotated[PooledSlice, Tag("PooledSlice")]
-    | Annotated[PositivesOf, Tag("PositivesOf")],
+    Annotated[int, Field(ge=1), Tag("int")] | Annotated[PositivesOf, Tag("PositivesOf")],
     Discriminator(_kind_of_slice),
 ]
 
@@ -85,8 +58,7 @@ class DataSettings(Section):
     queries: int | None = setting(None, "keep the first N queries; null: all", shapes="data queries", ge=1)
     corpus: Slice | None = setting(
         None,
-        "slice: keep N passages, or {top, of, random, seed}, and all judged ones; {positives_of: N} with "
-        "source 'hub'; null: all",
+        "slice: keep N passages, and all judged ones; {positives_of: N} with source 'hub'; null: all",
         shapes="data passages",
     )
     title_separator: str | None = setting(
@@ -114,20 +86,13 @@ class DataSettings(Section):
     @classmethod
     def _has_positives(cls, value: object) -> object:
         if isinstance(value, PositivesOf) and not cls.lists_positives:
-            raise ValueError(
-                "data.corpus: {positives_of: N} only with source 'hub': give a number, or {top: N, of: [...]}"
-            )
+            raise ValueError("data.corpus: {positives_of: N} only with source 'hub': give a number")
         return value
 
     @property
     def passages_kept(self) -> int | None:
         """The number of passages in the slice of the corpus; None if it is not limited to a number."""
         return self.corpus if isinstance(self.corpus, int) else None
-
-    @property
-    def pool(self) -> PooledSlice | None:
-        """The rankings that choose the slice of the corpus; None if none do."""
-        return self.corpus if isinstance(self.corpus, PooledSlice) else None
 
 
 class PathSettings(DataSettings):

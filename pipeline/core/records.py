@@ -80,8 +80,6 @@ class Collection:
         missing_ids: Arrow string column [m], ids of the judged passages that the corpus lacks.
         qrels: The judgments. Passage row `len(passages) + i` is that of `missing_ids[i]`.
         facts: What loading recorded: counts, titles, what was dropped and why.
-        pool: int32 [rankings, queries, k], where rankings chose the passages: those that each ranks highest,
-            best first; -1 for those that the corpus lacks, and for padding.
     """
 
     passages: Texts
@@ -89,7 +87,6 @@ class Collection:
     missing_ids: pa.ChunkedArray
     qrels: Qrels
     facts: JsonObject
-    pool: Int32 | None = None
 
     @property
     def judged_ids(self) -> pa.ChunkedArray:

@@ -26,7 +26,7 @@ def read_clusters(settings: DataSettings, field: str) -> dict[str, str]:
         raise InputError(
             f"evaluate.cluster: {field} with data.source: {settings.source}",
             allowed="a collection whose queries are JSON lines: data.source beir or flag",
-            fix="leave it out, or write the collection in BEIR's layout: benchmarco data CONFIG --write DIR",
+            fix="leave it out, or write the collection in BEIR's layout",
         )
     id_field, path = ID_FIELDS[source.name], Path(source.queries_file)
     clusters, fields = {}, set[str]()

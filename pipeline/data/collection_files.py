@@ -3,9 +3,8 @@
 `corpus.arrow`, `queries.arrow`, and `missing.arrow` with the judged passages that the corpus lacks, hold the
 columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [2, j]: the row of
 the query and of the passage; the rows of missing passages follow those of the corpus. `grades.npy` is int64
-[j], or float64 where a grade is not whole. `pool.npy` is only there where rankings chose the passages
-(`Collection.pool`). Arrow pads its buffers by how a batch was made, so equal collections have equal content
-hashes (`TextsWriter.content`), but not always equal file bytes.
+[j], or float64 where a grade is not whole. Arrow pads its buffers by how a batch was made, so equal
+collections have equal content hashes (`TextsWriter.content`), but not always equal file bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 CORPUS, QUERIES, MISSING, QRELS = "corpus.arrow", "queries.arrow", "missing.arrow", "qrels.npy"
 GRADES = "grades.npy"
-POOL = "pool.npy"
 CHUNK_TEXTS, CHUNK_PLACES, CHUNK_BOUNDS = "chunks.arrow", "places.npy", "bounds.npy"
 
 
@@ -104,8 +102,7 @@ def open_collection(artifact: Artifact) -> Collection:
     passages, queries = open_texts(artifact.path(CORPUS)), open_texts(artifact.path(QUERIES))
     missing = open_texts(artifact.path(MISSING)).ids
     qrels = open_qrels(artifact, len(queries), len(passages) + len(missing))
-    pool = artifact.array(POOL) if POOL in artifact.files else None
-    return Collection(passages, queries, missing, qrels, artifact.facts, pool)
+    return Collection(passages, queries, missing, qrels, artifact.facts)
 
 
 def open_chunks(artifact: Artifact) -> Chunks:

@@ -32,9 +32,8 @@ from pipeline.data.collection_files import (
     open_texts,
     write_qrels,
 )
-from pipeline.data.pooling import hash_rankings, read_pool, write_pool
 from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
-from pipeline.data.sources import open_source
+from pipeline.data.sources import Source, open_source
 from pipeline.formats.judgments import Judgments
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.hashing import file_changed
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = 3  # of reading, joining, slicing and storing; raise it when any of them gives other content
-JUDGED_SCHEMA = 3  # of choosing queries and storing judgments; raise it when passages stay the same
+JUDGED_SCHEMA = 4  # of choosing queries and storing judgments; raise it when passages stay the same
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,7 @@ def identify(config: DataSettings) -> Identity:
     # all queries of a source are the same whatever is judged
     asked = judged | {"qrels": None} if config.unjudged_queries == "keep" else judged
     corpus: JsonObject = {"schema": SCHEMA, "corpus": parts["corpus"]}
-    if config.pool:
-        corpus["rankings"] = hash_rankings(config.pool)
-    sliced = config.passages_kept or config.pool
-    of_slice: JsonObject = {"judged": judged} if sliced else {}  # which keeps what is judged
+    of_slice: JsonObject = {"judged": judged} if config.passages_kept else {}  # it keeps what is judged
     return Identity(
         passages=corpus | of_slice | {"settings": keyed_settings(config, "passages")},
         queries=asked,
@@ -108,12 +104,8 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     of_kept_query = queries.kept[judgments.queries]
     if len(queries.seen) and not queries.seen.any():
         raise _nothing_left(judgments, "query", judgments.query_ids, next(source.queries()).ids)
-    pool = read_pool(config.pool, queries.table.column("id")) if config.pool else []
-    pooled = {name for ranking in pool for name in ranking.passage_ids}
     with draft.file(CORPUS) as path:
-        corpus = write_corpus(source, judgments, of_kept_query, config, pooled, path, progress)
-        if pool:
-            write_pool(draft, pool, open_texts(path).ids)
+        corpus = write_corpus(source, judgments, of_kept_query, config, path, progress)
         relevant = corpus.rows[judgments.passages[of_kept_query & (judgments.grades > 0)]]
         judged = corpus.rows[judgments.passages[of_kept_query]]
         repeated = _count_repeated(open_texts(path).texts, queries.table.column("text"), relevant, judged)
@@ -129,7 +121,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         "judgments": len(qrels.grades),
         "titles": corpus.titles,
         "empty_texts": corpus.empty,
-        **({"note": note} if (note := getattr(source, "note", "")) else {}),
+        **({"note": note} if (note := _note(source, corpus)) else {}),
         **repeated,
         "empty_queries": blank(queries.table.column("text")),
         "content": {"passages": corpus.content, **_write(draft, queries.table, missing, qrels)},
@@ -154,6 +146,15 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
             "passages": corpus.read - corpus.kept,
         },
     }
+
+
+def _note(source: Source, corpus: WrittenCorpus) -> str:
+    """What to know of a collection, as a sentence without its full stop; "" of most."""
+    notes = [getattr(source, "note", "")]
+    if corpus.kept < corpus.read:
+        size = f"{corpus.kept:,} of {corpus.read:,} passages"
+        notes.append(f"slice: {size}, judged or drawn at random: scores are too high")
+    return "; ".join(filter(None, notes))
 
 
 def _count_repeated(

@@ -1,15 +1,14 @@
 """What a collection keeps of its source: checked ids, the judged queries, and the passages of a slice.
 
-A slice of a corpus keeps all judged passages, and those that given rankings have among their first ones, if
-any are given; then those with the lowest seeded hash of their id. The hash depends on the id alone, so a
-larger slice contains the smaller one, on every machine and from every source.
+A slice of a corpus keeps all judged passages, then those with the lowest seeded hash of their id. The hash
+depends on the id alone, so a larger slice contains the smaller one, on every machine and from every source.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -136,23 +135,21 @@ def write_corpus(
     judgments: Judgments,
     of_kept_query: BoolArray,
     config: DataSettings,
-    pooled: Collection[str],
     path: Path,
     progress: Progress,
 ) -> WrittenCorpus:
     """Write the passages of a slice, with their titles, as an Arrow stream.
 
     `of_kept_query`, bool [j], says whether a judgment's query is kept; the passages of such judgments are
-    always written, and so are those whose ids are in `pooled`.
+    always written.
     """
     corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
     rows = np.unique(judgments.passages[of_kept_query])
     wanted = dict(zip(judgments.passage_ids.take(rows).to_pylist(), rows.tolist(), strict=True))
-    keep, size, pool = None, config.passages_kept, config.pool
-    if size is not None or pool:
+    keep, size = None, config.passages_kept
+    if size is not None:
         whole = _with_bar(source, checked(source.passages, "passage"), progress, "drawing")
-        stays = wanted.keys() | set(pooled)
-        keep = sample(whole, stays, size or 0, pool.random if pool else 0, pool.seed if pool else 0)
+        keep = sample(whole, wanted, size)
     batches = checked(source.passages, "passage") if keep is None else source.passages()
     with TextsWriter(path) as writer:
         for batch in _with_bar(source, batches, progress, "reading"):
@@ -185,20 +182,15 @@ def draw(passage_id: str, seed: int = 0) -> int:
     return int.from_bytes(hashlib.blake2b(passage_id.encode(), digest_size=8, key=key).digest(), "big")
 
 
-def sample(
-    batches: Iterator[Batch], chosen: Container[str], size: int, random: int = 0, seed: int = 0
-) -> BoolArray:
-    """Which passages a slice keeps, bool [passages]: those in `chosen`, and others by `draw`.
-
-    The others are `random` ones, and more if that is needed for `size` passages.
-    """
+def sample(batches: Iterator[Batch], chosen: Container[str], size: int) -> BoolArray:
+    """Which passages a slice keeps, bool [passages]: those in `chosen`, and others by `draw` up to `size`."""
     drawn, stays = [], []
     for batch in batches:
         ids = batch.ids.to_pylist()
-        drawn.append(np.fromiter((draw(name, seed) for name in ids), np.uint64, len(ids)))
+        drawn.append(np.fromiter((draw(name) for name in ids), np.uint64, len(ids)))
         stays.append(np.fromiter((name in chosen for name in ids), np.bool_, len(ids)))
     keep = np.concatenate(stays)
     rest = np.flatnonzero(~keep)
     order = np.argsort(np.concatenate(drawn)[rest], kind="stable")
-    keep[rest[order[: max(random, size - int(keep.sum()))]]] = True
+    keep[rest[order[: max(size - int(keep.sum()), 0)]]] = True
     return keep

@@ -129,7 +129,7 @@ class PrecomputedRows(EmbeddingSource):
                 raise InputError(
                     f"model.{role}: {self.paths[role]} has {counted(rows, 'row')}",
                     allowed=f"{len(of_role):,}, one for each of the {role} in the collection's order",
-                    fix="'benchmarco data CONFIG --export FOLDER' writes that order; or give ids",
+                    fix="write them in that order, or give ids",
                 )
         (_, passages), (_, queries) = (self.shape(role) for role in ROLES)
         if passages != queries:
@@ -169,7 +169,7 @@ class PrecomputedRows(EmbeddingSource):
             raise InputError(
                 f"{where} lack {places.null_count:,} of the {role}, such as '{first}'",
                 allowed=f"the ids of all {role}, in any order, and others besides",
-                fix="encode these texts too; 'benchmarco data CONFIG --export FOLDER' writes all",
+                fix="encode these texts too",
             )
         return np.asarray(places.to_numpy(), np.int64)
 

@@ -71,59 +71,15 @@ class MissingTexts(Record):
     queries: int
 
 
-class SearchedSlice(Record):
-    """The slice of a corpus that was searched; what `pipeline.data.pooling` says of it.
-
-    Attributes:
-        passages: Its size.
-        of: That of the corpus.
-        top: Where rankings chose the slice: how many passages of a query each of them chose.
-        nearest: The one that the result's own ranking is nearest to, by name.
-        shared: The share of that one's passages which are as high in the own one, mean over queries.
-    """
-
-    passages: int
-    of: int
-    top: int | None = None
-    nearest: str = ""
-    shared: float = 0.0
-
-    @property
-    def in_pool(self) -> bool:
-        """Whether the result's ranking is one of those that chose the slice, but for rounding."""
-        return self.shared >= IN_POOL
-
-    @property
-    def note(self) -> str:
-        """What it does to measures, as a sentence without its full stop."""
-        said = f"slice: {self.passages:,} of {self.of:,} passages"
-        if self.top is None:
-            return f"{said}, judged or drawn at random: scores are too high"
-        if self.in_pool:
-            return (
-                f"{said}, chosen by this ranking too ({self.nearest}): measures to rank {self.top:,} are "
-                "those of all passages, deeper ones are too high"
-            )
-        return (
-            f"{said}, not chosen by this ranking (the nearest one that was used, {self.nearest}, has "
-            f"{self.shared:.0%} of its top {self.top:,}): passages it would rank high are missing, so its "
-            "scores are usually too high"
-        )
-
-
-IN_POOL = 0.99
-
-
 def scoring_notes(
     short: ShortRankings | None,
     ties: Ties | None,
     missing: MissingTexts | None = None,
     unjudged_queries: int = 0,
-    searched: SearchedSlice | None = None,
     missing_queries: int = 0,
 ) -> list[str]:
     """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
-    notes = [searched.note] if searched else []
+    notes = []
     if missing_queries:
         queries = counted(missing_queries, "judged query is", "judged queries are")
         notes.append(f"{queries} not in the run, and each scores 0")

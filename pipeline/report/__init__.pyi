@@ -1,4 +1,3 @@
-from .listings import collection_view as collection_view
 from .renderings import (
     csv_text as csv_text,
     latex as latex,

@@ -143,6 +143,4 @@ def not_comparable(config: Config, measure: Measure, split: str) -> str:
         return f"measured on the first {data.queries:,} queries only"
     if data.passages_kept is not None:
         return f"measured on {data.passages_kept:,} passages only"
-    if data.pool:
-        return "measured on a slice of the passages only"
     return ""

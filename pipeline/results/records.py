@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from pipeline.core.display import counted
 from pipeline.core.records import Facts
 from pipeline.core.result_records import Cost, Hardware, Name, Record, ReportSection, StageRow
-from pipeline.metrics.ranking_notes import MissingTexts, SearchedSlice, ShortRankings, Ties, scoring_notes
+from pipeline.metrics.ranking_notes import MissingTexts, ShortRankings, Ties, scoring_notes
 from pipeline.results.published import ScoreCheck
 from pipeline.retrievers.sections import SECTIONS
 
@@ -63,12 +63,11 @@ class Metrics(Record):
         ignored_relevant: How many relevant passages were found and not scored, by `data.ignored`.
         unjudged_copies: How many passages that nobody judged have the text of a relevant one.
         queries_as_passages: How many queries stand in the corpus as a passage.
-        collection_note: What the collection says of itself, in a file `note.txt`.
+        collection_note: What the collection says of itself, in a file `note.txt`, and that it is a slice.
         clusters: The cluster of each judged query by `evaluate.cluster`, None where it has none.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
         ties: Only where documents tie: the range of each mean over all their orders.
-        slice: Only where a slice of the corpus was searched.
         expected: Published scores that the config gave, each with its verdict.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
     """
@@ -91,7 +90,6 @@ class Metrics(Record):
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None
     ties: Ties | None = None
-    slice: SearchedSlice | None = None
     expected: tuple[ScoreCheck, ...] = ()
 
     @model_validator(mode="after")
@@ -143,7 +141,6 @@ class Metrics(Record):
             self.ties,
             self.missing,
             self.unjudged_queries,
-            self.slice,
             self.missing_queries,
         )
 

@@ -185,7 +185,7 @@ def summary_table(records: Sequence[Metrics], total: int) -> Table:
     return table_of(
         title,
         columns,
-        [*notes, *most_truncated(records), *slice_notes(records), *_model_notes(records)],
+        [*notes, *most_truncated(records), *collection_notes(records), *_model_notes(records)],
         keep_empty=True,
     )
 
@@ -204,12 +204,12 @@ def most_truncated(records: Sequence[Metrics]) -> list[str]:
     return [f"{name}: {section.cautions()[0]}{others}."]
 
 
-def slice_notes(records: Sequence[Metrics]) -> list[str]:
-    """What slices of a corpus do to the measures of results, each with the names of those it holds for."""
+def collection_notes(records: Sequence[Metrics]) -> list[str]:
+    """What collections say of themselves, each with the names of the results it holds for."""
     names_of: dict[str, list[str]] = {}  # by note
     for record in records:
-        if record.slice:
-            names_of.setdefault(record.slice.note, []).append(record.name)
+        if record.collection_note:
+            names_of.setdefault(record.collection_note, []).append(record.name)
     return [f"{', '.join(names)}: {note}." for note, names in names_of.items()]
 
 
@@ -271,7 +271,7 @@ def suite_table(
             rows.append([name, "failed", *[""] * (len(measures) + 1)])
     notes = [f"{name} failed: {why}" for name, why in document["failed"].items()]
     notes += most_truncated(list(records.values()))
-    notes += slice_notes(list(records.values()))
+    notes += collection_notes(list(records.values()))
     whole = counted(len(document["collections"]), "collection")
     title = f"{document['name']}: {whole}"
     if document["metrics"]:

@@ -21,13 +21,12 @@ from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Role, Texts
-from pipeline.data.description import TokenCounter
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import Encoder, TextOpener
 from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import CalibrationCorpus, ResolvedModel
-from pipeline.models.tokenizer import token_counter, token_spans
+from pipeline.models.tokenizer import token_spans
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.rows import (
     TEXTS,
@@ -100,10 +99,6 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
     @override
     def check_collection(self, collection: Collection) -> None:
         self.source.match(collection)
-
-    @override
-    def token_counter(self) -> TokenCounter | None:
-        return token_counter(self.source.model.tokenizer) if self.source.model else None
 
     @override
     def encode_query(self, store: Store) -> QueryEncoder:

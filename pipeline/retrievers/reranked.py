@@ -12,7 +12,6 @@ from pipeline import engines
 from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Float32, Int64, Qrels, Ranking
-from pipeline.data.description import truncation_of
 from pipeline.encoders.base import ScoreSource
 from pipeline.encoders.opener import PairOpener
 from pipeline.metrics import paired
@@ -28,7 +27,7 @@ from pipeline.retrievers.retriever import (
     save_ranking,
 )
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
-from pipeline.retrievers.truncation import Truncation
+from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage.artifacts import Artifact, Draft
 
 RERANK = "rerank"

@@ -19,7 +19,6 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, Ranking, from_numpy
 from pipeline.core.result_files import RANKING
-from pipeline.data.description import TokenCounter
 from pipeline.data.loading import Identity, identify
 from pipeline.encoders import choice
 from pipeline.encoders.base import ModelSource
@@ -257,10 +256,6 @@ class Retriever(ABC, Generic[Settings]):
         """
         return {}
 
-    def token_counter(self) -> TokenCounter | None:
-        """Counts tokens as the model does, without truncation; None where there is no model to ask."""
-        return None
-
 
 class CompositeRetriever(Retriever[Settings], ABC):
     """A retriever that is made of others, and delegates checks and models to them."""
@@ -294,7 +289,3 @@ class CompositeRetriever(Retriever[Settings], ABC):
     @override
     def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
         return self.parts[0].stored_sizes(passages, queries)
-
-    @override
-    def token_counter(self) -> TokenCounter | None:
-        return next(filter(None, (part.token_counter() for part in self.parts)), None)

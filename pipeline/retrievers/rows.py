@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.records import Array, Int32, Int64, JsonObject, Texts, UInt64
-from pipeline.data.description import truncation_of
+from pipeline.retrievers.truncation import truncation_of
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 

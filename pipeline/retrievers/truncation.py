@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 from typing_extensions import override
 
-from pipeline.core.records import ROLES, Facts
+from pipeline.core.records import ROLES, Array, Facts, JsonObject
 from pipeline.core.result_records import Record, ReportSection
 
 if TYPE_CHECKING:
@@ -89,3 +90,14 @@ class Truncation(ReportSection):
         }
         advice = {"passages": ADVICE}
         return [some.note(role, advice.get(role, "")) for role, some in texts.items() if some and some.cut]
+
+
+def truncation_of(counts: Array, max_length: int, left_out: Array | None = None) -> JsonObject:
+    """JSON of how many of some texts, by their tokens [texts], a model cuts, and of how many tokens.
+
+    `left_out` [texts] are the tokens that it does not read, if these are not all after `max_length`.
+    """
+    cut = np.maximum(counts.astype(np.int64) - max_length, 0) if left_out is None else left_out
+    figures = {"texts": len(counts), "cut": int((cut > 0).sum())}
+    figures |= {"tokens": int(counts.sum(dtype=np.int64)), "tokens_cut": int(cut.sum(dtype=np.int64))}
+    return {"max_length": max_length, **figures}

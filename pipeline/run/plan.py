@@ -13,7 +13,6 @@ from pipeline.data import loading
 from pipeline.data.clusters import read_clusters
 from pipeline.data.collection_files import open_collection
 from pipeline.data.loading import Identity
-from pipeline.data.pooling import describe_slice, nearest_ranking
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Assessment, Evaluator, Retriever, check_cutoff
 from pipeline.retrievers.stage import Context, Inputs, Stage
@@ -139,11 +138,6 @@ def _evaluate(
         )
     if ties := tie_ranges(scored, qrels, len(queries), measures, of_all, judged):
         facts["ties"] = ties.model_dump()
-    if searched := describe_slice(collection):
-        facts["slice"] = {"passages": searched["passages"], "of": searched["of"]}
-        if collection.pool is not None:
-            number, shared = nearest_ranking(collection, inputs[ranking])
-            facts["slice"] |= {"top": searched["top"], "nearest": number, "shared": shared}
     for assessment in assessments:
         facts |= assessment.assess(evaluator, [inputs[role] for role in assessment.rankings])
     return facts

@@ -290,8 +290,6 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
         "stages": [row for row in rows if row["stage"] == without_part(row["stage"])],
     }
     metrics |= {key: value for key, value in scores.items() if key not in REPORTED}
-    if pool := benchmark.config.data.pool:  # an artifact has the ranking's number: its name is the config's
-        metrics["slice"] = {**metrics["slice"], "nearest": pool.names[metrics["slice"]["nearest"]]}
     metrics |= benchmark.retriever.report(artifacts, scores, rows)
     if benchmark.config.expected:
         checks = check_expected(benchmark.config, metrics["metrics"])

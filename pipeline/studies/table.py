@@ -14,6 +14,7 @@ STUDIES = {
     "cache": "pipeline.studies.cache.command",
     "changes": "pipeline.studies.changes.command",
     "churn": "pipeline.studies.churn.command",
+    "collection": "pipeline.studies.collection.command",
     "export": "pipeline.studies.export.command",
     "fuse": "pipeline.studies.fuse.command",
     "gate": "pipeline.studies.gate.command",
@@ -23,6 +24,7 @@ STUDIES = {
     "page": "pipeline.studies.page.command",
     "questions": "pipeline.studies.questions.command",
     "reproduce": "pipeline.studies.reproduce.command",
+    "slices": "pipeline.studies.slices.command",
     "verify": "pipeline.studies.verify.command",
 }
 """The module of each study whose `STUDY` describes it. Remove the line and the folder to remove a study."""

@@ -14,13 +14,13 @@ from inside import resize
 from workplaces import read_json
 
 from pipeline import InputError, run_benchmark
-from pipeline.api import export_data
 from pipeline.config import BACKENDS, Config
 from pipeline.core import resident_mb
 from pipeline.encoders import resolve
 from pipeline.formats import map_vectors
 from pipeline.run import Benchmark
 from pipeline.storage import Store, read_rows
+from pipeline.studies.collection import export_data
 
 CONFIG = """
 name: t

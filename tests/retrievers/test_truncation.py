@@ -11,10 +11,10 @@ from tokenizers import Tokenizer
 from workplaces import read_json
 
 from pipeline import compare, load_config, run_benchmark
-from pipeline.api import describe_data
 from pipeline.config import BACKENDS
 from pipeline.encoders import resolve
 from pipeline.models import token_counter
+from pipeline.studies.collection import describe_data
 
 QUERIES = ["how do pilots guide ships", "who wrote the magic mountain"]
 READ = 60

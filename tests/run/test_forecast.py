@@ -14,7 +14,8 @@ from layouts import Plain, beir_mteb
 from workplaces import benchmarco, document
 
 from pipeline import load_config, run_benchmark
-from pipeline.api import describe_data, forecast
+from pipeline.api import forecast
+from pipeline.studies.collection import describe_data
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from inside import resize
 
 from pipeline import InputError, evaluate_model, run_benchmark
-from pipeline.api import export_data
 from pipeline.config import as_config
 from pipeline.storage import unit_vectors
+from pipeline.studies.collection import export_data
 
 SIZE = 256
 MEASURES = ["ndcg@10", "recall@20"]

@@ -5,8 +5,7 @@ import json
 from layouts import beir
 from workplaces import benchmarco
 
-from pipeline.data import describe
-from pipeline.report import collection_view
+from pipeline.studies.collection import collection_view, describe
 
 
 def count_words(texts):

@@ -26,12 +26,11 @@ from pipeline.core.records import (
     Ranking,
     Texts,
 )
-from pipeline.data.collection_files import write_lines
-from pipeline.formats.judgments import beir_qrels
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures
 from pipeline.storage.whole_files import check_new_folder, write_whole
+from pipeline.studies.shared.collections import write_beir
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -312,10 +311,6 @@ def _score_changes(
     ]
 
 
-CLEANED = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "changes.tsv")
-"""The files of a cleaned copy."""
-
-
 def write_cleaned(collection: Collection, audited: Audit, folder: Path) -> None:
     """Write a cleaned copy in BEIR's layout: all texts, the changed judgments, and a list of the changes.
 
@@ -323,16 +318,11 @@ def write_cleaned(collection: Collection, audited: Audit, folder: Path) -> None:
     grade after, and the equal passage whose grade it is.
     """
     check_new_folder(folder, "--write")
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    for file, texts in zip(CLEANED, (collection.passages, collection.queries), strict=False):
-        write_lines(folder / file, texts)
-    judgments = beir_qrels(collection.queries.ids, collection.judged_ids, audited.qrels)
-    write_whole(folder / CLEANED[2], judgments.encode())
+    write_beir(folder, collection.passages, collection, audited.qrels)
     rows = [
         f"{change.query}\t{change.passage}\t{'' if change.before is None else change.before}\t"
         f"{change.after}\t{change.twin}\n"
         for change in audited.changes
     ]
-    write_whole(
-        folder / CLEANED[3], ("query\tpassage\tbefore\tafter\tequal_passage\n" + "".join(rows)).encode()
-    )
+    lines = ["query\tpassage\tbefore\tafter\tequal_passage\n", *rows]
+    write_whole(folder / "changes.tsv", "".join(lines).encode())

@@ -1,10 +1,10 @@
-"""What a collection holds: counts, lengths and examples; its texts as files; and those in training data."""
+"""Texts of a collection that occur in training data."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -15,138 +15,11 @@ import numpy.typing as npt
 
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Collection, Int64, JsonObject, Qrels, Texts, from_numpy
-from pipeline.data.collection_files import write_lines
-from pipeline.data.pooling import describe_slice
+from pipeline.core.records import Collection, Int64, JsonObject, Texts, from_numpy
 from pipeline.formats.texts import BATCH_ROWS, Block, parse_lines, read_blocks
-from pipeline.storage import whole_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-TokenCounter = Callable[[list[str]], Sequence[int]]  # texts -> the number of tokens of each
-
-TOKENIZED = 10_000  # at most so many texts have their tokens counted
-SEED = 0
-EXAMPLES = 3
-MOST_LEVELS = 20  # distinct grades that are counted one by one
-
-
-def describe(
-    collection: Collection, count_tokens: TokenCounter | None = None, read: Mapping[str, int] | None = None
-) -> JsonObject:
-    """Facts, judgments per query, lengths and examples of a collection, as JSON.
-
-    Args:
-        collection: The collection, as `open_collection` returns it.
-        count_tokens: Counts the tokens of texts, at most of a seeded sample of `TOKENIZED`; without it,
-            `tokens` are left out.
-        read: For `passages` and `queries` the tokens that a model reads of one; None if no model is known.
-
-    Of a slice, `slice` is what `pipeline.data.pooling.describe_slice` says.
-    """
-    sliced = describe_slice(collection)
-    return {
-        **collection.facts,
-        **({"slice": sliced} if sliced else {}),
-        "judgments_per_query": _per_query(collection.qrels, len(collection.queries)),
-        "lengths": {
-            role: _lengths(getattr(collection, role), count_tokens, read[role] if read else None)
-            for role in ("passages", "queries")
-        },
-        "examples": [_example(collection, query) for query in range(min(EXAMPLES, len(collection.queries)))],
-    }
-
-
-def _distribution(values: Array) -> dict[str, float | int]:
-    """The distribution of some values [n], n at least 1."""
-    return {
-        "min": int(values.min()),
-        "median": float(np.median(values)),
-        "mean": round(float(values.mean()), 2),
-        "p95": round(float(np.percentile(values, 95)), 2),
-        "max": int(values.max()),
-        "counted": len(values),
-    }
-
-
-def _per_query(qrels: Qrels, queries: int) -> JsonObject:
-    """The number of judgments of a query, over all grades; and for each grade, if these are few."""
-    by_grade, levels = {}, np.unique(qrels.grades).tolist()
-    for grade in levels if len(levels) <= MOST_LEVELS else ():
-        chosen = np.bincount(qrels.queries[qrels.grades == grade], minlength=queries)
-        by_grade[str(grade)] = {"judgments": int(chosen.sum()), **_distribution(chosen)}
-    return {"all": _distribution(np.bincount(qrels.queries, minlength=queries)), "grade": by_grade}
-
-
-def _lengths(texts: Texts, count_tokens: TokenCounter | None, read: int | None) -> JsonObject:
-    import pyarrow.compute as pc
-
-    characters = pc.utf8_length(texts.texts).to_numpy()
-    lengths: dict[str, JsonObject] = {"characters": {**_distribution(characters)}}
-    if count_tokens:
-        counts = np.concatenate([np.asarray(count_tokens(part)) for part in _sampled(texts.texts)])
-        lengths["tokens"] = {**_distribution(counts)}
-        if read is not None:
-            lengths["tokens"]["truncation"] = truncation_of(counts, read)
-    return {**lengths}
-
-
-def truncation_of(counts: Array, max_length: int, left_out: Array | None = None) -> JsonObject:
-    """JSON of how many of some texts, by their tokens [texts], a model cuts, and of how many tokens.
-
-    `left_out` [texts] are the tokens that it does not read, if these are not all after `max_length`.
-    """
-    cut = np.maximum(counts.astype(np.int64) - max_length, 0) if left_out is None else left_out
-    figures = {"texts": len(counts), "cut": int((cut > 0).sum())}
-    figures |= {"tokens": int(counts.sum(dtype=np.int64)), "tokens_cut": int(cut.sum(dtype=np.int64))}
-    return {"max_length": max_length, **figures}
-
-
-def _sampled(column: pa.ChunkedArray) -> Iterator[list[str]]:
-    """All texts, or a seeded sample of `TOKENIZED`, in lists of moderate size."""
-    rows = np.arange(len(column))
-    if len(rows) > TOKENIZED:
-        rows = np.sort(np.random.default_rng(SEED).choice(len(rows), TOKENIZED, replace=False))
-    start = 0
-    for chunk in column.chunks:
-        inside: Int64 = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + len(chunk))] - start
-        start += len(chunk)
-        if inside.size:
-            yield chunk.take(inside).to_pylist()
-
-
-def _example(collection: Collection, query: int) -> JsonObject:
-    """A query with one judged passage of each grade that the corpus has, highest first."""
-    qrels = collection.qrels
-    judged = np.flatnonzero((qrels.queries == query) & (qrels.passages < len(collection.passages)))
-    grades, first = np.unique(qrels.grades[judged], return_index=True)
-    return {
-        **_text(collection.queries, query),
-        "judged": [
-            {"grade": grade.item(), **_text(collection.passages, int(qrels.passages[judged[at]]))}
-            for grade, at in sorted(zip(grades, first, strict=True), reverse=True)
-        ],
-    }
-
-
-def _text(texts: Texts, row: int) -> dict[str, str]:
-    return {"id": texts.ids[row].as_py(), "text": texts.texts[row].as_py()}
-
-
-def export_texts(collection: Collection, folder: Path) -> list[Path]:
-    """Write texts, as lines of `_id` and `text`, and ids alone into an empty folder; returns the files."""
-    files = ("passages.jsonl", "passage_ids.txt", "queries.jsonl", "query_ids.txt")
-    paths = [folder / file for file in files]
-    folder.mkdir(parents=True, exist_ok=True)
-    for texts, (lines, names) in ((collection.passages, paths[:2]), (collection.queries, paths[2:])):
-        with whole_files.replacing(lines) as path:
-            write_lines(path, texts)
-        with whole_files.replacing(names) as path, open(path, "w", encoding="utf-8") as file:
-            for ids in texts.ids.chunks:
-                file.writelines(f"{name}\n" for name in ids.to_pylist())
-    return paths
-
 
 ID_FIELDS = {
     "_id", "id", "qid", "docid", "pid", "query_id", "doc_id", "passage_id", "query-id", "corpus-id", "type",

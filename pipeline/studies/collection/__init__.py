@@ -1,0 +1,5 @@
+"""What a collection holds: counts, lengths, examples; its defects, and its texts in training data."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

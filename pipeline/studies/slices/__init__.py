@@ -1,0 +1,5 @@
+"""Slices of a corpus that rankings choose."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,1 @@
+from .slices import write_slice as write_slice

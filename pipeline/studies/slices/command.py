@@ -1,0 +1,48 @@
+"""The command of the study: `slice`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from pipeline.core.errors import InputError
+from pipeline.studies.study import Command, Study
+from pipeline.terminal import Json, Sets, argument, load, option, print_json, progress, show
+
+
+def slice_corpus(
+    config: Annotated[Path, argument("A YAML file of one collection, whole.", "CONFIG")],
+    rankings: Annotated[list[Path], argument("Rankings of all its passages.", "RESULT_DIR|RUN")],
+    top: Annotated[int, option("Keep the best N passages of each query in each ranking.", "N", min=1)],
+    output: Annotated[Path, option("A new folder for the collection.", "FOLDER")],
+    random: Annotated[int, option("Also keep N random passages.", "N", min=0)] = 0,
+    seed: Annotated[int, option("Seed of the random passages.", min=0)] = 0,
+    settings: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Write a slice of a collection: what is judged, and what rankings choose."""
+    from pipeline.core.table import Column, Table
+    from pipeline.studies.slices.slices import write_slice
+
+    (loaded, *others) = load([config], settings)
+    if others:
+        raise InputError(
+            f"{config}: {1 + len(others)} benchmarks", allowed="one", fix="use one without a sweep"
+        )
+    written = write_slice(loaded, rankings, output, top, random, seed, progress)
+    if as_json:
+        print_json({**asdict(written), "output": str(output)})
+        return
+    rows = [(each.name, f"{each.passages:,}", f"{each.alone:,}") for each in written.rankings]
+    columns = [Column("ranking"), Column("passages", "right"), Column("of no other", "right")]
+    title = f"{written.passages:,} of {written.of:,} passages, {written.judged:,} of them judged"
+    show(Table(title, columns, rows))
+    print(f"written to {output}: run it with --data {output}", file=sys.stderr)
+
+
+STUDY = Study(
+    "Which passages keep the order of systems?",
+    {"slice": Command(slice_corpus, "mine.yaml results/bm25 results/minilm --top 100 --output mine-slice")},
+)
