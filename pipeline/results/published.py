@@ -11,8 +11,6 @@ from decimal import Decimal
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pydantic import Field
-
 from pipeline.core.result_records import Record
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.paired import SAME
@@ -25,21 +23,6 @@ Verdict = Literal["reproduced", "not reproduced", "not comparable", "not run"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
-class ScoreChange(Record):
-    """A change that was tried to explain a difference, and what it gives."""
-
-    change: str
-    got: float
-    difference: float
-
-
-class TellingMeasure(Record):
-    """A measure that tells changes apart which explain a score alike: its value with each."""
-
-    measure: str
-    values: dict[str, float]
-
-
 class ScoreCheck(Record):
     """A published score and the measured one.
 
@@ -49,10 +32,6 @@ class ScoreCheck(Record):
         tolerance: The largest difference that counts as reproduced, half a unit of the last digit included.
         reason: Why the two cannot be compared, or nothing was run.
         digits: Published decimal places.
-        why: Changes that were tried and move the score, the nearest first; None where none was asked for.
-        not_tried: Changes that were not tried, in the order in which they would be.
-        explained_by: Changes that give the published digits of this score and of all others that they move.
-        telling: A measure that tells these apart, where there are several.
     """
 
     model: str = ""
@@ -66,14 +45,6 @@ class ScoreCheck(Record):
     verdict: Verdict
     source: str = ""
     reason: str = ""
-    why: tuple[ScoreChange, ...] | None = Field(None)
-    not_tried: tuple[str, ...] = Field(())
-    explained_by: tuple[str, ...] = Field(())
-    telling: TellingMeasure | None = Field(None)
-
-
-OF_CAUSES = {"why", "not_tried", "explained_by", "telling"}
-"""Fields of a check that a search for causes fills."""
 
 
 def decimals(value: float) -> int:

@@ -23,7 +23,7 @@ from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, 
 from pipeline.core.result_records import without_part
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import FILES, read_record
-from pipeline.results.published import OF_CAUSES, check_expected
+from pipeline.results.published import check_expected
 from pipeline.results.records import Manifest
 from pipeline.results.result import Result, check_kind, read_result, write_suite
 from pipeline.run.benchmark import Benchmark, Session, StageOutcome
@@ -293,7 +293,7 @@ def _write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOu
     metrics |= benchmark.retriever.report(artifacts, scores, rows)
     if benchmark.config.expected:
         checks = check_expected(benchmark.config, metrics["metrics"])
-        metrics["expected"] = [check.model_dump(mode="json", exclude=OF_CAUSES - {"why"}) for check in checks]
+        metrics["expected"] = [check.model_dump(mode="json") for check in checks]
     recipes = benchmark.recipes.items()
     manifest = {
         "config": settings,

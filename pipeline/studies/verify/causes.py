@@ -8,13 +8,15 @@ all that it moves to the last published digit. The search goes on while chance m
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.config import Config
 from pipeline.core.display import Progress
+from pipeline.core.records import JsonObject
+from pipeline.core.result_records import Record
 from pipeline.metrics.names import parse_measure
-from pipeline.results.published import ScoreChange, ScoreCheck, TellingMeasure
+from pipeline.results.published import ScoreCheck
 from pipeline.storage.whole_files import temporary_folder
 from pipeline.studies.verify.fit import Fit, Means
 from pipeline.studies.verify.scored_run import EVALUATION, ScoredRun
@@ -23,6 +25,47 @@ from pipeline.studies.verify.trials import Trials
 APART = ("ndcg@10", "ndcg@100", "map@100", "mrr@10", "recall@10", "recall@100", "precision@10", "success@1")
 """Measures of which one may tell candidates apart."""
 PLACES = 5  # to which candidates must differ to be told apart
+
+
+class ScoreChange(Record):
+    """A change that was tried to explain a difference, and what it gives."""
+
+    change: str
+    got: float
+    difference: float
+
+
+class TellingMeasure(Record):
+    """A measure that tells changes apart which explain a score alike: its value with each."""
+
+    measure: str
+    values: dict[str, float]
+
+
+class ExplainedScore(ScoreCheck):
+    """A published score and the measured one, with what was tried to explain a difference.
+
+    Attributes:
+        why: Changes that were tried and move the score, the nearest first; None where none was asked for.
+        not_tried: Changes that were not tried, in the order in which they would be.
+        explained_by: Changes that give the published digits of this score and of all others that they move.
+        telling: A measure that tells these apart, where there are several.
+    """
+
+    why: tuple[ScoreChange, ...] | None = None
+    not_tried: tuple[str, ...] = ()
+    explained_by: tuple[str, ...] = ()
+    telling: TellingMeasure | None = None
+
+    @classmethod
+    def of(cls, checks: Iterable[ScoreCheck]) -> list[ExplainedScore]:
+        """The checks, for which nothing was tried unless it is said."""
+        return [check if isinstance(check, cls) else cls(**dict(check)) for check in checks]
+
+    def document(self) -> JsonObject:
+        """Without what was tried, where nothing was."""
+        added = set(ExplainedScore.model_fields) - set(ScoreCheck.model_fields)
+        return self.model_dump(mode="json", exclude=added if self.why is None else None)
 
 
 def explain(
@@ -99,7 +142,7 @@ def _with_causes(fit: Fit, not_tried: Sequence[str], telling: TellingMeasure | N
                 for name in order
                 if fit.moves(means[name], cell.measure)
             ]  # fmt: skip
-            cell = cell.model_copy(
+            cell = ExplainedScore.of([cell])[0].model_copy(
                 update={
                     "why": tuple(why), "not_tried": tuple(not_tried), "explained_by": tuple(explaining),
                     "telling": telling if len(explaining) > 1 else None,

@@ -27,10 +27,7 @@ from pipeline.metrics.names import parse_measure
 from pipeline.results.cached import measure_anew
 from pipeline.results.folder import CollectionResult
 from pipeline.results.published import (
-    OF_CAUSES,
-    ScoreChange,
     ScoreCheck,
-    TellingMeasure,
     Verdict,
     check_expected,
     check_score,
@@ -43,7 +40,7 @@ from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.shared.mteb_tasks import task_of
-from pipeline.studies.verify.causes import explain
+from pipeline.studies.verify.causes import ExplainedScore, ScoreChange, TellingMeasure, explain
 from pipeline.studies.verify.contradictions import Point, contradictions, point_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
 from pipeline.studies.verify.scored_run import ScoredRun, scored_run_of
@@ -69,7 +66,7 @@ class Verification(Tabular):
         command: The command line that prints this; empty if it was asked for in Python.
     """
 
-    cells: list[ScoreCheck]
+    cells: list[ExplainedScore]
     command: str = ""
 
     @property
@@ -82,10 +79,7 @@ class Verification(Tabular):
     def json(self) -> JsonObject:
         """The document that `verify --json` prints."""
         return {
-            "cells": [
-                cell.model_dump(mode="json", exclude=None if cell.why is not None else OF_CAUSES)
-                for cell in self.cells
-            ],
+            "cells": [cell.document() for cell in self.cells],
             "verdict": self.verdict,
             "contradictions": self.contradictions(),
             "command": self.command,
@@ -112,7 +106,7 @@ class Verification(Tabular):
 
     def _why(self) -> list[Table]:
         """A table for the scores of a model and a collection that the same changes explain, or none."""
-        together: dict[tuple[str, ...], list[ScoreCheck]] = {}
+        together: dict[tuple[str, ...], list[ExplainedScore]] = {}
         for cell in self.cells:
             if cell.why is not None and cell.verdict == "not reproduced":
                 together.setdefault((cell.model, cell.collection, *cell.explained_by), []).append(cell)
@@ -128,7 +122,7 @@ def _today() -> dict[str, str]:
     return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "version": metadata.version("benchmarco")}
 
 
-def _tried_table(cells: Sequence[ScoreCheck], named: bool) -> Table:
+def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
     """The changes that were tried for scores of one model and collection, by what they make of the worst.
 
     `named` says to name the model and the collection too.
@@ -160,7 +154,7 @@ def _difference(tried: ScoreChange, cell: ScoreCheck) -> Cell:
     return Cell(f"{tried.difference:+.{places}f}", tried.difference)
 
 
-def _explanation(cell: ScoreCheck) -> str:
+def _explanation(cell: ExplainedScore) -> str:
     """What explains a score, or what comes nearest."""
     candidates = cell.explained_by
     if len(candidates) > 1:
@@ -269,7 +263,7 @@ def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> V
         cells.append(
             check_score(each.score, got, reason, each.model or run.name, each.collection or qrels.stem)
         )
-    return Verification([*require_scores(cells, str(run))])
+    return Verification(ExplainedScore.of(require_scores(cells, str(run))))
 
 
 def _depth(run: Path) -> int:
@@ -346,7 +340,8 @@ def verify(
         verification = verify_run(run, qrels, published)
         if minutes:
             scored_run = ScoredRun(read_run(run), read_qrels(qrels))
-            verification = Verification(explain(verification.cells, scored_run, None, minutes, progress))
+            cells = explain(verification.cells, scored_run, None, minutes, progress)
+            verification = Verification(ExplainedScore.of(cells))
         return verification
     checks: list[CollectionChecks] = []
     for target in paths:
@@ -362,7 +357,7 @@ def verify(
             checks += run_configs(load_configs(target, overrides), published, progress)
     if minutes:
         _explain_all(checks, minutes, progress)
-    return Verification([cell for each in checks for cell in each.cells])
+    return Verification(ExplainedScore.of(cell for each in checks for cell in each.cells))
 
 
 def run_configs(
