@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 from typing_extensions import override
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pipeline.config import Config
     from pipeline.core.display import Bar
-    from pipeline.core.records import Facts, JsonObject
+    from pipeline.core.records import Facts
     from pipeline.core.table import Table
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
@@ -317,31 +317,3 @@ def load(paths: list[Path], settings: list[str] | None) -> list[Config]:
     from pipeline.config.files import load_configs
 
     return load_configs(paths, settings or ())
-
-
-def refuse_both(as_json: bool, as_markdown: bool) -> None:
-    """Refuse two output formats at once."""
-    if as_json and as_markdown:
-        raise InputError("--json and --markdown are both given", fix="leave one out")
-
-
-class Document(Protocol):
-    """What prints as one JSON document or as tables."""
-
-    def json(self) -> JsonObject:
-        """The JSON document."""
-
-    def tables(self) -> list[Table]:
-        """The tables, the most important first."""
-
-
-def print_as(document: Document, as_json: bool, as_markdown: bool) -> None:
-    """Print JSON, Markdown or tables."""
-    from pipeline.report.renderings import markdown
-
-    if as_json:
-        print_json(document.json())
-    elif as_markdown:
-        print(markdown(document.tables()), end="")
-    else:
-        show(*document.tables())

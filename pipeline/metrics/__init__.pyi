@@ -1,4 +1,3 @@
-from .betting import STAKES as STAKES
 from .definitions import (
     MEASURES as MEASURES,
     Cutoff as Cutoff,
@@ -11,13 +10,9 @@ from .evaluation import Evaluation as Evaluation, evaluate_files as evaluate_fil
 from .names import Measure as Measure, parse_measure as parse_measure, parse_measures as parse_measures
 from .paired import (
     LEVEL as LEVEL,
-    SMALLEST as SMALLEST,
-    compare_with_rest as compare_with_rest,
     detectable_difference as detectable_difference,
-    difference_tests as difference_tests,
     holm as holm,
     queries_needed as queries_needed,
-    smallest_shown as smallest_shown,
     standings as standings,
 )
 from .resampling import PERMUTATIONS as PERMUTATIONS, randomization_test as randomization_test

@@ -9,18 +9,14 @@ from string import ascii_lowercase
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipeline.core.records import BoolArray, Float64, JsonObject
+from pipeline.core.records import Float64, JsonObject
 from pipeline.metrics.names import Measure
-from pipeline.metrics.resampling import PERMUTATIONS, permutation_test, randomization_test
+from pipeline.metrics.resampling import PERMUTATIONS, randomization_test
 from pipeline.metrics.statistics import ONE, estimate, pool_draws
 
 SAME = 1e-12
 """Values that differ by no more are a tie; above 1, such as those of DCG, as a share of the highest."""
 LEVEL = 0.05
-SMALLEST = 6
-"""Groups of fewer queries are not tested: the randomization test could not reach 5%."""
-SMALLEST_MARKED = 20
-"""Smaller groups are not compared with the rest: their own spread says too little."""
 POWER = 0.8
 MOST_QUERIES = 1 << 40
 MOST_FREEDOM = 10_000
@@ -65,46 +61,6 @@ def changes(
     }
 
 
-def smallest_shown(sizes: Sequence[int], pairs: int) -> int:
-    """The size of the smallest groups in which a difference can be shown, if only such groups are tested.
-
-    Of n queries the randomization test has no p below 2 / 2^n. Where that times the number of tests is above
-    5%, nothing can be shown, so a test would only make those of other groups stricter; it is left out, which
-    keeps the chance of a false finding at 5% as the choice does not look at the values (Tarone, *A Modified
-    Bonferroni Method for Discrete Data*, Biometrics 46(2), 1990).
-    """
-    size = SMALLEST
-    while 2 ** (1 - size) * pairs * sum(each >= size for each in sizes) > LEVEL:
-        size += 1
-    return size
-
-
-def difference_tests(
-    differences: Float64, groups: Sequence[BoolArray], smallest: int = SMALLEST
-) -> tuple[Float64, Float64]:
-    """Two-sided p of paired differences within each group.
-
-    Args:
-        differences: float64 [queries, pairs].
-        groups: Bool [queries] each.
-        smallest: Groups of fewer queries are not tested; see `smallest_shown`.
-
-    Returns:
-        float64 [groups, pairs] each: `larger_p` of the paired t-test and the paired randomization test; and
-        this corrected by Holm's method for all groups and pairs. Both are NaN for groups that are not tested,
-        which the correction does not count.
-    """
-    p_values = np.full((len(groups), differences.shape[1]), np.nan)
-    for row, inside in enumerate(groups):
-        if inside.sum() >= smallest:
-            p_values[row] = larger_p(
-                estimate([differences[inside]]).p, randomization_test([differences[inside]])
-            )
-    tested, corrected = ~np.isnan(p_values), p_values.copy()
-    corrected[tested] = holm(p_values[tested])
-    return p_values, corrected
-
-
 def larger_p(by_t: Float64, by_chance: Float64) -> Float64:
     """The larger p, of t-tests and of randomizations, float64 [tests].
 
@@ -113,22 +69,6 @@ def larger_p(by_t: Float64, by_chance: Float64) -> Float64:
     """
     reached = by_chance > 1.5 / (PERMUTATIONS + 1)
     return np.where(reached, np.maximum(by_t, by_chance), by_t)
-
-
-def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:
-    """Two-sided p that the mean in a group is that of the other queries, corrected for all groups.
-
-    By `permutation_test`: Student's quantiles of Welch's t fail in groups whose values are nearly all equal.
-    Arguments and return as of `difference_tests`; NaN where the group or the others are fewer than
-    `SMALLEST_MARKED`.
-    """
-    p_values = np.full((len(groups), values.shape[1]), np.nan)
-    tested = [
-        row for row, inside in enumerate(groups) if min(inside.sum(), (~inside).sum()) >= SMALLEST_MARKED
-    ]
-    if tested and values.size:
-        p_values[tested] = permutation_test(values, [groups[row] for row in tested])
-    return p_values
 
 
 def holm(p_values: Float64) -> Float64:

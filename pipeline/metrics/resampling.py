@@ -1,4 +1,4 @@
-"""Tests by resampling: the studentized bootstrap of means, randomizations and permutations.
+"""Tests by resampling: the studentized bootstrap of means, and randomizations.
 
 Strata and weights are those of `pipeline.metrics.statistics`.
 
@@ -9,11 +9,11 @@ changing signs leaves the sum of squares as it is, so t grows with |sum|, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.core.records import BoolArray, Float64
+from pipeline.core.records import Float64
 from pipeline.metrics.statistics import ONE, ROUNDING, Strata
 
 RESAMPLES = 10_000
@@ -63,37 +63,9 @@ def _draws(
 PERMUTATIONS = 20_000
 EXACT_QUERIES = 14
 """Up to so many queries, all 2^queries ways to change signs are counted."""
-SEED_OF_SIGNS, SEED_OF_GROUPS = 20190, 20193
+SEED_OF_SIGNS = 20190
 BLOCK_SWAPS = 1 << 20  # random swaps made at once
 BLOCK_ROWS = 1 << 11  # ways made at once
-
-
-class _StepDown:
-    """p-values of many tests at once, by the step-down MaxT procedure.
-
-    The corrected p of a test is the share of ways in which the largest statistic among its own and all lower
-    ones reaches it, never less than that of a test of a higher one (Westfall and Young, *Resampling-Based
-    Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J. American Statistical Association 100(469),
-    2005).
-
-    Args:
-        observed: float64 [tests]: the statistics, of one scale.
-    """
-
-    def __init__(self, observed: Float64) -> None:
-        self._observed, self._order = observed, np.argsort(observed, kind="stable")
-        self._reached = np.zeros(len(observed))
-
-    def count(self, statistics: Float64) -> None:
-        """Count ways, of which float64 [ways, tests] has the statistics."""
-        highest = np.maximum.accumulate(statistics[:, self._order], axis=1)
-        self._reached[self._order] += (highest >= self._observed[self._order]).sum(axis=0)
-
-    def p_values(self, drawn: bool, ways: int) -> Float64:
-        """float64 [tests]; of ways that were drawn, the observed one is counted as one more."""
-        p: Float64 = (drawn + self._reached) / (drawn + ways)
-        p[self._order[::-1]] = np.maximum.accumulate(p[self._order[::-1]])
-        return p
 
 
 def randomization_test(strata: Strata, weights: Float64 = ONE) -> Float64:
@@ -135,45 +107,3 @@ def randomization_test(strata: Strata, weights: Float64 = ONE) -> Float64:
             swaps = (np.arange(ways)[:, None] >> np.arange(n_queries) & 1).astype(np.float64)
         reached += (np.abs(totals - 2 * (swaps @ changes)) >= observed).sum(axis=0)
     return (drawn + reached) / (drawn + ways)
-
-
-def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:
-    """float64 [groups, columns]: two-sided p that a group's mean is that of all other queries.
-
-    If a group is not special, any other queries could as well be in it. A permutation, one of 20,000 from a
-    fixed seed, gives the queries new places in all groups and columns at once, so it keeps what these have to
-    do with each other. The statistic is Welch's t, so that groups of the same mean but another spread are
-    marked no more often than others (Janssen, Statistics & Probability Letters 36(1), 1997; Chung and Romano,
-    Annals of Statistics 41(2), 2013); for that a group takes some 20 queries. Corrected by `_StepDown`.
-
-    Args:
-        values: float64 [queries, columns].
-        groups: Bool [queries] each, neither empty nor full.
-    """
-    n_queries, n_columns = values.shape
-    spreads = values.std(axis=0)
-    varies = spreads > ROUNDING * np.abs(values).max(axis=0, initial=0)
-    centred = np.where(varies, values - values.mean(axis=0), 0) / np.where(varies, spreads, 1)
-    both = np.hstack([centred, centred**2])
-    is_in = np.array(groups, dtype=np.float64)
-    sizes = is_in.sum(axis=1)[:, None]
-    others = n_queries - sizes
-
-    def welch(sums: Float64) -> Float64:
-        """|t| from sums of values and of their squares in groups, float64 [..., groups, 2 · columns]."""
-        total, squares = sums[..., :n_columns], sums[..., n_columns:]  # of values that sum to 0
-        variance = (squares - total**2 / sizes) / (sizes * (sizes - 1))
-        variance += (n_queries - squares - total**2 / others) / (others * (others - 1))
-        t: Float64 = np.abs(total) * (n_queries / (sizes * others)) / np.sqrt(np.maximum(variance, ROUNDING))
-        return t
-
-    observed = welch(is_in @ both).ravel()
-    stepwise = _StepDown(observed - ROUNDING * n_queries * (1 + observed))
-    generator = np.random.default_rng(SEED_OF_GROUPS)
-    rows = max(BLOCK_SWAPS // is_in.size, 1)
-    for start in range(0, PERMUTATIONS, rows):
-        block = min(rows, PERMUTATIONS - start)
-        orders = generator.permuted(np.tile(np.arange(n_queries), (block, 1)), axis=1)
-        sums = is_in[:, orders].transpose(1, 0, 2) @ both  # [block, groups, 2 · columns]
-        stepwise.count(welch(sums).reshape(block, -1))
-    return stepwise.p_values(True, PERMUTATIONS).reshape(len(groups), n_columns)

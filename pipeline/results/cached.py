@@ -1,8 +1,8 @@
-"""A result's ranking in rows of its collection, and what the cache still holds: the collection, vectors."""
+"""A result's ranking in rows of its collection, and what the cache still holds of the result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,19 +11,16 @@ import pyarrow as pa
 
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Chunks, Collection, Float32, Int64, Ranking
-from pipeline.core.result_files import PER_QUERY, RANKING
+from pipeline.core.records import Chunks, Collection, Int64, Ranking
+from pipeline.core.result_files import PER_QUERY
 from pipeline.core.result_records import without_part
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import drop_ignored, row_numbers
-from pipeline.metrics.names import Measure
-from pipeline.metrics.scoring import compute_measures
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import Manifest
 from pipeline.retrievers.retriever import BEST_CHUNKS, open_ranking
-from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
@@ -34,7 +31,7 @@ def find_collection(result: CollectionResult) -> Collection | None:
     Raises:
         InputError: It lacks a query of the result.
     """
-    artifact = next(_find(result.manifest, "data"), None)
+    artifact = next(find_artifacts(result.manifest, "data"), None)
     if artifact is None:
         return None
     collection = open_collection(artifact)
@@ -47,19 +44,6 @@ def find_collection(result: CollectionResult) -> Collection | None:
             fix="run its config again; what is in the cache is not computed again",
         )
     return collection
-
-
-def find_query_vectors(manifest: Manifest) -> Float32 | None:
-    """The vectors of a result's queries, float32 [queries, d] in the order of its collection.
-
-    Of a result that joins rankings, those of the first part that has any; None where there are none, or not
-    in the cache.
-    """
-    for artifact in _find(manifest, "queries"):
-        shards = [name for name in artifact.files if vector_shards.is_shard(name)]
-        if shards and all(name.endswith(".npy") for name in shards):
-            return vector_shards.read_all_rows(artifact)
-    return None
 
 
 def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
@@ -82,17 +66,6 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
     passages = np.where(lines >= 0, rows[lines], -1)
     ignored = result.manifest.config.get("data", {}).get("ignored", "none")
     return drop_ignored(Ranking(passages, scores), collection, ignored)
-
-
-def measure_anew(result: CollectionResult, measures: Sequence[Measure]) -> dict[str, float] | None:
-    """The means of measures over the result's queries, from its ranking; None without its collection."""
-    collection = find_collection(result)
-    if collection is None or not (result.folder / RANKING).is_file():
-        return None
-    ranking = scored_ranking(result, collection)
-    values = compute_measures(ranking, collection.qrels, len(collection.queries), measures)
-    rows = row_numbers(pa.array(result.query_ids, pa.string()), collection.queries.ids)
-    return dict(zip(map(str, measures), values[rows].mean(axis=0).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -129,13 +102,13 @@ def find_chunks(manifest: Manifest) -> BestChunks | None:
     """
     if "chunks" not in manifest.recipes:
         return None
-    chunks, search = (next(_find(manifest, stage), None) for stage in ("chunks", "search"))
+    chunks, search = (next(find_artifacts(manifest, stage), None) for stage in ("chunks", "search"))
     if chunks is None or search is None:
         return None
     return BestChunks(open_chunks(chunks), open_ranking(search).passages, search.array(BEST_CHUNKS))
 
 
-def _find(manifest: Manifest, stage: str) -> Iterator[Artifact]:
+def find_artifacts(manifest: Manifest, stage: str) -> Iterator[Artifact]:
     """The cached artifacts of a stage, one of each part of the result that has the stage."""
     cache = manifest.cache_here
     for role, recipe in manifest.recipes.items() if cache else ():

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics import compare_with_rest, difference_tests, resampling, smallest_shown
+from pipeline.metrics import resampling
+from pipeline.studies.groups.group_tests import compare_with_rest, difference_tests, smallest_shown
 from simulations.values import LEVEL, Cell, Figure, each_size, percent, random
 
 SPREADS = (

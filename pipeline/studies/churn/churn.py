@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from pipeline.comparison.pools import LoadedResults, deciding_pairs, is_judged, pair_keys
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, JsonObject, Ranking
@@ -20,6 +19,7 @@ from pipeline.core.table import FilledColumn, Table, right, table_of
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.rankings import gains
 from pipeline.results.cached import find_collection, scored_ranking
+from pipeline.studies.shared.pools import LoadedResults, deciding_pairs, is_judged, pair_keys
 from pipeline.studies.study import Findings
 
 DEPTH, PERSISTENCE = 10, 0.9

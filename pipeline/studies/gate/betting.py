@@ -1,6 +1,6 @@
-"""Bounds of means by betting, of one collection or the macro mean of several; see `pipeline.metrics.betting`.
+"""Bounds of means by betting, of one collection or the macro mean of several.
 
-The order of the values does not matter.
+The bets are those of `pipeline.studies.shared.betting`. The order of the values does not matter.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from math import inf, log
 import numpy as np
 
 from pipeline.core.records import Float64
-from pipeline.metrics.betting import STAKES
 from pipeline.metrics.statistics import ONE, Strata
+from pipeline.studies.shared.betting import STAKES
 
 COARSE, FINE = 200, 800
 """Means that are tried for each of several collections: over the whole range, and around its mean."""

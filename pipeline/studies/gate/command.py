@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from pipeline.studies.shared.printing import print_as, refuse_both
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, argument, end_with, option, print_as, refuse_both, show_measures_as
+from pipeline.terminal import Json, argument, end_with, option, show_measures_as
 
 
 def gate(

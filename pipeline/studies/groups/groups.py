@@ -27,17 +27,18 @@ from pipeline.core.records import (
 from pipeline.core.table import Column, FilledColumn, Table, table_of, with_interval
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measure
-from pipeline.metrics.paired import (
-    LEVEL,
+from pipeline.metrics.paired import LEVEL, paired_differences
+from pipeline.metrics.statistics import estimate
+from pipeline.results.cached import find_artifacts, find_collection
+from pipeline.results.folder import CollectionResult
+from pipeline.results.records import Manifest
+from pipeline.storage import vector_shards
+from pipeline.studies.groups.group_tests import (
     SMALLEST_MARKED,
     compare_with_rest,
     difference_tests,
-    paired_differences,
     smallest_shown,
 )
-from pipeline.metrics.statistics import estimate
-from pipeline.results.cached import find_collection, find_query_vectors
-from pipeline.results.folder import CollectionResult
 from pipeline.studies.study import Findings
 
 SEED = 0
@@ -385,3 +386,16 @@ def _known(value: float) -> float | None:
 
 def _below(p_value: float | None) -> bool:
     return p_value is not None and p_value < LEVEL
+
+
+def find_query_vectors(manifest: Manifest) -> Float32 | None:
+    """The vectors of a result's queries, float32 [queries, d] in the order of its collection.
+
+    Of a result that joins rankings, those of the first part that has any; None where there are none, or not
+    in the cache.
+    """
+    for artifact in find_artifacts(manifest, "queries"):
+        shards = [name for name in artifact.files if vector_shards.is_shard(name)]
+        if shards and all(name.endswith(".npy") for name in shards):
+            return vector_shards.read_all_rows(artifact)
+    return None

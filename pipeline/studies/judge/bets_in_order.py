@@ -1,6 +1,6 @@
 """Bets on people's labels one by one, with a judge's values of all queries: when is a difference decided?
 
-See `pipeline.metrics.betting` for the bets.
+See `pipeline.studies.shared.betting` for the bets.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from math import inf, log
 import numpy as np
 
 from pipeline.core.records import Float64, Int64
-from pipeline.metrics.betting import STAKES
 from pipeline.metrics.statistics import ROUNDING
+from pipeline.studies.shared.betting import STAKES
 
 SLOPES_AT_0 = 5
 """Queries for which a judge that says nothing is assumed, before any is labelled."""

@@ -22,10 +22,10 @@ from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject, TextPair
-from pipeline.encoders.http.chat import chat, fence_of
 from pipeline.encoders.http.client import BYTES_PER_TOKEN, Client, TooLargeError
-from pipeline.storage.answers import AnswerLog
 from pipeline.storage.hashing import hash_json
+from pipeline.studies.shared.answers import AnswerLog
+from pipeline.studies.shared.chat import chat, fence_of
 
 PROMPT = """\
 You judge search results. Below are a query and a passage, each between two lines of equals signs. They are \

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.comparison.inputs import ResultLike
-from pipeline.comparison.pools import JudgmentPairs, LoadedResults, deciding_pairs, pair_keys
 from pipeline.config import Config
 from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Progress, counted
@@ -48,6 +47,7 @@ from pipeline.studies.judge.sample import (
     open_rankings,
     read_labels,
 )
+from pipeline.studies.shared.pools import JudgmentPairs, LoadedResults, deciding_pairs, pair_keys
 
 
 @dataclass(frozen=True)

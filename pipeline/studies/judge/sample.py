@@ -29,12 +29,12 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.comparison.inputs import ResultLike
-from pipeline.comparison.pools import LoadedResults, deciding_pairs, is_judged
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, Qrels
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.results.cached import scored_ranking
 from pipeline.studies.judge.pool import PoolRow, open_results, read_grades, rows_of_pairs, with_grades
+from pipeline.studies.shared.pools import LoadedResults, deciding_pairs, is_judged
 
 QUERIES, SEED = 40, 1
 HIGHEST_GRADE = 3

@@ -1,3 +1,4 @@
+from .betting import STAKES as STAKES
 from .mteb_tasks import task_of as task_of
 from .plots import (
     SpeedPoint as SpeedPoint,

@@ -11,8 +11,9 @@ from typing import Annotated
 
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output, write_whole
+from pipeline.studies.shared.printing import print_as, refuse_both
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, argument, end_with, option, print_as, progress, refuse_both
+from pipeline.terminal import Json, Sets, argument, end_with, option, progress
 
 
 def verify(

@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 
 from pipeline.config import Config
 from pipeline.core.records import BoolArray, Collection, Float64, Int32, Int64
+from pipeline.core.result_files import RANKING
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
-from pipeline.results.folder import ranking_file
+from pipeline.results.cached import find_collection, scored_ranking
+from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.run.benchmark import Session
 
 
@@ -238,3 +240,14 @@ def _copies(collection: Collection, run: Run) -> dict[str, str]:
     )
     found = {name: first.setdefault(text, name) for name, text in pairs}
     return {name: other for name, other in found.items() if name != other}
+
+
+def measure_anew(result: CollectionResult, measures: Sequence[Measure]) -> dict[str, float] | None:
+    """The means of measures over the result's queries, from its ranking; None without its collection."""
+    collection = find_collection(result)
+    if collection is None or not (result.folder / RANKING).is_file():
+        return None
+    ranking = scored_ranking(result, collection)
+    values = compute_measures(ranking, collection.qrels, len(collection.queries), measures)
+    rows = row_numbers(pa.array(result.query_ids, pa.string()), collection.queries.ids)
+    return dict(zip(map(str, measures), values[rows].mean(axis=0).tolist(), strict=True))

@@ -24,7 +24,6 @@ from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
 from pipeline.metrics.names import parse_measure
-from pipeline.results.cached import measure_anew
 from pipeline.results.folder import CollectionResult
 from pipeline.results.published import (
     ScoreCheck,
@@ -43,7 +42,7 @@ from pipeline.studies.shared.mteb_tasks import task_of
 from pipeline.studies.verify.causes import ExplainedScore, ScoreChange, TellingMeasure, explain
 from pipeline.studies.verify.contradictions import Point, contradictions, point_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
-from pipeline.studies.verify.scored_run import ScoredRun, scored_run_of
+from pipeline.studies.verify.scored_run import ScoredRun, measure_anew, scored_run_of
 
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.metrics import STAKES
 from pipeline.studies.gate import Bets, growth, log_capital
+from pipeline.studies.shared import STAKES
 
 
 def test_the_capital_by_hand() -> None:
