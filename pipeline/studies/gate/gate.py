@@ -20,7 +20,7 @@ from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, tab
 from pipeline.metrics.paired import holm, paired_differences
 from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata
 from pipeline.results.result import Result, refuse_edited
-from pipeline.results.tables import slice_notes
+from pipeline.results.tables import collection_notes
 from pipeline.studies.gate.betting import Bets
 from pipeline.studies.gate.margin_tests import Sensitivity, noninferiority
 
@@ -205,7 +205,7 @@ def gate_result(
         refuse_edited(one)
     chosen, values, _ = shared_values(results, measures)
     first, new, *of_record = results
-    slices = slice_notes([each.record for one in results for each in one.collections])
+    slices = collection_notes([each.record for one in results for each in one.collections])
     gate = _against(first, new, chosen, [each[:, :2] for each in values], margin, alpha, guarantee)
     if of_record:
         pairs = [each[:, [2, 1]] for each in values]
