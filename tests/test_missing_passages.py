@@ -146,7 +146,7 @@ def test_a_collection_without_judgments_is_searched_and_not_scored(
     assert str(result).startswith(said)
     done = benchmarco("run", "c.yaml", "--set", "data.unjudged_queries=keep")
     assert done.stdout.startswith(said)
-    with pytest.raises(InputError, match=r"nothing is judged in the collection of t.*benchmarco judge"):
+    with pytest.raises(InputError, match=r"nothing is judged in the collection of t.*docs/judge.md"):
         compare([result.folder])
     np.save("p.npy", np.eye(30, 8, dtype=np.float32) + 0.1)
     np.save("q.npy", np.eye(6, 8, dtype=np.float32))
