@@ -1,19 +1,24 @@
 """A process that has imported everything and started nothing, from which real processes fork in no time.
 
-python tests/fork_server.py SOCKET
+python tests/fork_server.py SOCKET [FEATURES]
+
+FEATURES are those of the processor on which it imports everything, separated by spaces. If an import has
+started threads, it ends with a message: a process that is forked lacks them, and may wait for them for ever.
+A process that takes longer than it may prints its stacks to `stderr` and ends with 1.
 
 It listens on a socket for the processes of a test run, and ends when the last of them does. Whoever starts it
 waits until it listens. A connection begins with an empty line, which says that the server is there. Then it
 reads a JSON line for each process to fork: the `module` to run as `python -m` does, its `arguments`, its
-`environment`, the `folder` to run in, the `log` folder of `stdin`, `stdout` and `stderr`, and perhaps `at`:
-the call of this process at which something happens to it, as `{"call": "replace", "number": 3, "signal": 9}`
-(killed before its third rename) or with `"errno": 28` (the call is refused); with a `path` only calls on
-paths that contain it count. It answers with the exit code. A process that is stopped by SIGSTOP is answered
-for twice: with its number, and when it has ended.
+`environment`, the `folder` to run in, the `log` folder of `stdin`, `stdout` and `stderr`, perhaps `seconds`,
+which it may take, and perhaps `at`: the call of this process at which something happens to it, as
+`{"call": "replace", "number": 3, "signal": 9}` (killed before its third rename) or with `"errno": 28` (the
+call is refused); with a `path` only calls on paths that contain it count. It answers with the exit code. A
+process that is stopped by SIGSTOP is answered for twice: with its number, and when it has ended.
 """
 
 import builtins
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -27,6 +32,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+from pipeline.core import machine
+
+if sys.argv[2:]:
+    machine.processor_flags = lambda: frozenset(sys.argv[2].split())  # type: ignore[assignment]
+
 import numpy
 import pyarrow.compute
 import pyarrow.csv
@@ -39,10 +49,13 @@ import transformers.models.auto.modeling_auto
 import transformers.models.auto.tokenization_auto
 import transformers.models.bert.modeling_bert  # noqa: F401
 from inside import import_all
+from threadpoolctl import ThreadpoolController
 
 import pipeline.api
 import pipeline.cli  # noqa: F401
 
+SECONDS = 280
+"""A forked process may take so long, unless it is told otherwise; pytest ends a test after 300 s."""
 WATCHED = {"replace": os, "fsync": os, "unlink": os, "mkdir": os, "open": builtins, "Popen": subprocess}
 
 
@@ -85,6 +98,7 @@ def become(wanted: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(wanted["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    faulthandler.dump_traceback_later(wanted.get("seconds", SECONDS), exit=True, file=2)
     if at := wanted.get("at"):
         setattr(WATCHED[at["call"]], at["call"], watch(at))
     sys.argv = [wanted["module"], *wanted["arguments"]]
@@ -126,6 +140,14 @@ def end_with_the_last(*_: object) -> None:
         os._exit(0)
 
 
+def started_threads() -> int:
+    """Threads that imports have started, but those that survive a fork: of OpenBLAS, of Arrow's memory."""
+    tasks = [Path(f"/proc/self/task/{task}/comm").read_text() for task in os.listdir("/proc/self/task")]
+    blas = [each for each in ThreadpoolController().lib_controllers if each.internal_api == "openblas"]
+    pools = sum(each.num_threads - 1 for each in blas if each.threading_layer == "pthreads")
+    return sum(not name.startswith("jemalloc") for name in tasks) - 1 - pools
+
+
 def serve(address: str) -> None:
     """Fork a process for each connection."""
     import_all()  # of OpenVINO without its telemetry, for which each conversion would start processes
@@ -133,6 +155,8 @@ def serve(address: str) -> None:
     import openvino.tools.ovc  # noqa: F401
 
     pyarrow.array(numpy.zeros(1))  # imports pandas, if it is installed
+    if started := started_threads():
+        sys.exit(f"fork_server: imports have started {started} threads, which forked processes would lack")
     gc.freeze()  # a garbage collection in a fork would touch, and so copy, the memory that all share
     Path(address).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)

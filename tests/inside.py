@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import pkgutil
 from collections.abc import Callable
 from functools import cache
 from importlib import metadata
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub import constants
 
+import pipeline
 from pipeline.core import Texts
 
 SIZES = {
@@ -127,15 +129,10 @@ def escape_what_is_printed() -> None:
 
 
 def import_all() -> None:
-    """Import what commands import late."""
-    for module in (
-        "encoders.conversion",
-        "encoders.openvino",
-        "retrievers.dense",
-        "search.exact",
-        "search.faiss_library",
-    ):
-        importlib.import_module(f"pipeline.{module}")
+    """Import every module, and what commands import late."""
+    for module in pkgutil.walk_packages(pipeline.__path__, "pipeline."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     importlib.import_module("pipeline.core.installation").import_openvino()
 
 
