@@ -12,7 +12,8 @@ from workplaces import hits, process, read_json
 
 from pipeline import InputError, compare, evaluate, register_measure, run_benchmark
 from pipeline.metrics import MEASURES, Definition, Parameter
-from pipeline.results import Result, read_result, write_mteb
+from pipeline.results import Result, read_result
+from pipeline.studies.export import write_mteb
 from pipeline.studies.verify import verify
 
 TOY = Path(__file__).parent / "toy_package"

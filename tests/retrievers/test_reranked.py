@@ -16,7 +16,8 @@ from pipeline.core import Ranking, descending_id_rank
 from pipeline.formats import read_run
 from pipeline.results import section_tables
 from pipeline.retrievers import ScoreStore, rerank
-from pipeline.storage import PruneLimits, Store, prune
+from pipeline.storage import Store
+from pipeline.studies.cache import PruneLimits, prune
 
 
 @pytest.fixture
