@@ -143,7 +143,7 @@ def test_vectors_have_the_same_bits_on_every_processor(tmp_path: Any) -> None:
         for before, environment in ways
     ]  # fmt: skip
     rows = [np.frombuffer(bytes.fromhex(vectors), np.float32) for _, vectors in said]
-    narrow = ways.index((avx2, {}))  # half as many numbers in a register: sums in another order
-    assert np.abs(rows.pop(narrow) - rows[0]).max() < 1e-5
+    narrow = ways.index((avx2, {}))  # half as many numbers in a register: sums, then int16, round otherwise
+    assert np.abs(rows.pop(narrow) - rows[0]).max() < 1e-3
     assert all((others == rows[0]).all() for others in rows[1:])
     assert [used for used, _ in said[3:]] == ["False"] * len(said[3:])
