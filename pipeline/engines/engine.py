@@ -238,7 +238,7 @@ def search_index(
     from pipeline.search import searchers
 
     stored, ids = searched
-    return searchers.open_searcher(index, search, stored).search(queries, ids, bar)
+    return searchers.open_searcher(index, search, stored).search(queries, search.top_k, ids, bar)
 
 
 def measure_index(

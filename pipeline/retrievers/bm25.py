@@ -6,12 +6,13 @@ import os
 import time
 from functools import partial
 
+import numpy as np
 from typing_extensions import override
 
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.core.display import Bar, silent
-from pipeline.core.records import Ranking, Role, Texts
+from pipeline.core.records import Int64, Ranking, Role, Texts
 from pipeline.encoders.batching import Usage
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
@@ -84,12 +85,18 @@ class Bm25(TextRetriever[Bm25Settings]):
     @override
     def open_search(self, inputs: Inputs) -> Search:
         from pipeline.core.order import descending_id_rank
+        from pipeline.search.documents import rank
 
         index, top_k, documents = inputs["index"], self.config.search.top_k, self.documents(inputs)
-        id_rank = descending_id_rank(inputs["data"].passages.ids)
+        ids = inputs["data"].passages.ids
+        # equal chunks decide nothing
+        order = descending_id_rank(ids) if documents is None else np.arange(documents.chunks)
 
         def search(queries: TokenizedTexts, bar: Bar) -> Ranking:
-            return bm25_index.search(index, queries, top_k, id_rank, bar, documents)
+            def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
+                return bm25_index.search(index, queries.take(chosen), k, order, bar)
+
+            return rank(find, len(queries), documents, top_k, ids, bar)
 
         return search
 

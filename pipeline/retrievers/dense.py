@@ -239,6 +239,8 @@ class Dense(EncodingRetriever):
 
     @override
     def open_search(self, inputs: Inputs) -> Search:
+        from pipeline.search import searchers
+
         index, search, documents = self.config.index, self.config.search, self.documents(inputs)
         if index.shards > 1:
             raise InputError(
@@ -247,7 +249,7 @@ class Dense(EncodingRetriever):
                 fix="set index.shards to 1",
             )
         searcher, ids = open_whole(index, search, inputs), inputs["data"].passages.ids
-        return lambda queries, bar: searcher.search(queries, ids, bar, documents)
+        return lambda queries, bar: searchers.rank(searcher, queries, search.top_k, ids, bar, documents)
 
     @override
     def query_row(self, encoded: Any) -> Float32:

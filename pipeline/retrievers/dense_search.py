@@ -25,7 +25,7 @@ from pipeline.storage.artifacts import Artifact, Draft
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.search.candidates import Documents
+    from pipeline.search.documents import Documents
     from pipeline.search.quantized import QuantizedVectors
     from pipeline.search.searchers import Searcher
 
@@ -135,7 +135,7 @@ def search_whole(
     if searcher.by_products:
         exact.prepare(queries, searcher.count)
     with context.progress("search", len(queries), "queries") as bar, meter.working():
-        ranking = searcher.search(queries, collection.passages.ids, bar, documents)
+        ranking = searchers.rank(searcher, queries, search.top_k, collection.passages.ids, bar, documents)
     meter.count(len(queries))
     facts = save_ranking(draft, collection, ranking)
     meter.stop()
@@ -146,14 +146,14 @@ def search_whole(
 
 def open_whole(index: IndexConfig, search: SearchConfig, inputs: Inputs) -> Searcher:
     """The searcher of the index, or of the stored vectors if the inputs have no index."""
-    from pipeline.search import quantized, searchers
+    from pipeline.search import searchers
 
     if "index" not in inputs:
         return searchers.StreamingSearcher(index, search, inputs["passages"])
     stored = inputs["index"]
     if isinstance(stored, StoredIndex):
         return searchers.open_searcher(index, search, stored.file(0))
-    return quantized.QuantizedSearcher(search, stored)
+    return searchers.QuantizedSearcher(search, stored)
 
 
 def search_parts(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from typing_extensions import override
 
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, RaggedRows, Ranking, Role, TokenEmbeddings
+from pipeline.core.records import Embeddings, Float32, Int64, RaggedRows, Ranking, Role, TokenEmbeddings
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RowFormat
@@ -62,16 +61,28 @@ class MultiVector(EncodingRetriever):
 
     @override
     def open_search(self, inputs: Inputs) -> Search:
-        from pipeline.search import maxsim
+        from pipeline.search.documents import rank
+        from pipeline.search.maxsim import MaxSimScorer, maxsim_search
 
         settings, ids, documents = self.config.search, inputs["data"].passages.ids, self.documents(inputs)
-        passages, k = token_embeddings(inputs["passages"]), settings.top_k
-        best_of = partial(
-            maxsim.maxsim_search, mean=self._mean, memory_mb=settings.memory_mb, documents=documents
-        )
+        passages, mean = token_embeddings(inputs["passages"]), self._mean
+        ids_of_rows = ids if documents is None else documents.chunk_ids
 
-        def search(queries: Sequence[RaggedRows], bar: Bar) -> Ranking:
-            return best_of(passages, token_embeddings(queries), k, ids, bar)
+        def search(shards: Sequence[RaggedRows], bar: Bar) -> Ranking:
+            queries = ragged_shards.join_rows(shards)
+
+            def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
+                tokens = token_embeddings([ragged_shards.take_rows(queries, chosen)])
+                return maxsim_search(
+                    passages, tokens, k, ids_of_rows, bar, mean=mean, memory_mb=settings.memory_mb
+                )
+
+            def score(query: int, chunks: Int64) -> Float32:
+                row = ragged_shards.slice_rows(queries, query, query + 1)
+                bounds = np.concatenate([[0], row.ends])
+                return MaxSimScorer(passages, row.columns[0], bounds, mean)(chunks, np.zeros_like(chunks))
+
+            return rank(find, len(queries), documents, settings.top_k, ids, bar, score)
 
         return search
 

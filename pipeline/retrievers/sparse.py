@@ -67,7 +67,7 @@ class Sparse(EncodingRetriever):
     def open_search(self, inputs: Inputs) -> Search:
         from pipeline.core.order import descending_id_rank
         from pipeline.search import inverted_index
-        from pipeline.search.candidates import rank_by_search
+        from pipeline.search.documents import rank
 
         segments, top_k, memory_mb = _segments(inputs), self.config.search.top_k, self.config.search.memory_mb
         memory = inverted_index.QUERY_BYTES if memory_mb is None else memory_mb << 18
@@ -81,7 +81,7 @@ class Sparse(EncodingRetriever):
                 rows = ragged_shards.take_rows(queries, chosen)
                 return inverted_index.search(segments, rows, k, order, bar, memory)
 
-            return rank_by_search(find, len(queries), documents, top_k, ids, bar)
+            return rank(find, len(queries), documents, top_k, ids, bar)
 
         return search
 

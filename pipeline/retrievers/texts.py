@@ -30,7 +30,7 @@ from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
     from pipeline.data.chunking import TokenSpans
-    from pipeline.search.candidates import Documents
+    from pipeline.search.documents import Documents
 
 QueryEncoder = Callable[[str, Usage], Any]
 """Turns the text of a query into its row; what that costs is added."""
@@ -117,7 +117,7 @@ class TextRetriever(Retriever[Settings], ABC):
         """The documents that a search ranks by their chunks; None where passages are whole."""
         if not self.cuts:
             return None
-        from pipeline.search.candidates import Documents
+        from pipeline.search.documents import Documents
 
         return Documents.of(inputs[CHUNKS], self.config.search.aggregate)
 

@@ -21,8 +21,9 @@ import numpy as np
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
-from pipeline.core.records import Facts, Float32, Int32, Int64, Ranking, Texts
-from pipeline.search.candidates import Documents, empty_ranking
+from pipeline.core.records import Facts, Float32, Int32, Int64, RaggedRows, Ranking, Texts
+from pipeline.search.candidates import empty_ranking
+from pipeline.storage import ragged_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class TokenizedTexts:
         for end in self.ends.tolist():
             yield self.ids[start:end].tolist()
             start = end
+
+    def take(self, texts: Int64) -> TokenizedTexts:
+        """Some of the texts, by their numbers, int64 [n]."""
+        rows = ragged_shards.take_rows(RaggedRows(self.ends, (self.ids,)), texts)
+        return TokenizedTexts(rows.columns[0], rows.ends, self.vocabulary)
 
 
 @dataclass(frozen=True)
@@ -126,39 +132,26 @@ def open_postings(artifact: Artifact) -> BM25:
     return _import().BM25.load(artifact.folder, mmap=True)
 
 
-def search(
-    index: BM25,
-    queries: TokenizedTexts,
-    top_k: int,
-    id_rank: Int64,
-    bar: Bar,
-    documents: Documents | None = None,
-) -> Ranking:
+def search(index: BM25, queries: TokenizedTexts, top_k: int, id_rank: Int64, bar: Bar) -> Ranking:
     """The best passages of each query, among those that share a word with it.
 
     Args:
-        index: The index of n passages, or of the chunks of n documents.
+        index: The index of n passages.
         queries: A word that occurs twice counts twice; a word that no passage has is left out.
         top_k: Hits kept for each query; fewer where fewer passages share a word.
         id_rank: int64 [n], `pipeline.core.order.descending_id_rank` of the passage ids.
         bar: Counts queries.
-        documents: Where the index is of chunks: the documents that are ranked.
 
     Returns:
         [queries, min(top_k, n)], ties in the contract's order, also those across the last rank.
     """
-    ranking = empty_ranking(len(queries), min(top_k, len(id_rank)), documents)
+    ranking = empty_ranking(len(queries), min(top_k, len(id_rank)))
     number = np.array([index.vocab_dict.get(word, -1) for word in queries.vocabulary], np.int64)
     for row, words in enumerate(queries):
         known = number[np.array(words, np.int64)]
         scores = index.get_scores_from_ids(known[known >= 0])
-        best_chunks = None
-        if documents is not None:
-            scores, best_chunks = documents.aggregate_all(scores)
         hits, best_scores = _best(scores, ranking.passages.shape[1], id_rank)
         ranking.passages[row, : len(hits)], ranking.scores[row, : len(hits)] = hits, best_scores
-        if ranking.chunks is not None and best_chunks is not None:
-            ranking.chunks[row, : len(hits)] = best_chunks[hits]
         bar.update()
     return ranking
 

@@ -1,4 +1,4 @@
-"""Candidates of a scan: for each query what may be among its best k, passages or documents cut into chunks.
+"""Candidates of a scan: for each query the passages that may be among its best k.
 
 A scan computes a fast, inexact score of every passage, here called its product, and knows a bound on the
 error. How large must a product be? Let e be the bound, and t a value that the products of at least k
@@ -11,25 +11,16 @@ them.
 
 Each query has room for 3k candidates and some more. Only when new ones do not fit is t computed again;
 otherwise a product costs one comparison. The candidates that are left at the end are scored exactly.
-
-A document is ranked by the scores of its chunks: the largest, or the mean.
-In a scan of all chunks, each block's products are reduced to one for each document, so the candidates are
-documents, and nothing is lost, as is said for passages (`DocumentCandidates`). A search that gives
-only the best chunks, best first, is asked for more until the documents are certain (`rank_by_search`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.display import Bar, silent
-from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Array, Chunks, Float32, Float64, Int64, Ranking
+from pipeline.core.records import Float32, Float64, Int64, Ranking
 from pipeline.search import scoring
 
 SPARE = 512  # room for candidates beyond 3k
@@ -40,65 +31,6 @@ ErrorBound = Callable[[slice], Float64]
 """For a range of queries, float64: how far a product made so far can be from the true score."""
 ExactScore = Callable[[Int64, Int64], Float32]
 """Exact scores float32 [pairs] of passages, given by row, and of queries, by number: int64 [pairs] each."""
-PAIRS = 1 << 18  # pairs of a query and a chunk scored at once
-HITS = 1 << 22  # chunks found at once, of all queries together
-ROUNDED = 1.5  # see `DocumentCandidates`
-
-Find = Callable[[Int64, int, Bar], Ranking]
-"""(numbers of queries, k, bar) -> the best k chunks of each, the best first, by whatever search."""
-
-
-@dataclass(frozen=True)
-class Documents:
-    """The documents that chunks are of.
-
-    Attributes:
-        bounds: int64 [documents + 1], the first chunk of each, and the end; each has one at least.
-        chunk_ids: Arrow strings [chunks].
-        mean: Whether a document's score is the mean of those of its chunks, summed in float64 and rounded
-            once to float32; else the largest.
-    """
-
-    bounds: Int64
-    chunk_ids: pa.ChunkedArray
-    mean: bool = False
-
-    @classmethod
-    def of(cls, chunks: Chunks, aggregate: Literal["max", "mean", "first"]) -> Documents:
-        """The documents of some chunks; `first` has no others than the first chunks."""
-        return cls(np.asarray(chunks.bounds), chunks.texts.ids, aggregate == "mean")
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    @property
-    def chunks(self) -> int:
-        """The number of all chunks."""
-        return int(self.bounds[-1])
-
-    def aggregate(self, scores: Float32, starts: Int64) -> Float32:
-        """The score of each document, float32 [n], from those of its chunks, float32 [chunks].
-
-        `starts`, int64 [n], is where each one's chunks begin.
-        """
-        if not self.mean:
-            return np.maximum.reduceat(scores, starts)
-        sums = np.add.reduceat(scores, starts, dtype=np.float64)
-        return (sums / np.diff(starts, append=len(scores))).astype(np.float32)
-
-    def aggregate_all(self, scores: Float32) -> tuple[Float32, Int64]:
-        """The score, float32, and the best chunk, int64, of every document, from the scores of all chunks."""
-        starts = self.bounds[:-1]
-        return self.aggregate(scores, starts), best_chunks(scores, starts)
-
-
-def best_chunks(scores: Float32, starts: Int64) -> Int64:
-    """int64 [n]: for each document the place, in `scores`, of its best chunk, the first of equal ones."""
-    counts = np.diff(starts, append=len(scores))
-    places = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), counts))
-    document = np.repeat(np.arange(len(starts)), counts)[places]
-    first = np.flatnonzero(np.diff(document, prepend=-1))
-    return places[first]
 
 
 def room_per_query(k: int) -> int:
@@ -213,195 +145,11 @@ class Candidates:
         return scoring.rank_pairs(rows, scores, query_of, n_queries, self.k, self.ids)
 
 
-class DocumentCandidates:
-    """`Candidates` of documents, given the products of their chunks.
-
-    The error of a document's product: |max a - max b| <= max |a - b|, so that of the largest is no more than
-    a chunk's. A mean of products and a mean of scores are each rounded once to float32, so by u times the
-    largest product, u = 2^-24. The error bound of a chunk is at least 5 u times that (`scoring.error_bound`,
-    `maxsim.error_bound`), so half as much again is more than both.
-
-    Args:
-        documents: The documents; products are of their chunks.
-        n_queries, k, ids, error, score: As of `Candidates`; `ids` are those of documents, `error` and `score`
-            those of chunks.
-    """
-
-    def __init__(
-        self,
-        documents: Documents,
-        n_queries: int,
-        k: int,
-        ids: pa.ChunkedArray,
-        error: ErrorBound,
-        score: ExactScore,
-    ) -> None:
-        self.documents, self._chunk_error, self._score_chunks = documents, error, score
-        self._candidates = Candidates(n_queries, len(documents), k, ids, self._error, self._score)
-        self._carried: dict[int, Array] = {}  # by first query: what the chunks of an unfinished document gave
-        self._scored = np.empty((3, 0), np.int64)  # query, document and best chunk of the pairs scored last
-
-    def select(self, first: int, start: int, products: Float32) -> None:
-        """As `Candidates.select`, of products of consecutive chunks."""
-        document, whole = self._reduce(first, start, products)
-        if len(whole):
-            self._candidates.select(first, document, whole)
-
-    def _error(self, queries: slice) -> Float64:
-        return self._chunk_error(queries) * (ROUNDED if self.documents.mean else 1.0)
-
-    def _reduce(self, first: int, start: int, products: Float32) -> tuple[int, Float32]:
-        """The first document that ends among these chunks, and the products of all that do."""
-        bounds, stop = self.documents.bounds, start + len(products)
-        begin = int(np.searchsorted(bounds, start, side="right")) - 1
-        end = int(np.searchsorted(bounds, stop, side="right")) - 1  # documents [begin, end) end here
-        last = end + (bounds[end] < stop)
-        starts = np.maximum(bounds[begin:last] - start, 0)
-        values: Array
-        if self.documents.mean:
-            values = np.add.reduceat(products, starts, axis=0, dtype=np.float64)
-        else:
-            values = np.maximum.reduceat(products, starts, axis=0)
-        # a document that began in an earlier block takes what its chunks gave there; one that goes on leaves
-        # its part for the next
-        if bounds[begin] < start:
-            before = self._carried.pop(first)
-            values[0] = values[0] + before if self.documents.mean else np.maximum(values[0], before)
-        if last > end:
-            self._carried[first] = values[-1].copy()
-        values = values[: end - begin]
-        if self.documents.mean:
-            values = (values / np.diff(bounds[begin : end + 1])[:, None]).astype(np.float32)
-        return begin, values
-
-    def _score(self, rows: Int64, query: Int64) -> Float32:
-        """Exact scores of pairs of a document and a query, float32; their best chunks are kept."""
-        bounds = self.documents.bounds
-        order = np.argsort(rows, kind="stable")
-        counts = bounds[rows[order] + 1] - bounds[rows[order]]
-        totals = np.concatenate([[0], np.cumsum(counts)])
-        values, best = np.empty(len(rows), np.float32), np.empty(len(rows), np.int64)
-        start = 0
-        while start < len(rows):
-            stop = max(int(np.searchsorted(totals, totals[start] + PAIRS, side="right")) - 1, start + 1)
-            piece, starts = order[start:stop], totals[start:stop] - totals[start]
-            chunks = np.repeat(bounds[rows[piece]] - starts, counts[start:stop])
-            chunks += np.arange(len(chunks))
-            scores = self._score_chunks(chunks, np.repeat(query[piece], counts[start:stop]))
-            values[piece] = self.documents.aggregate(scores, starts)
-            best[piece] = chunks[best_chunks(scores, starts)]
-            start = stop
-        self._scored = np.stack([query, rows, best])
-        return values
-
-    def best_hits(self) -> Ranking:
-        """As `Candidates.best_hits`, with the best chunk of each document."""
-        # `_score` has kept the best chunk of each pair of query and document: look up those of the hits
-        hits = self._candidates.best_hits()  # its last call of `_score` is of all that it returns
-        query, document, best = self._scored
-        keys = query * len(self.documents) + document
-        order = np.argsort(keys)
-        wanted = np.arange(len(hits.passages))[:, None] * len(self.documents) + hits.passages
-        place = np.searchsorted(keys[order], wanted.ravel()).reshape(wanted.shape)
-        place = np.minimum(place, len(keys) - 1)
-        chunks = np.where(hits.passages < 0, -1, best[order][place])
-        return Ranking(hits.passages, hits.scores, chunks)
-
-
-def rank_by_search(
-    find: Find, n_queries: int, documents: Documents | None, top_k: int, ids: pa.ChunkedArray, bar: Bar
-) -> Ranking:
-    """The best documents of each query, by a search for chunks that is asked for as many as it takes.
-
-    A mean takes all chunks; one that the search does not give, as it shares no word with the query, counts 0.
-    A document is ranked if the search gives any of its chunks. Of a search that is not exact, the documents
-    are those of the chunks that it gives: it is asked for more until more of the same kind would change
-    nothing, or it has no more.
-
-    Args:
-        find: Searches chunks; or passages, where there are no documents.
-        n_queries: Number of queries.
-        documents: Those that the chunks are of; None where passages are whole, and one search is enough.
-        top_k: Documents kept for each query.
-        ids: Arrow strings, the ids of the documents, by which ties are ordered.
-        bar: Counts queries.
-
-    Returns:
-        [queries, min(top_k, documents)], ties in the contract's order.
-    """
-    if documents is None:
-        return find(np.arange(n_queries), top_k, bar)
-    k, total = min(top_k, len(documents)), documents.chunks
-    ranking = empty_ranking(n_queries, k, documents)
-    fetched = total if documents.mean else min(-(-k * total // len(documents)) + 1, total)
-    waiting, shown = np.arange(n_queries), bar
-    with silent("", None, "") as unseen:
-        while len(waiting):
-            size = max(HITS // fetched, 1)
-            left = []
-            for start in range(0, len(waiting), size):
-                group = waiting[start : start + size]
-                hits = find(group, fetched, shown)
-                for query, chunks, scores in zip(group, hits.passages, hits.scores, strict=True):
-                    if not _rank(ranking, query, chunks, scores, documents, ids, fetched == total):
-                        left.append(query)
-            waiting, shown = np.array(left, np.int64), unseen
-            fetched = min(2 * fetched, total)
-    return ranking
-
-
-def _rank(
-    ranking: Ranking,
-    query: int,
-    chunks: Int64,
-    scores: Float32,
-    documents: Documents,
-    ids: pa.ChunkedArray,
-    is_all: bool,
-) -> bool:
-    """Set the ranking of one query from its best chunks, and say whether other chunks cannot change it."""
-    k, hits = ranking.passages.shape[1], int((chunks >= 0).sum())
-    document = np.searchsorted(documents.bounds, chunks[:hits], side="right") - 1
-    distinct, first, inverse = np.unique(
-        document, return_index=True, return_inverse=True
-    )  # best chunks: first
-    values: Float64 | Float32 = scores[first]
-    if documents.mean:
-        sums = np.bincount(inverse, weights=scores[:hits], minlength=len(distinct))
-        values = (sums / np.diff(documents.bounds)[distinct]).astype(np.float32)
-    ordered, best = sort_hits_by_id(distinct[None], values[None], ids)
-    ordered, best = ordered[0, :k], best[0, :k]
-    assert ranking.chunks is not None
-    ranking.passages[query, : len(ordered)], ranking.scores[query, : len(ordered)] = ordered, best
-    ranking.chunks[query, : len(ordered)] = chunks[first[np.searchsorted(distinct, ordered)]]
-    # Chunks that were not given score no more than the last one that was. If that is below the k-th document,
-    # no other chunk can change the ranking.
-    return is_all or hits < len(chunks) or bool(len(ordered) == k and scores[hits - 1] < best[-1])
-
-
-def empty_ranking(n_queries: int, k: int, documents: Documents | None) -> Ranking:
-    """A ranking to be filled, of padding; with chunks if it is of documents."""
-    passages, scores = np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), -np.inf, np.float32)
-    return Ranking(passages, scores, None if documents is None else passages.copy())
+def empty_ranking(n_queries: int, k: int) -> Ranking:
+    """A ranking to be filled, of padding."""
+    return Ranking(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), -np.inf, np.float32))
 
 
 def set_rows(ranking: Ranking, queries: slice | Int64, rows: Ranking) -> None:
     """Set the rows of some queries."""
     ranking.passages[queries], ranking.scores[queries] = rows.passages, rows.scores
-    if ranking.chunks is not None and rows.chunks is not None:
-        ranking.chunks[queries] = rows.chunks
-
-
-def candidates_of(
-    documents: Documents | None,
-    n_queries: int,
-    n_rows: int,
-    k: int,
-    ids: pa.ChunkedArray,
-    error: ErrorBound,
-    score: ExactScore,
-) -> Candidates | DocumentCandidates:
-    """The candidates of a scan of `n_rows` vectors, which are of passages or of the chunks of documents."""
-    if documents is None:
-        return Candidates(n_queries, n_rows, k, ids, error, score)
-    return DocumentCandidates(documents, n_queries, k, ids, error, score)

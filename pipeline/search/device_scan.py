@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pipeline.core.display import Bar
 from pipeline.core.records import Float32
-from pipeline.search.candidates import Candidates
 from pipeline.search.scan import StreamingScan, growing_blocks
 from pipeline.storage import vector_shards
 
@@ -25,12 +24,7 @@ PRODUCTS = 1 << 28  # most products made at once: 1 GiB
 
 
 class DeviceScan(StreamingScan):
-    """One reading of all vectors, whose products are made on a device of torch.
-
-    Arguments are those of `StreamingScan`, without documents.
-    """
-
-    candidates: Candidates
+    """One reading of all vectors, whose products are made on a device of torch."""
 
     def collect_on(self, device: torch.device, block: int, bar: Bar) -> None:
         """Read all vectors and collect the candidates, in blocks of up to `block` rows.

@@ -19,13 +19,16 @@ from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import ONE, estimate, pool_draws
 from pipeline.search import scoring
-from pipeline.search.candidates import Documents, empty_ranking, set_rows
+from pipeline.search.candidates import empty_ranking, set_rows
 from pipeline.search.scan import StreamingScan, block_and_group_sizes
 from pipeline.search.scoring import Metric, for_metric
+from pipeline.storage import vector_shards
 
 if TYPE_CHECKING:
     import torch
 
+SMALL = 1 << 24  # multiplications up to which every pair is scored: finding candidates takes as long
+LEAST_DIMENSION = 64  # a pair of shorter vectors takes as long
 ENOUGH = 1e10  # operations from which on integer products are worth the time it takes to load their kernels
 CORE_RATE = {"amx": 5e11, "vnni": 1.5e11, "other": 5e10}
 """Operations of a search that a core does in a second, of 1.5 million rows (`scripts/bench_search.py`)."""
@@ -43,38 +46,39 @@ def exact_search(
     bar: Bar,
     *,
     memory_mb: int | None = None,
-    documents: Documents | None = None,
     device: str = "cpu",
 ) -> Ranking:
     """The best passages of each query.
 
     Args:
-        embeddings: Vectors of n passages, or of the chunks of n documents.
+        embeddings: Vectors of n passages.
         queries: float32 [queries, dimension].
         top_k: Hits kept for each query.
         ids: Arrow strings [n], the passages' ids, by which ties are ordered.
         metric: The metric.
         bar: Counts queries, in proportion to the rows read.
         memory_mb: Limit of the memory used, in 10^6 bytes; None reads all vectors once.
-        documents: Where the vectors are those of chunks: the documents that are ranked.
         device: `search.device` of the config; the ranking is the same on each.
 
     Returns:
         [queries, min(top_k, n)], ties in the contract's order.
     """
     queries = np.ascontiguousarray(for_metric(queries, metric))
-    k = min(top_k, len(embeddings if documents is None else documents))
-    card = None if documents is not None else find_device(device, len(embeddings), queries)
-    if documents is None and card is None and _filter_pays(queries, len(embeddings)):
+    k = min(top_k, len(embeddings))
+    if _is_small(len(embeddings), queries, memory_mb):
+        bar.update(len(queries))
+        return _score_all(embeddings, queries, k, ids, metric)
+    card = find_device(device, len(embeddings), queries)
+    if card is None and _filter_pays(queries, len(embeddings)):
         filtered = _filtered_search(embeddings, queries, k, ids, metric, bar, memory_mb)
         if filtered is not None:
             return filtered
     block, group = block_and_group_sizes(embeddings.dimension, k, len(queries), memory_mb)
-    ranking = empty_ranking(len(queries), k, documents)
+    ranking = empty_ranking(len(queries), k)
     for start in range(0, len(queries), group):
         part = slice(start, start + group)
         if card is None:
-            scan = StreamingScan(embeddings, queries[part], k, ids, metric, documents)
+            scan = StreamingScan(embeddings, queries[part], k, ids, metric)
             scan.collect(block, bar)
         else:
             from pipeline.search.device_scan import BLOCK, DeviceScan
@@ -83,6 +87,24 @@ def exact_search(
             scan.collect_on(card, block if memory_mb else BLOCK, bar)
         set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
+
+
+def _is_small(n_rows: int, queries: Float32, memory_mb: int | None) -> bool:
+    """Whether every pair is scored; within a limit of memory, vectors and scores take half of it at most."""
+    n_queries, dimension = queries.shape
+    fits = memory_mb is None or n_rows * (8 * dimension + 80 * n_queries) <= memory_mb * 500_000
+    return bool(fits and n_rows * n_queries * max(dimension, LEAST_DIMENSION) <= SMALL)
+
+
+def _score_all(
+    embeddings: Embeddings, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
+) -> Ranking:
+    """`exact_search` of few vectors, at once."""
+    rows = for_metric(vector_shards.read_rows(embeddings, 0, len(embeddings)), metric)
+    wide, scores = queries.astype(np.float64), np.empty((len(queries), len(rows)), np.float32)
+    for query in range(len(queries)):
+        scores[query] = scoring.score_pairs(wide, np.full(len(rows), query), rows, metric)
+    return scoring.rank_candidates(np.tile(np.arange(len(rows)), (len(queries), 1)), scores, k, ids)
 
 
 def check_device(device: str) -> None:
@@ -134,7 +156,7 @@ def _filtered_search(
     from pipeline.search import filtered_scan  # imports Numba, which a small search does not need
 
     sizes = filtered_scan.Sizes.of(embeddings.dimension, k, len(queries), memory_mb)
-    ranking = empty_ranking(len(queries), k, None)
+    ranking = empty_ranking(len(queries), k)
     for start in range(0, len(queries), sizes.group):
         part = slice(start, start + sizes.group)
         scan = filtered_scan.FilteredScan(embeddings, queries[part], k, ids, metric)

@@ -19,7 +19,7 @@ from pipeline.core.display import Bar
 from pipeline.core.records import Float32, Float64, Int64, Ranking, TokenEmbeddings
 from pipeline.native.nearest import ROW_LENGTH, maxsim as kernels
 from pipeline.search import candidates
-from pipeline.search.candidates import Documents, candidates_of, empty_ranking, set_rows
+from pipeline.search.candidates import Candidates, empty_ranking, set_rows
 from pipeline.search.scan import growing_blocks
 from pipeline.search.scoring import ROUNDOFF, norm_bounds, score_as_stored
 from pipeline.storage import vector_shards
@@ -39,33 +39,29 @@ def maxsim_search(
     *,
     mean: bool = False,
     memory_mb: int | None = None,
-    documents: Documents | None = None,
 ) -> Ranking:
     """The best passages of each query.
 
     Args:
-        passages: Token vectors of n passages, or of the chunks of n documents.
+        passages: Token vectors of n passages.
         queries: Token vectors of the queries.
         top_k: Hits kept for each query.
         ids: Arrow strings [n], the passages' ids, by which ties are ordered.
         bar: Counts queries, in proportion to the passages read.
         mean: Whether a score is the mean over the query's tokens, not the sum.
         memory_mb: Limit of the memory used, in 10^6 bytes; None reads all vectors once.
-        documents: Where the vectors are those of chunks: the documents that are ranked.
 
     Returns:
         [queries, min(top_k, n)], ties in the contract's order.
     """
-    k = min(top_k, len(passages if documents is None else documents))
+    k = min(top_k, len(passages))
     block, group = _block_and_group_sizes(passages, queries, k, memory_mb)
     bounds = queries.bounds
-    ranking = empty_ranking(len(queries), k, documents)
+    ranking = empty_ranking(len(queries), k)
     for start in range(0, len(queries), group):
         stop = min(start + group, len(queries))
         vectors = vector_shards.read_rows(queries.vectors, bounds[start], bounds[stop])
-        scan = MaxSimScan(
-            passages, vectors, bounds[start : stop + 1] - bounds[start], k, ids, mean, documents
-        )
+        scan = MaxSimScan(passages, vectors, bounds[start : stop + 1] - bounds[start], k, ids, mean)
         scan.collect(block, bar)
         set_rows(ranking, slice(start, stop), scan.candidates.best_hits())
     return ranking
@@ -98,7 +94,6 @@ class MaxSimScan:
         passages, vectors, bounds, mean: As of `MaxSimScorer`; there are at least k passages.
         k: Hits kept for each query.
         ids: Arrow strings, the ids of the passages.
-        documents: Where the vectors are those of chunks: the passages that hits and `ids` are of.
     """
 
     def __init__(
@@ -109,7 +104,6 @@ class MaxSimScan:
         k: int,
         ids: pa.ChunkedArray,
         mean: bool,
-        documents: Documents | None = None,
     ) -> None:
         self.passages, self.starts = passages, passages.bounds
         self.n_queries, self.k = len(bounds) - 1, k
@@ -125,9 +119,7 @@ class MaxSimScan:
             [error_bound(vectors[bounds[a] : bounds[b]], queries) for a, b, queries in self.parts]
         )
         self.longest = 0.0  # length of the longest token vector so far
-        self.candidates = candidates_of(
-            documents, self.n_queries, len(passages), k, ids, self._error, score_pairs
-        )
+        self.candidates = Candidates(self.n_queries, len(passages), k, ids, self._error, score_pairs)
 
     def collect(self, block: int, bar: Bar) -> None:
         """Read all passages, in blocks of up to `block`, and collect the candidates."""

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipeline.config import SearchConfig
 from pipeline.core import machine
 from pipeline.core.display import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.search import exact, scoring
-from pipeline.search.candidates import Documents, rank_by_search
 from pipeline.storage import vector_forms, vector_shards
 
 if TYPE_CHECKING:
@@ -93,27 +91,6 @@ class QuantizedVectors:
         if self.ranges is None:
             return vector_forms.unpack_binary(stored.astype(np.int8), self.dimension).astype(np.float64)
         return vector_forms.dequantize_int8(stored, self.ranges)
-
-
-class QuantizedSearcher:
-    """Search of quantized vectors; see `pipeline.search.searchers`."""
-
-    def __init__(self, config: SearchConfig, vectors: QuantizedVectors) -> None:
-        self.config, self.vectors = config, vectors
-        self.count, self.dimension = len(vectors), vectors.dimension
-        self.by_products = vectors.ranges is not None
-
-    def search(
-        self, queries: Float32, ids: pa.ChunkedArray, bar: Bar, documents: Documents | None = None
-    ) -> Ranking:
-        """The best passages of each query, or the documents whose chunks the vectors are of."""
-        rescore, memory_mb = self.config.rescore, self.config.memory_mb
-        ids_of_rows = ids if documents is None else documents.chunk_ids
-
-        def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-            return self.vectors.search(queries[chosen], k, rescore, ids_of_rows, bar, memory_mb)
-
-        return rank_by_search(find, len(queries), documents, self.config.top_k, ids, bar)
 
 
 def binary_search(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Float64, Int64
 from pipeline.search import candidates, scoring
-from pipeline.search.candidates import Documents, candidates_of
+from pipeline.search.candidates import Candidates
 from pipeline.search.scoring import Metric, error_bound, for_metric, norm_bounds
 from pipeline.storage import vector_shards
 
@@ -79,24 +79,15 @@ class StreamingScan:
         k: Hits kept for each query.
         ids: Arrow strings, the ids of the passages.
         metric: The metric.
-        documents: Where the vectors are those of chunks: the passages that hits and `ids` are of.
     """
 
     def __init__(
-        self,
-        embeddings: Embeddings,
-        queries: Float32,
-        k: int,
-        ids: pa.ChunkedArray,
-        metric: Metric,
-        documents: Documents | None = None,
+        self, embeddings: Embeddings, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
     ) -> None:
         self.embeddings, self.queries, self.k, self.metric = embeddings, queries, k, metric
         self.tiles = [_Tile(queries[start : start + QUERIES]) for start in range(0, len(queries), QUERIES)]
         self.longest = 0.0  # length of the longest vector so far
-        self.candidates = candidates_of(
-            documents, len(queries), len(embeddings), k, ids, self._error, self._score
-        )
+        self.candidates = Candidates(len(queries), len(embeddings), k, ids, self._error, self._score)
 
     def collect(self, block: int, bar: Bar) -> None:
         """Read all vectors and collect the candidates.

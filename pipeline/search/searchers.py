@@ -1,9 +1,9 @@
 """Searchers: an index, or the stored vectors themselves, opened to find the best passages of queries.
 
-Each has the `count` and the `dimension` of its vectors, and `search(queries, ids, bar, documents)`, which
-returns the best `search.top_k` passages of queries float32 [queries, dimension] in the contract's order,
-given the passages' ids, Arrow strings [count]; or, where the vectors are those of chunks, the best documents.
-`by_products` tells whether that is an `exact_search`, for which `exact.prepare` compiles kernels.
+Each has the `count` and the `dimension` of its vectors, and `search(queries, k, ids, bar)`, which returns the
+best k passages of queries float32 [queries, dimension] in the contract's order, given the passages' ids,
+Arrow strings [count]. `by_products` tells whether that is an `exact_search`, for which `exact.prepare`
+compiles kernels.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from pipeline.config import FLAT, IndexConfig, SearchConfig
 from pipeline.core import machine
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Facts, Float32, Int64, Ranking, UInt8
-from pipeline.search import exact, faiss_index
-from pipeline.search.candidates import Documents, rank_by_search
+from pipeline.search import documents, exact, faiss_index, scoring
 from pipeline.search.faiss_library import faiss
-from pipeline.search.quantized import QuantizedSearcher
+from pipeline.search.quantized import QuantizedVectors
 from pipeline.search.scoring import Metric, for_metric
 
 SECONDS = 0.5  # duration of each of the three measurements of speed; at least one batch
@@ -42,21 +41,17 @@ class StreamingSearcher:
         self.count = len(embeddings)
         self.dimension = embeddings.dimension
 
-    def search(
-        self, queries: Float32, ids: pa.ChunkedArray, bar: Bar, documents: Documents | None = None
-    ) -> Ranking:
+    def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """The best passages of each query; see the module."""
+        memory_mb, device = self.config.memory_mb, self.config.device
         return exact.exact_search(
-            self.embeddings,
-            queries,
-            self.config.top_k,
-            ids,
-            self.metric,
-            bar,
-            memory_mb=self.config.memory_mb,
-            documents=documents,
-            device=self.config.device,
+            self.embeddings, queries, k, ids, self.metric, bar, memory_mb=memory_mb, device=device
         )
+
+    def score(self, query: Float32, rows: Int64) -> Float32:
+        """float32 [n]: the scores of some passages, by their rows, for a query, float32 [1, dimension]."""
+        query = for_metric(query, self.metric)
+        return scoring.score_candidates(self.embeddings, rows, query, np.zeros_like(rows), self.metric)
 
 
 class FlatSearcher(StreamingSearcher):
@@ -69,11 +64,13 @@ class FlatSearcher(StreamingSearcher):
         self.metric = "l2" if index.metric == "l2" else "inner_product"
 
     @override
-    def search(
-        self, queries: Float32, ids: pa.ChunkedArray, bar: Bar, documents: Documents | None = None
-    ) -> Ranking:
+    def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         # as the index's vectors were: cosine is now a product
-        return super().search(for_metric(queries, self.scaled_for), ids, bar, documents)
+        return super().search(for_metric(queries, self.scaled_for), k, ids, bar)
+
+    @override
+    def score(self, query: Float32, rows: Int64) -> Float32:
+        return super().score(for_metric(query, self.scaled_for), rows)
 
 
 class ApproximateSearcher:
@@ -92,24 +89,28 @@ class ApproximateSearcher:
         faiss_index.set_search_parameters(self.index, index.factory, search.parameters)
         self.count, self.dimension = self.index.ntotal, self.index.d
 
-    def search(
-        self, queries: Float32, ids: pa.ChunkedArray, bar: Bar, documents: Documents | None = None
-    ) -> Ranking:
+    def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """The best passages of each query; see the module."""
-        top_k, batch_size = self.config.top_k, self.config.batch_size
-        index, metric = self.index, self.metric
-        ids_of_rows = ids if documents is None else documents.chunk_ids
-
-        def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-            return faiss_index.search_index(index, queries[chosen], k, ids_of_rows, metric, batch_size, bar)
-
-        return rank_by_search(find, len(queries), documents, top_k, ids, bar)
+        return faiss_index.search_index(self.index, queries, k, ids, self.metric, self.config.batch_size, bar)
 
     def measure(self, queries: Float32) -> Facts:
         """What a search costs: memory in 10^6 bytes, and `time_searches`."""
         queries, k = for_metric(queries, self.metric), min(self.config.top_k, self.count)
         search = functools.partial(faiss_index.nearest, self.index, k=k, metric=self.metric)
         return {"memory_mb": self.memory_mb, **time_searches(search, queries, self.config.batch_size)}
+
+
+class QuantizedSearcher:
+    """Search of quantized vectors."""
+
+    def __init__(self, search: SearchConfig, vectors: QuantizedVectors) -> None:
+        self.config, self.vectors = search, vectors
+        self.count, self.dimension = len(vectors), vectors.dimension
+        self.by_products = vectors.ranges is not None
+
+    def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
+        """The best passages of each query; see the module."""
+        return self.vectors.search(queries, k, self.config.rescore, ids, bar, self.config.memory_mb)
 
 
 def open_searcher(
@@ -121,6 +122,30 @@ def open_searcher(
 
 
 Searcher = StreamingSearcher | FlatSearcher | ApproximateSearcher | QuantizedSearcher
+
+
+def rank(
+    searcher: Searcher,
+    queries: Float32,
+    top_k: int,
+    ids: pa.ChunkedArray,
+    bar: Bar,
+    of: documents.Documents | None,
+) -> Ranking:
+    """The best passages of each query; or the best documents, where the vectors are those of their chunks.
+
+    `ids` are those of passages or documents, Arrow strings; other arguments are as of `documents.rank`.
+    """
+
+    def search(chosen: Int64, k: int, bar: Bar) -> Ranking:
+        return searcher.search(queries[chosen], k, ids if of is None else of.chunk_ids, bar)
+
+    def score(query: int, chunks: Int64) -> Float32:
+        assert isinstance(searcher, StreamingSearcher)
+        return searcher.score(queries[query : query + 1], chunks)
+
+    exactly = score if isinstance(searcher, StreamingSearcher) else None
+    return documents.rank(search, len(queries), of, top_k, ids, bar, exactly)
 
 
 def time_searches(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> Facts:

@@ -6,11 +6,13 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as npst
 from search.by_definition import BAR, METRICS, best_documents, ids, positive, same, vector_scores
 
+from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking
-from pipeline.search import candidates, exact, scan
-from pipeline.search.candidates import Documents, rank_by_search
+from pipeline.search import candidates, documents, exact, scan
+from pipeline.search.documents import Documents, rank
 from pipeline.search.scoring import Metric
+from pipeline.search.searchers import StreamingSearcher
 
 
 def cut(lengths: list[int] | Int64, mean: bool) -> Documents:
@@ -24,7 +26,15 @@ def plain(scores: Float32, of: Documents, k: int) -> Ranking:
 
 def search(rows: Float32, queries: Float32, k: int, metric: Metric, of: Documents, **how: int) -> Ranking:
     parts = Embeddings(tuple(part for part in np.array_split(rows, 3) if len(part)))
-    return exact.exact_search(parts, queries, k, ids(len(of)), metric, BAR, documents=of, **how)
+    searcher = StreamingSearcher(IndexConfig(metric=metric), SearchConfig.model_construct(**how), parts)
+
+    def find(chosen: Int64, depth: int, bar: Bar) -> Ranking:
+        return searcher.search(queries[chosen], depth, of.chunk_ids, bar)
+
+    def score(query: int, chunks: Int64) -> Float32:
+        return searcher.score(queries[query : query + 1], chunks)
+
+    return rank(find, len(queries), of, k, ids(len(of)), BAR, score)
 
 
 LENGTHS = st.lists(st.integers(1, 7), min_size=1, max_size=12)
@@ -47,11 +57,12 @@ def test_equals_scores_of_every_chunk_with_ties(
 def test_equals_scores_of_every_chunk_however_the_work_is_cut(
     metric: Metric, mean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Documents reach over several blocks, and pairs are scored in pieces; many tie."""
+    """Documents reach over several blocks, and queries are searched in groups; many tie."""
     monkeypatch.setattr(scan, "QUERIES", 20)
     monkeypatch.setattr(scan, "MOST_ROWS", 300)
     monkeypatch.setattr(candidates, "SPARE", 16)
-    monkeypatch.setattr(candidates, "PAIRS", 500)
+    monkeypatch.setattr(exact, "SMALL", 0)
+    monkeypatch.setattr(documents, "HITS", 5000)
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 9, 400)
     lengths[50] = 1200  # longer than three blocks
@@ -83,8 +94,8 @@ def test_a_search_is_asked_until_the_documents_are_certain(
         return positive(Ranking(order, np.take_along_axis(scores[chosen], order, axis=1)))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(candidates, "HITS", most)
-        found = rank_by_search(find, 3, of, k, ids(len(of)), BAR)
+        patched.setattr(documents, "HITS", most)
+        found = rank(find, 3, of, k, ids(len(of)), BAR)
     expected = plain(scores, of, k)
     assert same(found, positive(expected))
     query, place = np.nonzero(found.passages >= 0)
@@ -105,6 +116,6 @@ def test_no_more_chunks_are_asked_for_than_it_takes() -> None:
         order = np.argsort(-scores[chosen], axis=1)[:, :depth]
         return Ranking(order, np.take_along_axis(scores[chosen], order, axis=1))
 
-    found = rank_by_search(find, 2, of, 10, ids(len(of)), BAR)
+    found = rank(find, 2, of, 10, ids(len(of)), BAR)
     assert same(found, plain(scores, of, 10))
     assert asked == [([0, 1], 15), ([0], 30), ([0], 60), ([0], 120)]

@@ -36,6 +36,8 @@ def multiplied_in(kind: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "has_vnni", lambda: True)
         patch.setattr(machine, "has_amx", lambda: kind == "int8 on AMX")
+        if kind != "pairs":
+            patch.setattr(exact, "SMALL", 0)
         patch.setattr(exact, "ENOUGH", np.inf if kind == "float32" else 0.0)
         patch.setattr(filtered_scan, "MANY", -1 if kind == "given up" else 2)
         patch.setattr(filtered_scan, "SETTLED", 0)  # given up after the first piece
@@ -51,7 +53,14 @@ def multiply_in_another_order(self: DeviceScan, queries: torch.Tensor, rows: tor
     return queries[:, order] @ rows[:, order].T
 
 
-KINDS = ("float32", "int8", "given up", "torch", *(["int8 on AMX"] if machine.has_amx() else []))
+KINDS = (
+    "float32",
+    "every pair",
+    "int8",
+    "given up",
+    "torch",
+    *(["int8 on AMX"] if machine.has_amx() else []),
+)
 
 
 @pytest.fixture(params=KINDS)
