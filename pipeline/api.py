@@ -13,7 +13,7 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.results.result import Result
 from pipeline.run.benchmark import Session
-from pipeline.run.running import ConfigRun, Outcome, finish, prepare, run_each
+from pipeline.run.running import ConfigRun, Outcome, prepare, run_each
 
 if TYPE_CHECKING:
     from pipeline.formats.given import QrelsLike
@@ -45,8 +45,6 @@ def run_benchmark(
     """
     with Session(fresh) as session:
         (run,) = prepare([as_config(config)], output, progress, session)
-        if not run.config.suite:
-            return finish(run.waiting.pop(), run.folder)
         outcome = run.each(progress, 1, 1)
     if outcome.error:
         raise outcome.error
@@ -167,8 +165,8 @@ def forecast(
                 fix="leave out --passages: a suite says how many passages its collections have",
             )
     with Session() as session:
-        benchmarks = map(session.benchmark, of_each_collection(configs))
-        return forecast_each(zip(benchmarks, stated, strict=True), passages, probing)
+        each = zip(of_each_collection(configs), stated, strict=True)
+        return forecast_each(each, session, passages, probing)
 
 
 def evaluate(

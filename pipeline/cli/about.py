@@ -66,13 +66,14 @@ def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
 
     known = set[str]()
     with Session() as session:
-        for benchmark in map(session.benchmark, of_each_collection(list(configs))):
-            for section in benchmark.resolved_config.models:
+        for config in of_each_collection(list(configs)):
+            store = session.store(config)
+            for section in session.identities.settle(config).models:
                 opener = session.identities.resolve(section)
                 key = repr((opener.settings, opener.model)) if isinstance(opener, TextOpener) else ""
                 if isinstance(opener, TextOpener) and key not in known:
                     known.add(key)
-                    yield {**model_record(opener.model), "comparison": opener.comparison(benchmark.store)}
+                    yield {**model_record(opener.model), "comparison": opener.comparison(store)}
 
 
 def _record_table(record: Facts) -> Table:

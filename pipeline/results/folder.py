@@ -110,6 +110,36 @@ def read_collection_result(folder: Path) -> CollectionResult:
     edited = check_files(folder, READ_BY_ALL)
     record = read_record(folder, METRICS, Metrics)
     manifest = read_record(folder, MANIFEST, Manifest)
+    measures, query_ids, values = _read_values(folder)
+    distinct = len(set(query_ids))
+    if not record.queries == len(query_ids) == distinct:
+        counts = f"counts {record.queries} queries, {PER_QUERY} has {distinct} in {len(query_ids)} rows"
+        raise _unusable(folder, f"is damaged: {METRICS} {counts}")
+    means = dict(zip(measures, values.mean(axis=0).tolist() if query_ids else (), strict=True))
+    if means.keys() != record.metrics.keys():
+        raise _unusable(folder, f"is damaged: {METRICS} and {PER_QUERY} have other measures")
+    for name, mean in means.items():
+        if not abs(mean - record.metrics[name]) <= ROUNDING:
+            raise _unusable(folder, f"is damaged: the mean of {name} is not that of {PER_QUERY}")
+    document = json.loads((folder / METRICS).read_bytes())
+    clusters, count = record.clusters, len(query_ids)
+    if len(clusters) not in (0, count):
+        raise _unusable(folder, f"is damaged: {METRICS} has {len(clusters)} clusters of {count} queries")
+    return CollectionResult(folder, record, manifest, query_ids, measures, values, document, edited, clusters)
+
+
+def collection_result(folder: Path, metrics: Facts, manifest: Facts) -> CollectionResult:
+    """The result that a run has just written, of its metrics and its manifest."""
+    record, measured_by = Metrics.model_validate(metrics), Manifest.model_validate(manifest)
+    measures, query_ids, values = _read_values(folder)
+    document: Facts = json.loads(json.dumps(metrics))
+    return CollectionResult(
+        folder, record, measured_by, query_ids, measures, values, document, clusters=record.clusters
+    )
+
+
+def _read_values(folder: Path) -> tuple[list[str], list[str], Float64]:
+    """The measures, the queries and the values, float64 [queries, measures], of `per_query.csv`."""
     try:
         with open(folder / PER_QUERY, encoding="utf-8", newline="") as file:
             header, *lines = list(csv.reader(file))
@@ -118,22 +148,7 @@ def read_collection_result(folder: Path) -> CollectionResult:
         values = np.array([line[1:] for line in lines], np.float64).reshape(len(lines), len(header) - 1)
     except (ValueError, csv.Error) as error:
         raise _unusable(folder, f"is damaged: {PER_QUERY}: {error}") from None
-    query_ids = [line[0] for line in lines]
-    distinct = len(set(query_ids))
-    if not record.queries == len(lines) == distinct:
-        counts = f"counts {record.queries} queries, {PER_QUERY} has {distinct} in {len(lines)} rows"
-        raise _unusable(folder, f"is damaged: {METRICS} {counts}")
-    means = dict(zip(header[1:], values.mean(axis=0).tolist() if lines else (), strict=True))
-    if means.keys() != record.metrics.keys():
-        raise _unusable(folder, f"is damaged: {METRICS} and {PER_QUERY} have other measures")
-    for name, mean in means.items():
-        if not abs(mean - record.metrics[name]) <= ROUNDING:
-            raise _unusable(folder, f"is damaged: the mean of {name} is not that of {PER_QUERY}")
-    document = json.loads((folder / METRICS).read_bytes())
-    clusters, measures = record.clusters, header[1:]
-    if len(clusters) not in (0, len(lines)):
-        raise _unusable(folder, f"is damaged: {METRICS} has {len(clusters)} clusters of {len(lines)} queries")
-    return CollectionResult(folder, record, manifest, query_ids, measures, values, document, edited, clusters)
+    return header[1:], [line[0] for line in lines], values
 
 
 def ranking_file(folder: Path) -> Path:

@@ -142,7 +142,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             return {"rows": len(texts)}
         hashes = hash_texts(texts.texts)
         shard_rows = rows_of_shard(len(texts), self.settings.shard_rows)
-        writer = ShardWriter(texts, hashes, form, draft, shard_rows, partial(context.find_alike, "texts"))
+        writer = ShardWriter(texts, hashes, form, draft, shard_rows, context.find_alike)
         usage = _encode_new(role, writer, context)
         draft.save_array(TEXTS, table_of(hashes))
         n_new = int(writer.new.sum())

@@ -51,7 +51,7 @@ class ScoreStore:
         """
         scores = np.full(len(pairs), np.nan, np.float32)
         tokens = np.full((len(pairs), 2), -1, np.int32)
-        for artifact in [] if self._fresh else self._store.find_alike(self._recipe(""), "pairs"):
+        for artifact in [] if self._fresh else self._store.find_alike(self._recipe("")):
             missing = np.flatnonzero(np.isnan(scores))
             if not missing.size:
                 break

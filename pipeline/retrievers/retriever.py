@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
@@ -236,17 +236,12 @@ class Retriever(ABC, Generic[Settings]):
     def engine(self) -> EngineFactory:
         """The engine that runs parts of the work; benchmarks whose models and engines are equal share one."""
         source, config = self.source, self.config.engine
-        if source is None:
-            return EngineFactory(self, lambda store: engines.LocalEngine())
-        return EngineFactory(
-            engines.key_of(config, source) or self, partial(engines.open_with, config, source)
-        )
+        key = engines.key_of(config, source) if source else None
+        return EngineFactory(key or self, source, config)
 
     def server_engine(self) -> EngineFactory:
         """The engine that asks the server of a source."""
-        assert self.source is not None
-        connect = self.source.connect
-        return EngineFactory((self, "server"), lambda store: engines.ServerEngine(connect))
+        return EngineFactory((self, "server"), self.source, None)
 
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         """What `metrics.json` says besides the measures, by key of `pipeline.retrievers.sections`.

@@ -6,9 +6,12 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from pipeline import engines
+from pipeline.config import EngineConfig
 from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
 from pipeline.core.records import Facts as Facts
+from pipeline.encoders.base import ModelSource
 from pipeline.engines import Engine
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -24,14 +27,21 @@ class EngineFactory:
     Attributes:
         key: All that shapes the engine and the model of its workers; the retriever itself where its engine is
             not to be shared with other benchmarks.
+        source: What its workers load; None if they need no model.
+        config: The kind of engine; None where the server of `source` is asked.
     """
 
     key: Hashable
-    open: Callable[[Store], Engine] = field(compare=False)
+    source: ModelSource | None = field(compare=False)
+    config: EngineConfig | None = field(compare=False)
 
     def __call__(self, store: Store) -> Engine:
-        """Open the engine."""
-        return self.open(store)
+        """Open the engine; what a backend converts is in `store`."""
+        if self.source is None:
+            return engines.LocalEngine()
+        if self.config is None:
+            return engines.ServerEngine(self.source.connect)
+        return engines.open_with(self.config, self.source, store)
 
 
 @dataclass
@@ -60,9 +70,9 @@ class Context:
             raise RuntimeError(f"stage {self.recipe.stage} has no engine")
         return self.open_engine(self.factory(), self.store)
 
-    def find_alike(self, besides: str) -> list[Artifact]:
-        """Finished artifacts whose recipes differ in the named ingredient alone, the last used first."""
-        return [] if self.fresh else self.store.find_alike(self.recipe, besides)
+    def find_alike(self) -> list[Artifact]:
+        """Finished artifacts of other texts, else by the same recipe, the last used first."""
+        return [] if self.fresh else self.store.find_alike(self.recipe)
 
 
 Growth = Literal["passages", "queries", "product"]
@@ -130,15 +140,6 @@ class Stage:
         """What shapes the stage's artifact; `keys` are those of the stages before it, by role."""
         ingredients = {name: keys[role] for name, role in self.made_of.items()}
         return Recipe(self.name, {"schema": self.schema, **ingredients, **self.settings})
-
-
-def with_needs(plan: Plan, roles: Collection[str], lacks: Callable[[str], bool]) -> list[str]:
-    """The roles, and all that must be opened to compute those that lack an artifact, in the plan's order."""
-    needed = set(roles)
-    for role, stage in reversed(plan.items()):
-        if role in needed and lacks(role):
-            needed |= set(stage.needs)
-    return [role for role in plan if role in needed]
 
 
 Plan = dict[str, Stage]

@@ -1,18 +1,16 @@
-"""A benchmark: from a config to the artifacts of its plan.
+"""A benchmark: the artifacts of one config, loaded or made.
 
-Wrong settings are refused before anything is computed. No stage is known by name here: the plan says what
-each needs, how it is keyed and how it is made. The recipe of every stage is known before anything is
-computed, and so is whether its artifact exists. One that is asked for is loaded; if it is missing, what its
-stage needs is first made or opened, and nothing else is.
+No stage is known by name here: the plan says what each needs, how it is keyed and how it is made. One pass
+from the last stage back loads what is in the cache and lists what is missing; a loop makes that, in order.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +22,11 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
 from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
-from pipeline.data.collection_files import CORPUS
 from pipeline.engines import Engine
-from pipeline.registry import make_retriever
-from pipeline.retrievers.retriever import COLLECTION, Identities, Retriever
-from pipeline.retrievers.stage import Context, EngineFactory, Plan, Stage, with_needs
+from pipeline.retrievers.retriever import COLLECTION, Identities
+from pipeline.retrievers.stage import Context, EngineFactory, Stage
 from pipeline.run import plan
+from pipeline.run.resolve import resolve
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
@@ -57,11 +54,15 @@ class Session(AbstractContextManager["Session"]):
     _stores: dict[Path, Store] = field(default_factory=dict, init=False)
     _engine: tuple[EngineFactory, Engine] | None = field(default=None, init=False)
 
-    def benchmark(self, config: Config, progress: Progress = silent) -> Benchmark:
-        """The benchmark of a config; those of one cache share its store."""
+    def store(self, config: Config) -> Store:
+        """The store of a config's cache."""
         root = Path(config.cache)
         self.identities.cache = self.identities.cache or root
-        return Benchmark(config, self._stores.setdefault(root, Store(root)), self, progress)
+        return self._stores.setdefault(root, Store(root))
+
+    def benchmark(self, config: Config, progress: Progress = silent) -> Benchmark:
+        """The benchmark of a config; those of one cache share its store."""
+        return Benchmark(config, self.store(config), self, progress)
 
     def engine(self, factory: EngineFactory, store: Store) -> Engine:
         """The engine of a factory; another one is closed first."""
@@ -115,6 +116,9 @@ class Benchmark:
 
     Attributes:
         seconds: What making stages took so far.
+
+    Raises:
+        InputError: The data or a model cannot be found, or cannot be used so.
     """
 
     config: Config
@@ -125,30 +129,13 @@ class Benchmark:
     _checked: bool = field(default=False, init=False)
     _confirmed: bool = field(default=False, init=False)
     _opened: Facts = field(default_factory=dict, init=False)
-    _outcomes: dict[str, StageOutcome] = field(default_factory=dict, init=False)
+    _artifacts: dict[str, Artifact] = field(default_factory=dict, init=False)
+    _made: set[str] = field(default_factory=set, init=False)
+    _outdated: set[str] = field(default_factory=set, init=False)
 
-    @cached_property
-    def resolved_config(self) -> Config:
-        """The settings, with the backend that `auto` takes in place of `auto`."""
-        return self.session.identities.settle(self.config)
-
-    @cached_property
-    def retriever(self) -> Retriever:
-        """Makes the ranking; it hashes data and model files, and parses none."""
-        identities = self.session.identities
-        identity = identities.collection(self.config.data)
-        folder = self.store.folder(plan.collection_stage(self.config, identity).recipe({}))
-        return make_retriever(self.resolved_config, identities, identity, folder.absolute() / CORPUS)
-
-    @cached_property
-    def stages(self) -> Plan:
-        """The stages, in the order they are reported in."""
-        retriever = self.retriever
-        return {
-            COLLECTION: plan.collection_stage(self.config, retriever.identity),
-            **retriever.plan(),
-            plan.SCORES: plan.evaluate_stage(self.config, retriever),
-        }
+    def __post_init__(self) -> None:
+        resolved = resolve(self.config, self.store, self.session.identities)
+        self.resolved_config, self.retriever, self.stages, self.all_recipes = resolved
 
     @property
     def models_used(self) -> list[Facts]:
@@ -176,16 +163,6 @@ class Benchmark:
             for model in self.retriever.models()
         ]
 
-    @cached_property
-    def all_recipes(self) -> dict[str, Recipe]:
-        """What shapes the artifact of each stage: its settings, and the keys of stages before it."""
-        keys: dict[str, str] = {}
-        recipes = {}
-        for name, stage in self.stages.items():
-            recipes[name] = stage.recipe(keys)
-            keys[name] = recipes[name].key
-        return recipes
-
     @property
     def recipes(self) -> dict[str, Recipe]:
         """The recipe of each stage that results list, in order."""
@@ -199,33 +176,26 @@ class Benchmark:
         ]
 
     def has(self, name: str) -> bool:
-        """Whether a stage's artifact exists, and may be used."""
+        """Whether a stage's artifact exists, and may be used; its bytes are not read."""
         return not self._must_recompute(name) and self.store.find(self.all_recipes[name]) is not None
 
     def _must_recompute(self, name: str) -> bool:
         """Whether a stage is made although its artifact may exist."""
-        return self.session.fresh and self.store.folder(self.all_recipes[name]) not in self.session.made
+        fresh = self.session.fresh and self.store.folder(self.all_recipes[name]) not in self.session.made
+        return fresh or name in self._outdated
 
     @property
     def searched(self) -> bool:
         """Whether the ranking exists, and may be used."""
         return self.has(self.retriever.ranking)
 
-    def missing(self) -> list[str]:
-        """The stages that have to be made for the ranking, each after those that it needs."""
-        lacks = cache(lambda name: not self.has(name))
-        return [name for name in with_needs(self.stages, [self.retriever.ranking], lacks) if lacks(name)]
-
-    def check(self, making: bool = False) -> None:
-        """Refuse wrong settings, data and models, as far as they can be seen; checked once for a benchmark.
-
-        Where the ranking is in the cache nothing is checked, unless with `making`: something is to be made.
-        """
-        if not self._checked and (making or not self.searched):
+    def check(self) -> None:
+        """Refuse, once, settings that do not fit the models or this machine, and links in the cache."""
+        if not self._checked:
             for recipe in self.recipes.values():
                 self.store.check(recipe)
             self.retriever.check()
-            self._checked = True
+        self._checked = True
 
     def confirm(self) -> None:
         """Check, once, that served models still return what is cached."""
@@ -233,17 +203,25 @@ class Benchmark:
             self.retriever.confirm(self.store, self.session.fresh)
         self._confirmed = True
 
-    @property
+    def missing(self, targets: Sequence[str]) -> list[str]:
+        """The stages that have to be made for some, in order; what they need and is there is loaded."""
+        needed, missing = set(targets), []
+        for name, stage in reversed(self.stages.items()):
+            if name in needed and not self._load(name):
+                missing.append(name)
+                needed |= set(stage.needs)
+        return self.missing(targets) if self._drop_outdated() else missing[::-1]
+
     def engines_to_open(self) -> list[EngineFactory]:
         """The engines of the stages that have to be made, in order."""
-        stages = (self.stages[name] for name in self.missing())
+        stages = (self.stages[name] for name in self.missing([self.retriever.ranking]))
         return list(dict.fromkeys(stage.engine() for stage in stages if stage.engine))
 
     def make_with(self, factory: EngineFactory) -> None:
         """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
         started = time.perf_counter()
         self.confirm()
-        for name in self.missing():
+        for name in self.missing([self.retriever.ranking]):
             engine = self.stages[name].engine
             if engine and engine() == factory:
                 self.ensure(name)
@@ -251,84 +229,101 @@ class Benchmark:
 
     def run(self) -> list[StageOutcome]:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
-        results = [self.retriever.ranking, plan.SCORES]
         try:
-            for name in with_needs(self.stages, results, lambda _: self.session.fresh):
-                self.ensure(name)
+            self._make_missing([self.retriever.ranking, plan.SCORES])
         finally:
             self._opened.clear()
         outcomes = []
         for name, recipe in self.recipes.items():
-            if outcome := self._outcomes.get(name):
-                outcomes.append(outcome)
-                continue
-            artifact = self.store.find(recipe)
-            self.store.mark_used(recipe)  # it was not needed: its artifact counts as used
-            outcomes.append(StageOutcome(name, recipe.key, artifact, artifact is not None))
+            artifact = self._artifacts.get(name) or self.store.find(recipe)
+            if name not in self._artifacts:  # it was not needed: its artifact counts as used
+                self.store.mark_used(recipe)
+            reused = artifact is not None and name not in self._made
+            outcomes.append(StageOutcome(name, recipe.key, artifact, reused))
         return outcomes
 
     def ensure(self, name: str) -> Artifact:
-        """The artifact of a stage, reused or made; the stages it needs come first."""
-        if name not in self._outcomes:
-            recipe, recompute = self.all_recipes[name], self._must_recompute(name)
-            artifact = None if recompute else self.store.load(recipe)
-            reused = True
-            if artifact and (other := self._changed_since(artifact)):
-                log.warning("%s: made from another version of %s; recomputing it", name, other)
-                artifact, recompute = None, True
-            if artifact is None:
-                artifact, reused = self._make(name, recompute)
-                self.session.made.add(self.store.folder(recipe))
-            self._outcomes[name] = StageOutcome(name, recipe.key, artifact, reused)
-        artifact = self._outcomes[name].artifact
-        if artifact is None:
-            raise RuntimeError(f"stage {name} left no artifact")
-        return artifact
+        """The artifact of a stage, loaded or made with what it needs."""
+        self._make_missing([name])
+        return self._artifacts[name]
 
-    def _make(self, name: str, recompute: bool) -> tuple[Artifact | None, bool]:
-        """Make the artifact of a stage; whether another process has made it meanwhile."""
-        stage, recipe = self.stages[name], self.all_recipes[name]
-        if stage.engine:  # the ranking may be damaged, or another one be missing that it is compared with
-            self.check(making=True)
-        for needed in stage.needs:
-            self.ensure(needed)
-        with self.store.making(recipe, recompute) as draft:
-            reused = draft.artifact is not None
-            if not reused:
-                session, meter = self.session, machine.Meter()
+    def opened(self, name: str) -> Any:
+        """The result of a stage, loaded or made, and opened for use."""
+        self._make_missing([name])
+        return self._open(name)
+
+    @property
+    def collection(self) -> Collection:
+        """The passages, queries and judgments."""
+        collection: Collection = self.opened(COLLECTION)
+        return collection
+
+    def _make_missing(self, targets: Sequence[str]) -> None:
+        while missing := self.missing(targets):
+            for name in missing:
+                self._make(name)
+                if self._drop_outdated():  # others were made from what this one replaced
+                    break
+
+    def _load(self, name: str) -> bool:
+        """Whether a stage's artifact is there and whole; it is loaded then."""
+        known = name in self._artifacts or self._must_recompute(name)
+        if not known and (artifact := self.store.load(self.all_recipes[name])):
+            self._artifacts[name] = artifact
+        return name in self._artifacts
+
+    def _make(self, name: str) -> None:
+        """Make a stage whose needs are there, unless another process has made it meanwhile."""
+        stage, recipe, session = self.stages[name], self.all_recipes[name], self.session
+        if stage.engine:
+            self.check()
+        with self.store.making(recipe, self._must_recompute(name)) as draft:
+            if draft.artifact is None:
+                self._made.add(name)
+                meter = machine.Meter()
                 context = Context(
                     recipe, self.progress, meter, self.store, session.engine, stage.engine, session.fresh
                 )
-                inputs = {needed: self.opened(needed) for needed in stage.needs}
+                inputs = {needed: self._open(needed) for needed in stage.needs}
                 draft.facts = stage.make(inputs, draft, context)
                 draft.made |= meter.figures() | self._origin(stage)
-        return draft.artifact, reused
+        assert draft.artifact is not None
+        session.made.add(self.store.folder(recipe))
+        self._outdated.discard(name)
+        self._artifacts[name] = draft.artifact
 
     def _origin(self, stage: Stage) -> Facts:
         """What a stage's result was made from, and on which machine."""
         varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return {
             "from": {needed: self.all_recipes[needed].key for needed in stage.needs},
-            "from_files": {needed: self.ensure(needed).content for needed in varying},
+            "from_files": {needed: self._artifacts[needed].content for needed in varying},
             "hardware": machine.hardware(),
             "threads": machine.threads(),
             "versions": machine.versions(),
         }
 
-    def _changed_since(self, artifact: Artifact) -> str | None:
-        """The stage, of those this run has used, whose files differ from those the artifact was made from."""
-        origin = artifact.manifest["made"]
-        used = {outcome.key: outcome.artifact for outcome in self._outcomes.values()}
-        for name, files in origin.get("from_files", {}).items():
-            now = used.get(origin["from"][name])
-            if now and files != now.content:
-                return str(name)
-        return None
+    def _drop_outdated(self) -> bool:
+        """Forget artifacts that were made from other files than this run uses; whether there were any."""
+        used = {self.all_recipes[name].key: artifact for name, artifact in self._artifacts.items()}
+        outdated = {}
+        for name, artifact in self._artifacts.items():
+            origin = artifact.manifest["made"]
+            for needed, files in origin.get("from_files", {}).items():
+                now = used.get(origin["from"][needed])
+                if now and files != now.content:
+                    outdated[name] = needed
+        for name, needed in outdated.items():
+            log.warning("%s: made from another version of %s; recomputing it", name, needed)
+            del self._artifacts[name]
+            self._opened.pop(name, None)
+        self._outdated |= outdated.keys()
+        return bool(outdated)
 
-    def opened(self, name: str) -> Any:
-        """The result of a stage, opened for use; it is made if it is missing."""
+    def _open(self, name: str) -> Any:
+        """The result of a stage that was loaded or made, opened for use."""
         if name not in self._opened:
-            artifact = self.ensure(name)
+            artifact = self._artifacts[name]
             try:
                 self._opened[name] = self.stages[name].open(artifact)
             except (EOFError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -338,9 +333,3 @@ class Benchmark:
                     fix="remove that folder, or run again with --fresh",
                 ) from error
         return self._opened[name]
-
-    @property
-    def collection(self) -> Collection:
-        """The passages, queries and judgments."""
-        collection: Collection = self.opened(COLLECTION)
-        return collection

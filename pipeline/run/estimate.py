@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.config import SOURCES
+from pipeline.config import SOURCES, Config
 from pipeline.core import machine
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
@@ -22,8 +22,7 @@ from pipeline.core.result_records import Hardware, StageRow, without_part
 from pipeline.results.folder import read_record
 from pipeline.results.records import Manifest, Metrics
 from pipeline.retrievers.retriever import COLLECTION
-from pipeline.retrievers.stage import with_needs
-from pipeline.run.benchmark import Benchmark, StageOutcome
+from pipeline.run.benchmark import Benchmark, Session, StageOutcome
 from pipeline.run.plan import SCORES
 
 PROBE = {"source": "sample", "corpus": 100, "queries": 20}  # the collection that a probe runs on
@@ -168,7 +167,10 @@ def _written(benchmark: Benchmark, role: str) -> int:
 
 def roles_of_run(benchmark: Benchmark) -> list[str]:
     """The stages that a run with an empty cache makes, in order."""
-    return with_needs(benchmark.stages, [benchmark.retriever.ranking, SCORES], lambda _: True)
+    needed = {benchmark.retriever.ranking, SCORES}
+    for role, stage in reversed(benchmark.stages.items()):
+        needed |= set(stage.needs) if role in needed else set()
+    return [role for role in benchmark.stages if role in needed]
 
 
 def _earlier_run(benchmark: Benchmark) -> Measured | None:
@@ -199,7 +201,7 @@ def _but_for_data(config: Mapping[str, Any]) -> Facts:
 
 def _probed(benchmark: Benchmark) -> Measured | None:
     """What `probe` measured."""
-    small = on_sample(benchmark)
+    small = on_sample(benchmark.config, benchmark.session)
     found = {role: small.store.find(recipe) for role, recipe in small.all_recipes.items()}
     collection = found[COLLECTION]
     if not collection:
@@ -217,33 +219,32 @@ def _measured(rows: Mapping[str, StageRow], passages: int, queries: int, origin:
     return Measured(own, passages, max(searched, default=queries), origin) if own else None
 
 
-def on_sample(benchmark: Benchmark) -> Benchmark:
-    """The same benchmark on a part of the built-in sample: its keys are known without the collection."""
-    data = SOURCES.make(**PROBE, chunks=benchmark.config.data.chunks)
-    evaluated = benchmark.config.evaluate.model_copy(update={"cluster": None})
+def on_sample(config: Config, session: Session) -> Benchmark:
+    """The benchmark of a config on a part of the built-in sample, whose keys need no other data."""
+    data = SOURCES.make(**PROBE, chunks=config.data.chunks)
+    evaluated = config.evaluate.model_copy(update={"cluster": None})
     changes = {"data": data, "evaluate": evaluated, "expected": ()}
-    small = benchmark.config.model_copy(update=changes)
-    return Benchmark(small, benchmark.store, benchmark.session)
+    return session.benchmark(config.model_copy(update=changes))
 
 
-def probe(benchmark: Benchmark) -> None:
+def probe(config: Config, session: Session) -> None:
     """Run a benchmark on a part of the built-in sample, so that its stages are measured.
 
     Raises:
         InputError: It does not run on so few passages, or not here.
     """
-    small = on_sample(benchmark)
+    small = on_sample(config, session)
     small.check()
     try:
         small.retriever.check_collection(small.collection)
     except InputError as error:
         raise InputError(
-            f"{benchmark.config.name} does not run on a sample: {error.found}",
+            f"{config.name} does not run on a sample: {error.found}",
             allowed=f"what runs on {PROBE['corpus']} passages",
             fix="run a part of the collection instead, with --set data.corpus=N: its result is scaled",
         ) from None
     small.run()
-    benchmark.session.close_engine()
+    session.close_engine()
 
 
 def shared_total(estimates: Sequence[RunEstimate]) -> StageEstimate:

@@ -9,12 +9,14 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pipeline.config import Config
 from pipeline.core import hub
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.data.sources import open_source
-from pipeline.run import estimate, plan
-from pipeline.run.benchmark import Benchmark
+from pipeline.retrievers.retriever import COLLECTION
+from pipeline.run import estimate
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.estimate import QUERIES, RunEstimate
 
 
@@ -67,60 +69,66 @@ class Forecast:
 
 
 def forecast_each(
-    benchmarks: Iterable[tuple[Benchmark, int | None]], passages: int | None = None, probing: bool = False
+    configs: Iterable[tuple[Config, int | None]],
+    session: Session,
+    passages: int | None = None,
+    probing: bool = False,
 ) -> list[Forecast]:
-    """Forecasts of benchmarks that run one after the other.
+    """Forecasts of configs that run one after the other.
 
     A file that several must fetch is counted for the first, and a hub that cannot be reached is asked once.
 
     Args:
-        benchmarks: Each with the number of passages that a suite states, or None.
+        configs: Each with the number of passages that a suite states, or None.
+        session: What they share.
         passages: What all stages take for so many passages is estimated, and not what is left to do for the
             collection.
-        probing: Whether each benchmark is run on a sample first.
+        probing: Whether each is run on a sample first.
     """
     fetched: set[tuple[str, str]] = set()
     forecasts = []
     with hub.probe_hub_once():
-        for benchmark, stated in benchmarks:
+        for config, stated in configs:
             if probing:
-                estimate.probe(benchmark)
+                estimate.probe(config, session)
             if passages:
-                queries = benchmark.config.data.queries or QUERIES
-                whole = _estimate_unseen(benchmark, passages, queries)
-                name = benchmark.config.name
-                forecasts.append(Forecast(name, [], passages=passages, queries=queries, estimate=whole))
+                queries = config.data.queries or QUERIES
+                whole = _estimate_unseen(config, session, passages, queries)
+                forecasts.append(
+                    Forecast(config.name, [], passages=passages, queries=queries, estimate=whole)
+                )
             else:
-                forecasts.append(_forecast(benchmark, stated, fetched))
+                forecasts.append(_forecast(config, session, stated, fetched))
     return forecasts
 
 
-def _estimate_unseen(benchmark: Benchmark, passages: int, queries: int) -> RunEstimate:
+def _estimate_unseen(config: Config, session: Session, passages: int, queries: int) -> RunEstimate:
     """What all stages take, of a collection that need not be there: the keys are those of a sample."""
-    small = estimate.on_sample(benchmark)
+    small = estimate.on_sample(config, session)
     return estimate.estimate(small, passages, queries, estimate.roles_of_run(small))
 
 
-def _forecast(benchmark: Benchmark, stated: int | None, fetched: set[tuple[str, str]]) -> Forecast:
+def _forecast(
+    config: Config, session: Session, stated: int | None, fetched: set[tuple[str, str]]
+) -> Forecast:
     """The forecast of one; `fetched` holds what those before it fetch, and is added to."""
-    config, name = benchmark.config, benchmark.config.name
-    limit = config.data.passages_kept
+    name, limit = config.name, config.data.passages_kept
     passages = stated if limit is None or stated is None else min(limit, stated)
     try:
-        identity = benchmark.session.identities.collection(config.data)
+        benchmark = session.benchmark(config)
         stages, models, settings = benchmark.plan(), benchmark.models_used, benchmark.model_settings
     except hub.NotHereError as error:
         whole, queries = None, config.data.queries
         if passages is not None:
             with contextlib.suppress(InputError):  # the model is not here either
-                whole = _estimate_unseen(benchmark, passages, queries or QUERIES)
+                whole = _estimate_unseen(config, session, passages, queries or QUERIES)
         return Forecast(name, [], {}, str(error), passages, queries, estimate=whole)
-    read = benchmark.store.find(plan.collection_stage(config, identity).recipe({}))
+    read = benchmark.store.find(benchmark.all_recipes[COLLECTION])
     passages = int(read.facts["passages"]) if read else passages
     queries = int(read.facts["queries"]) if read else None
     if all(stage["exists"] for stage in stages) or benchmark.searched:
         return Forecast(name, stages, {}, "", passages, queries, models, settings)
-    lacking, unknown = _lacking(_probes(benchmark, read is None and identity.on_hub))
+    lacking, unknown = _lacking(_probes(benchmark, read is None and benchmark.retriever.identity.on_hub))
     fetch = {file: size for file, size in lacking.items() if file not in fetched}
     fetched |= fetch.keys()
     whole = None

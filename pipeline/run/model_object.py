@@ -27,7 +27,8 @@ from pipeline.core.records import Facts, Float32, Texts
 from pipeline.results.result import Result
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.running import check_folder, finish, result_folder
+from pipeline.run.running import check_collection, finish, result_folder
+from pipeline.run.writing import check_folder
 from pipeline.storage import whole_files
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import unit_vectors
@@ -72,7 +73,9 @@ def run_model(
         settings = BACKENDS.make(backend="precomputed", name=type(model).__name__, **_kept(config), **paths)
         with Store(temporary / "indexes") as store:
             _bring(reading, store)
-            return finish(Benchmark(_changed(config, model=settings), store, session, progress), folder)
+            benchmark = Benchmark(_changed(config, model=settings), store, session, progress)
+            check_collection(benchmark)
+            return finish(benchmark, folder)
 
 
 def _methods(model: Foreign) -> tuple[Callable[..., Foreign], Callable[..., Foreign]]:

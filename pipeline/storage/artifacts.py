@@ -1,6 +1,6 @@
 """Artifacts: the key, the files and the manifest of a stage's result, and the draft it is made in.
 
-A stage's result lives at `<root>/<stage>/<key>/`. Its key is the SHA-256 of its recipe: the plain JSON of
+A stage's result lives at `<root>/<stage>/<key>/`. Its key is a hash of its recipe: the plain JSON of
 everything that can change its bytes. The files come first and `manifest.json`, which lists them with their
 sizes and checksums, comes last: a folder without a manifest is not an artifact. Every file is written under
 a temporary name and renamed (`whole_files`), and its checksum is written to `<file>.sha256` before the
@@ -31,6 +31,9 @@ from pipeline.storage.whole_files import MANIFEST
 
 LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
 _SUM = ".sha256"
+VARYING = ("texts", "pairs")
+"""Ingredients that say which texts or pairs an artifact is of; one of other texts may share rows."""
+KIN = 16  # hex digits at the end of a key, which artifacts that differ in those alone share
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,10 @@ class Recipe:
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 of the canonical recipe, as 64 hex digits."""
-        return hashing.hash_json({"stage": self.stage, **self.plain})
+        """64 hex digits: of the SHA-256 of the canonical recipe, and of that without `VARYING`."""
+        kin = {name: value for name, value in self.plain.items() if name not in VARYING}
+        whole, alike = (hashing.hash_json({"stage": self.stage, **plain}) for plain in (self.plain, kin))
+        return whole[:-KIN] + alike[:KIN]
 
 
 @dataclass(frozen=True)

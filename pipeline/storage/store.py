@@ -23,7 +23,7 @@ from typing import Self
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.storage import locks
-from pipeline.storage.artifacts import Artifact, Draft, Recipe, read_manifest
+from pipeline.storage.artifacts import KIN, Artifact, Draft, Recipe, read_manifest
 from pipeline.storage.whole_files import MANIFEST
 
 log = logging.getLogger(__name__)
@@ -128,14 +128,14 @@ class Store:
         self.mark_used(recipe)
         return artifact
 
-    def find_alike(self, recipe: Recipe, besides: str) -> list[Artifact]:
-        """Finished artifacts whose recipes differ from this one in one ingredient alone.
+    def find_alike(self, recipe: Recipe) -> list[Artifact]:
+        """Finished artifacts whose recipes differ from this one in its texts or pairs alone.
 
         The most recently used come first. They cannot be removed as long as the store exists. What is not
         whole, cannot be read or is being removed is left out; files are checked by their sizes only.
         """
         alike = []
-        for path in (self.root / recipe.stage).glob(f"*/{MANIFEST}"):
+        for path in (self.root / recipe.stage).glob(f"*{recipe.key[-KIN:]}/{MANIFEST}"):
             if path.is_symlink() or path.parent.is_symlink():
                 continue
             try:
@@ -147,10 +147,7 @@ class Store:
             if lock is None or manifest is None or manifest["key"] == recipe.key:
                 continue
             other = Recipe(recipe.stage, manifest["recipe"])
-            if {**other.plain, besides: None} != {**recipe.plain, besides: None}:
-                continue
-            artifact = self.find(other)
-            if artifact:
+            if artifact := self.find(other):
                 self._in_use.setdefault(other.key, lock)
                 alike.append((used, artifact))
         return [artifact for _, artifact in sorted(alike, key=lambda pair: -pair[0])]

@@ -156,9 +156,9 @@ def test_all_are_checked_first_and_an_interrupted_suite_goes_on_where_it_stopped
     order: list[tuple[str, str]] = []
     check, work = Benchmark.check, Benchmark.run
 
-    def noted(self: Benchmark, making: bool = False) -> Any:
+    def noted(self: Benchmark) -> Any:
         order.append(("check", self.config.name))
-        return check(self, making)
+        return check(self)
 
     def interrupted(self: Benchmark) -> Any:
         order.append(("run", self.config.name))

@@ -92,7 +92,7 @@ def check_batches(config: Config, progress: Progress) -> BatchCheck:
                 allowed="one collection, and a model of a backend such as native, flag or http",
                 fix="give a config of one collection and one such model",
             )
-        benchmark.check(making=True)
+        benchmark.check()
         collection, source = benchmark.collection, retriever.source
         form, metric = source.form(retriever.settings), benchmark.resolved_config.index.metric
         passages = sampled_passages(collection)

@@ -1,0 +1,130 @@
+"""The writing of a result's folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+from pipeline.core import machine
+from pipeline.core.errors import InputError
+from pipeline.core.records import Facts
+from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING
+from pipeline.core.result_records import without_part
+from pipeline.results.folder import FILES, collection_result, read_record
+from pipeline.results.published import check_expected
+from pipeline.results.records import Manifest
+from pipeline.results.result import Result
+from pipeline.run.benchmark import Benchmark, StageOutcome
+from pipeline.run.plan import REPORTED, SCORES
+from pipeline.storage import locks, whole_files
+from pipeline.storage.checksums import added_files, write_checksums
+
+log = logging.getLogger(__name__)
+
+
+def write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOutcome]) -> Result:
+    """Write the result folder; an earlier one whose scores were shaped otherwise is kept beside it."""
+    artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
+    ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts[SCORES]
+    scores = benchmark.opened(SCORES)
+    settings = benchmark.resolved_config.model_dump(mode="json")
+    rows = [outcome.row.model_dump(mode="json", exclude_unset=True) for outcome in outcomes]
+    metrics = {
+        "name": benchmark.config.name,
+        **{key: scores[key] for key in REPORTED},
+        "models": benchmark.models_used,
+        "stages": [row for row in rows if row["stage"] == without_part(row["stage"])],
+    }
+    metrics |= {key: value for key, value in scores.items() if key not in REPORTED}
+    metrics |= benchmark.retriever.report(artifacts, scores, rows)
+    if benchmark.config.expected:
+        checks = check_expected(benchmark.config, metrics["metrics"])
+        metrics["expected"] = [check.model_dump(mode="json") for check in checks]
+    recipes = benchmark.recipes.items()
+    manifest = {
+        "config": settings,
+        "cache": str(benchmark.store.root.absolute()),
+        "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes},
+        "models": benchmark.model_settings,
+        "versions": machine.versions(),
+        "hardware": machine.hardware(),
+        "wall_seconds": round(benchmark.seconds, 3),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    check_folder(folder)
+    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RANKING)])
+    return Result(folder, [collection_result(folder, metrics, manifest)])
+
+
+def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence[Path]) -> None:
+    """Write the files, their checksums last, while no other run writes to the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = locks.hold(folder, wait=False)
+    if lock is None:
+        log.warning("waiting: another run is writing %s", folder)
+        lock = locks.hold(folder)
+    _keep_other(folder, manifest["recipes"])
+    added = added_files(folder, FILES)
+    for name in (CHECKSUMS, MANIFEST):
+        (folder / name).unlink(missing_ok=True)
+    whole_files.write_json(folder / METRICS, metrics)
+    for source in copied:
+        with whole_files.replacing(folder / source.name) as temporary:
+            shutil.copyfile(source, temporary)
+    whole_files.write_json(folder / MANIFEST, manifest)
+    write_checksums(folder, [*FILES, *added])
+    if lock:
+        lock.release()
+
+
+def _keep_other(folder: Path, recipes: Facts) -> None:
+    """Keep a finished result that other settings or data led to: as `NAME~1`, or the next free number.
+
+    Its files get a second name there before the new ones take their places, so none is ever absent. What
+    studies added to it goes with it.
+    """
+    try:
+        recipes_before = read_record(folder, MANIFEST, Manifest).recipes
+    except (InputError, OSError):
+        return
+    if recipes_before.get(SCORES, {}).get("key") == recipes[SCORES]["key"]:
+        return
+    other = next(path for n in count(1) if not (path := folder.with_name(f"{folder.name}~{n}")).exists())
+    other.mkdir()
+    added = added_files(folder, FILES)
+    for name in (*FILES, *added, CHECKSUMS):  # these last: with them, the folder is complete
+        if (folder / name).is_file():
+            whole_files.link(folder / name, other / name)
+    for name in added:
+        (folder / name).unlink()
+    log.warning("the result in %s had other settings or data; it is kept as %s", folder, other)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a result folder that cannot be written, before anything is computed for it.
+
+    Raises:
+        InputError: It is a link, which may lead anywhere, or a file is in the way, or it is protected, or its
+            name is too long.
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if folder.is_symlink():
+        what = f"is a link to {os.readlink(folder)}"
+    elif not existing.is_dir():
+        what = "is not a folder" if existing == folder else f"cannot be made: {existing} is not a folder"
+    elif any(len(os.fsencode(part)) > os.pathconf(existing, "PC_NAME_MAX") for part in folder.parts):
+        what = "cannot be made: its name is too long"
+    elif not os.access(existing, os.W_OK):
+        what = f"cannot be written: {existing} is protected, or its disk read-only"
+    else:
+        return
+    raise InputError(
+        f"result folder {folder}: {what}",
+        allowed="a folder that can be written, or a name that is free",
+        fix="name another with --output DIR, or change the config's name",
+    )
