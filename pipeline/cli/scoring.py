@@ -177,7 +177,7 @@ def compare(
     In a difference a - b, a is the result named first. Of a folder of results, those of each collection are
     compared, and the history of each name is shown.
     """
-    from pipeline.comparison import board, side_by_side
+    from pipeline.comparison import side_by_side
 
     if as_json and form is not Format.table:
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
@@ -190,13 +190,12 @@ def compare(
     for _, output, file in outputs:
         output.refuse(file, [*folders, *filter(None, (qrels, baseline))], measures or ())
     compared: list[Comparison] = []
-    below = len(folders) == 1 and not qrels and board.holds_results(folders[0])
     for measure in chosen:
-        if below:
-            compared += map(studies.with_columns, board.compare_below(folders[0], measure, baseline, detect))
-        else:
-            comparison = side_by_side.compare(folders, measure, baseline, qrels, detect)
-            compared.append(studies.with_columns(comparison))
+        below = [] if len(folders) > 1 or qrels else studies.below(folders[0], measure, baseline, detect)
+        compared += map(
+            studies.with_columns,
+            below or [side_by_side.compare(folders, measure, baseline, qrels, detect)],
+        )
     short = form is Format.table and not verbose
     whole = outputs or as_json or not short
     findings = [studies.findings(each, bool(outputs)) if whole or asked else {} for each in compared]

@@ -115,6 +115,8 @@ class Study:
             findings without being asked. Without options, all forms of a comparison but the short tables do.
         csv: Whether the findings have a table for CSV.
         outputs: The files that it writes of compared results, by the parameter of their option.
+        below: Compares the results below a folder, given a measure, a baseline and a difference to detect:
+            gives a comparison for each collection; None if it is a result itself, or none lies there.
         columns: What it knows of each of compared results, beside quality; None where that is nothing.
         plan: What it would do with the results of configs, for `plan`; None if nothing.
         next_step: A command for these results of a run, as a sentence and its arguments; None if it has none.
@@ -126,6 +128,7 @@ class Study:
     options: Mapping[str, Any] = field(default_factory=dict)
     csv: bool = False
     outputs: Mapping[str, Output] = field(default_factory=dict)
+    below: Callable[[Path, str | None, Path | None, float | None], list[Comparison] | None] | None = None
     columns: Callable[[Comparison], ColumnGroup | None] | None = None
     plan: Callable[[Sequence[Config]], Plan | None] | None = None
     next_step: Callable[[Sequence[Result]], tuple[str, Sequence[str | Path]] | None] | None = None
@@ -155,6 +158,13 @@ class StudyOptions:
             for option, output in study.outputs.items():
                 if self.values.get(option):
                     yield name, output, self.values[option]
+
+    def below(
+        self, folder: Path, measure: str | None, baseline: Path | None, detect: float | None
+    ) -> list[Comparison]:
+        """The comparisons of the results below a folder; none if no study has any."""
+        compare = (study.below for study in self.studies.values() if study.below)
+        return next(filter(None, (each(folder, measure, baseline, detect) for each in compare)), [])
 
     def with_columns(self, comparison: Comparison) -> Comparison:
         """The comparison, with what studies know of each result beside quality."""

@@ -11,6 +11,7 @@ from pipeline.studies.study import Study
 
 STUDIES = {
     "batches": "pipeline.studies.batches.command",
+    "board": "pipeline.studies.board.command",
     "cache": "pipeline.studies.cache.command",
     "changes": "pipeline.studies.changes.command",
     "churn": "pipeline.studies.churn.command",

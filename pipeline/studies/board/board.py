@@ -27,12 +27,6 @@ EARLIER = re.compile(r"(.+)~(\d+)")
 """The name of the folder in which a result is kept that another one of its name has followed."""
 
 
-def holds_results(folder: Path) -> bool:
-    """Whether a folder is no result, and results lie below it."""
-    is_result = any((folder / name).is_file() for name in (METRICS, SUITE))
-    return not is_result and folder.is_dir() and next(_result_folders(folder), None) is not None
-
-
 def _result_folders(folder: Path) -> Iterator[Path]:
     """The finished results below a folder; those of a suite's collections are a part of it."""
     for depth in DEPTHS:
@@ -46,7 +40,7 @@ def compare_below(
     measure: str | None = None,
     baseline: PathLike[str] | str | None = None,
     detect: float | None = None,
-) -> list[Comparison]:
+) -> list[Comparison] | None:
     """Compare the results below a folder, those of one collection or suite with each other.
 
     Args:
@@ -57,12 +51,16 @@ def compare_below(
 
     Returns:
         A comparison for each collection, of the newest result of each name; `history` has the earlier ones.
+        None where the folder is a result, or no result lies below it.
 
     Raises:
         InputError: No result can be compared.
     """
+    folders = list(_result_folders(folder))
+    if not folders or any((folder / name).is_file() for name in (METRICS, SUITE)):
+        return None
     groups: defaultdict[str, list[Result]] = defaultdict(list)
-    for path in _result_folders(folder):
+    for path in folders:
         try:
             result = read_result(path)
             refuse_edited(result)

@@ -1,0 +1,1 @@
+from .board import compare_below as compare_below
