@@ -20,7 +20,6 @@ from pipeline.config.stages import (
     EngineConfig,
     EvaluateConfig,
     IndexConfig,
-    JudgeSettings,
     SearchConfig,
 )
 from pipeline.config.strangers import refuse_unasked
@@ -29,7 +28,7 @@ from pipeline.config.suites import DATA, ManySettings, read_suite, suite_names
 __all__ = [
     "BACKENDS", "DATA", "FLAT", "MEASURES", "PROMPTS", "RERANKERS", "RUN_HERE", "SOURCES", "STAGES",
     "ChunkSettings", "Config", "DataSettings", "EncoderSettings", "EngineConfig",
-    "EvaluateConfig", "FuseConfig", "IndexConfig", "JudgeSettings", "ManySettings", "ModelSettings",
+    "EvaluateConfig", "FuseConfig", "IndexConfig", "ManySettings", "ModelSettings",
     "PartConfig", "RerankSettings", "RowSettings", "ScorerSettings", "SearchConfig", "Section",
     "SnowballStemmer", "StopWords", "as_config", "file_schema", "json_schema", "keyed_settings", "kinds_of",
     "mark_of", "of_each_collection", "outputs_of", "read_suite", "refuse_unasked", "setting", "suite_names",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import model_validator
+from pydantic.fields import FieldInfo
 
 from pipeline.config.data import ChunkSettings, DataSettings
 from pipeline.config.model import BACKENDS, ModelSettings
@@ -19,10 +20,10 @@ from pipeline.config.stages import (
     EvaluateConfig,
     ExpectedScore,
     IndexConfig,
-    JudgeSettings,
     SearchConfig,
 )
 from pipeline.config.suites import DATA, ManySettings, Suite, SuiteCollection
+from pipeline.core import plugins
 
 TASK = "{task}"
 """In an instruction: what the suite says of the collection."""
@@ -93,7 +94,7 @@ class FuseConfig(Section):
 
 
 class Config(Section):
-    """The settings of one benchmark."""
+    """The settings of one benchmark. Studies add sections of their own: see `_add_sections`."""
 
     name: PlainName = setting(..., "names the result folder", shapes="")
     data: Annotated[DataSettings, DATA] = setting(..., "the collection, or several", shapes="")
@@ -111,9 +112,6 @@ class Config(Section):
         "published scores to compare with, each {measure, value, source, tolerance, digits}",
         shapes="",
         strict=False,
-    )
-    judge: JudgeSettings | None = setting(
-        None, "a model that grades passages for benchmarco judge; null is none", shapes=""
     )
     cache: HomePath = setting(
         "indexes",
@@ -343,6 +341,20 @@ def of_each_collection(configs: Iterable[Config]) -> list[Config]:
         for config in configs
         for name, one in (config.members or {"": config}).items()
     ]
+
+
+def _add_sections() -> None:
+    """Add the sections that are registered: each is a field of `Config`, None unless it is given."""
+    for name, section in plugins.registered_sections().items():
+        doc = (section.__doc__ or "").splitlines()[0].rstrip(".")
+        default = setting(None, f"{doc[:1].lower()}{doc[1:]}; null is none", shapes="")
+        annotation: Any = section | None
+        Config.__annotations__[name] = annotation
+        Config.__pydantic_fields__[name] = FieldInfo.from_annotated_attribute(annotation, default)
+    Config.model_rebuild(force=True)
+
+
+_add_sections()
 
 
 def json_schema() -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Any
@@ -71,8 +71,29 @@ def _load(entry: metadata.EntryPoint, add: Callable[[str, Any], None]) -> Plugin
 
 def import_and_call(place: str, *arguments: object) -> Any:
     """Call what "module:name" names in this package, which is imported when it is first called."""
+    return _named(place)(*arguments)
+
+
+def _named(place: str) -> Any:
     module, _, name = place.partition(":")
-    return getattr(import_module(f"pipeline.{module}"), name)(*arguments)
+    return getattr(import_module(f"pipeline.{module}"), name)
+
+
+_section_sources: list[Callable[[], Mapping[str, str]]] = []
+
+
+def register_sections(source: Callable[[], Mapping[str, str]]) -> None:
+    """Have sections of a config looked up by `source` when configs are first needed.
+
+    It gives for the name of each section a "module:name" of its class in this package.
+    """
+    _section_sources.append(source)
+
+
+def registered_sections() -> dict[str, Any]:
+    """The class of each registered section."""
+    places = {name: place for source in _section_sources for name, place in source().items()}
+    return {name: _named(place) for name, place in places.items()}
 
 
 def group_noun(group: str) -> str:

@@ -27,8 +27,8 @@ from pipeline.run.plan import SCORES
 
 PROBE = {"source": "sample", "corpus": 100, "queries": 20}  # the collection that a probe runs on
 QUERIES = 1000  # that are taken where it is not known how many there are
-OF_DATA = ("name", "data", "evaluate", "expected", "judge", "cache", "output")
-"""Sections of a config that decide nothing about how long a text of given length takes."""
+OF_TEXTS = ("model", "fuse", "index", "search", "rerank", "engine")
+"""Sections of a config that decide how long a text of given length takes."""
 
 
 class StageEstimate(NamedTuple):
@@ -195,7 +195,7 @@ def _earlier_run(benchmark: Benchmark) -> Measured | None:
 def _but_for_data(config: Mapping[str, Any]) -> Facts:
     """The settings that decide how long texts take, chunks included."""
     data: Mapping[str, Any] = config.get("data", {})
-    kept = {name: value for name, value in config.items() if name not in OF_DATA}
+    kept = {name: value for name, value in config.items() if name in OF_TEXTS}
     return {**kept, "chunks": data.get("chunks")}
 
 

@@ -31,6 +31,12 @@ STUDIES = {
 """The module of each study whose `STUDY` describes it. Remove the line and the folder to remove a study."""
 
 
+def sections() -> dict[str, str]:
+    """The sections of a config that studies add: for each name what "module:name" names its class."""
+    studies = all_studies().values()
+    return {name: place for study in studies for name, place in study.sections.items()}
+
+
 @cache
 def all_studies() -> dict[str, Study]:
     """Every study by name; one of another package that cannot be used is named in a warning and left out."""

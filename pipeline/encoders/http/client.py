@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.config.model import HttpSettings
 from pipeline.config.rerank import HttpRerankSettings
-from pipeline.config.stages import OPENAI, TEXTS, JudgeSettings, ServerSettings
+from pipeline.config.stages import OPENAI, TEXTS, ChatSettings, EncodingServerSettings, ServerSettings
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.records import JsonObject
@@ -139,15 +139,15 @@ class Client:
         InputError: The package `openai` or the key is missing.
     """
 
-    def __init__(self, settings: HttpSettings | HttpRerankSettings | JudgeSettings, section: str) -> None:
+    def __init__(self, settings: HttpSettings | HttpRerankSettings | ChatSettings, section: str) -> None:
         self.settings, self.section = settings, section
         self.url = settings.url
-        if isinstance(settings, JudgeSettings):  # one pair a request
-            self._name, self._named_by = settings.model, f"{section}.model"
-            self.size = RequestSize(1, 1)
-        else:
+        if isinstance(settings, EncodingServerSettings):
             self._name, self._named_by = settings.name, f"{section}.name"
             self.size = RequestSize(settings.batch_size or TEXTS, settings.batch_tokens)
+        else:  # one text a request
+            self._name, self._named_by = settings.model, f"{section}.model"
+            self.size = RequestSize(1, 1)
         self._key = key_of(settings, settings.url, section)
         self._timeout = settings.timeout
         self._limits = Limits(settings.requests_per_minute, settings.tokens_per_minute)

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from pipeline.config.stages import JudgeSettings
+from pipeline.config.stages import EncodingServerSettings
 from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float32, JsonObject
@@ -37,7 +37,7 @@ class BatchedRequests(ABC):
     def __init__(self, client: Client, sizes: Sequence[int], usage: Usage, bar: Bar) -> None:
         self.client, self.sizes, self.usage, self.bar = client, sizes, usage, bar
         settings = client.settings
-        assert not isinstance(settings, JudgeSettings)
+        assert isinstance(settings, EncodingServerSettings)
         self.use = usage.server = ServerUse(
             price_per_million=settings.price_per_million_tokens, concurrency=settings.concurrency
         )

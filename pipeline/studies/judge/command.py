@@ -173,11 +173,12 @@ def judge(
     """
     from pipeline.core.table import html_page
     from pipeline.studies.judge import judge as judging
+    from pipeline.studies.shared.judge_settings import judge_of
 
     if html:
         check_output(html, "--html", [config, *folders, *([labels] if labels else [])])
     configs = load([config], settings)
-    if any(each.judge != configs[0].judge or each.cache != configs[0].cache for each in configs):
+    if len({(judge_of(each), each.cache) for each in configs}) > 1:
         raise InputError(
             f"{config}: its benchmarks have different judges",
             allowed="one section 'judge', and one cache",
@@ -203,7 +204,9 @@ def judge(
 
 def planned(configs: Sequence[Config]) -> Plan | None:
     """What the judge of configs would be asked about their results; None without a judge."""
-    judges = [config for config in configs if config.judge]
+    from pipeline.studies.shared.judge_settings import judge_of
+
+    judges = [config for config in configs if judge_of(config)]
     if not judges:
         return None
     unknown = Plan(None, "its pairs and their price are known once two results can be compared")
@@ -237,6 +240,7 @@ STUDY = Study(
         "pool": Command(pool, "results/A results/B --output pool.tsv --depth 10"),
         "judge": Command(judge, "mine.yaml results/A results/B --labels pool.tsv", resumes=True),
     },
+    sections={"judge": "studies.shared.judge_settings:JudgeSettings"},
     plan=planned,
     next_step=next_step,
 )

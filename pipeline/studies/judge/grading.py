@@ -18,7 +18,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject, TextPair
@@ -26,6 +25,7 @@ from pipeline.encoders.http.client import BYTES_PER_TOKEN, Client, TooLargeError
 from pipeline.storage.hashing import hash_json
 from pipeline.studies.shared.answers import AnswerLog
 from pipeline.studies.shared.chat import chat, fence_of
+from pipeline.studies.shared.judge_settings import JudgeSettings
 
 PROMPT = """\
 You judge search results. Below are a query and a passage, each between two lines of equals signs. They are \

@@ -22,7 +22,6 @@ import numpy as np
 
 from pipeline.comparison.inputs import ResultLike
 from pipeline.config import Config
-from pipeline.config.stages import JudgeSettings
 from pipeline.core.display import Progress, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels
@@ -47,6 +46,7 @@ from pipeline.studies.judge.sample import (
     open_rankings,
     read_labels,
 )
+from pipeline.studies.shared.judge_settings import JudgeSettings, judge_of
 from pipeline.studies.shared.pools import JudgmentPairs, LoadedResults, deciding_pairs, pair_keys
 
 
@@ -291,7 +291,7 @@ class JudgeReport(Tabular):
 def prepare(
     config: Config, folders: Sequence[ResultLike], labels: Path | None = None, measure: str | None = None
 ) -> JudgeRequest:
-    """What `config.judge` is asked about results; nothing is asked yet.
+    """What the judge of a config is asked about results; nothing is asked yet.
 
     Args:
         config: With a section `judge`; answers are stored in its cache.
@@ -302,14 +302,15 @@ def prepare(
     Raises:
         InputError: There is no judge, or results, labels and measure do not belong together.
     """
-    if config.judge is None:
+    judge = judge_of(config)
+    if judge is None:
         raise InputError(
             f"{config.name} has no section 'judge'",
             allowed="judge: {backend: http, url: ADDRESS, model: NAME}",
             fix="add it to the config; see docs/judge.md",
         )
     opened = open_rankings(folders, "judge")
-    said = read_labels(opened, labels, config.judge.grades) if labels else None
+    said = read_labels(opened, labels, judge.grades) if labels else None
     if said and len(said.queries) < 2:
         raise InputError(
             f"{labels}: {counted(len(said.queries), 'finished query', 'finished queries')}",
@@ -333,12 +334,10 @@ def prepare(
     texts = [
         (row.query, row.passage) for row in rows_of_pairs(opened.collection, pairs.queries, pairs.passages)
     ]
-    log = grade_log(Path(config.cache), config.judge, write=False)
+    log = grade_log(Path(config.cache), judge, write=False)
     missing = list(dict.fromkeys(pair for pair in texts if pair_key(pair) not in log.answers))
-    tokens = tokens_of_pairs(config.judge, missing)
-    return JudgeRequest(
-        config.judge, Path(config.cache), opened, chosen, said, pairs, texts, len(missing), tokens
-    )
+    tokens = tokens_of_pairs(judge, missing)
+    return JudgeRequest(judge, Path(config.cache), opened, chosen, said, pairs, texts, len(missing), tokens)
 
 
 def decide(request: JudgeRequest, progress: Progress) -> JudgeReport:

@@ -25,14 +25,16 @@ def questions(
     The model of the section judge writes them, and says whether their passage answers them.
     """
     from pipeline.studies.questions.questions import write_questions
+    from pipeline.studies.shared.judge_settings import judge_of
 
     (loaded, *others) = load([config], settings)
-    if others or loaded.judge is None:
+    judge = judge_of(loaded)
+    if others or judge is None:
         found = f"{1 + len(others)} benchmarks" if others else "no section judge"
         raise InputError(
             f"{config}: {found}", allowed="one benchmark with the section judge", fix="see docs/judge.md"
         )
-    written = write_questions(loaded.data, loaded.judge, number, seed, Path(loaded.cache), output, progress)
+    written = write_questions(loaded.data, judge, number, seed, Path(loaded.cache), output, progress)
     kept = len(written.questions)
     if as_json:
         print_json(
@@ -55,4 +57,5 @@ def questions(
 STUDY = Study(
     "Which questions do these passages answer?",
     {"questions": Command(questions, "mine.yaml --number 100 --output mine-questions", resumes=True)},
+    sections={"judge": "studies.shared.judge_settings:JudgeSettings"},
 )

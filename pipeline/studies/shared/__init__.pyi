@@ -1,4 +1,5 @@
 from .betting import STAKES as STAKES
+from .judge_settings import JudgeSettings as JudgeSettings
 from .mteb_tasks import task_of as task_of
 from .plots import (
     SpeedPoint as SpeedPoint,

@@ -22,7 +22,6 @@ from comparison.made import config, read_table, tops, write_table
 from workplaces import benchmarco, document, on_one_line, read_json, seal
 
 from pipeline import run_benchmark
-from pipeline.config import JudgeSettings
 from pipeline.studies.judge import (
     agreement,
     inclusion_probabilities,
@@ -31,6 +30,7 @@ from pipeline.studies.judge import (
     read_grade,
     read_labels,
 )
+from pipeline.studies.shared import JudgeSettings
 
 
 @pytest.fixture
