@@ -71,10 +71,14 @@ def test_the_command_line_finds_what_an_installed_package_adds(
 
 def test_its_reranker_study_and_settings_are_known(benchmarco: Callable[..., Any], tmp_path: Path) -> None:
     run = ("run", "c.yaml", "--set", "model={backend: common-words}", "--output", str(tmp_path / "results"))
-    benchmarco(*run, "--set", "rerank={backend: shortest, name: all-minilm-l6-v2, depth: 3}")
+    run += ("--set", "rerank={backend: shortest, name: all-minilm-l6-v2, depth: 3}")
+    benchmarco(*run)
     folder = tmp_path / "results" / "toy"
     assert [passage for _, passage, _ in hits(folder)[:3]] == ["p2", "p1", "p3"]
     assert benchmarco("best", str(folder)).stdout.split() == ["hits@2"]
+    benchmarco(*run, "--set", "best.least=0.5")
+    assert benchmarco("best", str(folder)).stdout.split() == ["mrr@2", "hits@2"]
+    assert "'best.least' is 'high'" in benchmarco(*run, "--set", "best.least=high", code=2).stderr
     said = benchmarco(*run, "--set", "data.uper=true", code=2).stderr
     assert "unknown key 'data.uper'" in said
 

@@ -1,6 +1,13 @@
 """The settings of a benchmark: a module per section, `benchmark` with all of them, `files` to read YAML."""
 
-from pipeline.config.benchmark import Config, FuseConfig, PartConfig, json_schema, of_each_collection
+from pipeline.config.benchmark import (
+    Config,
+    FuseConfig,
+    PartConfig,
+    add_sections,
+    json_schema,
+    of_each_collection,
+)
 from pipeline.config.data import SOURCES, ChunkSettings, DataSettings
 from pipeline.config.files import PROMPTS, as_config, file_schema
 from pipeline.config.model import (
@@ -33,3 +40,5 @@ __all__ = [
     "SnowballStemmer", "StopWords", "as_config", "file_schema", "json_schema", "keyed_settings", "kinds_of",
     "mark_of", "of_each_collection", "outputs_of", "read_suite", "refuse_unasked", "setting", "suite_names",
 ]  # fmt: skip
+
+add_sections()  # after all that a section of another package may import from here

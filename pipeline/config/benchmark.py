@@ -94,7 +94,7 @@ class FuseConfig(Section):
 
 
 class Config(Section):
-    """The settings of one benchmark. Studies add sections of their own: see `_add_sections`."""
+    """The settings of one benchmark. Studies add sections of their own: see `add_sections`."""
 
     name: PlainName = setting(..., "names the result folder", shapes="")
     data: Annotated[DataSettings, DATA] = setting(..., "the collection, or several", shapes="")
@@ -343,7 +343,7 @@ def of_each_collection(configs: Iterable[Config]) -> list[Config]:
     ]
 
 
-def _add_sections() -> None:
+def add_sections() -> None:
     """Add the sections that are registered: each is a field of `Config`, None unless it is given."""
     for name, section in plugins.registered_sections().items():
         doc = (section.__doc__ or "").splitlines()[0].rstrip(".")
@@ -352,9 +352,6 @@ def _add_sections() -> None:
         Config.__annotations__[name] = annotation
         Config.__pydantic_fields__[name] = FieldInfo.from_annotated_attribute(annotation, default)
     Config.model_rebuild(force=True)
-
-
-_add_sections()
 
 
 def json_schema() -> dict[str, object]:

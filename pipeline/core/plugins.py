@@ -71,12 +71,8 @@ def _load(entry: metadata.EntryPoint, add: Callable[[str, Any], None]) -> Plugin
 
 def import_and_call(place: str, *arguments: object) -> Any:
     """Call what "module:name" names in this package, which is imported when it is first called."""
-    return _named(place)(*arguments)
-
-
-def _named(place: str) -> Any:
     module, _, name = place.partition(":")
-    return getattr(import_module(f"pipeline.{module}"), name)
+    return getattr(import_module(f"pipeline.{module}"), name)(*arguments)
 
 
 _section_sources: list[Callable[[], Mapping[str, str]]] = []
@@ -85,7 +81,7 @@ _section_sources: list[Callable[[], Mapping[str, str]]] = []
 def register_sections(source: Callable[[], Mapping[str, str]]) -> None:
     """Have sections of a config looked up by `source` when configs are first needed.
 
-    It gives for the name of each section a "module:name" of its class in this package.
+    It gives for the name of each section the "module:name" of its class.
     """
     _section_sources.append(source)
 
@@ -93,7 +89,8 @@ def register_sections(source: Callable[[], Mapping[str, str]]) -> None:
 def registered_sections() -> dict[str, Any]:
     """The class of each registered section."""
     places = {name: place for source in _section_sources for name, place in source().items()}
-    return {name: _named(place) for name, place in places.items()}
+    parts = {name: place.partition(":") for name, place in places.items()}
+    return {name: getattr(import_module(module), kind) for name, (module, _, kind) in parts.items()}
 
 
 def group_noun(group: str) -> str:

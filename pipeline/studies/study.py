@@ -108,8 +108,8 @@ class Study:
     Attributes:
         question: What it answers.
         commands: By name.
-        sections: The sections of a config that it reads, by name, each as the "module:name" of its class in
-            this package. Several studies may read one.
+        sections: The sections of a config that it reads, by name, each as the "module:name" of its class.
+            Several studies may read one.
         findings: What it says of compared results, given the values of its options; None where it has
             nothing to say of them.
         options: Options of `compare` and `report` that ask for findings, as annotations for Typer by the name

@@ -240,7 +240,7 @@ STUDY = Study(
         "pool": Command(pool, "results/A results/B --output pool.tsv --depth 10"),
         "judge": Command(judge, "mine.yaml results/A results/B --labels pool.tsv", resumes=True),
     },
-    sections={"judge": "studies.shared.judge_settings:JudgeSettings"},
+    sections={"judge": "pipeline.studies.shared.judge_settings:JudgeSettings"},
     plan=planned,
     next_step=next_step,
 )

@@ -57,5 +57,5 @@ def questions(
 STUDY = Study(
     "Which questions do these passages answer?",
     {"questions": Command(questions, "mine.yaml --number 100 --output mine-questions", resumes=True)},
-    sections={"judge": "studies.shared.judge_settings:JudgeSettings"},
+    sections={"judge": "pipeline.studies.shared.judge_settings:JudgeSettings"},
 )
