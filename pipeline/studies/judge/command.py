@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.result_files import MANIFEST
 from pipeline.storage.whole_files import check_output
 from pipeline.studies.study import Command, Plan, Study
-from pipeline.terminal import Json, Sets, load, print_each, print_json, progress, show
+from pipeline.terminal import Json, Sets, argument, load, option, print_each, print_json, progress, show
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -25,30 +23,22 @@ log = logging.getLogger(__name__)
 
 
 def pool(
-    folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="A result folder.")],
+    folders: Annotated[list[Path], argument("A result folder.", "RESULT_DIR")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File to fill in, .tsv or .jsonl.  [default: pool.tsv]  With --add: the new qrels file.",
-        ),
+        option("To fill in, .tsv or .jsonl.  [default: pool.tsv]  With --add: the new qrels file.", "FILE"),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(min=1, help="Take the top N passages of each result.  [default: 10]")
+        int | None, option("Take the top N passages of each result.  [default: 10]", min=1)
     ] = None,
     decide: Annotated[
         str | None,
-        typer.Option(
-            metavar="MEASURE",
-            help="Draw a sample of queries, and list only the passages whose grades can change the "
-            "difference of the results in this measure.",
-        ),
+        option("Draw queries, and list the passages that decide the difference in this measure.", "MEASURE"),
     ] = None,
-    queries: Annotated[int | None, typer.Option(min=2, help="Size of the sample.  [default: 40]")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the sample.  [default: 1]")] = None,
+    queries: Annotated[int | None, option("Size of the sample.  [default: 40]", min=2)] = None,
+    seed: Annotated[int | None, option("Seed of the sample.  [default: 1]", min=0)] = None,
     added: Annotated[
-        Path | None,
-        typer.Option("--add", metavar="FILE", help="Add the grades of FILE, a filled-in pool, to the qrels."),
+        Path | None, option("Add the grades of FILE, a filled-in pool, to the qrels.", "FILE", flags="--add")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -151,19 +141,16 @@ def _list_unjudged(folders: list[Path], depth: int, output: Path, as_json: bool)
 
 
 def judge(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file with the section 'judge'.")],
-    folders: Annotated[list[Path], typer.Argument(metavar="RESULT_DIR", help="Results to compare.")],
-    labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file of pool --decide with people's grades.")
-    ] = None,
+    config: Annotated[Path, argument("A YAML file with the section 'judge'.", "CONFIG")],
+    folders: Annotated[list[Path], argument("Results to compare.", "RESULT_DIR")],
+    labels: Annotated[Path | None, option("A file of pool --decide with people's grades.", "FILE")] = None,
     measure: Annotated[
-        str | None,
-        typer.Option(help="Measure with a cutoff. By default that of --labels, else the config's first."),
+        str | None, option("Measure with a cutoff. By default that of --labels, else the config's first.")
     ] = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan", help="Only print the number of pairs and tokens, and the price.")
+        bool, option("Only print the number of pairs and tokens, and the price.", flags="--plan")
     ] = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    html: Annotated[Path | None, option("Write an HTML page.", "FILE")] = None,
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
