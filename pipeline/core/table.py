@@ -215,13 +215,6 @@ def html_table(table: Table) -> str:
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
-def html_page(title: str, tables: Iterable[Table]) -> str:
-    """Tables as an HTML page of their own."""
-    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
-    style = "<style>body{font-family:sans-serif;margin:2em}td,th{padding:.2em .6em}</style>"
-    return f"{head}{style}<body>{''.join(map(html_table, tables))}</body></html>\n"
-
-
 def _html_cell(cell: str, column: Column) -> str:
     text = f"<b>{escape(cell)}</b>" if isinstance(cell, Cell) and cell.strong else escape(cell)
     return f"<td{_alignment(column)}>{text}</td>"

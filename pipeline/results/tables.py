@@ -213,28 +213,6 @@ def collection_notes(records: Sequence[Metrics]) -> list[str]:
     return [f"{', '.join(names)}: {note}." for note, names in names_of.items()]
 
 
-def time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
-    """A result a row: the seconds of each stage, in the plan's order, and of all, and the most memory."""
-    rows = [record.all_stages for record in records]
-    stages = dict.fromkeys(row.stage for stages_of in rows for row in stages_of)
-    seconds = [{row.stage: row.seconds for row in stages_of} for stages_of in rows]
-    totals = [sum(row.seconds or 0 for row in stages_of) for stages_of in rows]
-    peaks = [max((row.peak_rss_mb or 0 for row in stages_of), default=0) or None for stages_of in rows]
-    columns: list[FilledColumn] = [
-        (Column("result"), names),
-        *((right(stage, form=",.2f"), [each.get(stage) for each in seconds]) for stage in stages),
-        (right("total", form=",.1f"), totals),
-        (PEAK, peaks),
-    ]
-    return table_of("seconds of each stage", columns, [TIMES], keep_empty=True)
-
-
-TIMES = (
-    "Each stage is timed in the run that completed its artifact. A stage that several results share ran "
-    "once. The work of interrupted runs is not counted."
-)
-
-
 MACRO = "macro mean"
 GROUPED = "Collections of one group count as one in a macro mean: {}."
 NO_MACRO_INTERVAL = f"too few queries decide the macro mean (24 degrees of freedom needed), or {ALIKE}"

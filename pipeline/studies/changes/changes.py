@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Ranking
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.names import parse_measure
-from pipeline.results.cached import find_collection, scored_ranking
+from pipeline.studies.shared.cached import find_collection, scored_ranking
 from pipeline.studies.study import Findings
 
 TEXT, PASSAGE = 60, 200  # characters shown of a query and of a passage

@@ -18,7 +18,7 @@ from pipeline.core.records import Float64, Int64, JsonObject, Ranking
 from pipeline.core.table import FilledColumn, Table, right, table_of
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.rankings import gains
-from pipeline.results.cached import find_collection, scored_ranking
+from pipeline.studies.shared.cached import find_collection, scored_ranking
 from pipeline.studies.shared.pools import LoadedResults, deciding_pairs, is_judged, pair_keys
 from pipeline.studies.study import Findings
 

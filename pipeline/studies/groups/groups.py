@@ -29,7 +29,6 @@ from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import LEVEL, paired_differences
 from pipeline.metrics.statistics import estimate
-from pipeline.results.cached import find_artifacts, find_collection
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Manifest
 from pipeline.storage import vector_shards
@@ -39,6 +38,7 @@ from pipeline.studies.groups.group_tests import (
     difference_tests,
     smallest_shown,
 )
+from pipeline.studies.shared.cached import find_artifacts, find_collection
 from pipeline.studies.study import Findings
 
 SEED = 0

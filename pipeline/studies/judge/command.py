@@ -158,9 +158,9 @@ def judge(
 
     People's grades (--labels) correct the model's bias; without them, no result is called better.
     """
-    from pipeline.core.table import html_page
     from pipeline.studies.judge import judge as judging
     from pipeline.studies.shared.judge_settings import judge_of
+    from pipeline.studies.shared.printing import html_page
 
     if html:
         check_output(html, "--html", [config, *folders, *([labels] if labels else [])])

@@ -26,9 +26,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Qrels, from_numpy
 from pipeline.formats.judgments import GRADE_RULE, is_grade
 from pipeline.metrics.evaluation import row_numbers
-from pipeline.results.cached import find_collection, scored_ranking
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
+from pipeline.studies.shared.cached import find_collection, scored_ranking
 from pipeline.studies.shared.pools import pair_keys, pairs_of
 
 SEED = 20200

@@ -32,8 +32,8 @@ from pipeline.comparison.inputs import ResultLike
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, Qrels
 from pipeline.metrics.names import Measure, parse_measure
-from pipeline.results.cached import scored_ranking
 from pipeline.studies.judge.pool import PoolRow, open_results, read_grades, rows_of_pairs, with_grades
+from pipeline.studies.shared.cached import scored_ranking
 from pipeline.studies.shared.pools import LoadedResults, deciding_pairs, is_judged
 
 QUERIES, SEED = 40, 1

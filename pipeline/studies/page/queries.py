@@ -20,8 +20,8 @@ from pipeline.core.records import Collection, Float64, JsonObject, Texts, from_n
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures
-from pipeline.results.cached import find_chunks, find_collection, scored_ranking
 from pipeline.results.folder import CollectionResult
+from pipeline.studies.shared.cached import find_chunks, find_collection, scored_ranking
 
 QUERIES = 200
 """Most queries that are shown with their passages."""

@@ -21,9 +21,9 @@ from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import each_collection, enumerated, leaderboard, pair_table
 from pipeline.core import display, machine
 from pipeline.core.records import Facts, JsonObject
-from pipeline.core.table import Column, FilledColumn, Table, table_of
-from pipeline.results.records import compared_settings
-from pipeline.results.tables import published_table, section_tables, time_table
+from pipeline.core.table import Column, FilledColumn, Table, right, table_of
+from pipeline.results.records import Metrics, compared_settings
+from pipeline.results.tables import PEAK, published_table, section_tables
 from pipeline.storage import whole_files
 from pipeline.studies.page import plots
 from pipeline.studies.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
@@ -240,7 +240,7 @@ JUDGED = Column("judged@10", "right", hint="share of the top 10 that has a grade
 def _cost_section(comparison: Comparison) -> JsonObject:
     """Quality against speed, and the seconds of each stage."""
     names = [entry.name for entry in comparison.results]
-    table = time_table(names, [source.record for source in comparison.sources])
+    table = _time_table(names, [source.record for source in comparison.sources])
     stages = len(table.columns) - 3  # beside the name, the total and the memory
     seconds = [[getattr(cell, "value", None) or 0 for cell in row[1 : stages + 1]] for row in table.rows]
     longest = max(map(sum, seconds)) or 1
@@ -250,6 +250,28 @@ def _cost_section(comparison: Comparison) -> JsonObject:
         "bars": [[round(100 * value / longest, 2) for value in row] for row in seconds],
         "speed_plots": plots.speed_plots(comparison),
     }
+
+
+TIMES = (
+    "Each stage is timed in the run that completed its artifact. A stage that several results share ran "
+    "once. The work of interrupted runs is not counted."
+)
+
+
+def _time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
+    """A result a row: the seconds of each stage, in the plan's order, and of all, and the most memory."""
+    rows = [record.all_stages for record in records]
+    stages = dict.fromkeys(row.stage for stages_of in rows for row in stages_of)
+    seconds = [{row.stage: row.seconds for row in stages_of} for stages_of in rows]
+    totals = [sum(row.seconds or 0 for row in stages_of) for stages_of in rows]
+    peaks = [max((row.peak_rss_mb or 0 for row in stages_of), default=0) or None for stages_of in rows]
+    columns: list[FilledColumn] = [
+        (Column("result"), names),
+        *((right(stage, form=",.2f"), [each.get(stage) for each in seconds]) for stage in stages),
+        (right("total", form=",.1f"), totals),
+        (PEAK, peaks),
+    ]
+    return table_of("seconds of each stage", columns, [TIMES], keep_empty=True)
 
 
 def _suite_context(comparison: Comparison) -> JsonObject:

@@ -1,10 +1,13 @@
-"""What commands of studies print: one document, as JSON, Markdown or tables."""
+"""What commands of studies print: one document, as JSON, Markdown, tables or a page of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from html import escape
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.core.errors import InputError
+from pipeline.core.table import html_table
 from pipeline.terminal import print_json, show
 
 if TYPE_CHECKING:
@@ -38,3 +41,10 @@ def print_as(document: Document, as_json: bool, as_markdown: bool) -> None:
         print(markdown(document.tables()), end="")
     else:
         show(*document.tables())
+
+
+def html_page(title: str, tables: Iterable[Table]) -> str:
+    """Tables as an HTML page of their own."""
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
+    style = "<style>body{font-family:sans-serif;margin:2em}td,th{padding:.2em .6em}</style>"
+    return f"{head}{style}<body>{''.join(map(html_table, tables))}</body></html>\n"

@@ -22,9 +22,9 @@ from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures, drop_identical
-from pipeline.results.cached import find_collection, scored_ranking
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.run.benchmark import Session
+from pipeline.studies.shared.cached import find_collection, scored_ranking
 
 
 @dataclass(frozen=True)

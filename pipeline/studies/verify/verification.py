@@ -19,7 +19,7 @@ from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
-from pipeline.core.table import Cell, Column, FilledColumn, Table, Tabular, html_page, table_of
+from pipeline.core.table import Cell, Column, FilledColumn, Table, Tabular, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
@@ -39,6 +39,7 @@ from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.shared.mteb_tasks import task_of
+from pipeline.studies.shared.printing import html_page
 from pipeline.studies.verify.causes import ExplainedScore, ScoreChange, TellingMeasure, explain
 from pipeline.studies.verify.contradictions import Point, contradictions, point_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
