@@ -159,7 +159,7 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load_config(path)
     message = str(caught.value)
-    assert message.startswith(f"config {path} has 6 mistakes: (1) ")
+    assert message.startswith(f"config {path} has 5 mistakes: (1) ")
     for part in ("unknown key 'serch'", "unknown key 'search.batch'", "'search.top_k' is 'many'"):
         assert message.count(part) == 1
     assert "data.corpus" in message
