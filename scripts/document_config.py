@@ -23,7 +23,7 @@ from pipeline.config.stages import EncodingServerSettings
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
 
-One YAML file defines one benchmark, or several by [`sweep` or `model.prompts`](compare.md#sweeps).
+One YAML file defines one benchmark, or several by [`sweep`](compare.md#sweeps).
 `--set search.top_k=100` changes a setting for one run. Paths in the file are relative to its folder; `cache`,
 `output` and paths in `--set` to the working directory. `benchmarco schema` prints a JSON Schema.
 

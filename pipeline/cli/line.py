@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, did_you_mean
 from pipeline.terminal import argument, load, option
 
 if TYPE_CHECKING:
@@ -165,12 +164,11 @@ def _data(name: str, section: str, settings: Sequence[str]) -> Facts:
         return {"source": "ir_datasets", "path": name}
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return {"source": "beir", "path": name}
-    near = difflib.get_close_matches(name.lower(), [*known, *suite_names(), "sample"], 1)
     raise InputError(
         f"--data {name}: no folder {path.absolute()}, and nothing of that name",
         allowed="a folder; sample; a suite (see 'benchmarco suites'); a collection of BEIR such as nfcorpus; "
         "an id of ir_datasets or of the hub",
-        fix=f"did you mean '{near[0]}'" if near else "check the spelling",
+        fix=did_you_mean(name.lower(), [*known, *suite_names(), "sample"], "check the spelling"),
     )
 
 

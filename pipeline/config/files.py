@@ -11,8 +11,6 @@ A mapping there has a list of values for each setting, and every combination is 
     sweep:
       model.precision: [fp32, bf16]
       index.factory: [Flat, SQ8]
-
-`model.prompts: ['', 'query: ']` is short for a sweep over `model.query_instruction`.
 """
 
 from __future__ import annotations
@@ -122,12 +120,11 @@ def make_config(
         InputError: A setting is not allowed, or is of a manifest and must be given again.
     """
     settings = dict(raw)
-    several = SWEEP if settings.pop(SWEEP, None) is not None else _prompts(raw, path) and ".".join(PROMPTS)
-    if several:
+    if settings.pop(SWEEP, None) is not None:
         raise InputError(
-            f"config {path} holds several benchmarks, by its '{several}'",
+            f"config {path} holds several benchmarks, by its '{SWEEP}'",
             allowed="a config of one benchmark",
-            fix=f"write it to a file for load_configs, or remove '{several}'",
+            fix=f"write it to a file for load_configs, or remove '{SWEEP}'",
         )
     try:
         config = Config.model_validate(settings, context={FOLDER: path.resolve().parent})
@@ -178,9 +175,6 @@ def _place_in(holder: dict[str, object] | list[object], key: str, keys: Sequence
 
 SettingValues = dict[tuple[str, ...], object]  # values by the path of their setting
 
-INSTRUCTION = ("model", "query_instruction")
-PROMPTS = ("model", "prompts")  # several of them, each a benchmark
-
 MOST_BENCHMARKS = 1000  # of a file
 LABEL_LENGTH = 32  # characters of a value that a result's name keeps
 
@@ -217,17 +211,8 @@ def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
 
 
 def file_schema() -> dict[str, object]:
-    """A config file as JSON Schema: the settings of a benchmark, `model.prompts` and `sweep`."""
+    """A config file as JSON Schema: the settings of a benchmark, and `sweep`."""
     schema = json_schema()
-    prompts = {
-        "description": "several query instructions, each a benchmark",
-        "type": "array", "items": {"type": ["string", "null"]}, "minItems": 2, "uniqueItems": True,
-    }  # fmt: skip
-    whole: Any = schema
-    for reference in whole["properties"]["model"]["anyOf"][0]["oneOf"]:
-        settings = whole["$defs"][reference["$ref"].rpartition("/")[2]]["properties"]
-        if INSTRUCTION[1] in settings:
-            settings[PROMPTS[1]] = prompts
     keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
     values = {"type": ["array", "object"]}
     properties = schema["properties"]
@@ -263,10 +248,6 @@ def _refuse_many(benchmarks: int, path: Path) -> None:
 def _expand(raw: dict[str, object], path: Path, overrides: Sequence[str], within: str) -> Iterator[Config]:
     """The benchmarks of plain values; `within` names the entry of a sweep that they are of, for messages."""
     sweep = raw.pop(SWEEP, None)
-    if sweep is None and (sweep := _prompts(raw, path, within)):
-        model = raw[PROMPTS[0]]
-        assert isinstance(model, dict)
-        del model[PROMPTS[1]]
     if sweep is None:
         yield make_config(raw, path, within, settings_of(overrides))
         return
@@ -285,26 +266,6 @@ def _expand(raw: dict[str, object], path: Path, overrides: Sequence[str], within
             taken[name] += 1
             one["name"] = name if taken[name] == 1 else f"{name}-{taken[name]}"
         yield from _expand(one, path, overrides, within + part)
-
-
-def _prompts(raw: Mapping[str, object], path: Path, within: str = "") -> dict[str, object] | None:
-    """The sweep that `model.prompts` is short for; None without that setting."""
-    model = raw.get(PROMPTS[0])
-    if not isinstance(model, dict) or PROMPTS[1] not in model:
-        return None
-    prompts, instruction = model[PROMPTS[1]], model.get(INSTRUCTION[1])
-    several = isinstance(prompts, list) and len(prompts) > 1 and len(set(map(repr, prompts))) == len(prompts)
-    if instruction is not None or not several or not all(isinstance(each, str | None) for each in prompts):
-        besides = (
-            f", and '{'.'.join(INSTRUCTION)}' is {short_repr(instruction)}" if instruction is not None else ""
-        )
-        raise InputError(
-            f"config {path}{within}: '{'.'.join(PROMPTS)}' is {short_repr(prompts)}{besides}",
-            allowed="two or more different texts in place of the query instruction; '': none, "
-            "null: the model's own",
-            fix="for example prompts: ['', 'query: ']",
-        )
-    return {".".join(INSTRUCTION): prompts}
 
 
 def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, SettingValues]]:

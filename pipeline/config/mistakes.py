@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
+import math
 import re
 import types
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from pipeline.config.settings import OTHER_OUTPUT, Kinds, Section, kinds_of, outputs_of
-from pipeline.core.errors import InputError, short_repr
+from pipeline.core.errors import InputError, did_you_mean, short_repr
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -119,9 +120,8 @@ def _unknown_key(
     key = str(keys[-1])
     dotted = _dotted(keys)
     known = [*(section.model_fields if section else []), *(() if keys[:-1] else besides)]
-    near = difflib.get_close_matches(key, known, 1)
     found = f"unknown key '{dotted}'"
-    fix = f"did you mean '{near[0]}'" if near else "remove it"
+    fix = did_you_mean(key, known, "remove it")
     if section and kinds and (others := kinds.having(key)):
         kind = section.model_fields[kinds.field].default
         found = f"{dotted} is not a setting of {kinds.field} '{kind}' (it belongs to {', '.join(others)})"
@@ -141,12 +141,11 @@ def _unknown_kind(
     """The message for a section without a kind, or with an unknown one of `kinds`."""
     value = settings.get(kinds.field, kinds.default)
     doc = kinds.base.model_fields[kinds.field].description
-    near = difflib.get_close_matches(value, list(kinds), 1) if isinstance(value, str) else []
     is_given = kinds.field in settings
     return InputError(
         f"{where}: '{_dotted(keys)}.{kinds.field}' is {short_repr(value) if is_given else 'missing'} ({doc})",
         allowed=", ".join(f"'{name}'" for name in kinds),
-        fix=f"did you mean '{near[0]}'" if near else "change it" if is_given else "add it",
+        fix=did_you_mean(value, kinds, "change it") if is_given else "add it",
     )
 
 
@@ -215,7 +214,6 @@ def _sections_in(value: object) -> dict[str, type[BaseModel]]:
 
 
 _UNFIT = re.compile("[\0\ud800-\udfff]")  # not possible in a path or a UTF-8 file
-_WHOLE_NUMBERS = range(-(2**63), 2**63)
 
 
 class _Loader(yaml.SafeLoader):
@@ -232,13 +230,10 @@ class _Loader(yaml.SafeLoader):
                 problem=f"{short_repr(node.value)} is not a valid {node.tag.rpartition(':')[2]}",
                 problem_mark=node.start_mark,
             ) from None
-        if isinstance(value, str) and _UNFIT.search(value):
-            problem = "a text holds \\0 or half a surrogate pair"
-        elif isinstance(value, int) and value not in _WHOLE_NUMBERS:
-            problem = "a whole number has more than 64 bits"
-        else:
-            return value
-        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        if (isinstance(value, str) and _UNFIT.search(value)) or (isinstance(value, int) and abs(value) >> 63):
+            problem = "a text holds \\0 or half a surrogate pair, or a whole number has more than 64 bits"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return value
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """A mapping before `<<` merges others into it, which makes duplicates legitimate."""
@@ -261,27 +256,14 @@ MOST_BYTES = 1 << 20
 """Of a YAML file: PyYAML reads about 100 KB a second."""
 
 
-def _refuse_bombs(root: yaml.Node | None, where: str) -> None:
-    """Refuse YAML whose aliases are inside themselves, or stand for too many values.
-
-    A few nested aliases stand for billions of values, which no check of settings would get through.
-    """
-    sizes: dict[yaml.Node, int] = {}
-
-    def size(node: yaml.Node) -> int:
-        if node not in sizes:
-            sizes[node] = MOST_VALUES + 1  # while it is counted: an alias of it inside it has no end
-            pairs = isinstance(node, yaml.MappingNode)
-            inside = [each for pair in node.value for each in pair] if pairs else node.value
-            sizes[node] = 1 + (0 if isinstance(node, yaml.ScalarNode) else sum(map(size, inside)))
-        return sizes[node]
-
-    if root and size(root) > MOST_VALUES:
-        raise InputError(
-            f"{where}: more than {MOST_VALUES:,} values, those that aliases stand for included",
-            allowed=f"up to {MOST_VALUES:,} values, and no alias inside what it stands for",
-            fix="write the values out",
-        )
+def _count_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
+    """Values of a node, those of an alias counted wherever it stands; infinity for one inside itself."""
+    if node not in counts:
+        counts[node] = math.inf  # while it is counted
+        inside = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+        scalar = isinstance(node, yaml.ScalarNode)
+        counts[node] = 1 + (0 if scalar else sum(_count_values(each, counts) for each in inside))
+    return counts[node]
 
 
 def parse_yaml(text: str, where: str, as_written: bool = False) -> Any:
@@ -289,7 +271,8 @@ def parse_yaml(text: str, where: str, as_written: bool = False) -> Any:
     try:
         loader = yaml.BaseLoader(text) if as_written else _Loader(text)
         node = loader.get_single_node()
-        _refuse_bombs(node, where)
+        if node and _count_values(node, {}) > MOST_VALUES:  # a few nested aliases stand for billions
+            raise ValueError(f"aliases stand for more than {MOST_VALUES:,} values")
         return loader.construct_document(node) if node else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

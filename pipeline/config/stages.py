@@ -205,12 +205,6 @@ class ServerSettings(Section):
     )
     concurrency: int = setting(8, "simultaneous requests", shapes="", ge=1, le=1024)
     timeout: float = setting(60.0, "seconds to wait for an answer", shapes="", gt=0, strict=False)
-    requests_per_minute: float | None = setting(
-        None, "maximum requests per minute", shapes="", gt=0, strict=False
-    )
-    tokens_per_minute: float | None = setting(
-        None, "maximum tokens per minute", shapes="", gt=0, strict=False
-    )
 
 
 class EncodingServerSettings(ServerSettings):

@@ -7,7 +7,6 @@ collections in the config itself.
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from pipeline.config.data import SOURCES, DataSettings
 from pipeline.config.mistakes import explain, read_yaml
 from pipeline.config.settings import FOLDER, Kinds, PathOrId, PlainName, Section, setting
 from pipeline.config.stages import ExpectedScore
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, did_you_mean
 from pipeline.core.result_files import RESULT_FILES
 
 SUITES = Path(__file__).parents[1] / "suites"
@@ -122,11 +121,10 @@ def read_suite(name: str) -> Suite:
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else SUITES / f"{name}.yaml"
     if path.parent == SUITES and not path.is_file():
-        near = difflib.get_close_matches(name, suite_names(), 1)
         raise InputError(
             f"no suite '{name}'",
             allowed=", ".join([*suite_names(), "the path of a file such as ./suite.yaml"]),
-            fix=f"did you mean '{near[0]}'" if near else "name one of them",
+            fix=did_you_mean(name, suite_names(), "name one of them"),
         )
     example = "those of benchmarco suites"
     raw = read_yaml(path, "suite", tuple(Suite.model_fields), example, "a suite's YAML file")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 MAX_CHARACTERS = 120  # of a value in a message
@@ -32,6 +33,12 @@ class InputError(Exception):
     def __reduce__(self) -> tuple[Callable[..., InputError], tuple[str]]:
         """Pickle it with its keywords, for errors of other processes."""
         return partial(InputError, allowed=self.allowed, fix=self.fix), (self.found,)
+
+
+def did_you_mean(word: object, options: Iterable[str], otherwise: str) -> str:
+    """The fix for a name that is not known: the option most like it; `otherwise` if none is close."""
+    near = difflib.get_close_matches(word, list(options), 1) if isinstance(word, str) else []
+    return f"did you mean '{near[0]}'" if near else otherwise
 
 
 def memory_ran_out(error: BaseException | None) -> bool:

@@ -28,7 +28,6 @@ TOO_MUCH = {
     "measures": BASE + "evaluate: {measures: " + bomb("x") + "}",
     "parameters": BASE + "search: {parameters: " + bomb("x") + "}",
     "a sweep": BASE + "sweep: " + bomb("model.k1"),
-    "prompts": BASE + "model: {prompts: " + bomb("x") + "}",
     "merged mappings": BASE + merged(),
     "an alias inside itself": BASE + "sweep: &s [{sweep: *s}]",
     "a mapping inside itself": BASE + "search: &s {parameters: *s}",

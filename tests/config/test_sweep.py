@@ -9,7 +9,7 @@ from click.testing import Result
 from inside import keep_stderr, watch
 from workplaces import benchmarco, document, read_json
 
-from pipeline import InputError, load_config, load_configs, run_benchmarks
+from pipeline import InputError, load_configs, run_benchmarks
 from pipeline.config import as_config, file_schema
 
 BASE = "name: t\ndata: {source: sample}\nmodel: {name: all-minilm-l6-v2, precision: bf16}\n"
@@ -84,23 +84,9 @@ def test_set_changes_what_the_sweep_leaves_alone(tmp_path: Path) -> None:
 def test_the_schema_knows_sweeps() -> None:
     properties = file_schema()["properties"]
     assert set(properties) > {"name", "data", "model", "sweep"}
-    kinds = file_schema()["$defs"]
-    assert "prompts" in kinds["NativeSettings"]["properties"]
-    assert "prompts" not in kinds["Bm25Settings"]["properties"]
 
 
-def test_prompts_are_a_benchmark_each_within_a_sweep_too(tmp_path: Path) -> None:
-    prompts = "model.prompts=['', null, 'query: ']"
-    path = write(tmp_path, "")
-    made = load_configs(path, [prompts])
-    assert [each.model.query_instruction for each in made] == ["", None, "query: "]
-    assert [each.name for each in made] == [
-        "t-query_instruction-empty", "t-query_instruction-null", "t-query",
-    ]  # fmt: skip
-    made = load_configs(path, [prompts, "sweep={model.precision: [fp32, bf16]}"])
-    assert [each.name for each in made][2:4] == ["t-fp32-query", "t-bf16-query_instruction-empty"]
-    with pytest.raises(InputError, match=r"several benchmarks, by its 'model\.prompts'"):
-        load_config(path, [prompts])
+def test_a_config_of_several_benchmarks_is_not_one() -> None:
     with pytest.raises(InputError, match="config config holds several benchmarks, by its 'sweep'"):
         as_config({"name": "t", "data": {"source": "sample"}, "sweep": {"search.top_k": [5, 6]}})
 

@@ -22,7 +22,7 @@ from workplaces import BAR, benchmarco, read_json
 from pipeline import InputError, compare
 from pipeline.config import BACKENDS
 from pipeline.encoders import Usage, resolve
-from pipeline.encoders.http import TRIES, Limits, RequestSize
+from pipeline.encoders.http import TRIES, RequestSize
 from pipeline.results import Result, section_tables
 from pipeline.studies.page import render_page
 
@@ -310,13 +310,6 @@ def test_a_server_that_stays_away_ends_the_run(
         ask(list(known)[:1])
     with pytest.raises(InputError, match=r"no answer from http://127.0.0.1:9/v1: .*Start the server"):
         ask(list(known)[:1], url="http://127.0.0.1:9/v1/")
-
-
-def test_requests_are_spread_over_a_minute() -> None:
-    limits = Limits(requests_per_minute=60, tokens_per_minute=None)
-    assert [limits.reserve(100, 5.0) for _ in range(3)] == [5.0, 6.0, 7.0]
-    by_tokens = Limits(requests_per_minute=600, tokens_per_minute=6000)
-    assert [by_tokens.reserve(tokens, 0.0) for tokens in (50, 5, 0)] == pytest.approx([0.0, 0.5, 0.6])
 
 
 def test_requests_are_cut_by_texts_and_by_tokens_that_are_estimated_from_bytes() -> None:

@@ -1,1 +1,1 @@
-from .client import TRIES as TRIES, Limits as Limits, RequestSize as RequestSize
+from .client import TRIES as TRIES, RequestSize as RequestSize

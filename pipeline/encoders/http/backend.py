@@ -259,7 +259,7 @@ class EmbeddingClient:
         client, body = self.client, {"model": self.config.name, "input": [text]}
         with contextlib.suppress(InputError, TooLargeError):
             answer, _ = await client.post(
-                _VectorRequests.path, {**body, **self.shorter()}, len(text) / 4, ServerUse(), once=True
+                _VectorRequests.path, {**body, **self.shorter()}, ServerUse(), once=True
             )
             return vectors_of(answer, 1, self.dimension, client.bad_answer), tokens_of(answer)
         return None
@@ -319,7 +319,7 @@ class _VectorRequests(BatchedRequests):
             if encoder.dimension is not None:  # learned meanwhile
                 return
             body = {**self.body(rows[:1]), "encoding_format": "float"}
-            numbers, _ = await encoder.client.post(self.path, body, self.sizes[rows[0]], self.use)
+            numbers, _ = await encoder.client.post(self.path, body, self.use)
             if base64_of(numbers):
                 raise InputError(
                     f"{encoder.client.url} gives base64 where numbers are asked for: their format is unknown",
@@ -343,7 +343,7 @@ class _VectorRequests(BatchedRequests):
         if len(rows) == 1 or (isinstance(answer, Mapping) and is_numbered(answer["data"])):
             return
         client, first = self.client, [rows[0]]
-        alone, _ = await client.post(self.path, self.body(first), self.sizes[rows[0]], self.use)
+        alone, _ = await client.post(self.path, self.body(first), self.use)
         vectors = vectors_of(alone, 1, self.encoder.dimension, client.bad_answer)
         if cosines(vectors, self.vectors[first]).min() < SAME:
             raise client.bad_answer("vectors without `index`, in another order than the texts")

@@ -48,24 +48,6 @@ _sent: ContextVar[list[float]] = ContextVar("sent")
 """The times at which the current request was sent, the last one at the end."""
 
 
-class Limits:
-    """Rate limits: when the next request may be sent, evenly spaced."""
-
-    def __init__(self, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
-        self._for_request = 60 / requests_per_minute if requests_per_minute else 0.0
-        self._for_token = 60 / tokens_per_minute if tokens_per_minute else 0.0
-        self._free = 0.0
-
-    def reserve(self, tokens: float, now: float) -> float:
-        """The time at which a request of so many tokens may be sent, not before `now`; in seconds.
-
-        It is counted: the next one gets a later time.
-        """
-        start = max(now, self._free)
-        self._free = start + max(self._for_request, self._for_token * tokens)
-        return start
-
-
 class TooLargeError(Exception):
     """A request that the server refuses for its size; the message is the server's."""
 
@@ -150,7 +132,6 @@ class Client:
             self.size = RequestSize(1, 1)
         self._key = key_of(settings, settings.url, section)
         self._timeout = settings.timeout
-        self._limits = Limits(settings.requests_per_minute, settings.tokens_per_minute)
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._answered = False
         self._options: RequestOptions = {}
@@ -254,11 +235,11 @@ class Client:
         return time.perf_counter() - sent[-1]
 
     async def post(
-        self, path: str, body: JsonObject, tokens: float, use: ServerUse, once: bool = False
+        self, path: str, body: JsonObject, use: ServerUse, once: bool = False
     ) -> tuple[object, float]:
         """The answer to a request, as JSON, and the seconds that the last try took.
 
-        `path` is appended to the server's address, `tokens` estimates those of `body`, `use` counts requests.
+        `path` is appended to the server's address, `use` counts requests.
         A request that is sent `once` is not retried.
 
         Raises:
@@ -266,9 +247,6 @@ class Client:
             InputError: The server refuses, or cannot be reached.
         """
         async with self._slots:
-            delay = self._limits.reserve(tokens, time.monotonic()) - time.monotonic()
-            if delay > 0:
-                await asyncio.sleep(delay)
             sent: list[float] = []
             _sent.set(sent)
             try:

@@ -87,9 +87,8 @@ class BatchedRequests(ABC):
     async def _send(self, rows: list[int], timed: bool = False) -> None:
         """Send some texts in one request; in two halves if the server refuses so many."""
         client, sizes = self.client, [self.sizes[row] for row in rows]
-        tokens = client.size.estimate(sum(sizes))
         try:
-            answer, seconds = await client.post(self.path, self.body(rows), tokens, self.use)
+            answer, seconds = await client.post(self.path, self.body(rows), self.use)
         except TooLargeError as error:
             if len(rows) == 1:
                 raise InputError(

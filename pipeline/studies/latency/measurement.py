@@ -168,12 +168,6 @@ def _measure_one(
             "hardware": Hardware.model_validate(machine.hardware()),
             "versions": machine.versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "notes": tuple(
-                f"{section.label}: the limits of its requests and tokens per minute delay queries"
-                for section in benchmark.resolved_config.models
-                if getattr(section, "requests_per_minute", None)
-                or getattr(section, "tokens_per_minute", None)
-            ),
         }
     )
     write_latency(result.folder, record)

@@ -143,7 +143,6 @@ class LatencyRecord(Record):
             ranking is not in the cache, or weights were tuned.
         threads: How many threads libraries could use.
         kernels: By library of matrix products, what it runs on.
-        notes: What else delayed queries.
     """
 
     name: Name
@@ -160,7 +159,6 @@ class LatencyRecord(Record):
     kernels: dict[str, str]
     versions: dict[str, str]
     created: str
-    notes: tuple[str, ...] = ()
 
     @property
     def alone(self) -> Load:
@@ -216,7 +214,6 @@ class LatencyRecord(Record):
             )
         if self.agreement is not None and self.agreement < 1:
             yield f"{1 - self.agreement:.1%} of the queries have other first ten passages than in the result."
-        yield from (f"{note}." for note in self.notes)
         threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
         gpus = "".join(f", {gpu}" for gpu in self.hardware.gpus)
         yield f"On {self.hardware.cpu}{gpus}, {threads}."

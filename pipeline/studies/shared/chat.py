@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.core.records import JsonObject
 from pipeline.encoders.batching import ServerUse
-from pipeline.encoders.http.client import BYTES_PER_TOKEN, Client
+from pipeline.encoders.http.client import Client
 
 MOST_CHARACTERS = 20_000
 """Of an answer: no grade and no question is longer, and what follows is neither read nor sent back."""
@@ -28,8 +28,7 @@ async def chat(client: Client, model: str, messages: Sequence[JsonObject]) -> st
         InputError: The server refuses, cannot be reached, or answers as no chat server does.
     """
     body: JsonObject = {"model": model, "temperature": 0, "messages": [*messages]}
-    tokens = sum(len(str(message["content"]).encode()) for message in messages) / BYTES_PER_TOKEN
-    answer, _seconds = await client.post("/chat/completions", body, tokens, ServerUse())
+    answer, _seconds = await client.post("/chat/completions", body, ServerUse())
     if not isinstance(answer, Mapping) or not isinstance(answer.get("choices"), list):
         raise client.bad_answer("no JSON with a list 'choices', as a chat server does")
     first = answer["choices"][0] if answer["choices"] else None
