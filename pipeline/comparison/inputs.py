@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import count
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64, JsonObject
+from pipeline.core.records import Float64
 from pipeline.core.result_files import RANKING
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import CollectionResult
@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 
 PairIndices = Sequence[tuple[int, int]]
 """The positions of the two results of each pair."""
+CONTENT_OF = {"judgments": "qrels", "passages": "passages", "queries": "queries"}
+"""The name in `Manifest.contents` of each part of the data."""
+ALL_DATA = (*CONTENT_OF, "data.ignored")
+"""What two results may differ in; see `comparable`."""
 ResultLike = PathLike[str] | str | Result
 """A result folder or a run file, or a result that was read."""
 
@@ -35,6 +39,7 @@ def read_results(
     baseline: PathLike[str] | str | None = None,
     qrels: PathLike[str] | str | None = None,
     measure: str | None = None,
+    same: Collection[str] = ("judgments",),
 ) -> tuple[list[Result], int | None]:
     """Read what is to be compared, each under a name of its own, and find the position of the baseline.
 
@@ -46,6 +51,7 @@ def read_results(
         baseline: One of them, or another, which is put first, or the name of one of the results.
         qrels: The judgments that run files are scored by.
         measure: A measure to score run files by, besides those of the first result or the default.
+        same: What of `ALL_DATA` must be the same.
 
     Raises:
         InputError: Something is not a finished result, run files and judgments do not go together, or values
@@ -76,7 +82,7 @@ def read_results(
         if not positions and len(named) == 1 and not folder.exists():
             positions = named
         if not positions:
-            return read_results([baseline, *inputs], None, qrels, measure)[0], 0
+            return read_results([baseline, *inputs], None, qrels, measure, same)[0], 0
         position = positions[0]
     # what is not UTF-8 in a path is replaced, for a page could not hold it
     folders_of = [os.fsencode(result.folder.resolve()).decode(errors="replace") for result in results]
@@ -95,7 +101,7 @@ def read_results(
             log.info("%s#%d is %s again: one result is given twice", result.name, time, result.name)
             result.name += f"#{time}"
     for result in results:
-        _align(result, results[0])
+        _align(result, results[0], same)
     return results, position
 
 
@@ -109,8 +115,9 @@ def _score_runs(
             was scored by other judgments than the runs.
     """
     from pipeline.config import MEASURES
+    from pipeline.data.contents import hash_judgments
+    from pipeline.formats.judgments import read_qrels
     from pipeline.metrics.evaluation import evaluate_files
-    from pipeline.storage.hashing import hash_user_file
 
     if qrels is None:
         raise InputError(
@@ -127,18 +134,16 @@ def _score_runs(
         )
     beside = next((result.only_collection() for result in folders), None)
     measures = [*(beside.measures if beside else MEASURES), *([measure] if measure else [])]
-    judgments: JsonObject = {"qrels": {"sha256": [hash_user_file(qrels)]}, "missing_passages": "count"}
-    if beside:  # whose manifest names the judgments in more words
-        files = beside.sources.get("qrels")
-        same = isinstance(files, dict) and files.get("sha256") == [hash_user_file(qrels)]
-        if not same or beside.sources.get("missing_passages") != "count":
-            raise InputError(
-                f"{beside.folder} was not scored by {qrels}, as its manifest says",
-                allowed="the file of judgments of its collection",
-                fix="name that file, or its run.trec in place of the folder",
-            )
-        judgments = beside.sources
-    manifest = Manifest(recipes={"evaluate": {"qrels": judgments}})
+    judged = read_qrels(qrels)
+    ids = judged.query_ids.take(judged.queries), judged.passage_ids.take(judged.passages)
+    contents = {"qrels": hash_judgments(*ids, judged.grades)}
+    if beside and beside.manifest.contents.get("qrels") != contents["qrels"]:
+        raise InputError(
+            f"{beside.folder} was not scored by {qrels}",
+            allowed="the judgments of its collection",
+            fix="name their file, or its run.trec in place of the folder",
+        )
+    manifest = Manifest(recipes={"evaluate": {}}, contents=contents)
     results = []
     for path in runs:
         scored = evaluate_files(qrels, path, parse_measures(measures))
@@ -164,12 +169,37 @@ def _score_runs(
     return results
 
 
-def _align(result: Result, first: Result) -> None:
+def comparable(first: CollectionResult, second: CollectionResult) -> dict[str, str]:
+    """How the data of two results differ, by content: a clause, such as "searched …", by what differs.
+
+    The names are those of `ALL_DATA`. What is not known of one, as of the passages of a run file, does not
+    count as differing.
+    """
+    sizes = f"{first.record.passages:,} and {second.record.passages:,}"
+    clauses = {
+        "judgments": "were scored by different judgments",
+        "passages": f"searched different passages, {sizes}: their difference is not the model's alone",
+        "queries": "have different query texts",
+    }
+    ours, theirs = first.manifest.contents, second.manifest.contents
+    differing = {
+        part: clause
+        for part, clause in clauses.items()
+        if ((key := CONTENT_OF[part]) in ours and key in theirs and ours[key] != theirs[key])
+        or (part == "passages" and first.record.passages != second.record.passages)
+    }
+    if first.ignored != second.ignored:
+        values = f"{first.ignored} and {second.ignored}"
+        differing["data.ignored"] = f"were scored with different values of data.ignored, {values}"
+    return differing
+
+
+def _align(result: Result, first: Result, same: Collection[str]) -> None:
     """Put the collections and queries of a result in the order of the first one's.
 
     Raises:
-        InputError: A collection of one failed, they are of other collections, or were scored on other queries
-            or by other judgments.
+        InputError: A collection of one failed, they are of other collections, or were scored on other
+            queries, or differ in what must be the `same`.
     """
     if (result.suite is None) != (first.suite is None):
         of_suite, of_one = (result, first) if result.suite else (first, result)
@@ -207,13 +237,13 @@ def _align(result: Result, first: Result) -> None:
                 allowed="results scored on the same queries",
                 fix="run both on the same data, with the same data.queries",
             )
-        # how judgments of passages that the corpus lacks are handled counts as well
-        if any(ours.sources.get(key) != theirs.sources.get(key) for key in ("qrels", "missing_passages")):
-            raise InputError(
-                f"{a} and {b} were scored by different judgments, as their manifests say",
-                allowed="results scored by the same judgments",
-                fix="run both on the same data, with the same data.missing_passages",
-            )
+        for part, clause in comparable(ours, theirs).items():
+            if part in same:
+                raise InputError(
+                    f"{a} and {b} {clause}",
+                    allowed=f"results of the same {part}, whatever their order and the form of their files",
+                    fix="run both on the same data, with the same data.missing_passages",
+                )
         if theirs.query_ids != ours.query_ids:
             row_of = {query: row for row, query in enumerate(theirs.query_ids)}
             rows = [row_of[query] for query in ours.query_ids]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pipeline.comparison.inputs import PairIndices
+from pipeline.comparison.inputs import PairIndices, comparable
 from pipeline.comparison.near_ties import near_ties
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
@@ -83,17 +83,5 @@ def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult], seve
     for name, said in zip(names, of_each, strict=True):
         notes += [f"{name}: {note}" for note in said if note not in notes]
     for name, part in zip(names[1:], parts[1:], strict=True):
-        both = parts[0], part
-        sizes = " and ".join(f"{each.record.passages:,}" for each in both)
-        scored = [each.manifest.recipes.get("evaluate", {}) for each in both]  # a run file has no settings
-        compared: dict[str, list[object]] = {
-            f"searched different passages, {sizes}: their difference is not the model's alone": [
-                (each.record.passages, each.sources.get("corpus")) for each in both
-            ],
-            "have the query texts from different files": [each.sources.get("queries") for each in both],
-            "were scored with different values of data.ignored": [
-                recipe.get("ignored") or "none" for recipe in scored
-            ],
-        }
-        notes += [f"{names[0]} and {name} {what}" for what, (one, two) in compared.items() if one != two]
+        notes += [f"{names[0]} and {name} {clause}" for clause in comparable(parts[0], part).values()]
     return notes

@@ -9,7 +9,6 @@ collections have equal content hashes (`TextsWriter.content`), but not always eq
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.records import Chunks, Collection, Qrels, Texts
-from pipeline.formats.columns import string_buffers
+from pipeline.data.contents import UnorderedHash
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -38,7 +37,7 @@ class TextsWriter:
         self._schema = pa.schema([("id", pa.string()), ("text", pa.string())])
         self._stream = pa.ipc.new_stream(str(path), self._schema)
         self._pending: list[pa.Table] = []
-        self._hashes = {column: (hashlib.sha256(), hashlib.sha256()) for column in self._schema.names}
+        self._content = UnorderedHash()
 
     def __enter__(self) -> TextsWriter:
         return self
@@ -52,21 +51,13 @@ class TextsWriter:
         """Append rows; both columns are Arrow string arrays [n] without nulls."""
         import pyarrow as pa
 
-        for column, (lengths, content) in zip((ids, texts), self._hashes.values(), strict=True):
-            if len(column):
-                offsets, text = string_buffers(column)
-                lengths.update(np.diff(offsets).astype("<i4").tobytes())
-                content.update(text[offsets[0] : offsets[-1]].data)
+        self._content.add(ids, texts)
         self._pending.append(pa.Table.from_arrays([ids, texts], schema=self._schema))
         self._flush(BATCH_ROWS)
 
     def content(self) -> str:
-        """SHA-256 of the rows written so far, as 64 hex digits: of their values, however they are cut.
-
-        For each column it covers the values' lengths, and their UTF-8 bytes one after the other.
-        """
-        digests = [part.digest() for parts in self._hashes.values() for part in parts]
-        return hashlib.sha256(b"".join(digests)).hexdigest()
+        """A hash of the ids and texts written so far, the same in any order."""
+        return self._content.hexdigest()
 
     def _flush(self, least: int) -> None:
         """Write whole record batches if at least `least` rows are pending; all rows if it is 1."""
@@ -88,13 +79,12 @@ def blank(texts: pa.Array | pa.ChunkedArray) -> int:
     return int(pc.sum(pc.match_substring_regex(texts, r"^[\s\p{Z}\p{Cc}\p{Cf}]*$")).as_py() or 0)
 
 
-def write_qrels(draft: Draft, qrels: Qrels) -> str:
-    """Write judgments, and return the SHA-256 of their rows and grades."""
+def write_qrels(draft: Draft, qrels: Qrels) -> None:
+    """Write judgments."""
     rows = np.stack([qrels.queries, qrels.passages]).astype("<i8")
     grades = qrels.grades.astype("<f8" if qrels.grades.dtype.kind == "f" else "<i8")
     draft.save_array(QRELS, rows)
     draft.save_array(GRADES, grades)
-    return hashlib.sha256(rows.tobytes() + grades.tobytes()).hexdigest()
 
 
 def open_collection(artifact: Artifact) -> Collection:

@@ -41,7 +41,7 @@ from pipeline.storage.hashing import file_changed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA = 3  # of reading, joining, slicing and storing; raise it when any of them gives other content
+SCHEMA = 4  # of reading, joining, slicing and storing; raise it when any of them gives other content
 JUDGED_SCHEMA = 4  # of choosing queries and storing judgments; raise it when passages stay the same
 
 
@@ -94,9 +94,9 @@ def check(config: DataSettings, identity: Identity) -> None:
 def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> JsonObject:
     """Make a collection's files from its source; returns facts, as JSON.
 
-    `titles` counts the passages with one; `content` has SHA-256 hashes that are the same for the same data
-    from any source. In `missing`, `relevant` counts judgments of grade 1 or higher, and `queries` the judged
-    queries without a text.
+    `titles` counts the passages with one; `content` has hashes that are the same for the same texts in any
+    order, from any source. In `missing`, `relevant` counts judgments of grade 1 or higher, and `queries` the
+    judged queries without a text.
     """
     source = open_source(config)
     judgments = source.judgments()
@@ -124,7 +124,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         **({"note": note} if (note := _note(source, corpus)) else {}),
         **repeated,
         "empty_queries": blank(queries.table.column("text")),
-        "content": {"passages": corpus.content, **_write(draft, queries.table, missing, qrels)},
+        "content": {"passages": corpus.content, "queries": _write(draft, queries.table, missing, qrels)},
         "missing": {
             "handling": config.missing_passages,
             "passages": len(np.unique(judgments.passages[lacking])),
@@ -212,8 +212,8 @@ def _resolve(
     return Qrels(queries[order], passages[order], judgments.grades[kept][order])
 
 
-def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> dict[str, str]:
-    """Write queries, ids of missing passages, and judgments; return the content hash of each."""
+def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> str:
+    """Write queries, ids of missing passages, and judgments; return the content hash of the queries."""
     import pyarrow as pa
 
     with draft.file(QUERIES) as path, TextsWriter(path) as writer:
@@ -221,8 +221,8 @@ def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> 
             writer.write(batch.column("id"), batch.column("text"))
     with draft.file(MISSING) as path, TextsWriter(path) as missing_writer:
         missing_writer.write(missing, pa.repeat("", len(missing)))
-    judged = write_qrels(draft, qrels)
-    return {"queries": writer.content(), "missing": missing_writer.content(), "qrels": judged}
+    write_qrels(draft, qrels)
+    return writer.content()
 
 
 def _nothing_left(

@@ -78,10 +78,9 @@ class CollectionResult:
         return str(self.manifest.recipes.get("evaluate", {}).get("key", ""))
 
     @property
-    def sources(self) -> dict[str, object]:
-        """Checksums of the files of judgments, passages and queries, and the settings that choose of them."""
-        sources = self.manifest.recipes.get("evaluate", {}).get("qrels")
-        return {**sources.get("settings", {}), **sources} if isinstance(sources, dict) else {}
+    def ignored(self) -> str:
+        """The setting `data.ignored`; of a run file "none"."""
+        return str(self.manifest.recipes.get("evaluate", {}).get("ignored") or "none")
 
     @property
     def by_measure(self) -> dict[str, list[float]]:

@@ -198,6 +198,8 @@ class Manifest(Record):
     """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key.
 
     Attributes:
+        contents: Hashes of the passages, the judged queries and the judgments, whatever their order and form;
+            see `pipeline.data.contents`. Of a run file that of the judgments alone.
         cache: The absolute path of the folder of artifacts.
         created: When the run ended, as UTC in ISO 8601; None of a run file.
     """
@@ -205,6 +207,7 @@ class Manifest(Record):
     config: Facts = Field({})
     cache: str = ""
     recipes: Annotated[dict[str, Facts], Field(min_length=1)]
+    contents: dict[str, str] = Field({})
     models: tuple[ModelUse, ...] = ()
     versions: dict[str, str] = Field({})
     hardware: Hardware = Hardware()

@@ -12,6 +12,7 @@ from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
 from pipeline.data.clusters import read_clusters
 from pipeline.data.collection_files import open_collection
+from pipeline.data.contents import contents_of
 from pipeline.data.loading import Identity
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Assessment, Evaluator, Retriever, check_cutoff
@@ -22,7 +23,9 @@ from pipeline.storage.hashing import hash_json
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
 """Parts of the scores that are in every result."""
-SCHEMAS = {SCORES: 7}  # that of the data is in `pipeline.data.loading`
+CONTENTS = "contents"
+"""What the scores say of the data, for the manifest."""
+SCHEMAS = {SCORES: 8}  # that of the data is in `pipeline.data.loading`
 
 
 def collection_stage(config: Config, identity: Identity) -> Stage:
@@ -76,7 +79,7 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
 def _open_scores(artifact: Artifact) -> Facts:
     """What a result says of a ranking; a KeyError if a part is not there."""
     facts = artifact.facts
-    return {**facts, **{part: facts[part] for part in REPORTED}}
+    return {**facts, **{part: facts[part] for part in (*REPORTED, CONTENTS)}}
 
 
 def _evaluate(
@@ -116,6 +119,7 @@ def _evaluate(
         "metrics": evaluator.means(values),
         "intervals": dict(zip(names, intervals, strict=True)),
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
+        CONTENTS: contents_of(collection, judged),
     }
     if clusters:
         facts["clusters"] = [clusters.get(query) for query in evaluator.query_ids]

@@ -20,7 +20,7 @@ from pipeline.results.published import check_expected
 from pipeline.results.records import Manifest
 from pipeline.results.result import Result
 from pipeline.run.benchmark import Benchmark, StageOutcome
-from pipeline.run.plan import REPORTED, SCORES
+from pipeline.run.plan import CONTENTS, REPORTED, SCORES
 from pipeline.storage import locks, whole_files
 from pipeline.storage.checksums import added_files, write_checksums
 
@@ -40,7 +40,7 @@ def write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOut
         "models": benchmark.models_used,
         "stages": [row for row in rows if row["stage"] == without_part(row["stage"])],
     }
-    metrics |= {key: value for key, value in scores.items() if key not in REPORTED}
+    metrics |= {key: value for key, value in scores.items() if key not in (*REPORTED, CONTENTS)}
     metrics |= benchmark.retriever.report(artifacts, scores, rows)
     if benchmark.config.expected:
         checks = check_expected(benchmark.config, metrics["metrics"])
@@ -50,6 +50,7 @@ def write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOut
         "config": settings,
         "cache": str(benchmark.store.root.absolute()),
         "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes},
+        "contents": scores[CONTENTS],
         "models": benchmark.model_settings,
         "versions": machine.versions(),
         "hardware": machine.hardware(),

@@ -32,7 +32,9 @@ def result(
         "name": name, "queries": len(values), "passages": 9, "stages": STAGES,
         "metrics": dict(zip(measures, values.mean(axis=0).tolist(), strict=True)), **record,
     }  # fmt: skip
-    manifest = Manifest.model_validate({"recipes": {"evaluate": {"qrels": {"qrels": f"of {collection}"}}}})
+    manifest = Manifest.model_validate(
+        {"recipes": {"evaluate": {}}, "contents": {"qrels": f"of {collection}"}}
+    )
     ids = [f"{collection}q{number}" for number in range(len(values))]
     folder = Path("results", name)
     return CollectionResult(folder, Metrics.model_validate(metrics), manifest, ids, list(measures), values)

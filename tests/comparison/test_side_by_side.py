@@ -236,8 +236,7 @@ def other_ids(given: Result) -> Result:
 
 
 def other_judgments(given: Result) -> Result:
-    judged = {"evaluate": {"qrels": {"qrels": "two"}}}
-    manifest = given.only_collection().manifest.model_copy(update={"recipes": judged})
+    manifest = given.only_collection().manifest.model_copy(update={"contents": {"qrels": "two"}})
     return single(replace(given.only_collection(), manifest=manifest))
 
 

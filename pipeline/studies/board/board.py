@@ -135,7 +135,7 @@ def _identity(result: Result) -> str:
         {
             "name": each.name if result.suite else "",
             "queries": sorted(each.query_ids),
-            "judgments": [each.sources.get(key) for key in ("qrels", "missing_passages")],
+            "judgments": each.manifest.contents.get("qrels"),
         }
         for each in result.collections
     ]

@@ -30,6 +30,9 @@ def gate(
         float | None,
         option("Largest acceptable loss against that; by default the margin.", flags="--since-margin"),
     ] = None,
+    other_data: Annotated[
+        bool, option("Compare results of other passages, queries' texts or judgments.", flags="--other-data")
+    ] = False,
     as_markdown: Annotated[bool, option("Print Markdown.", flags="--markdown")] = False,
     as_json: Json = False,
 ) -> None:
@@ -41,7 +44,9 @@ def gate(
     from pipeline.studies.gate.gate import EXIT_CODES, gate_result
 
     show_measures_as(measures or ())
-    verdicts = gate_result(folder, baseline, measures or (), margin, alpha, guarantee, since, since_margin)
+    verdicts = gate_result(
+        folder, baseline, measures or (), margin, alpha, guarantee, since, since_margin, other_data
+    )
     print_as(verdicts, as_json, as_markdown)
     end_with(EXIT_CODES[verdicts.verdict])
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.inputs import ResultLike, read_results, shared_values
+from pipeline.comparison.inputs import ALL_DATA, ResultLike, comparable, read_results, shared_values
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, JsonObject
@@ -168,6 +168,7 @@ def gate_result(
     guarantee: bool = False,
     since: ResultLike | None = None,
     since_margin: float | None = None,
+    other_data: bool = False,
 ) -> Gate:
     """Whether a result is no more than a margin below a baseline, measure by measure.
 
@@ -183,10 +184,11 @@ def gate_result(
         since: A release of record, against which the result must pass as well: small losses against one
             baseline after another add up.
         since_margin: How far below that a mean may be; None is `margin`.
+        other_data: Compare results of other passages, query texts, judgments or `data.ignored` all the same.
 
     Raises:
-        InputError: They were scored on other queries or judgments, a measure is not in all, or a setting is
-            out of range; or there is no bound of a measure that has no highest value.
+        InputError: They searched other passages, have other queries or judgments, a measure is not in all, or
+            a setting is out of range; or there is no bound of a measure that has no highest value.
     """
     if since is None and since_margin is not None:
         raise InputError(
@@ -200,12 +202,18 @@ def gate_result(
     ):
         if not low <= value <= high or not isfinite(value):
             raise InputError(f"{name} {value}", allowed=allowed)
-    results, _ = read_results([baseline, result, *([] if since is None else [since])])
+    named = [baseline, result, *([] if since is None else [since])]
+    results, _ = read_results(named, same=() if other_data else ALL_DATA)
     for one in results:
         refuse_edited(one)
     chosen, values, _ = shared_values(results, measures)
     first, new, *of_record = results
     slices = collection_notes([each.record for one in results for each in one.collections])
+    for one in results[1:]:
+        for ours, theirs in zip(results[0].collections, one.collections, strict=True):
+            slices += [
+                f"{results[0].name} and {one.name} {each}." for each in comparable(ours, theirs).values()
+            ]
     gate = _against(first, new, chosen, [each[:, :2] for each in values], margin, alpha, guarantee)
     if of_record:
         pairs = [each[:, [2, 1]] for each in values]
