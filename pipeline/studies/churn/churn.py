@@ -31,7 +31,7 @@ BOUNDS = (
     "lowest and highest: the difference in {measure}, the second minus the first, if all unjudged passages "
     "were judged in the worst and in the best way."
 )
-JUDGED = "to judge: unjudged pairs that can change it; benchmarco pool --decide {measure} lists them."
+JUDGED = "to judge: unjudged pairs that can change it."
 COSTS = "tokens, hours and index: what the second takes for all passages, hours at the speed measured."
 
 
