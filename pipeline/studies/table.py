@@ -14,7 +14,7 @@ STUDIES = {
     "board": "pipeline.studies.board.command",
     "cache": "pipeline.studies.cache.command",
     "changes": "pipeline.studies.changes.command",
-    "churn": "pipeline.studies.churn.command",
+    "churn": "pipeline.studies.changes.command:CHURN",
     "collection": "pipeline.studies.collection.command",
     "export": "pipeline.studies.export.command",
     "fuse": "pipeline.studies.fuse.command",
@@ -28,7 +28,8 @@ STUDIES = {
     "slices": "pipeline.studies.slices.command",
     "verify": "pipeline.studies.verify.command",
 }
-"""The module of each study whose `STUDY` describes it. Remove the line and the folder to remove a study."""
+"""For each study what describes it: `STUDY` of a module, or the name after a colon. Remove a study's folder
+and the lines that name it to remove it."""
 
 
 def sections() -> dict[str, str]:
@@ -40,7 +41,11 @@ def sections() -> dict[str, str]:
 @cache
 def all_studies() -> dict[str, Study]:
     """Every study by name; one of another package that cannot be used is named in a warning and left out."""
-    studies: dict[str, Study] = {name: import_module(module).STUDY for name, module in STUDIES.items()}
+    places = {name: place.partition(":") for name, place in STUDIES.items()}
+    studies: dict[str, Study] = {
+        name: getattr(import_module(module), described or "STUDY")
+        for name, (module, _, described) in places.items()
+    }
 
     def add(name: str, study: object) -> None:
         if not isinstance(study, Study):

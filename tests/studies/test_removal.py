@@ -1,4 +1,4 @@
-"""A study is one folder and one line of the table: without them, everything else works."""
+"""A study is one folder, and the lines that name it in the table: without them, everything else works."""
 
 import json
 import os
@@ -20,16 +20,14 @@ def copy_without(study: str, package: Path, folder: Path) -> Path:
     copy = folder / study / "pipeline"
     copy.mkdir(parents=True)
     for path in package.iterdir():
-        if path.name not in ("studies", "__init__.pyi", "__pycache__"):
+        if path.name not in ("studies", "__pycache__"):
             (copy / path.name).symlink_to(path)
     shutil.copytree(
         package / "studies", copy / "studies", ignore=shutil.ignore_patterns("__pycache__", study)
     )
-    for file in ("studies/table.py", "__init__.pyi"):
-        lines = (package / file).read_text(encoding="utf-8").splitlines(keepends=True)
-        left = [line for line in lines if not re.search(rf"\bstudies\.{study}\.", line)]
-        assert len(left) >= len(lines) - 1
-        (copy / file).write_text("".join(left), encoding="utf-8")
+    lines = (package / "studies/table.py").read_text(encoding="utf-8").splitlines(keepends=True)
+    left = [line for line in lines if not re.search(rf"\bstudies\.{study}\.", line)]
+    (copy / "studies/table.py").write_text("".join(left), encoding="utf-8")
     return copy.parent
 
 
@@ -55,37 +53,37 @@ def commands(tmp_path_factory: pytest.TempPathFactory, root: Path) -> list[list[
 
 def names_of(study: Study) -> list[str]:
     """What sentences call the commands and the options of a study by."""
-    outputs = {name: output.option for name, output in study.outputs.items()}
-    annotations = {**study.options, **outputs}.items()
-    declared = [(name, each.__metadata__[0]) for name, each in annotations]
-    flags = [flag for name, each in declared for flag in (each.default, *each.param_decls, f"--{name}")]
-    return [
-        *(f"benchmarco {name}" for name in study.commands),
-        *filter(re.compile("--").match, map(str, flags)),
-    ]
+    annotations = [*study.options.values(), *(output.option for output in study.outputs.values())]
+    declared = [annotation.__metadata__[0] for annotation in annotations]
+    flags = [str(flag) for each in declared for flag in (each.default, *each.param_decls)]
+    return [f"benchmarco {name}" for name in study.commands] + [flag for flag in flags if flag[:2] == "--"]
 
 
 def test_without_a_study_all_else_works_and_nothing_names_it(
     commands: list[list[str]], root: Path, tmp_path: Path
 ) -> None:
-    studies = all_studies()
-    own = {name: [[command, "--help"] for command in studies[name].commands] for name in STUDIES}
+    in_folder: dict[str, list[Study]] = {}
+    for name, place in STUDIES.items():
+        in_folder.setdefault(place.split(".")[2], []).append(all_studies()[name])
+    own = {
+        folder: [[*command.split(), "--help"] for study in studies for command in study.commands]
+        for folder, studies in in_folder.items()
+    }
     copies = [
-        {"path": str(copy_without(name, root / "pipeline", tmp_path)), "commands": [*commands, *own[name]]}
-        for name in STUDIES
+        {"path": str(copy_without(folder, root / "pipeline", tmp_path)), "commands": [*commands, *theirs]}
+        for folder, theirs in own.items()
     ]
     script = [sys.executable, str(Path(__file__).with_name("without.py"))]
     one = {**os.environ, "OMP_NUM_THREADS": "1"}  # for products this small, threads cost more than they save
     done = subprocess.run(
         script, input=json.dumps(copies), env=one, capture_output=True, text=True, check=True
     )
-    outcomes = dict(zip(STUDIES, map(json.loads, done.stdout.splitlines()), strict=True))
-    for name, outcome in outcomes.items():
+    outcomes = dict(zip(in_folder, map(json.loads, done.stdout.splitlines()), strict=True))
+    for folder, outcome in outcomes.items():
         spine = list(zip(commands, outcome, strict=False))
-        assert (name, [(command, output) for command, (code, output) in spine if code]) == (name, [])
-        assert [code for code, _ in outcome[len(commands) :]] == [2] * len(own[name])
-        gone = [rf"{re.escape(each)}(?![\w-])" for each in names_of(studies[name])]
+        assert (folder, [(command, output) for command, (code, output) in spine if code]) == (folder, [])
+        assert [code for code, _ in outcome[len(commands) :]] == [2] * len(own[folder])
+        gone = [rf"{re.escape(word)}(?![\w-])" for study in in_folder[folder] for word in names_of(study)]
         named = [(command, word) for command, (_, text) in spine for word in gone if re.search(word, text)]
-        assert (name, named) == (name, [])
-        shown = json.loads(outcome[2][1])
-        assert ("churn" in shown) == (name != "churn")
+        assert (folder, named) == (folder, [])
+        assert ("churn" in json.loads(outcome[2][1])) == (folder != "changes")

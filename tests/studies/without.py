@@ -26,10 +26,11 @@ from typer.testing import CliRunner
 def run(copy: dict[str, Any]) -> list[tuple[int, str]]:
     """The exit code and the output of each command."""
     sys.path.insert(0, copy["path"])
-    from pipeline import __file__ as file
+    import pipeline
     from pipeline.cli import app
 
-    assert Path(file).is_relative_to(copy["path"])
+    assert Path(pipeline.__file__).is_relative_to(copy["path"])
+    assert all(hasattr(pipeline, name) for name in pipeline.__all__)
     done = [CliRunner().invoke(app, command) for command in copy["commands"]]
     return [(each.exit_code, each.output + "".join(str(each.exception or ""))) for each in done]
 

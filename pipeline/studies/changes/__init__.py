@@ -1,4 +1,4 @@
-"""Which queries changed most between two results, and where their relevant passages rank."""
+"""What changes from one result to another: rankings, cost, and which queries most."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What the study adds to `compare`: the option `--queries`, and its findings."""
+"""What the study adds to `compare`: what changes between two results, and with `--queries` for which."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ Queries = Annotated[
         min=1,
     ),
 ]
+CHURN = Study(
+    "What changes where one result takes the place of another?",
+    findings=partial(find_by, "studies.changes.churn:churn_of", []),
+)
 STUDY = Study(
     "Which queries lose and gain most between two results?",
     findings=partial(find_by, "studies.changes.changes:find_changes", ["queries"]),

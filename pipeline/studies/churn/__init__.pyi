@@ -1,1 +1,0 @@
-from .churn import churn_of as churn_of
