@@ -168,5 +168,3 @@ def test_a_collection_without_judgments_is_searched_and_not_scored(
     collections = {"x": shared["data"], "judged": {"source": "sample", "queries": 3}}
     result = run_of("s", model={"backend": "bm25"}, data={"collections": collections})
     assert "No macro mean: nothing is judged in x." in " ".join(str(result).split())
-    with pytest.raises(InputError, match=r"fuse.tune: ndcg@5, and nothing is judged"):
-        run_of("tuned", fuse=fused | {"tune": "ndcg@5"})

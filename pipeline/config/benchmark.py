@@ -36,7 +36,7 @@ NORMALIZATIONS: tuple[str, ...] = get_args(NormalizationName)
 
 
 def check_fusion(
-    method: MethodName, normalize: str | None, rankings: int, weights: Sequence[float] | None, tuned: bool
+    method: MethodName, normalize: str | None, rankings: int, weights: Sequence[float] | None
 ) -> None:
     """Raise ValueError for what a method cannot do with so many rankings and these weights."""
     if rankings < 2:
@@ -45,8 +45,6 @@ def check_fusion(
         raise ValueError("rrf joins ranks, and normalize is for scores: leave it out")
     if method == "interpolation" and rankings != 2:
         raise ValueError(f"interpolation joins two rankings, not {rankings}: choose the method 'weighted'")
-    if tuned and weights is not None:
-        raise ValueError("weights are either given or tuned: leave out one of the two")
     expected = 1 if method == "interpolation" else rankings
     if weights is not None and len(weights) != expected:
         found = f"{len(weights)} are given"
@@ -55,8 +53,8 @@ def check_fusion(
         raise ValueError(f"the weights are {', '.join(map(str, weights))}: give finite numbers")
     if weights is not None and not any(weights) and method != "interpolation":
         raise ValueError("all weights are 0, so that all passages would score 0: give one that is not 0")
-    if method in ("weighted", "interpolation") and weights is None and not tuned:
-        raise ValueError(f"{method} needs weights: give {expected}, or a measure to tune them for")
+    if method in ("weighted", "interpolation") and weights is None:
+        raise ValueError(f"{method} needs weights: give {expected}")
 
 
 class PartConfig(Section):
@@ -82,14 +80,10 @@ class FuseConfig(Section):
     weights: tuple[float, ...] | None = setting(
         None, "a weight per retriever; interpolation: only that of the first", shapes="fuse", strict=False
     )
-    tune: str | None = setting(
-        None, "measure for which the weights are tuned, by cross-validation over queries", names="fuse"
-    )
-    folds: int = setting(5, "folds of this cross-validation", shapes="fuse", ge=2)
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:
-        check_fusion(self.method, self.normalize, len(self.of), self.weights, self.tune is not None)
+        check_fusion(self.method, self.normalize, len(self.of), self.weights)
         return self
 
 

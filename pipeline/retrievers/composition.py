@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from pydantic import Field, model_serializer
 from typing_extensions import override
@@ -138,47 +138,21 @@ class Reranking(ReportSection):
         return table_of(f"{name}: measures by depth of reranking", columns, notes)
 
 
-class Fold(Record):
-    """Some queries of a cross-validation, and the weights that were tuned without them."""
-
-    queries: int
-    weights: tuple[float, ...]
-
-
-class CrossValidation(Record):
-    """Weights tuned for a measure by cross-validation over queries."""
-
-    measure: str
-    folds: tuple[Fold, ...]
-
-
 class FusionFacts(ReportSection):
-    """How rankings were joined; `weights` are those of all queries, `tuned` those of each fold."""
+    """How rankings were joined."""
 
     key = "fusion"
 
     method: str
     normalize: str | None = None
-    weights: tuple[float, ...] | None = None
-    tuned: CrossValidation | None = None
+    weights: tuple[float, ...] = ()
 
     def sentences(self) -> list[str]:
         """The method and the weights of a fusion, a sentence each."""
         raw = self.normalize in (None, "none")
         method = self.method if raw else f"{self.method}, scores normalized by {self.normalize}"
-        if self.tuned is None:
-            return [f"Joined by {method}; weights {_listed(self.weights or ())}."]
-        folds = self.tuned.folds
-        chosen = "; ".join(f"{_listed(fold.weights)} for {fold.queries} queries" for fold in folds)
-        return [
-            f"Joined by {method}.",
-            f"Weights tuned for {self.tuned.measure} by cross-validation in {len(folds)} folds: every query "
-            f"is scored by weights that have not seen it. They are {chosen}.",
-        ]
-
-
-def _listed(weights: Sequence[float]) -> str:
-    return ", ".join(f"{weight:g}" for weight in weights)
+        weights = f"; weights {', '.join(f'{weight:g}' for weight in self.weights)}" if self.weights else ""
+        return [f"Joined by {method}{weights}."]
 
 
 class FusedRanking(Record):

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 from typing_extensions import override
 
 from pipeline.config import FuseConfig, keyed_settings
-from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Collection, Ranking
+from pipeline.core.records import Ranking
 from pipeline.core.result_records import in_part
-from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.composition import FusedRankings, FusionFacts
 from pipeline.retrievers.retriever import (
     COLLECTION,
     Assessment,
     CompositeRetriever,
     Evaluator,
-    check_cutoff,
     open_ranking,
     save_ranking,
 )
@@ -52,24 +48,11 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
                 if stage.listed:  # what only serves to judge a part is made by a benchmark of the part
                     plan[prefix + role] = stage.with_prefix(prefix, shared=(COLLECTION,))
         settings = keyed_settings(self.config.search, FUSE) | keyed_settings(self.settings, FUSE)
-        if self._tuned_for:
-            settings |= {"tune": str(self._tuned_for), "qrels": self.identity.qrels}
         needs, made_of = (COLLECTION, *self._rankings), {role: role for role in self._rankings}
         plan[FUSE] = Stage(
             FUSE, SCHEMAS[FUSE], needs, made_of, settings, self._fuse, open_ranking, grows_with="queries"
         )
         return plan
-
-    @override
-    def check_collection(self, collection: Collection) -> None:
-        """Weights are tuned by judgments."""
-        if self._tuned_for and not len(collection.qrels.grades):
-            raise InputError(
-                f"fuse.tune: {self._tuned_for}, and nothing is judged in the collection",
-                allowed="tune: null, or a collection with judgments",
-                fix="give fuse.weights, or leave out fuse.tune",
-            )
-        super().check_collection(collection)
 
     @override
     def assessments(self) -> list[Assessment]:
@@ -101,31 +84,17 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
     def engine(self) -> EngineFactory:
         return self.parts[0].engine()
 
-    @cached_property
-    def _tuned_for(self) -> Measure | None:
-        """The measure that weights are tuned for."""
-        if self.settings.tune is None:
-            return None
-        (measure,) = parse_measures([self.settings.tune])
-        check_cutoff(measure, "fuse.tune", self.config.search.top_k)
-        return measure
-
     def _fuse(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection = inputs[COLLECTION]
         rankings = [inputs[role] for role in self._rankings]
         id_rank = descending_id_rank(collection.passages.ids)
         settings, top_k = self.settings, self.config.search.top_k
         method = fusion.Fusion(settings.method, settings.normalize, settings.k)
-        tuning = None
-        if self._tuned_for:
-            folds = fusion.folds_of(collection.queries.ids, settings.folds)
-            tuning = fusion.Tuning(self._tuned_for, collection.qrels, folds)
+        weights = method.weights(settings.weights, len(rankings))
         with context.meter.working():
-            ranking, facts = fusion.join(
-                rankings, method, settings.weights, tuning, id_rank, top_k, context.progress
-            )
+            ranking = fusion.fuse(rankings, method, weights, id_rank, top_k)
         context.meter.count(len(collection.queries))
-        return {**save_ranking(draft, collection, ranking), "fusion": facts}
+        return {**save_ranking(draft, collection, ranking), "fusion": method.facts(weights)}
 
     def _assess(self, evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:
         """The name and the measures of each part."""

@@ -12,10 +12,7 @@ from .faiss_index import (
 from .fusion import (
     NORMALIZATIONS as NORMALIZATIONS,
     Fusion as Fusion,
-    Tuning as Tuning,
-    folds_of as folds_of,
     fuse as fuse,
-    tune as tune,
 )
 from .quantized import QuantizedVectors as QuantizedVectors, binary_search as binary_search
 from .scoring import Metric as Metric

@@ -1,4 +1,4 @@
-"""Fusion: the rankings of several retrievers joined into one, with weights that may be tuned.
+"""Fusion: the rankings of several retrievers joined into one.
 
 Every method gives each hit of a ranking a value, multiplies it by the ranking's weight, and adds the values
 of a passage up over the rankings that have it; where a ranking lacks it, that is 0. The definitions are those
@@ -8,29 +8,17 @@ that equal scores are equal here and there. They are ordered by the tie rule of 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.config.benchmark import MethodName, NormalizationName
-from pipeline.core.display import Bar, Progress
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits
-from pipeline.core.records import BoolArray, Facts, Float64, Int64, Qrels, Ranking
-from pipeline.metrics.names import Measure
-from pipeline.metrics.scoring import compute_measures
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+from pipeline.core.records import BoolArray, Facts, Float64, Int64, Ranking
 
 LEAST = 1e-9  # the smallest number that a normalization divides by, so that equal scores do not divide by 0
-STEP = 0.1  # of the weights that are tried
-COARSE_STEP = 0.2  # for more than `FEW` rankings, which have many times as many weights
-FEW = 4
 BLOCK_CELLS = 1 << 21  # cells of all rankings that are joined at once
 
 
@@ -114,6 +102,10 @@ class Fusion:
         if given is None:
             return np.ones(rankings)
         return np.array([given[0], 1 - given[0]] if self.method == "interpolation" else given, np.float64)
+
+    def facts(self, weights: Float64) -> Facts:
+        """The method and weights, float64 [rankings], as JSON."""
+        return {"method": self.method, "normalize": self.normalization, "weights": weights.tolist()}
 
     @property
     def normalization(self) -> NormalizationName | None:
@@ -233,101 +225,3 @@ def fuse(
         scores[start:stop, : block.scores.shape[1]] = block.scores
         start = stop
     return Ranking(passages, scores)
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """How weights are to be tuned: what is maximized, judgments, and folds int64 [queries]."""
-
-    measure: Measure
-    qrels: Qrels
-    folds: Int64
-
-
-def grid(rankings: int) -> Float64:
-    """float64 [points, rankings]: the weights that are tried, those nearest to equal weights first."""
-    steps = round(1 / (STEP if rankings <= FEW else COARSE_STEP))
-    bars = itertools.combinations(range(steps + rankings - 1), rankings - 1)
-    cuts = np.array([(-1, *bar, steps + rankings - 1) for bar in bars], np.int64)
-    points: Float64 = (np.diff(cuts, axis=1) - 1) / steps
-    distance = ((points - 1 / rankings) ** 2).sum(axis=1).round(12)
-    return points[np.argsort(distance, kind="stable")]
-
-
-def folds_of(query_ids: pa.ChunkedArray, folds: int) -> Int64:
-    """int64 [queries]: the fold of each query, by its place in the order of ids, whatever order they come in.
-
-    Raises:
-        InputError: There are fewer than two queries.
-    """
-    import pyarrow.compute as pc
-
-    if len(query_ids) < 2:
-        raise InputError(
-            f"weights are to be tuned on {len(query_ids)} query",
-            allowed="two queries or more",
-            fix="give weights instead",
-        )
-    fold = np.empty(len(query_ids), np.int64)
-    fold[pc.sort_indices(query_ids).to_numpy()] = np.arange(len(query_ids)) % min(folds, len(query_ids))
-    return fold
-
-
-def tune(
-    rankings: Sequence[Ranking], fusion: Fusion, tuning: Tuning, id_rank: Int64, top_k: int | None, bar: Bar
-) -> Float64:
-    """Choose weights for each fold, float64 [folds, rankings], by cross-validation over queries.
-
-    For each fold, the weights are those with the best mean of a measure over the queries of all other folds,
-    so no query is scored by weights that have seen it. Of equally good ones, those nearest to equal weights
-    count.
-
-    Other arguments are as of `fuse`; the bar counts the weights tried, for each block of queries.
-    """
-    points = grid(len(rankings))
-    qrels, folds = tuning.qrels, tuning.folds
-    values = np.empty((len(folds), len(points)))
-    for union in unions(rankings, fusion):
-        start, stop = union.queries.start, union.queries.stop
-        first, last = np.searchsorted(qrels.queries, (start, stop))
-        judgments = slice(first, last)
-        judged = Qrels(qrels.queries[judgments] - start, qrels.passages[judgments], qrels.grades[judgments])
-        for number, point in enumerate(points):
-            ranking = union.ranking(fusion, point, id_rank, top_k)
-            values[start:stop, number] = compute_measures(ranking, judged, stop - start, [tuning.measure])[
-                :, 0
-            ]
-            bar.update(1)
-    chosen = []
-    for fold in range(int(folds.max()) + 1):
-        means = values[folds != fold].mean(axis=0)
-        chosen.append(int(np.argmax(means >= means.max() - 1e-12)))
-    return points[chosen]
-
-
-def join(
-    rankings: Sequence[Ranking],
-    fusion: Fusion,
-    weights: Sequence[float] | None,
-    tuning: Tuning | None,
-    id_rank: Int64,
-    top_k: int | None,
-    progress: Progress,
-) -> tuple[Ranking, Facts]:
-    """Join rankings by weights that are given (`Fusion.weights`) or tuned; other arguments as of `fuse`.
-
-    Returns:
-        The ranking; and the method and the weights, as JSON.
-    """
-    facts: Facts = {"method": fusion.method, "normalize": fusion.normalization}
-    if tuning is None:
-        used = fusion.weights(weights, len(rankings))
-        facts["weights"] = used.tolist()
-    else:
-        with progress("tune weights", None, "weights") as bar:
-            of_folds = tune(rankings, fusion, tuning, id_rank, top_k, bar)
-        used, sizes = of_folds[tuning.folds], np.bincount(tuning.folds, minlength=len(of_folds)).tolist()
-        rows = zip(sizes, of_folds.tolist(), strict=True)
-        folds = [{"queries": size, "weights": row} for size, row in rows]
-        facts["tuned"] = {"measure": str(tuning.measure), "folds": folds}
-    return fuse(rankings, fusion, used, id_rank, top_k), facts

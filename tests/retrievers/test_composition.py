@@ -97,17 +97,8 @@ def test_the_ceiling_is_that_of_the_grades_and_a_lesser_depth_is_as_if_it_were_s
     assert found.by_depth[0].metrics == lesser.record.metrics
 
 
-def test_tuned_weights_are_in_the_result(
-    composed: Callable[..., SimpleNamespace], fused: SimpleNamespace, reranking: Any
-) -> None:
+def test_the_method_and_its_weights_are_in_the_result(fused: SimpleNamespace) -> None:
     assert fused.result.document["fusion"] == {"method": "rrf", "normalize": None, "weights": [1.0, 1.0]}
-    settings = ("fuse.method=weighted", "fuse.tune=ndcg@10", "fuse.folds=3")
-    tuned = composed("model=null", reranking.FUSE, *settings).result
-    assert set(tuned.reused) >= {"1/search", "2/search"}
-    found = tuned.document["fusion"]["tuned"]
-    assert found["measure"] == "ndcg@10"
-    assert [fold["queries"] for fold in found["folds"]] == [38, 38, 38]
-    assert all(abs(sum(fold["weights"]) - 1) < 1e-9 for fold in found["folds"])
 
 
 def test_fused_run_files_have_the_order_of_the_fused_benchmark(
@@ -118,25 +109,6 @@ def test_fused_run_files_have_the_order_of_the_fused_benchmark(
     facts = fuse(paths, tmp_path / "fused.trec", depth=100)
     assert (facts["queries"], facts["queries_not_in_all"]) == (114, 0)
     assert (tmp_path / "fused.trec").read_bytes() == (fused.result.folder / "run.trec").read_bytes()
-
-
-def test_a_query_that_a_run_lacks_counts_and_a_tuned_fusion_knows_judged_documents_only(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "a").write_text("q1 Q0 x 1 2 t\nq1 Q0 y 2 1 t\nq2 Q0 x 1 1 t\n", encoding="utf-8")
-    (tmp_path / "b").write_text("q1 Q0 y 1 2 t\nq1 Q0 x 2 1 t\nq3 Q0 z 1 1 t\n", encoding="utf-8")
-    (tmp_path / "qrels").write_text("q1 0 y 1\nq2 0 never 1\n", encoding="utf-8")
-    paths = [tmp_path / "a", tmp_path / "b"]
-    facts = fuse(paths, tmp_path / "o", method="weighted", tune="mrr", qrels=tmp_path / "qrels", folds=2)
-    assert (facts["queries"], facts["queries_not_in_all"], facts["documents"]) == (3, 2, 3)
-    # q1 alone could choose, and has not seen its own weights: they are the equal ones, a tie, y before x
-    assert facts["tuned"]["folds"] == [
-        {"queries": 2, "weights": [0.5, 0.5]},
-        {"queries": 1, "weights": [0.5, 0.5]},
-    ]
-    assert [line.split()[:4] for line in (tmp_path / "o").read_text().splitlines()] == [
-        ["q1", "Q0", "y", "1"], ["q1", "Q0", "x", "2"], ["q2", "Q0", "x", "1"], ["q3", "Q0", "z", "1"]
-    ]  # fmt: skip
 
 
 def test_a_result_says_and_a_comparison_shows_what_the_reranker_brings(

@@ -1,4 +1,4 @@
-"""Fusion of rankings: ties and missing passages by hand, and weights that are tuned.
+"""Fusion of rankings: ties and missing passages by hand.
 
 `tests/parity/test_fusion_parity.py` has every method and normalization.
 """
@@ -14,12 +14,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 from inside import resize
-from workplaces import BAR
 
 from pipeline import InputError
-from pipeline.core import Qrels, Ranking, descending_id_rank
-from pipeline.metrics import compute_measures, parse_measure
-from pipeline.search import NORMALIZATIONS, Fusion, Tuning, folds_of, fuse, tune
+from pipeline.core import Ranking, descending_id_rank
+from pipeline.search import NORMALIZATIONS, Fusion, fuse
 from pipeline.studies.fuse import fuse as fuse_runs
 
 IDS = pa.chunked_array([["a", "b", "c", "d"]])
@@ -144,33 +142,3 @@ def test_blocks_of_queries_change_nothing(first: list[Any], second: list[Any]) -
     with pytest.MonkeyPatch.context() as patch:
         resize(patch, fused_cells=1)
         assert fused(*rankings, method="combmnz") == together
-
-
-def test_folds_do_not_depend_on_the_order_of_queries() -> None:
-    ids = [f"q{number}" for number in range(11)]
-    folds = folds_of(pa.chunked_array([ids]), 5)
-    assert np.bincount(folds).tolist() == [3, 2, 2, 2, 2]
-    back = folds_of(pa.chunked_array([ids[::-1]]), 5)
-    assert back[::-1].tolist() == folds.tolist()
-    with pytest.raises(InputError, match="two queries"):
-        folds_of(pa.chunked_array([["q"]]), 5)
-
-
-def test_no_query_is_scored_by_weights_that_have_seen_it() -> None:
-    """Where the judgments of a fold change, its own weights do not, and those of the others do."""
-    good, bad = {A: 3.0, B: 1.0}, {B: 3.0, A: 1.0}
-    rankings = [ranking(*[good] * 4), ranking(*[bad] * 4)]
-    folds = np.array([0, 0, 1, 1])
-    method = Fusion("weighted")
-
-    def tuned(relevant: list[int]) -> list[list[float]]:
-        qrels = Qrels(np.arange(4), np.array(relevant), np.ones(4, np.int64))
-        weights = tune(rankings, method, Tuning(parse_measure("mrr@1"), qrels, folds), ID_RANK, None, BAR)
-        joined = fuse(rankings, method, weights[folds], ID_RANK)
-        assert compute_measures(joined, qrels, 4, [parse_measure("mrr@1")]).shape == (4, 1)
-        return weights.tolist()
-
-    both = tuned([A, A, A, A])
-    assert both == [[0.6, 0.4], [0.6, 0.4]]  # those nearest to equal weights that put A first
-    assert tuned([A, A, B, B]) == [[0.5, 0.5], [0.6, 0.4]]
-    assert tuned([B, B, A, A]) == [[0.6, 0.4], [0.5, 0.5]]

@@ -70,6 +70,7 @@ def _numbers(weights: str) -> list[float]:
 
 def _print_facts(runs: int, facts: Facts) -> None:
     from pipeline.retrievers.composition import FusionFacts
+    from pipeline.studies.fuse.tuning import tuned_sentence
 
     queries = counted(facts["queries"], "query", "queries")
     print(f"{runs} runs joined: {queries}, {counted(facts['documents'], 'document')}")
@@ -77,6 +78,8 @@ def _print_facts(runs: int, facts: Facts) -> None:
         print(f"{counted(facts['queries_not_in_all'], 'query', 'queries')} only in some of the runs")
     for sentence in FusionFacts.model_validate(facts).sentences():
         print(sentence)
+    if tuned := facts.get("tuned"):
+        print(tuned_sentence(tuned))
 
 
 STUDY = Study(

@@ -24,8 +24,9 @@ from pipeline.formats.run_rows import RunRows, like_lengths
 from pipeline.formats.runs import Run, read_run, write_run
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measure
-from pipeline.search.fusion import Fusion, Tuning, folds_of, join
+from pipeline.search.fusion import Fusion, fuse as fuse_rankings
 from pipeline.storage import whole_files
+from pipeline.studies.fuse.tuning import Tuning, folds_of, tune as tune_weights, tuned_facts
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,11 @@ def fuse(
     _check_choice("method", method, METHODS)
     _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
     fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k)
+    if tune and weights is not None:
+        raise InputError("weights and a measure to tune them for", fix="leave out one of the two")
+    tried = [1.0] * (1 if method == "interpolation" else len(paths)) if tune else weights
     try:
-        check_fusion(fusion.method, fusion.normalize, len(paths), weights, tune is not None)
+        check_fusion(fusion.method, fusion.normalize, len(paths), tried)
     except ValueError as error:
         raise InputError(str(error)) from None
     if (tune is None) != (judgments is None):
@@ -102,7 +106,16 @@ def fuse(
     facts: Facts = {}
     with whole_files.replacing(output) as temporary, open(temporary, "wb") as file:
         for rows, rankings in joined.parts:
-            ranking, facts = join(rankings, fusion, weights, tuning, joined.id_rank, depth, progress)
+            if tuning is None:
+                used = fusion.weights(weights, len(rankings))
+                facts = fusion.facts(used)
+            else:  # all queries are one part
+                with progress("tune weights", None, "weights") as bar:
+                    of_folds = tune_weights(rankings, fusion, tuning, joined.id_rank, depth, bar)
+                used = of_folds[tuning.folds]
+                facts = {"method": fusion.method, "normalize": fusion.normalization}
+                facts["tuned"] = tuned_facts(tuning, of_folds)
+            ranking = fuse_rankings(rankings, fusion, used, joined.id_rank, depth)
             write_run(file, joined.query_ids.take(from_numpy(rows)), joined.document_ids, ranking)
     return {
         "queries": len(joined.query_ids),

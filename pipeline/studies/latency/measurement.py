@@ -184,8 +184,7 @@ def _task(benchmark: Benchmark, count: int, concurrency: list[int], answer: Path
     texts = [collection.queries.texts[row].as_py() for row in rows.tolist()]
     expected = None
     ranking = benchmark.retriever.ranking
-    fuse = benchmark.resolved_config.fuse
-    if benchmark.has(ranking) and not (fuse and fuse.tune):
+    if benchmark.has(ranking):
         top = open_ranking(benchmark.ensure(ranking)).passages[rows, :TOP].tolist()
         expected = [[passage for passage in passages if passage >= 0] for passages in top]
     return Task(

@@ -183,10 +183,7 @@ class RerankedPath(QueryPath):
 
 
 class FusedPath(QueryPath):
-    """The paths of several retrievers, one after the other, and their fusion.
-
-    Weights that are tuned differ between parts of the queries; these are fused with equal ones.
-    """
+    """The paths of several retrievers, one after the other, and their fusion."""
 
     def __init__(self, retriever: FusionRetriever, benchmark: Benchmark, parts: list[QueryPath]) -> None:
         self.retriever, self.benchmark, self.parts = retriever, benchmark, parts

@@ -140,7 +140,7 @@ class LatencyRecord(Record):
         key: Of the result's scores.
         warm_up: Queries answered before, and not counted: their number, and the milliseconds of the slowest.
         agreement: The share of the queries whose first ten passages are those of the result; None where its
-            ranking is not in the cache, or weights were tuned.
+            ranking is not in the cache.
         threads: How many threads libraries could use.
         kernels: By library of matrix products, what it runs on.
     """
