@@ -55,12 +55,16 @@ MANY_MEASURES = (
 
 
 def with_study_options(command: Callable[..., None], outputs: bool = False) -> Callable[..., None]:
-    """A command with the options of studies, and perhaps of their outputs, which it takes as `studies`."""
+    """A command with the options of studies, which it takes as `studies`.
+
+    `outputs` says that it is `compare`, which has those of their outputs, and their help, too.
+    """
     studies = all_studies()
     options = dict(chain.from_iterable(study.options.items() for study in studies.values()))
     if outputs:
         written = chain.from_iterable(study.outputs.items() for study in studies.values())
         options |= {name: output.option for name, output in written}
+    helps = [study.compare_help for study in studies.values() if outputs and study.compare_help]
 
     @functools.wraps(command)
     def run(**arguments: object) -> None:
@@ -73,6 +77,7 @@ def with_study_options(command: Callable[..., None], outputs: bool = False) -> C
         parameters[name] = inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
         )
+    run.__doc__ = " ".join([(command.__doc__ or "").rstrip(), *helps])
     wrapped: Any = run
     wrapped.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     wrapped.__signature__ = inspect.Signature(list(parameters.values()))
@@ -150,7 +155,7 @@ def compare(
     folders: Annotated[
         list[Path],
         argument(
-            "A result folder, or a folder of results. With --qrels, also a TREC run file.",
+            "A result folder. With --qrels, also a TREC run file.",
             "RESULT_DIR|FOLDER",
         ),
     ],
@@ -174,8 +179,7 @@ def compare(
 ) -> None:
     """Compare results: confidence intervals, paired tests, cost.
 
-    In a difference a - b, a is the result named first. Of a folder of results, those of each collection are
-    compared, and the history of each name is shown.
+    In a difference a - b, a is the result named first.
     """
     from pipeline.comparison import side_by_side
 

@@ -117,6 +117,7 @@ class Study:
             findings without being asked. Without options, all forms of a comparison but the short tables do.
         csv: Whether the findings have a table for CSV.
         outputs: The files that it writes of compared results, by the parameter of their option.
+        compare_help: A sentence for the help of `compare`.
         below: Compares the results below a folder, given a measure, a baseline and a difference to detect:
             gives a comparison for each collection; None if it is a result itself, or none lies there.
         columns: What it knows of each of compared results, beside quality; None where that is nothing.
@@ -131,6 +132,7 @@ class Study:
     options: Mapping[str, Any] = field(default_factory=dict)
     csv: bool = False
     outputs: Mapping[str, Output] = field(default_factory=dict)
+    compare_help: str = ""
     below: Callable[[Path, str | None, Path | None, float | None], list[Comparison] | None] | None = None
     columns: Callable[[Comparison], ColumnGroup | None] | None = None
     plan: Callable[[Sequence[Config]], Plan | None] | None = None

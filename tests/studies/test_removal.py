@@ -48,6 +48,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory, root: Path) -> list[list[
         ["compare", one, two],
         ["evaluate", "--qrels", qrels, "--run", f"{one}/run.trec"],
         ["--help"],
+        ["compare", "--help"],
     ]
 
 

@@ -9,5 +9,6 @@ from pipeline.studies.study import Study
 
 STUDY = Study(
     "Which of all results in a folder are best, and how did each name change?",
+    compare_help="Of a folder of results, those of each collection are compared; each name has its history.",
     below=partial(import_and_call, "studies.board.board:compare_below"),
 )
