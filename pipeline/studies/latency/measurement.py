@@ -50,7 +50,6 @@ from pipeline.studies.latency.record import (
 WARM_UP = 10  # queries
 SLOWER, P_VALUE = 1.1, 0.05  # halves differ if their medians do by more than this, and a test says so
 UNEVEN = 1.3  # the fixed work's p95 over its median, on a machine that other work disturbs
-DISTURBED = 0.1  # the share of the cores that other processes may use
 SERVE = "from pipeline.studies.latency.process import serve; serve()"
 
 
@@ -163,7 +162,7 @@ def _measure_one(
             "memory": {name: value and round(value, 1) for name, value in figures["memory"].items()},
             "warm_up": (figures["warm_up"][0], round(figures["warm_up"][1], 3)),
             "loads": loads,
-            "stability": _stability(figures["loads"][0]["stages"][WHOLE], figures["work"], figures["others"]),
+            "stability": _stability(figures["loads"][0]["stages"][WHOLE], figures["work"]),
             "network": network,
             "hardware": Hardware.model_validate(machine.hardware()),
             "versions": machine.versions(),
@@ -238,7 +237,7 @@ def _run(task: Task, environment: dict[str, str]) -> Facts:
     return figures
 
 
-def _stability(seconds: list[float], works: list[float], others: float | None) -> Stability:
+def _stability(seconds: list[float], works: list[float]) -> Stability:
     """Whether the machine was quiet, and the halves of the queries, in the order of time, alike."""
     from scipy.stats import mannwhitneyu
 
@@ -252,10 +251,7 @@ def _stability(seconds: list[float], works: list[float], others: float | None) -
         runs.append(f"the halves of the queries differ, {first:,.2f} and {second:,.2f} ms (median)")
     if work.p95 > UNEVEN * work.p50:
         runs.append(f"the same work takes {work.p50:.3f} ms, and {work.p95:.3f} (p95)")
-    if others is not None and others > DISTURBED * machine.cores():
-        runs.append(f"other processes use {others:.1f} of its {machine.cores()} cores")
     return Stability(
-        other_cores=None if others is None else round(others, 3),
         first_half=round(first, 4),
         second_half=round(second, 4),
         p=p,

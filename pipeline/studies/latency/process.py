@@ -5,9 +5,7 @@ It is a process of its own, so that the cold start, its memory and its threads a
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import pickle
 import sys
 import time
@@ -91,13 +89,11 @@ def run(task: Task) -> Facts:
         warm = [answer(query).whole for query in task.warm_up]
         loads: list[Facts] = []
         works: list[float] = []
-        before = _processor_seconds()
         for clients in task.concurrency:
             answers, seconds = _ask(answer, task.queries, clients, works)
             stages = {name: [each.stages[name] for each in answers] for name in answers[0].stages}
             stages["whole"] = [each.whole for each in answers]
             loads.append({"concurrency": clients, "seconds": seconds, "stages": stages})
-        others = _used_by_others(before)
         same = [set(each.top) == set(top) for each, top in zip(answers, task.expected or (), strict=False)]
         trips = _round_trips(benchmark.retriever)
         resident = machine.resident_mb()
@@ -108,7 +104,6 @@ def run(task: Task) -> Facts:
         "warm_up": [len(warm), max(warm) * 1000],
         "loads": loads,
         "work": works,
-        "others": others,
         "agreement": sum(same) / len(same) if same else None,
         "round_trips": trips,
         "memory": {
@@ -147,26 +142,6 @@ def _ask(
     with ThreadPoolExecutor(clients) as pool:
         answers = list(pool.map(answer, queries))
     return answers, time.perf_counter() - started
-
-
-def _processor_seconds() -> tuple[float, float, float] | None:
-    """The time, the seconds that the cores of this process were busy, and those of this process."""
-    with contextlib.suppress(OSError, AttributeError), open("/proc/stat", encoding="ascii") as file:
-        cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-        rows = [line.split() for line in file if line.split(maxsplit=1)[0] in cores]
-        # user, nice, system, idle, iowait, irq, softirq, steal
-        busy = sum(int(value) for row in rows for value in (*row[1:4], *row[6:9]))
-        return time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), time.process_time()
-    return None
-
-
-def _used_by_others(before: tuple[float, float, float] | None) -> float | None:
-    """How many cores other processes have used since; None if the system does not say."""
-    after = _processor_seconds()
-    if before is None or after is None:
-        return None
-    elapsed, busy, own = (now - then for then, now in zip(before, after, strict=True))
-    return max(busy - own, 0.0) / elapsed
 
 
 def _round_trips(retriever: Any) -> Facts | None:

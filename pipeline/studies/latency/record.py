@@ -120,7 +120,6 @@ class Stability(Record):
         first_half, second_half: Median milliseconds of each half of the queries, in the order of time.
         p: Of a Mann-Whitney test that the halves are alike.
         work_p50, work_p95: Milliseconds of one fixed piece of work, done before each query.
-        other_cores: How many cores other processes used meanwhile; None where the system does not say.
         noisy: What shows that other work disturbed the measurement, as a clause; "" if nothing does.
     """
 
@@ -129,7 +128,6 @@ class Stability(Record):
     p: float
     work_p50: float
     work_p95: float
-    other_cores: float | None = None
     noisy: str
 
 
