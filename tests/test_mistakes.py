@@ -119,7 +119,7 @@ ROWS: list[tuple[str, Apply, Apply, list[str]]] = [
     ("pre", VECTORS, array("q.npy", np.eye(2)), ["q.npy has 2 rows", "1, one for each of the queries"]),
     ("pre", VECTORS, array("p.npy", np.eye(2, 3)), ["3 dimensions and model.queries 2"]),
     ("pre", VECTORS, array("p.npy", [[1, 0], [0, np.nan]]), ["'d2' holds NaN or infinity", "1 of 2"]),
-    ("pre", VECTORS, array("p.npy", [[1, 0], [0, 1e300]], np.float64), ["make vectors from a file again"]),
+    ("pre", VECTORS, array("p.npy", [[1, 0], [0, 1e300]], np.float64), ["a number that float32 cannot hold"]),
     ("pre", VECTORS, array("p.npy", [[1, 0], [0, 3]]), ["'d2' has length 3", "set model.normalize to false"]),
     ("pre", VECTORS, array("p.npy", [[1, 0], [0, 0]]), ["p.npy: row 1 ('d2') is all zeros"]),
     (

@@ -136,7 +136,7 @@ def evaluate(
         ignore_identical_ids=ignore_identical_ids,
         single_precision=single_precision,
     )
-    all_scored = list(map(score, runs))
+    all_scored = [score(run) for run in runs]
     show_measures_as(split_names(measures or ()))
     if as_json:
         documents = [scored.json() for scored in all_scored]

@@ -35,6 +35,7 @@ from pipeline.data.collection_files import (
 from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
 from pipeline.data.sources import Source, open_source
 from pipeline.formats.judgments import Judgments
+from pipeline.formats.texts import ids_apart
 from pipeline.storage.artifacts import Draft
 from pipeline.storage.hashing import file_changed
 
@@ -228,9 +229,10 @@ def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> 
 def _nothing_left(
     judgments: Judgments, what: str, judged: pa.Array, ids: pa.Array | pa.ChunkedArray
 ) -> InputError:
+    of_judgment, own = ids_apart(judged[0].as_py(), ids[0].as_py())
     return InputError(
         f"no judged {what} left: the collection has no {what} of the {len(judgments.grades)} judgments, "
-        f"such as '{judged[0]}' at {judgments.place(0)}, but such as '{ids[0]}'",
+        f"such as {of_judgment} at {judgments.place(0)}, but such as {own}",
         allowed=f"judgments whose {what} ids are those of the collection",
         fix="check that the files belong together, and data.split",
     )

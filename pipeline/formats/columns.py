@@ -114,11 +114,14 @@ def wrong_width(block: Block, number: int, found: int, *forms: Form) -> InputErr
     names = " or ".join(" ".join(form.columns) for form in forms)
     other = FILES.get(found, "")
     swapped = bool(other) and other != FILES[len(forms[0].columns)]
+    fix = "give the judgments first, and then the run" if swapped else "correct that line"
+    if swapped and found == 3:  # as many as lines of MS MARCO's runs have: query, document and rank
+        other, fix = "judgments, or a run without scores", f"{fix}; a run needs a score in each line"
     return InputError(
         f"{block.path}, line {number}: expected {widths} fields ({names}), found {found}"
         + (f": this looks like {other}" if swapped else ""),
         allowed="fields separated by spaces or tabs, and no white space inside an id",
-        fix="give the judgments first, and then the run" if swapped else "correct that line",
+        fix=fix,
     )
 
 

@@ -172,7 +172,7 @@ def read_qrels(path: Path | str) -> Judgments:
         form = {len(form.columns): form for form in (BEIR, TREC)}.get(len(fields))
         if form is None:
             raise wrong_width(block, number, len(fields), BEIR, TREC)
-        _refuse_space_in_id(block, number, len(fields))
+        _refuse_split_field(block, number, len(fields))
         if fields[-1].lower() in _HEADER_WORDS:
             _refuse_header(block, number, fields)
             block = block.after(number)
@@ -218,18 +218,21 @@ def _refuse_header(block: Block, number: int, fields: Sequence[str]) -> None:
         )
 
 
-def _refuse_space_in_id(block: Block, number: int, fields: int) -> None:
-    """Refuse a first line whose fields are separated by tabs, one of which holds a space.
+def _refuse_split_field(block: Block, number: int, fields: int) -> None:
+    """Refuse a first line whose fields are separated by tabs, one of which is empty or holds a space.
 
     Split at all white space, its parts would have other meanings than its columns.
     """
-    line = dict(block.lines())[number].decode().strip()
+    line = dict(block.lines())[number].decode().rstrip()
     columns = line.split("\t")
     is_table = len(columns) in (len(BEIR.columns), len(TREC.columns)) and is_grade(columns[-1].strip())
     if is_table and len(columns) != fields:
-        held = next(column for column in columns if len(column.split()) > 1)
+        place = f"{block.path}, line {number}: {len(columns)} fields separated by tabs, and"
+        if empty := [field for field, column in enumerate(columns, start=1) if not column.strip()]:
+            raise InputError(f"{place} number {empty[0]} is empty", fix="write 0 for an iteration, or the id")
+        held = [column for column in columns if len(column.split()) > 1]
         raise InputError(
-            f"{block.path}, line {number}: {len(columns)} fields separated by tabs, and a space in {held!r}",
+            f"{place} a space in {held[0]!r}",
             allowed="no white space inside an id",
             fix="rename it, in the collection and in the judgments",
         )

@@ -71,7 +71,10 @@ class TableRows(SourceRecords):
         return values
 
     def lists(self, name: str) -> tuple[pa.Array, Int64]:
-        """All texts of a column of lists of texts, or of single texts, and the row of each, int64 [m]."""
+        """All texts of a column of lists, or of single texts, and the row of each, int64 [m].
+
+        Lists may be of texts, or of integers.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
         from pyarrow import types
@@ -80,9 +83,10 @@ class TableRows(SourceRecords):
         if _is_text(column.type):
             return self.strings(name), np.arange(len(column))
         is_list = types.is_list(column.type) or types.is_large_list(column.type)
-        if is_list and types.is_null(column.type.value_type):
+        kind = column.type.value_type if is_list else None
+        if kind is not None and types.is_null(kind):
             column = column.cast(pa.list_(pa.string()))
-        elif not is_list or not _is_text(column.type.value_type):
+        elif kind is None or not (_is_text(kind) or types.is_integer(kind)):
             raise self._wrong_type(name, "lists of texts")
         self._refuse_null(name, column, self.numbers)
         values = pc.list_flatten(column)
@@ -147,6 +151,13 @@ def column_names(path: Path) -> list[str]:
         return []  # what reads the rows says why
 
 
+def columns_shown(names: Sequence[str]) -> str:
+    """The names of a file's columns for a message, which tells of another separator."""
+    other = next((mark for mark in ";|\t" if len(names) == 1 and mark in names[0]), "")
+    hint = f" (separated by {other!r}: write commas in a .csv file, or tabs in a .tsv file)" if other else ""
+    return ", ".join(names) + hint
+
+
 def read_judgments(
     files: Sequence[Path], query: str, passage: str, grade: str | None, grade_is_optional: bool = False
 ) -> Judgments:
@@ -189,7 +200,7 @@ def _grades(rows: TableRows, column: str | None) -> Array:
 def _missing(where: str, missing: str, found: Sequence[str]) -> InputError:
     return InputError(
         f"{where}: no column '{missing}'",
-        allowed=f"one of its columns: {', '.join(found)}" if found else "",
+        allowed=f"one of its columns: {columns_shown(found)}" if found else "",
         fix="name the right column in the config, or check data.path and data.split",
     )
 
@@ -259,8 +270,13 @@ def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> I
                 yield TableRows(arrays, str(path), "row", range(start, end), now - position)
                 start, position = end, now
     except (pa.ArrowException, OSError) as error:
-        form, reason = form_of(path).upper(), str(error).splitlines()[0]
-        raise InputError(f"{path}: not readable as {form} ({reason})", fix="correct the file") from None
+        form, reason, fix = form_of(path).upper(), str(error).splitlines()[0], "correct the file"
+        if "UTF8" in reason:  # Arrow does not say where
+            try:
+                _ = [block.texts() for block in read_blocks(path)]
+            except InputError as coding:
+                reason, fix = f"{reason}; {coding.found}", coding.fix
+        raise InputError(f"{path}: not readable as {form} ({reason})", fix=fix) from None
 
 
 def _refuse_open_quote(path: Path) -> None:

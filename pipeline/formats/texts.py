@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -169,6 +170,12 @@ def _filled(titles: pa.Array | None = None) -> pa.Array | None:
 
     some = titles is not None and pc.max(pc.binary_length(titles)).as_py()
     return pc.fill_null(titles, "") if some else None
+
+
+def ids_apart(first: str, second: str) -> tuple[str, str]:
+    """Two ids for a message; escaped where they print alike, as they differ in their Unicode form alone."""
+    alike = unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", second)
+    return (ascii(first), ascii(second)) if alike else (repr(first), repr(second))
 
 
 BATCH_ROWS = 8192

@@ -29,6 +29,7 @@ from pipeline.formats.given import QrelsLike, judgments_of, run_of
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import Run
+from pipeline.formats.texts import ids_apart
 from pipeline.metrics.measure_table import measure_table
 from pipeline.metrics.names import Measure
 from pipeline.metrics.ranking_notes import ShortRankings, Ties, scoring_notes
@@ -269,10 +270,11 @@ def _not_judged(
 ) -> InputError:
     """A run and judgments without a query or document in common; names and ids are those of each."""
     run, judged = names
+    of_run, of_qrels = ids_apart(*(each.as_py() for each in ids))
     return InputError(
         f"no {what} of {run} is judged in {judged}",
         allowed=f"a run and judgments of the same {shared}",
-        fix=f"compare their ids: the run has {ids[0].as_py()!r}, and {judged} {ids[1].as_py()!r}",
+        fix=f"compare their ids: the run has {of_run}, and {judged} {of_qrels}",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import count
@@ -120,10 +121,13 @@ def check_folder(folder: Path) -> None:
         what = "is not a folder" if existing == folder else f"cannot be made: {existing} is not a folder"
     elif any(len(os.fsencode(part)) > os.pathconf(existing, "PC_NAME_MAX") for part in folder.parts):
         what = "cannot be made: its name is too long"
-    elif not os.access(existing, os.W_OK):
-        what = f"cannot be written: {existing} is protected, or its disk read-only"
     else:
-        return
+        try:
+            os.rmdir(tempfile.mkdtemp(dir=existing))
+        except OSError as error:
+            what = f"cannot be written: {existing} takes no new folder ({error.strerror})"
+        else:
+            return
     raise InputError(
         f"result folder {folder}: {what}",
         allowed="a folder that can be written, or a name that is free",

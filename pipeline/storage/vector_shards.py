@@ -188,7 +188,7 @@ def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> Non
         piece = slice(start, start + CHECKED_ROWS)
         lengths[piece] = np.linalg.norm(vectors[piece].astype(np.float64), axis=1)
     wrong = ~np.isfinite(lengths)
-    what = "holds NaN or infinity"
+    what = "holds NaN or infinity, or a number that float32 cannot hold"
     fix = "check the model's weights, or try model.precision: fp32; make vectors from a file again"
     if not wrong.any() and normalized:
         wrong = np.abs(lengths - 1) > LENGTH_TOLERANCE

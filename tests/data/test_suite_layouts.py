@@ -154,6 +154,17 @@ def test_each_layout_is_read_from_the_hub_and_from_a_local_copy(
             assert {**given, "qrels": sorted(map(list, found.qrels))} == expected
 
 
+def test_ids_that_are_numbers_are_read_in_lists_too(
+    loaded: Callable[[DataSettings], Any], tmp_path: Path
+) -> None:
+    (folder,) = bright(tmp_path)[0].values()
+    write_parquet(folder / "documents/biology-0.parquet", id=[1, 2], content=["owls", "rain"])
+    columns = {"id": [7], "query": ["night"], "gold_ids": [[1]], "excluded_ids": [["N/A"]]}
+    write_parquet(folder / "examples/biology-0.parquet", **columns)
+    made = loaded(SOURCES.make(source="bright", domain="biology", path=str(folder)))
+    assert list(map(list, made.qrels)) == [["7", "1", 1]]
+
+
 def test_excluded_documents_do_not_count(tmp_path: Path) -> None:
     """Question 0 finds p2 and p3, which are excluded, before its gold document."""
     (folder,) = bright(tmp_path)[0].values()

@@ -69,6 +69,9 @@ REFUSED = {
         TREC + "q3 0 d\ufeff1 1\n".encode(),
         ", line 4: the passage's id holds an invisible character: 'd\\ufeff1'",
     ),
+    "an empty iteration": (b"q1\t\td1\t1\n", ", line 1: 4 fields separated by tabs, and number 2 is empty"),
+    "an empty passage": (b"q1\t0\t\t1\n", ", line 1: 4 fields separated by tabs, and number 3 is empty"),
+    "an empty query": (b"\t0\td1\t1\n", ", line 1: 4 fields separated by tabs, and number 1 is empty"),
     "query ids that hold a space": (
         b"q 1\td1\t1\nq 2\td1\t1\n",
         ", line 1: 3 fields separated by tabs, and a",

@@ -96,6 +96,12 @@ def test_identical_ids_go_only_when_asked_and_a_run_of_other_queries_is_refused(
 SWAPPED = {
     "files": (RUN, QRELS, "line 1: expected 3 or 4 fields .* found 6: this looks like a run"),
     "run": (QRELS, QRELS, "line 1: expected 6 fields .* found 4: this looks like judgments"),
+    "a run without scores": (QRELS, "q1\td1\t1\n", "found 3: this looks like judgments, or a run without sc"),
+    "Unicode forms": (
+        "e\u0301 0 a 1\n",
+        "\xe9 Q0 a 1 1 t\n",
+        r"has '\\xe9', and .* 'e\\u0301'",
+    ),
     "ids": (
         "d1 0 q1 1\nd2 0 q2 1\n",
         "q1 Q0 d1 1 2 t\nq2 Q0 d2 1 1 t\n",

@@ -256,7 +256,7 @@ def _refuse_missing_columns(settings: TableSettings) -> None:
         }
         if path and present and absent:
             columns = ", ".join(f"'{value}' (data.{name})" for name, value in absent.items())
-            found.append(f"{path}: no column {columns}; it has {', '.join(present)}")
+            found.append(f"{path}: no column {columns}; it has {tables.columns_shown(present)}")
             sets += [f"--set data.{name}=COLUMN" for name in absent]
     if found:
         raise InputError(

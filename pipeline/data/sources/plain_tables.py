@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.data.sources.folders import TABLE_COLUMNS
-from pipeline.formats.tables import column_names
+from pipeline.formats.tables import column_names, columns_shown
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl")
 FILES = {
@@ -152,7 +152,7 @@ def _refuse_unknown(
         absent = [each for each, column in columns[file].items() if column is None and each in MEANINGS]
         if absent:
             parts = " or ".join(f"{section}.{each} ({MEANINGS[each]})" for each in absent)
-            held = ", ".join(column_names(path))
+            held = columns_shown(column_names(path))
             found.append(f"{path}: cannot tell which column is {parts}; it has {held}")
             allowed += [f"{each}: {', '.join(COLUMNS[each][:5])}" for each in absent]
             sets += [f"--set {section}.{each}=COLUMN" for each in absent]

@@ -93,7 +93,7 @@ def read_published(path: Path) -> list[PublishedScore]:
     if not path.is_file():  # a pipe would wait for a writer
         raise InputError(f"{path}: no such file", allowed=FORMS)
     try:
-        found = list(reader(path, path.read_text(encoding="utf-8")))
+        found = list(reader(path, path.read_text(encoding="utf-8-sig")))
         if reader is not _csv:  # which has them as they were written
             found = with_places(found, MTEB_PLACES if reader is _mteb else 0)
     except (

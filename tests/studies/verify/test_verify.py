@@ -103,6 +103,8 @@ def test_what_people_publish_is_read(tmp_path: Path, name: str) -> None:
     text, expected = PUBLISHED[name]
     (tmp_path / name).write_text(text, encoding="utf-8")
     found = read_published(tmp_path / name)
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert found == read_published(tmp_path / name)
     assert [
         (each.model, each.collection, each.split, each.measure, each.score.value, each.score.digits)
         for each in found
