@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +14,6 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from pipeline.cli import about, running, scoring
-from pipeline.core.installation import DISTRIBUTION
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     end_at_second_interrupt,
@@ -80,14 +78,6 @@ for _study in all_studies().values():
         GROUPS |= {_name.split()[0]: _study.question} if " " in _name else {}
         RESUMED |= {_name} if _new.resumes else set()
 
-CITATION = """\
-@software{{benchmarco,
-  title = {{benchmarco: how well does an embedding model retrieve, and can you trust the number?}},
-  author = {{{{The benchmarco authors}}}},
-  year = {{2026}},
-  version = {{{version}}},
-  license = {{MIT}}
-}}"""
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 app = typer.Typer(
@@ -113,16 +103,12 @@ for _name in GROUPS:
 def overview(
     ctx: typer.Context,
     version: Annotated[bool, option("Print the version.", flags="--version")] = False,
-    cite: Annotated[bool, option("Print how to cite this version, as BibTeX.", flags="--cite")] = False,
 ) -> None:
     """Print an overview when no command is given."""
     if version:
         import pipeline
 
         print(f"benchmarco {pipeline.__version__}")
-        raise typer.Exit
-    if cite:
-        print(CITATION.format(version=metadata.version(DISTRIBUTION)))
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         print(f"{HELP}\n\n{OVERVIEW}")

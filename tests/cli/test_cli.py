@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -221,12 +220,6 @@ def test_a_config_may_have_its_cache_beside_itself(tmp_path: Path, monkeypatch: 
     benchmarco("run", "project/mine.yaml")
     assert sorted(path.name for path in tmp_path.rglob("project/*")) == ["i", "mine.yaml", "r"]
     assert [path.name for path in tmp_path.iterdir()] == ["project"]
-
-
-def test_the_citation_has_the_version() -> None:
-    said = benchmarco("--cite").stdout
-    assert said.startswith("@software{benchmarco,")
-    assert f"version = {{{version('benchmarco')}}}" in said
 
 
 @pytest.mark.parametrize(
