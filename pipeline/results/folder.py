@@ -109,7 +109,7 @@ def read_collection_result(folder: Path) -> CollectionResult:
     edited = check_files(folder, READ_BY_ALL)
     record = read_record(folder, METRICS, Metrics)
     manifest = read_record(folder, MANIFEST, Manifest)
-    measures, query_ids, values = _read_values(folder)
+    measures, query_ids, values = read_values(folder)
     distinct = len(set(query_ids))
     if not record.queries == len(query_ids) == distinct:
         counts = f"counts {record.queries} queries, {PER_QUERY} has {distinct} in {len(query_ids)} rows"
@@ -130,14 +130,14 @@ def read_collection_result(folder: Path) -> CollectionResult:
 def collection_result(folder: Path, metrics: Facts, manifest: Facts) -> CollectionResult:
     """The result that a run has just written, of its metrics and its manifest."""
     record, measured_by = Metrics.model_validate(metrics), Manifest.model_validate(manifest)
-    measures, query_ids, values = _read_values(folder)
+    measures, query_ids, values = read_values(folder)
     document: Facts = json.loads(json.dumps(metrics))
     return CollectionResult(
         folder, record, measured_by, query_ids, measures, values, document, clusters=record.clusters
     )
 
 
-def _read_values(folder: Path) -> tuple[list[str], list[str], Float64]:
+def read_values(folder: Path) -> tuple[list[str], list[str], Float64]:
     """The measures, the queries and the values, float64 [queries, measures], of `per_query.csv`."""
     try:
         with open(folder / PER_QUERY, encoding="utf-8", newline="") as file:

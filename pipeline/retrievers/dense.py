@@ -11,35 +11,30 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import FLAT, EncoderSettings, IndexConfig, SearchConfig, keyed_settings
+from pipeline.config import FLAT, EncoderSettings, keyed_settings
 from pipeline.config.model import HttpSettings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Ranking, Role, VectorForm
+from pipeline.core.records import Collection, Float32, Role, VectorForm
 from pipeline.encoders.opener import TextOpener
-from pipeline.engines import Part, PartJob, engine as jobs
 from pipeline.retrievers import parity
 from pipeline.retrievers.dense_search import (
     StoredIndex,
+    build_index,
     build_quantized,
-    counted_parts,
-    file_name,
     open_quantized,
     open_whole,
     search_parts,
     search_whole,
 )
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.retriever import Assessment, Evaluator, Search
+from pipeline.retrievers.retriever import Assessment, Search
 from pipeline.retrievers.rows import RowFormat
-from pipeline.retrievers.sections import AgainstExact, IndexCost, VectorsCost
+from pipeline.retrievers.sections import IndexCost, VectorsCost
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
-EXACT = "exact"  # the role of the exact search that an approximate index is compared with
-EXACT_MEMORY_MB = 1024  # for that search
-EXACT_INDEX = "exact_index"  # the role of the index that the exact search would use, if not the vectors
 PARITY = "parity"  # the role of the comparison of a served model with one that runs here
 TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
 SCHEMAS = {PARITY: 1, "passages": 6, "queries": 6, "index": 2, "search": 4}
@@ -50,27 +45,20 @@ class Dense(EncodingRetriever):
 
     @override
     def stages(self) -> Plan:
-        """With `exact` if an approximate index is compared with exact search."""
-        index = self.config.index
+        """With `parity` if a served model is compared with one that runs here."""
         plan: Plan = {
             "passages": self._vectors("passages", partial(vector_shards.open_embeddings, form=self._form)),
             "queries": self._vectors("queries", partial(vector_shards.read_all_rows, form=self._query_form)),
-            "index": self._index(index),
-            "search": self._search("index", index, self.config.search),
+            "index": self._index(),
+            "search": self._ranking(),
         }
-        if self._measured:
-            flat, search = IndexConfig(factory=FLAT, metric=index.metric), self.config.search
-            exact = SearchConfig(top_k=search.top_k, batch_size=search.batch_size, memory_mb=EXACT_MEMORY_MB)
-            plan[EXACT_INDEX] = replace(self._index(flat), listed=False)
-            plan[EXACT] = replace(self._search(EXACT_INDEX, flat, exact), listed=False)
         if self._same_as:
             plan[PARITY] = self._parity(self._same_as)
         return plan
 
     @override
     def assessments(self) -> list[Assessment]:
-        exact = [Assessment((self.ranking, EXACT), assess_losses)] if self._measured else []
-        return [*exact, Assessment((PARITY,), parity.assess)] if self._same_as else exact
+        return [Assessment((PARITY,), parity.assess)] if self._same_as else []
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -193,49 +181,20 @@ class Dense(EncodingRetriever):
         rows = RowFormat(save, opened, vector_shards.read_some_rows, vector_shards.join_rows)
         return self.encode_stage(role, SCHEMAS[role], rows)
 
-    def _index(self, index: IndexConfig) -> Stage:
+    def _index(self) -> Stage:
         """Builds the index from the passages' vectors; finished shards of an interrupted run are kept."""
         form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
-        settings = {"form": form, **keyed_settings(index, "index")}
-        make: Callable[[Inputs, Draft, Context], Facts] = partial(self._build, index)
-        opened: Callable[[Artifact], object] = StoredIndex
+        settings, made_of = (
+            {"form": form, **keyed_settings(self.config.index, "index")},
+            {"passages": "passages"},
+        )
+        opened = open_quantized if self.settings.is_quantized else StoredIndex
+        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, self._build, opened)
+
+    def _build(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         if self.settings.is_quantized:
-            make = partial(build_quantized, self.settings.vector_precision)
-            opened = open_quantized
-        made_of = {"passages": "passages"}
-        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, make, opened)
-
-    def _build(self, index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        from pipeline.search import faiss_index
-        from pipeline.search.faiss_library import faiss
-
-        embeddings, meter = inputs["passages"], context.meter
-        spans = vector_shards.split_evenly(len(embeddings), index.shards)
-        names = {start: file_name(number, index.shards) for number, (start, _) in enumerate(spans)}
-        parts = [
-            Part(start, stop, partial(vector_shards.rows_of, embeddings, start, stop))
-            for start, stop in spans
-            if names[start] not in draft.whole
-        ]
-        rows = sum(part.stop - part.start for part in parts)
-        if index.shards > 1:
-            context.engine.start(len(parts))
-        label = "index" if index.factory == FLAT else "train and fill the index"
-        with context.progress(label, rows, "vectors") as bar, meter.working():
-            if index.shards > 1:
-                build = PartJob(partial(jobs.build_index, index))
-                for result in counted_parts(context.engine, meter, build, parts, bar):
-                    with draft.file(names[result.part.start]) as path:
-                        result.outputs.tofile(path)
-            elif parts:  # written as it is, without a copy of its bytes in memory
-                whole = faiss_index.build_index(
-                    embeddings, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
-                )
-                with draft.file(names[0]) as path:
-                    faiss.write_index(whole, str(path))
-                meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
-        meter.count(len(embeddings), worked=rows)
-        return {"rows": len(embeddings), "dimension": embeddings.dimension}
+            return build_quantized(self.settings.vector_precision, inputs, draft, context)
+        return build_index(self.config.index, inputs, draft, context)
 
     @override
     def open_search(self, inputs: Inputs) -> Search:
@@ -257,39 +216,32 @@ class Dense(EncodingRetriever):
         vector_forms.apply_form(encoded, self._query_form, row, 0)
         return row
 
-    def _search(self, role: str, index: IndexConfig, search: SearchConfig) -> Stage:
-        """Searches the index of a role; or the stored vectors, where memory is limited or workers share it.
+    @property
+    def _distributed(self) -> bool:
+        """Whether many workers search: each a part of the stored vectors, if the search is exact."""
+        return self.config.engine.kind != "local" and not self.cuts
 
-        The speed of an approximate index is measured too. An engine of many workers does exact search part
-        by part.
-        """
-        measured = role == "index" and self._measured
-        distributed = role == "index" and self.config.engine.kind != "local" and not self.cuts
-        by_vectors = search.memory_mb is not None or (distributed and index.factory == FLAT)
-        searched = "passages" if by_vectors and not self.settings.is_quantized else "index"
-        search_index: Callable[[Inputs, Draft, Context], Facts]
-        if not self.settings.is_quantized and (index.shards > 1 or (distributed and by_vectors)):
-            search_index = partial(search_parts, index, search, measured)
+    @property
+    def _by_vectors(self) -> bool:
+        """Whether the stored vectors are searched: where memory is limited, or workers share them."""
+        index, search = self.config.index, self.config.search
+        shared = self._distributed and index.factory == FLAT
+        return (search.memory_mb is not None or shared) and not self.settings.is_quantized
+
+    def _ranking(self) -> Stage:
+        """Searches the index, or the stored vectors; the speed of an approximate index is measured too."""
+        settings: Facts = {"measured": True} if self._measured else {}
+        needs = ("passages" if self._by_vectors else "index", "queries")
+        return self.search_stage(SCHEMAS["search"], needs, self._search, settings)
+
+    def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        index, search = self.config.index, self.config.search
+        in_shards = index.shards > 1 and not self.settings.is_quantized
+        if in_shards or (self._distributed and self._by_vectors):
+            facts = search_parts(index, search, self._measured, inputs, draft, context)
         else:
-            search_index = partial(search_whole, index, search, measured, self.documents)
-
-        def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
-            dimension, precision = inputs["queries"].shape[1], self.settings.vector_precision
-            size = self._bytes_of_vector(dimension)
-            cost = {"dimension": dimension, "precision": precision, "bytes": size}
-            return {**search_index(inputs, draft, context), "vectors": cost}
-
-        settings: Facts = {"measured": True} if measured else {}
-        needs = (searched, "queries")
-        return self.search_stage(SCHEMAS["search"], needs, make, settings, role, search)
-
-
-def assess_losses(evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:
-    """The section `against_exact` of `metrics.json`: what an approximate ranking loses to the exact one."""
-    from pipeline.search.exact import compare_with_exact
-
-    approximate, exact = rankings
-    scores = evaluator.score(approximate), evaluator.score(exact)
-    passages = approximate.passages, exact.passages
-    losses = compare_with_exact(*passages, evaluator.measures, *scores, evaluator.draws)
-    return {AgainstExact.key: losses}
+            documents = self.documents(inputs)
+            facts = search_whole(index, search, self._measured, documents, inputs, draft, context)
+        dimension = inputs["queries"].shape[1]
+        cost = {"dimension": dimension, "precision": self.settings.vector_precision}
+        return {**facts, "vectors": {**cost, "bytes": self._bytes_of_vector(dimension)}}

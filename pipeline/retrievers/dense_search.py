@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.config import IndexConfig, SearchConfig
+from pipeline.config import FLAT, IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
@@ -54,6 +54,40 @@ class StoredIndex:
 def file_name(shard: int, shards: int) -> str:
     """The name of a shard's file; an index that is not cut has no number."""
     return f"index-{shard}.faiss" if shards > 1 else "index.faiss"
+
+
+def build_index(index: IndexConfig, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+    """Build the Faiss index of the passages' vectors; whole shards of an interrupted run are kept."""
+    from pipeline.search import faiss_index
+    from pipeline.search.faiss_library import faiss
+
+    embeddings, meter = inputs["passages"], context.meter
+    spans = vector_shards.split_evenly(len(embeddings), index.shards)
+    names = {start: file_name(number, index.shards) for number, (start, _) in enumerate(spans)}
+    parts = [
+        Part(start, stop, partial(vector_shards.rows_of, embeddings, start, stop))
+        for start, stop in spans
+        if names[start] not in draft.whole
+    ]
+    rows = sum(part.stop - part.start for part in parts)
+    if index.shards > 1:
+        context.engine.start(len(parts))
+    label = "index" if index.factory == FLAT else "train and fill the index"
+    with context.progress(label, rows, "vectors") as bar, meter.working():
+        if index.shards > 1:
+            build = PartJob(partial(jobs.build_index, index))
+            for result in counted_parts(context.engine, meter, build, parts, bar):
+                with draft.file(names[result.part.start]) as path:
+                    result.outputs.tofile(path)
+        elif parts:  # written as it is, without a copy of its bytes in memory
+            whole = faiss_index.build_index(
+                embeddings, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
+            )
+            with draft.file(names[0]) as path:
+                faiss.write_index(whole, str(path))
+            meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
+    meter.count(len(embeddings), worked=rows)
+    return {"rows": len(embeddings), "dimension": embeddings.dimension}
 
 
 SHARD_ROWS = 1 << 18  # rows of a file
@@ -117,19 +151,19 @@ def search_whole(
     index: IndexConfig,
     search: SearchConfig,
     measured: bool,
-    documents_of: Callable[[Inputs], Documents | None],
+    documents: Documents | None,
     inputs: Inputs,
     draft: Draft,
     context: Context,
 ) -> Facts:
     """Search in this process: the index, or the stored vectors if the inputs have no index.
 
-    Where the vectors are those of chunks, `documents_of` gives the documents that are ranked.
+    Where the vectors are those of chunks, `documents` are ranked.
     """
     from pipeline.search import exact, searchers
 
     collection, queries, meter = inputs["data"], inputs["queries"], context.meter
-    documents, searcher = documents_of(inputs), open_whole(index, search, inputs)
+    searcher = open_whole(index, search, inputs)
     count = len(collection.passages) if documents is None else documents.chunks
     vector_shards.check_counts(searcher.count, searcher.dimension, count, queries)
     if searcher.by_products:

@@ -145,5 +145,4 @@ class Stage:
 Plan = dict[str, Stage]
 """A benchmark's stages by their role, each after those that it needs or is made of.
 
-Stages of two roles may have one name, and so share artifacts: the search of an index, and the exact search
-that it is compared with; or the same stage of two retrievers that are joined."""
+Stages of two roles may have one name, and so share artifacts, as those of two retrievers that are joined."""

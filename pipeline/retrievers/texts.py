@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import TypeVar, override
 
-from pipeline.config import ModelSettings, SearchConfig, keyed_settings
+from pipeline.config import ModelSettings, keyed_settings
 from pipeline.core.records import Chunks, Role, Texts
 from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEXTS, TextsWriter, open_chunks
 from pipeline.encoders.batching import Usage
@@ -145,7 +145,6 @@ class TextRetriever(Retriever[Settings], ABC):
         make: Callable[[Inputs, Draft, Context], Facts],
         settings: Facts,
         index: str = "index",
-        config: SearchConfig | None = None,
     ) -> Stage:
         """The stage `search`.
 
@@ -153,12 +152,11 @@ class TextRetriever(Retriever[Settings], ABC):
             schema: As of `Stage`.
             searched: The roles of what `make` reads besides the texts, whose ids decide ties.
             make: As of `Stage`.
-            settings: What shapes the ranking besides `config` and the aggregation of chunks.
+            settings: What shapes the ranking besides the config's section and the aggregation of chunks.
             index: The role of what is searched, whose key is an ingredient beside that of the queries.
-            config: How it is searched; None for the config's own section.
         """
         made_of = {"index": index, "queries": "queries"}
-        settings |= keyed_settings(config or self.config.search, "search")
+        settings |= keyed_settings(self.config.search, "search")
         needs = (COLLECTION, *searched)
         if self.cuts:
             settings["aggregate"] = self.config.search.aggregate

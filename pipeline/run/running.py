@@ -19,6 +19,7 @@ from pipeline.metrics.names import parse_measure
 from pipeline.results.result import Result, check_kind, write_suite
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.estimate import obstacle
+from pipeline.run.exact_twin import losses
 from pipeline.run.writing import check_folder, write_result
 from pipeline.storage.hashing import hash_json
 
@@ -243,9 +244,9 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
         _warn_of_slow_precisions(benchmark)
         benchmark.session.engine(engines[0], benchmark.store)  # a missing cluster is found before work
     _log_work(benchmark)
-    outcomes = benchmark.run()
+    outcomes, lost = benchmark.run(), losses(benchmark)
     benchmark.seconds += time.perf_counter() - started
-    return write_result(folder, benchmark, outcomes)
+    return write_result(folder, benchmark, outcomes, lost)
 
 
 def _warn_of_slow_precisions(benchmark: Benchmark) -> None:

@@ -28,8 +28,13 @@ from pipeline.storage.checksums import added_files, write_checksums
 log = logging.getLogger(__name__)
 
 
-def write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOutcome]) -> Result:
-    """Write the result folder; an earlier one whose scores were shaped otherwise is kept beside it."""
+def write_result(
+    folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOutcome], compared: Facts
+) -> Result:
+    """Write the result folder; an earlier one whose scores were shaped otherwise is kept beside it.
+
+    `compared` is what other benchmarks say of this one, by key of `metrics.json`.
+    """
     artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
     ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts[SCORES]
     scores = benchmark.opened(SCORES)
@@ -42,7 +47,7 @@ def write_result(folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOut
         "stages": [row for row in rows if row["stage"] == without_part(row["stage"])],
     }
     metrics |= {key: value for key, value in scores.items() if key not in (*REPORTED, CONTENTS)}
-    metrics |= benchmark.retriever.report(artifacts, scores, rows)
+    metrics |= compared | benchmark.retriever.report(artifacts, scores, rows)
     if benchmark.config.expected:
         checks = check_expected(benchmark.config, metrics["metrics"])
         metrics["expected"] = [check.model_dump(mode="json") for check in checks]

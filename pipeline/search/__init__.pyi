@@ -1,5 +1,4 @@
 from .bm25_index import Tokenization as Tokenization
-from .exact import compare_with_exact as compare_with_exact, overlap as overlap
 from .faiss_index import (
     build_index as build_index,
     check_index as check_index,

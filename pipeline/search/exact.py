@@ -6,8 +6,7 @@ machines. `candidates` explains why nothing is lost, `scoring` why scores are al
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,7 @@ import pyarrow as pa
 from pipeline.core import machine
 from pipeline.core.display import Bar, counted, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
-from pipeline.metrics.names import Measure
-from pipeline.metrics.statistics import ONE, estimate, pool_draws
+from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.search import scoring
 from pipeline.search.candidates import empty_ranking, set_rows
 from pipeline.search.scan import StreamingScan, block_and_group_sizes
@@ -195,53 +192,3 @@ def merge(best: Ranking | None, found: Ranking, first_row: int, top_k: int, ids:
     passages = np.concatenate([best.passages, rows], axis=1)
     scores = np.concatenate([best.scores, found.scores], axis=1)
     return scoring.rank_candidates(passages, scores, top_k, ids)
-
-
-def overlap(approximate: Int64, exact: Int64, cutoff: int) -> float:
-    """The share of the exact top `cutoff` hits that are among the top `cutoff` found; mean over queries.
-
-    Both rankings are int64 [queries, k], rows of passages, -1 for padding.
-    """
-    approximate, exact = approximate[:, :cutoff], exact[:, :cutoff]
-    # query * width + passage: one number for each pair of a query and a passage
-    width = int(max(approximate.max(initial=0), exact.max(initial=0))) + 1
-    offset = np.arange(len(exact))[:, None] * width
-    exact_pairs, approximate_pairs = (offset + exact)[exact >= 0], (offset + approximate)[approximate >= 0]
-    shared = np.intersect1d(exact_pairs, approximate_pairs, assume_unique=True) // width
-    n_exact = np.maximum((exact >= 0).sum(axis=1), 1)
-    return float((np.bincount(shared, minlength=len(exact)) / n_exact).mean())
-
-
-def compare_with_exact(
-    found: Int64,
-    exact: Int64,
-    measures: Sequence[Measure],
-    values: Float64,
-    exact_values: Float64,
-    draws: Sequence[Hashable],
-) -> dict[str, Any]:
-    """The section `against_exact` of `metrics.json`.
-
-    `found` and `exact` are rankings as in `overlap`, `values` and `exact_values` the measures of each,
-    float64 [queries, measures]. Queries of which `draws` are equal count as one in intervals.
-
-    Returns:
-        `overlap` at each cutoff of the measures and at the ranking's depth; `change` by measure: the `exact`
-        mean, the `difference` to it, and `ci_low` and `ci_high`, the 95% interval of the mean difference per
-        query; None where none is shown.
-    """
-    cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
-    overlaps = {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs}
-    if not measures:  # nothing is judged
-        return {"overlap": overlaps, "change": {}}
-    differences = values - exact_values
-    highest = np.array([measure.highest for measure in measures])
-    pooled, _ = pool_draws([differences], ONE, [draws])
-    estimates = estimate(pooled, low=-highest, high=highest)
-    means, changes = exact_values.mean(axis=0).tolist(), differences.mean(axis=0).tolist()
-    names = ("exact", "difference", "ci_low", "ci_high")
-    rows = (
-        dict(zip(names, (mean, change, *ends), strict=True))
-        for mean, change, ends in zip(means, changes, estimates.ends, strict=True)
-    )
-    return {"overlap": overlaps, "change": dict(zip(map(str, measures), rows, strict=True))}

@@ -14,9 +14,10 @@ from inside import watch
 from workplaces import config, hits, read_json
 
 from pipeline import InputError, run_benchmark
+from pipeline.comparison import compare_with_exact, overlap
 from pipeline.core import silent
 from pipeline.metrics import parse_measures
-from pipeline.search import compare_with_exact, overlap, time_searches
+from pipeline.search import time_searches
 from pipeline.storage import check_counts
 
 IVF = ("index.factory='IVF4,Flat'",)

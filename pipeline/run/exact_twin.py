@@ -1,0 +1,49 @@
+"""The benchmark beside one with an approximate index that differs in one thing: it searches exactly."""
+
+from __future__ import annotations
+
+from pipeline.comparison.against_exact import compare_with_exact
+from pipeline.config import FLAT, Config, IndexConfig
+from pipeline.config.model import RowSettings
+from pipeline.core.records import Facts
+from pipeline.metrics.names import parse_measures
+from pipeline.metrics.statistics import draws_of
+from pipeline.results.folder import read_values
+from pipeline.retrievers.sections import AgainstExact
+from pipeline.run.benchmark import Benchmark
+from pipeline.run.plan import SCORES
+
+MEMORY_MB = 1024  # for the exact search
+
+
+def exact_config(config: Config) -> Config | None:
+    """The same config with exact search; None where the index is exact, or is not to be compared."""
+    index, search = config.index, config.search
+    if not (search.against_exact and index.factory != FLAT and isinstance(config.model, RowSettings)):
+        return None
+    changes = {"parameters": {}, "memory_mb": MEMORY_MB, "against_exact": False}
+    flat = IndexConfig(factory=FLAT, metric=index.metric)
+    return config.model_copy(update={"index": flat, "search": search.model_copy(update=changes)})
+
+
+def losses(benchmark: Benchmark) -> Facts:
+    """The section `against_exact` of `metrics.json`, by its key; empty where nothing is compared.
+
+    Of a reranked ranking, it is that of the first stage.
+    """
+    config = benchmark.resolved_config.first_stage
+    exactly = exact_config(config)
+    if exactly is None:
+        return {}
+    store, session, progress = benchmark.store, benchmark.session, benchmark.progress
+    approximate = Benchmark(config, store, session, progress) if benchmark.config.rerank else benchmark
+    other = Benchmark(exactly, store, session, progress)
+    if store.folder(other.all_recipes["passages"]) in session.made:
+        other.ensure("passages")  # an earlier exact search may be of other vectors
+    both = approximate, other
+    found, exact = (each.opened(each.retriever.ranking).passages for each in both)
+    scored = [read_values(each.ensure(SCORES).folder) for each in both]
+    (names, query_ids, values), (_, _, exact_values) = scored
+    draws = draws_of(query_ids, approximate.opened(SCORES).get("clusters", ()))
+    compared = compare_with_exact(found, exact, parse_measures(names), values, exact_values, draws)
+    return {AgainstExact.key: compared}
