@@ -29,7 +29,7 @@ from tokenizers import Tokenizer
 
 from pipeline import run_benchmark
 from pipeline.config import BACKENDS, Config, EncoderSettings
-from pipeline.encoders import TextOpener, TokenBatch
+from pipeline.encoders import TokenBatch
 from pipeline.models import ResolvedModel
 from pipeline.retrievers import rows
 
@@ -75,12 +75,9 @@ class Sleeping:
         return np.tile(self.row, (texts, 1))
 
 
-class SleepingOpener(TextOpener):
-    """Loads the tokenizer."""
-
-    def load_backend(self, prepared: Path | None) -> Sleeping:
-        """Load it."""
-        return Sleeping(self.model)
+def load_sleeping(model: Any, prepared: Path | None) -> Sleeping:
+    """The device, with the model's tokenizer."""
+    return Sleeping(model)
 
 
 def main() -> None:
@@ -95,7 +92,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows.SHARDS = arguments.shards
     Sleeping.rate = arguments.rate
-    BACKENDS.register(SleepingSettings, SleepingOpener)
+    BACKENDS.register(SleepingSettings, load_sleeping)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_collection(folder / "data", arguments.shards * arguments.rows, arguments.words)

@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import encoders
-from pipeline.config import EncoderSettings
-
 TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "pipeline"
 FLOORS = (
@@ -147,8 +144,9 @@ def test_the_compiled_engine_has_two_doors_and_backends_do_not_know_each_other(
     doors = {"pipeline.native", "pipeline.native.vectors", "pipeline.native.nearest"}
     outside = [others for module, others in graph.items() if part(module) != "native"]
     assert {other for other in set().union(*outside) if part(other) == "native"} <= doors
-    openers = [opener for kind, opener in encoders.OPENERS.items() if issubclass(kind, EncoderSettings)]
-    modules = {next(named(opener.args[0])) for opener in openers}
+    opened = {other for other in graph["pipeline.encoders.openers"] if part(other) == "encoders"}
+    modules = {module for module in opened - {"pipeline.encoders.opener"} if ".pairs." not in module}
+    assert len(modules) == 6
     assert [(module, other) for module in modules for other in modules & graph[module]] == []
 
 

@@ -73,7 +73,8 @@ def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
                 key = repr((opener.settings, opener.model)) if isinstance(opener, TextOpener) else ""
                 if isinstance(opener, TextOpener) and key not in known:
                     known.add(key)
-                    yield {**model_record(opener.model), "comparison": opener.comparison(store)}
+                    comparison = opener.comparison(store)
+                    yield {**model_record(opener.model), **({"comparison": comparison} if comparison else {})}
 
 
 def _record_table(record: Facts) -> Table:

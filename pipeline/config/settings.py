@@ -288,8 +288,8 @@ class Kinds(Generic[S]):
     def register(self, settings: type[S], opener: Any) -> None:
         """Add a kind: its settings class, which declares `field` as `Literal[name]`, and what opens it.
 
-        That is, for a backend of models or rerankers its `Opener`; for a source what makes a reader of its
-        settings; for a kind of retriever its class.
+        That is, for a backend of models or rerankers the function that loads one; for a source what makes a
+        reader of its settings; for a kind of retriever its class.
         """
         (name,) = get_args(settings.model_fields[self.field].annotation)
         self.classes[name], self.openers[name], self.union = settings, opener, None

@@ -48,10 +48,10 @@ def preparing(was_needed: Callable[[], bool] = lambda: True) -> Iterator[None]:
         was_needed: Called after the block; the time counts only if it returns True, so not where the result
             was loaded from disk.
     """
-    started = time.perf_counter()
+    before, started = _prepared.seconds, time.perf_counter()
     yield
-    if was_needed():
-        _prepared.seconds += time.perf_counter() - started
+    if was_needed():  # a block inside this one has counted a part already
+        _prepared.seconds = before + time.perf_counter() - started
 
 
 class Meter:

@@ -1,8 +1,8 @@
 """Models as backends run them: texts in, vectors out; pairs of texts in, scores out.
 
-A backend has an opener (`opener.TextOpener` or `opener.PairOpener`), and a class with the interface
-`batching.Backend` (one that runs PyTorch extends `torch.backend.TorchBackend`) or `pairs.scorer.PairBackend`.
-`openers.OPENERS` lists them; see docs/models.md.
+A backend is a function that loads a model as a `batching.Backend` (one that runs PyTorch extends
+`torch.backend.TorchBackend`), or a reranker as an `opener.Scorer`; and an `opener.Conversion`, if it makes
+something of the model's files first. `openers.backend_of` lists them; see docs/models.md.
 """
 
 import lazy_loader

@@ -10,10 +10,9 @@ from .batching import (
     TokenBatch as TokenBatch,
     Usage as Usage,
     batches as batches,
-    encode as encode,
     encode_parts as encode_parts,
     tokenize as tokenize,
     tokenized_windows as tokenized_windows,
 )
-from .opener import Encoder as Encoder, Opener as Opener, PairOpener as PairOpener, TextOpener as TextOpener
-from .openers import OPENERS as OPENERS, resolve as resolve
+from .opener import Conversion as Conversion, Encoder as Encoder, Opener as Opener
+from .openers import resolve as resolve

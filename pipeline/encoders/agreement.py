@@ -1,10 +1,9 @@
 """Agreement of a backend's rows with a reference: on which texts, how close, and how far.
 
-The first time that a backend runs a model, its rows are compared with those of transformers and the declared
-modules, on texts of the built-in sample: its queries, and passages joined and cut to every length up to the
-most that the model takes. Made-up token ids do not do: networks have channels, heads and norms that only real
-words reach. While texts are encoded, a few of each shard are compared with the fp32 model (`Watch`), because
-a collection may hold what the sample does not.
+Rows of a converted model are compared with those of its library, on texts of the built-in sample: its
+queries, and passages joined and cut to every length up to the most that the model takes. Made-up token ids do
+not do: networks have channels, heads and norms that only real words reach. While texts are encoded, a few of
+each shard are compared with the fp32 model (`Watch`), because a collection may hold what the sample does not.
 """
 
 from __future__ import annotations
@@ -37,10 +36,6 @@ CENTRED_FACTOR = 100  # factor by which the tolerance on mean-centred cosines is
 ROUNDING = 1e-5  # length of a mean-centred vector, over the vector's, below which fp32 does not hold it
 WATCHED = 1000  # characters of a shard of which one is compared with the fp32 model
 CHARACTERS = 5  # of a token, about; what is longer than the model takes is cut
-
-
-class NoReferenceError(ValueError):
-    """The plain reference does not implement a part of the model."""
 
 
 class Probes(NamedTuple):

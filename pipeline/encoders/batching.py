@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 class TokenBatch:
     """Token ids of a few texts of similar length; in a reranker, of pairs of texts."""
 
-    rows: Int64  # [b], position of each text in the sequence given to `encode`
+    rows: Int64  # [b], position of each text in the sequence that is encoded
     ids: Int64  # [b, tokens], padded on the right with the model's padding id
     mask: Int64  # [b, tokens], 1 at a token and 0 at padding
     second: Int64 | None = None  # [b], of pairs: the place of the first token that belongs to the second text
@@ -107,20 +107,6 @@ class RoleDependent(Protocol):
     def for_role(self, role: Role) -> Backend:
         """The model for one of the roles."""
         ...
-
-
-def encode(
-    backend: Backend,
-    texts: Sequence[str],
-    max_length: int,
-    usage: Usage,
-    bar: Bar,
-    batch_size: int | None = None,
-) -> RowArrays:
-    """The rows of some texts, in their order; what they cost is added to `usage`. See `encode_parts`."""
-    ((rows, cost),) = encode_parts(backend, [texts], max_length, bar, batch_size)
-    usage.add(cost)
-    return rows
 
 
 def encode_parts(
@@ -326,7 +312,7 @@ def tokenize_and_count(
 def batches(
     shape: BatchShape, windows: Iterable[Window], max_length: int, usage: Usage, batch_size: int | None = None
 ) -> Iterator[TokenBatch]:
-    """Cut windows into batches, each within the backend's token budget or of one text; see `encode`."""
+    """Cut windows into batches, each within the backend's token budget or of one text; see `encode_parts`."""
     waiting: Window = []
     for window in itertools.chain(windows, [None]):
         waiting = sorted(waiting + (window or []), key=lambda text: -len(text[1]))

@@ -56,8 +56,10 @@ def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) ->
     for candidate in faster:
         if candidate.extra and not is_installed(candidate.extra):
             _log_missing_extra(candidate.backend, candidate.extra)
-        elif resolve(candidate).suits():
-            return candidate
+        else:
+            opener = resolve(candidate)
+            if opener.conversion is None or opener.conversion.suits(opener.model):
+                return candidate
     return last
 
 

@@ -1,8 +1,8 @@
 """Conversion of a torch model for another backend: the process it runs in, and the check of its vectors.
 
 Converting takes several times the memory of the converted model, so it runs in a process of its own, which
-gives all of that back when it ends (`pipeline.core.subprocesses`). Rows of the reference are kept beside the
-converted model, whose own are compared with them; see `pipeline.encoders.agreement`.
+gives all of that back when it ends (`pipeline.core.subprocesses`). Rows that the model's library gives are
+kept beside the converted model, whose own are compared with them; see `pipeline.encoders.agreement`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.subprocesses import REFUSAL, last_line, run_in_subprocess
+from pipeline.encoders.agreement import LONGEST, SHORT, Probes, sample_tokens
+from pipeline.models.card import max_positions
 from pipeline.models.files import untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.artifacts import Draft, Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 def conversion_recipe(model: ResolvedModel, backend: str, schema: int, package: str) -> Recipe:
@@ -35,6 +40,22 @@ def conversion_recipe(model: ResolvedModel, backend: str, schema: int, package: 
         **({} if model.output == "dense" else {"output": model.output}),
     }
     return Recipe(backend, plain)
+
+
+def library_rows(model: ResolvedModel, config: PreTrainedConfig) -> Probes:
+    """Rows of texts of the sample by the model's library, in fp32 on the CPU.
+
+    That is sentence-transformers, or FlagEmbedding for the heads of BGE-M3. `config` is the network's.
+    """
+    plain = replace(model, precision="fp32", device="cpu")
+    if model.output != "dense" and model.card.has_m3_heads:
+        from pipeline.encoders.torch.flag import load
+    else:
+        from pipeline.encoders.torch.sentence_transformers import load
+    many = model.output == "multivector"  # a row has a vector for each token
+    most = min(SHORT if many else LONGEST, max_positions(config.to_dict()))
+    library = load(plain)
+    return Probes.by(library, sample_tokens(library.tokenizer, most, most // 8 if many else most))
 
 
 def convert_in_subprocess(

@@ -22,8 +22,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, RaggedRows
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import PROBES, Reference
-from pipeline.encoders.batching import Backend, TokenBatch, refuse_unknown_tokens
-from pipeline.encoders.opener import TextOpener
+from pipeline.encoders.batching import TokenBatch, refuse_unknown_tokens
+from pipeline.encoders.opener import Conversion
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
 from pipeline.models.model import ResolvedModel
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 10
+SCHEMA = 11
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 TOKENS = 512  # tokens per batch, twice as many with AMX: their states stay in the processor's cache
 PLAIN = ("bert", "roberta", "xlm-roberta", "distilbert")
@@ -63,45 +63,33 @@ def runs_here(config: Mapping[str, Any], own_code: bool) -> bool:
     )
 
 
-class NativeOpener(TextOpener):
+class NativeConversion(Conversion):
     """A model packed once for the kernels."""
 
     @override
-    def suits(self) -> bool:
-        model = self.model
+    def suits(self, model: ResolvedModel) -> bool:
         two_chains = model.output == "sparse" and model.card.routed
         return not two_chains and runs_here(model.card.config, model.trust_remote_code)
 
     @override
-    def conversion(self) -> Recipe:
-        return conversion.conversion_recipe(self.model, "native", SCHEMA, "numba")
+    def recipe(self, model: ResolvedModel) -> Recipe:
+        return conversion.conversion_recipe(model, "native", SCHEMA, "numba")
 
     @override
-    def convert(self, store: Store) -> Artifact:
-        if self.model.output == "multivector":
-            refuse_missing_heads(self.model)
-        return store.make(self.conversion(), lambda draft: _pack(self.model, draft, self.instead))
-
-    @property
-    @override
-    def instead(self) -> str:
-        return f"set model.backend to {INSTEAD[_network(self.model)]} and model.precision to fp32"
+    def make(self, model: ResolvedModel, store: Store) -> Artifact:
+        if model.output == "multivector":
+            refuse_missing_heads(model)
+        return store.make(self.recipe(model), lambda draft: _pack(model, draft, self.fix(model)))
 
     @override
-    def load_backend(self, prepared: Path | None) -> Backend:
-        assert prepared is not None
-        loads: dict[str, Callable[[ResolvedModel, Path], Backend]] = {
-            "dense": NativeBackend, "splade": NativeSpladeBackend, "m3": NativeM3Backend
-        }  # fmt: skip
-        return loads[_network(self.model)](self.model, prepared)
+    def fix(self, model: ResolvedModel) -> str:
+        return f"set model.backend to {INSTEAD[_network(model)]} and model.precision to fp32"
 
     @override
-    def reference(self, prepared: Path | None) -> Reference:
+    def reference(self, model: ResolvedModel, folder: Path) -> Reference:
         from pipeline.native.vectors import Fp32M3, Fp32Model, Fp32Splade
 
-        assert prepared is not None
-        model = self.model
-        weights, network = prepared / WEIGHTS, _network(model)
+        weights, network = folder / WEIGHTS, _network(model)
         same: Fp32Model
         if network == "dense":
             same = Fp32Model(weights, model.pooling)
@@ -109,7 +97,15 @@ class NativeOpener(TextOpener):
             same = Fp32Splade(weights)
         else:
             same = Fp32M3(weights, model.output, model.normalize)
-        return Reference(same.vector, "int16", self.instead)
+        return Reference(same.vector, "int16", self.fix(model))
+
+
+def load(model: ResolvedModel, prepared: Path) -> NativeRunner:
+    """The packed network of a model."""
+    classes: dict[str, Callable[[ResolvedModel, Path], NativeRunner]] = {
+        "dense": NativeBackend, "splade": NativeSpladeBackend, "m3": NativeM3Backend
+    }  # fmt: skip
+    return classes[_network(model)](model, prepared)
 
 
 def _network(model: ResolvedModel) -> str:

@@ -9,51 +9,76 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from pipeline.core import machine
-from pipeline.encoders.agreement import LONGEST, PROBES, SHORT, sample_tokens
-from pipeline.encoders.conversion import read_task
-from pipeline.encoders.torch.loading import read_head
-from pipeline.encoders.torch.plain import PlainModel, splade_logarithms
-from pipeline.models.card import max_positions
+from pipeline.encoders.agreement import PROBES
+from pipeline.encoders.conversion import library_rows, read_task
+from pipeline.encoders.torch.loading import load_network, read_head, unused_tokens
+from pipeline.models.card import ModelCard
 from pipeline.models.model import ResolvedModel
 from pipeline.native import vectors
+
+LOGARITHMS = {"relu": 1, "log1p_relu": 2}
+"""How many logarithms a weight goes through, by the activation of sentence-transformers' SpladePooling."""
 
 
 def pack_model(model: ResolvedModel, target: Path) -> None:
     """Write a model to the `.npz` `target`.
 
-    The tokenizer is beside it, as `tokenizer.json`. Rows of a few texts by torch go there, too, as `PROBES`,
-    and the matrices of linear layers in fp32.
+    Rows of a few texts by the model's library go beside it, as `PROBES`, and the matrices of linear layers in
+    fp32.
     """
     import torch
 
     # The process that waits for this one compiles kernels on one core. Threads that share that core spend
     # their time waiting for each other: with two on two cores, torch's vectors took 8 times as long.
     torch.set_num_threads(max(machine.threads() - 1, 1))
-    tokenizer = Tokenizer.from_file(str(target.with_name("tokenizer.json")))
-    plain = PlainModel(model)
-    body = plain.network.base_model
-    np.savez(target, **vectors.network_arrays(body), **_head_arrays(model, plain))
+    splade = model.output == "sparse" and not model.card.has_m3_heads
+    network = load_network(model, "AutoModelForMaskedLM" if splade else "AutoModel")
+    body = network.base_model
+    head = _splade_arrays(model.card, network) if splade else _head_arrays(model)
+    np.savez(target, **vectors.network_arrays(body), **head)
     for file, matrices in vectors.network_matrices(body):
         np.save(target.with_name(file), matrices, allow_pickle=False)
-    many = model.output == "multivector"  # a row has a vector for each token
-    most = min(SHORT if many else LONGEST, max_positions(body.config.to_dict()))
-    plain.probes(sample_tokens(tokenizer, most, most // 8 if many else most)).write(target.with_name(PROBES))
+    library_rows(model, body.config).write(target.with_name(PROBES))
 
 
-def _head_arrays(model: ResolvedModel, plain: PlainModel) -> dict[str, Any]:
-    """The arrays of the head of an output, from the model's files."""
+def _head_arrays(model: ResolvedModel) -> dict[str, Any]:
+    """The arrays of the head of an output of BGE-M3, from the model's files; none of dense vectors."""
     if model.output == "dense":
         return {}
-    if not model.card.has_m3_heads:
-        return vectors.splade_arrays(*_head(plain.network), splade_logarithms(model.card))
-    head = {part: weights.float().numpy() for part, weights in read_head(plain.folder, model.output).items()}
+    folder = model.files.folder()
+    head = {part: weights.float().numpy() for part, weights in read_head(folder, model.output).items()}
     arrays: dict[str, Any] = {f"head.{part}": head[part] for part in ("weight", "bias")}
-    if model.output == "sparse":
-        return {**arrays, "head.unused": plain.unused}
-    return {**arrays, **vectors.token_arrays(head["weight"], head["bias"])}
+    if model.output == "multivector":
+        return {**arrays, **vectors.token_arrays(head["weight"], head["bias"])}
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=model.trust_remote_code)
+    return {**arrays, "head.unused": unused_tokens(tokenizer)}
+
+
+def _splade_arrays(card: ModelCard, network: Any) -> dict[str, Any]:
+    """The arrays of the head of a SPLADE.
+
+    Raises:
+        ValueError: Its modules do more than a SPLADE.
+    """
+    if card.routed:
+        raise ValueError("it has a Router")
+    names, activation = card.module_names, "relu"  # without modules that of a bare masked language model
+    if names:
+        if names not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
+            raise ValueError(f"its modules are {', '.join(names)}")
+        pooling = card.modules[1].config
+        if pooling.get("pooling_strategy", "max") != "max":
+            raise ValueError(f"its pooling strategy is {pooling['pooling_strategy']}")
+        activation = pooling.get("activation_function", "relu")
+    if activation not in LOGARITHMS:
+        raise ValueError(f"its activation is {activation}")
+    if card.settings.get("max_active_dims") is not None or card.similarity == "cosine":
+        raise ValueError("it limits the number of words, or scales weights to length 1")
+    return vectors.splade_arrays(*_head(network), LOGARITHMS[activation])
 
 
 def _head(masked: Any) -> tuple[Any, Any, Any]:

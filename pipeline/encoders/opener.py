@@ -1,8 +1,8 @@
-"""Openers of local models: the parts of a backend that are known before a model is loaded, and its loading.
+"""Local models: their conversion, their loading and the texts that they encode.
 
 An opener holds a section of the config and its resolved model. It gives the model's part of artifact keys,
 converts the model once where its backend needs that, and loads it: for texts as an `Encoder`, for pairs of
-texts as a `Scorer`.
+texts as a `Scorer`. Backends are functions that load a network; `openers.backend_of` lists them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from typing_extensions import override
 
@@ -22,7 +21,7 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import ROLES, Facts, Float32, JsonObject, Role
 from pipeline.encoders import batching
-from pipeline.encoders.agreement import LIMITS, PROBES, NoReferenceError, Probes, Reference, Watch
+from pipeline.encoders.agreement import LIMITS, PROBES, Probes, Reference, Watch
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.encoders.batching import Backend, RowArrays, Usage
 from pipeline.models.model import CalibrationCorpus, ResolvedModel
@@ -32,6 +31,37 @@ from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import check_dimensions
 
 
+class Conversion(ABC):
+    """What a backend makes of a model's files once, before it runs the model; a subclass says how."""
+
+    def suits(self, model: Any) -> bool:
+        """Whether the backend runs a model fast on this machine, as far as its files tell."""
+        return True
+
+    @abstractmethod
+    def recipe(self, model: Any) -> Recipe:
+        """All that shapes the converted model."""
+
+    @abstractmethod
+    def make(self, model: Any, store: Store) -> Artifact:
+        """The converted model, from the store or made now.
+
+        It has rows of its library in the file `PROBES`, unless it was compared with the library while it was
+        made.
+
+        Raises:
+            InputError: The backend cannot run the model, or gives other results than its library.
+        """
+
+    def reference(self, model: Any, folder: Path) -> Reference | None:
+        """What rows are compared with while texts are encoded; None if that is not needed."""
+        return None
+
+    def fix(self, model: Any) -> str:
+        """What to set if the rows are too far from those of the library."""
+        return "set another model.backend"
+
+
 @dataclass(frozen=True, eq=False)
 class Opener(ModelSource, ABC):
     """A local model: its settings, what they resolve to, and how its backend loads it. It can be pickled.
@@ -39,47 +69,39 @@ class Opener(ModelSource, ABC):
     Attributes:
         settings: A section `model` or `rerank`.
         model: The resolved model, a `ResolvedModel` or a `ResolvedReranker`.
+        function: Loads the model: see `TextOpener` and `PairOpener`.
+        conversion: None if the backend runs the model's own files.
     """
 
     settings: Any
     model: Any
+    function: Callable[..., Any] | None = None
+    conversion: Conversion | None = None
 
     @property
     @override
     def device(self) -> str:
         return str(self.model.device)
 
-    def suits(self) -> bool:
-        """Whether the backend runs the model fast on this machine, as far as its files tell."""
-        return True
-
-    def conversion(self) -> Recipe | None:
-        """The recipe of the converted model; None if the backend runs the model's own files."""
-        return None
-
-    def convert(self, store: Store) -> Artifact | None:
-        """The artifact of `conversion`, from the store or made now; None if there is none.
-
-        Raises:
-            InputError: The backend cannot run the model, or gives other results than torch.
-        """
-        return None
-
     @abstractmethod
     def load(self, prepared: Path | None) -> Any:
         """The loaded model; `prepared` is the folder of the converted one, or None."""
 
     def prepare(self, store: Store) -> Artifact | None:
-        """As `convert`, once for all benchmarks of this user; the time it takes is not its stage's."""
-        recipe = self.conversion()
-        if recipe is None:
+        """The converted model, made once for all benchmarks of this user; None if there is none.
+
+        The time it takes is not its stage's.
+
+        Raises:
+            InputError: See `Conversion.make`.
+        """
+        if self.conversion is None:
             return None
+        recipe = self.conversion.recipe(self.model)
         models = store.for_models(recipe)
-        if models.find(recipe):
-            converted = self.convert(models)
-        else:
-            with machine.preparing():
-                converted = self.convert(models)
+        is_new = models.find(recipe) is None
+        with machine.preparing(lambda: is_new):
+            converted = self.conversion.make(self.model, models)
         self.model.files.check()
         return converted
 
@@ -90,106 +112,79 @@ class Opener(ModelSource, ABC):
 
     def prepared_key(self) -> JsonObject:
         """The key of the converted model, in keys of what it computes; empty if there is none."""
-        recipe = self.conversion()
-        return {"prepared": recipe.key} if recipe else {}
+        return {"prepared": self.conversion.recipe(self.model).key} if self.conversion else {}
 
 
 COMPARISON = "comparison"
-"""The stage, in the user's store, of comparisons with a reference."""
-COMPARISON_SCHEMA = 2
+"""The stage, in the user's store, of comparisons of converted models with their library."""
+COMPARISON_SCHEMA = 3
 
 
 class TextOpener(Opener, EmbeddingSource):
-    """Loads a model for texts; a backend's subclass says how.
-
-    Attributes:
-        libraries: Packages besides those in the key of a converted model that compute its rows.
-    """
+    """Loads a model for texts. Its `function`, of the model and `prepared`, gives a `Backend`."""
 
     settings: EncoderSettings
     model: ResolvedModel
-    libraries: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def instead(self) -> str:
-        """What to set if its rows are too far from those of the reference."""
-        return "set another model.backend"
-
-    @abstractmethod
-    def load_backend(self, prepared: Path | None) -> Backend:
-        """The loaded network, from the folder of the converted model or from its own files."""
-
-    def reference(self, prepared: Path | None) -> Reference | None:
-        """The model that vectors are compared with while texts are encoded; None if that is not needed."""
-        return None
 
     @override
-    def load(self, prepared: Path | None) -> Encoder:
-        return Encoder(self, prepared)
+    def load(self, prepared: Path | None, watched: bool = True) -> Encoder:
+        """The loaded model; unless `watched` is False, a few rows are compared with the reference's."""
+        assert self.function is not None
+        backend, watch = self.function(self.model, prepared), None
+        if self.conversion and prepared and watched:
+            reference = self.conversion.reference(self.model, prepared)
+            watch = Watch(self.model.name, reference, backend.tokenizer) if reference else None
+        if prepared is None:
+            self.model.files.check()
+        if self.model.truncate_dim:
+            check_dimensions(self.model.truncate_dim, backend.dimension)
+        return Encoder(self.settings, self.model, backend, watch)
 
     @override
     def prepare(self, store: Store) -> Artifact | None:
+        """As `Opener.prepare`; the first time, rows are compared with those of the model's library."""
         converted = super().prepare(store)
         if converted and (converted.folder / PROBES).is_file():
-            folder = converted.folder
-            self.compare(store, lambda: self.load_backend(folder), lambda _: Probes.read(folder / PROBES))
+            recipe, folder = self._comparison_recipe(), converted.folder
+            models = store.for_models(recipe)
+            is_new = models.find(recipe) is None
+            with machine.preparing(lambda: is_new):
+                models.make(recipe, lambda draft: self._compare(folder))
         return converted
 
-    def compare(self, store: Store, load: Callable[[], Backend], probes: Callable[[Backend], Probes]) -> None:
-        """Compare the backend's rows with those of the reference, once, and keep the figure.
+    def comparison(self, store: Store) -> Facts:
+        """How rows of a converted model compare with its library's; empty if nothing is converted."""
+        if self.prepare(store) is None:
+            return {}
+        recipe = self._comparison_recipe()
+        known = store.for_models(recipe).find(recipe)
+        return known.facts if known else {}
 
-        Args:
-            store: For converted models; the comparison goes where they go.
-            load: Gives the loaded network.
-            probes: Gives the reference's rows.
+    def _comparison_recipe(self) -> Recipe:
+        backend = {"backend": self.settings.backend, "precision": self.model.precision}
+        return Recipe(COMPARISON, {"schema": COMPARISON_SCHEMA, **backend, **self.prepared_key()})
+
+    def _compare(self, folder: Path) -> Facts:
+        """Compare rows of a converted model with those that its library gave.
 
         Raises:
             InputError: They are too far from each other.
         """
-        recipe = self.comparison_recipe()
-        models = store.for_models(recipe)
-        if models.find(recipe) is None:
-            with machine.preparing():
-                models.make(recipe, lambda draft: self._compare_rows(load(), probes))
-
-    def comparison(self, store: Store) -> Facts:
-        """How the backend's rows compare with those of the reference, if it has one."""
-        self.open(store)
-        recipe = self.comparison_recipe()
-        known = store.for_models(recipe).find(recipe)
-        return known.facts if known else {"reference": None}
-
-    def comparison_recipe(self) -> Recipe:
-        """All that the backend's rows of given token ids depend on."""
-        model = self.model.recipe("passages")
-        plain = {
-            "schema": COMPARISON_SCHEMA,
-            "backend": self.settings.backend,
-            "model": {name: model[name] for name in model if name not in ("prompt", "max_length")},
-            **self.prepared_key(),
-            "device": self.device.partition(":")[0],
-            "code": self.model.trust_remote_code,
-            **{package: metadata.version(package) for package in self.libraries},
-        }
-        return Recipe(COMPARISON, plain)
-
-    def _compare_rows(self, backend: Backend, probes: Callable[[Backend], Probes]) -> Facts:
+        assert self.function is not None
+        assert self.conversion is not None
         name, precision = self.settings.backend, self.model.precision
-        try:
-            reference = probes(backend)
-        except NoReferenceError as error:
-            return {"reference": None, "reason": str(error)}
-        lowest, problem = reference.compare(backend.forward, precision)
+        probes = Probes.read(folder / PROBES)
+        lowest, problem = probes.compare(self.function(self.model, folder).forward, precision)
         if problem:
             raise InputError(
-                f"backend {name} does not run model '{self.model.name}' in {precision} as transformers and "
-                f"its own modules do: {problem}",
+                f"backend {name} does not run model '{self.model.name}' in {precision} as its library does: "
+                f"{problem}",
                 allowed=f"a cosine of {LIMITS[precision]:g} or more",
-                fix=self.instead,
+                fix=self.conversion.fix(self.model),
             )
         return {
-            "reference": "transformers and the declared modules in fp32",
-            "texts": len(reference.ids),
+            "reference": "the model's library in fp32",
+            "texts": len(probes.ids),
             "lowest_cosine": round(lowest, 7),
         }
 
@@ -208,20 +203,12 @@ class TextOpener(Opener, EmbeddingSource):
 
 
 class Encoder:
-    """A loaded model, which turns texts into rows; `prepared` is the folder of the converted one.
+    """A loaded model, which turns texts into rows; `watch` compares some of them with the fp32 model's."""
 
-    Unless `watched` is False, rows of some texts are compared with those of the fp32 model.
-    """
-
-    def __init__(self, opener: TextOpener, prepared: Path | None, watched: bool = True) -> None:
-        self.settings, self.model = opener.settings, opener.model
-        self.backend = opener.load_backend(prepared)
-        reference = opener.reference(prepared) if watched else None
-        self.watch = Watch(self.model.name, reference, self.backend.tokenizer) if reference else None
-        if prepared is None:
-            self.model.files.check()
-        if self.model.truncate_dim:
-            check_dimensions(self.model.truncate_dim, getattr(self.backend, "dimension"))  # noqa: B009
+    def __init__(
+        self, settings: EncoderSettings, model: ResolvedModel, backend: Backend, watch: Watch | None
+    ) -> None:
+        self.settings, self.model, self.backend, self.watch = settings, model, backend, watch
 
     def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> RowArrays:
         """The rows of some texts, as `encode_parts` gives them; what they cost is added to `usage`."""
@@ -245,10 +232,9 @@ class Encoder:
         """
         before, after = self.model.prompts[role]
         prompted = ([before + text + after for text in texts] for texts in parts)
-        length, backend = self.model.max_lengths[role], self.backend
+        length, backend, watch = self.model.max_lengths[role], self.backend, self.watch
         if isinstance(backend, batching.RoleDependent):
             backend = backend.for_role(role)
-        watch = self.watch
         check = (lambda texts, rows: watch.check(texts, length, rows)) if watch else None
         return batching.encode_parts(
             backend, prompted if before or after else parts, length, bar, self.settings.batch_size, check
@@ -268,18 +254,15 @@ class Scorer(Protocol):
 
 
 class PairOpener(Opener, ScoreSource):
-    """Loads a reranker for pairs of texts; a backend's subclass says how."""
+    """Loads a reranker. Its `function`, of settings, model and `prepared`, gives a `Scorer`."""
 
     settings: RerankSettings
     model: ResolvedReranker
 
-    @abstractmethod
-    def load_scorer(self, prepared: Path | None) -> Scorer:
-        """The loaded reranker, from the folder of the converted model or from its own files."""
-
     @override
     def load(self, prepared: Path | None) -> Scorer:
-        scorer = self.load_scorer(prepared)
+        assert self.function is not None
+        scorer: Scorer = self.function(self.settings, self.model, prepared)
         if prepared is None:
             self.model.files.check()
         return scorer

@@ -1,9 +1,8 @@
-"""The table of backends and rerankers: what opens the model of a section `model` or `rerank`."""
+"""The backends: what loads the model of a section `model` or `rerank`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +21,11 @@ from pipeline.config.rerank import (
     OpenVINORerankSettings,
     SentenceTransformersRerankSettings,
 )
-from pipeline.config.settings import Kinds, Section
-from pipeline.core.plugins import import_and_call
-from pipeline.encoders.base import ModelSource
+from pipeline.config.settings import Kinds
+from pipeline.encoders.opener import Conversion, PairOpener, TextOpener
 from pipeline.models.files import find_model
 from pipeline.models.reranker import resolve_reranker
 from pipeline.models.resolution import FindModel, resolve_model
-
-OPENERS: dict[type[Section], Callable[..., ModelSource]] = {
-    FlagSettings: partial(import_and_call, "encoders.torch.flag:FlagOpener"),
-    OpenVINOSettings: partial(import_and_call, "encoders.openvino:OpenVINOOpener"),
-    NativeSettings: partial(import_and_call, "encoders.native:NativeOpener"),
-    SentenceTransformersSettings: partial(
-        import_and_call, "encoders.torch.sentence_transformers:SentenceTransformersOpener"
-    ),
-    HttpSettings: partial(import_and_call, "encoders.http.backend:EmbeddingServer"),
-    PrecomputedSettings: partial(import_and_call, "encoders.precomputed:open_files"),
-    FlagAutoRerankSettings: partial(import_and_call, "encoders.pairs.flag_rerankers:FlagRerankOpener"),
-    OpenVINORerankSettings: partial(import_and_call, "encoders.pairs.converted:OpenVINORerankOpener"),
-    SentenceTransformersRerankSettings: partial(
-        import_and_call, "encoders.pairs.cross_encoders:CrossEncoderOpener"
-    ),
-    HttpRerankSettings: partial(import_and_call, "encoders.http.backend:RerankServer"),
-}
-"""What opens each section of a built-in backend, from the section and its resolved model if it has one."""
 
 
 def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = None) -> Any:
@@ -56,10 +36,57 @@ def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = No
         find: Finds and hashes the model's files; a cached function does so once for several sections.
         cache: Where tokenizers are kept if the user's store cannot be written.
     """
-    kinds: Kinds[Any] = RERANKERS if isinstance(settings, ScorerSettings) else BACKENDS
-    opener = OPENERS.get(type(settings)) or kinds.opener(settings.backend)
     if isinstance(settings, EncoderSettings):
-        return opener(settings, resolve_model(settings, find, cache))
+        return TextOpener(settings, resolve_model(settings, find, cache), *backend_of(settings))
     if isinstance(settings, RerankSettings):
-        return opener(settings, resolve_reranker(settings, find, cache))
-    return opener(settings)
+        return PairOpener(settings, resolve_reranker(settings, find, cache), *backend_of(settings))
+    if isinstance(settings, PrecomputedSettings):
+        from pipeline.encoders.precomputed import open_files
+
+        return open_files(settings)
+    from pipeline.encoders.http.backend import EmbeddingServer, RerankServer
+
+    if isinstance(settings, HttpSettings):
+        return EmbeddingServer(settings)
+    if isinstance(settings, HttpRerankSettings):
+        return RerankServer(settings)
+    raise TypeError(f"{type(settings).__name__} names no model")
+
+
+def backend_of(settings: EncoderSettings | RerankSettings) -> tuple[Callable[..., Any], Conversion | None]:
+    """The function that loads a model by a section's backend, and how the backend converts it first.
+
+    See `TextOpener` and `PairOpener` for the function. No other backend is imported.
+    """
+    match settings:
+        case FlagSettings():
+            from pipeline.encoders.torch import flag
+
+            return flag.load, None
+        case SentenceTransformersSettings():
+            from pipeline.encoders.torch import sentence_transformers
+
+            return sentence_transformers.load, None
+        case NativeSettings():
+            from pipeline.encoders import native
+
+            return native.load, native.NativeConversion()
+        case OpenVINOSettings():
+            from pipeline.encoders import openvino
+
+            return openvino.load, openvino.OpenVINOConversion()
+        case FlagAutoRerankSettings():
+            from pipeline.encoders.pairs import flag_rerankers
+
+            return flag_rerankers.load, None
+        case SentenceTransformersRerankSettings():
+            from pipeline.encoders.pairs import cross_encoders
+
+            return cross_encoders.load, None
+        case OpenVINORerankSettings():
+            from pipeline.encoders.pairs import converted
+
+            return converted.load, converted.RerankConversion()
+    kinds: Kinds[Any] = RERANKERS if isinstance(settings, ScorerSettings) else BACKENDS
+    added = kinds.opener(settings.backend)
+    return added if isinstance(added, tuple) else (added, None)

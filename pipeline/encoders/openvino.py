@@ -30,11 +30,10 @@ from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
 from pipeline.core.subprocesses import last_line, run_in_subprocess
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import conversion
-from pipeline.encoders.agreement import LONGEST, PROBES, Forward, Reference, sample_tokens
-from pipeline.encoders.batching import Backend, TokenBatch, Usage, batches, tokenize
-from pipeline.encoders.opener import TextOpener
-from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
-from pipeline.models.card import max_positions
+from pipeline.encoders.agreement import PROBES, Forward, Reference
+from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
+from pipeline.encoders.opener import Conversion
+from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, load_network
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONVERTED = "encoder models that transformers loads and OpenVINO traces"
-SCHEMA = 5
-INT8_SCHEMA = 6
+SCHEMA = 6
+INT8_SCHEMA = 7
 TOKENS = 1024  # tokens of a batch, padding included
 TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples of it
 FILES = DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
@@ -56,43 +55,34 @@ SEED = 0  # for drawing them
 REFERENCE = ("reference.xml", "reference.bin")  # beside an int8 model: the one that it was made of
 
 
-class OpenVINOOpener(TextOpener):
+class OpenVINOConversion(Conversion):
     """A model converted once from torch."""
 
     @override
-    def suits(self) -> bool:
+    def suits(self, model: ResolvedModel) -> bool:
         """Whether a model is an encoder: its speed with decoders was not measured."""
-        return self.model.pooling != "last_token"
+        return model.pooling != "last_token"
 
     @override
-    def load_backend(self, prepared: Path | None) -> Backend:
-        assert prepared is not None
-        return OpenVINOBackend(self.model, prepared)
-
-    @override
-    def reference(self, prepared: Path | None) -> Reference | None:
+    def reference(self, model: ResolvedModel, folder: Path) -> Reference | None:
         """The converted model in fp32, which was compared with torch."""
-        assert prepared is not None
-        precision = self.model.precision
-        if precision == "fp32":
+        if model.precision == "fp32":
             return None
-        description = REFERENCE[0] if precision == "int8" else DESCRIPTION
-        return Reference(_vector_in_fp32(prepared / description), precision, self.instead)
+        description = REFERENCE[0] if model.precision == "int8" else DESCRIPTION
+        return Reference(_vector_in_fp32(folder / description), model.precision, self.fix(model))
 
-    @property
     @override
-    def instead(self) -> str:
-        wider = {"int8": "bf16", "bf16": "fp32"}.get(self.model.precision)
+    def fix(self, model: ResolvedModel) -> str:
+        wider = {"int8": "bf16", "bf16": "fp32"}.get(model.precision)
         return f"set model.precision to {wider}" if wider else "set model.backend to flag"
 
     @override
-    def conversion(self) -> Recipe:
-        return _int8_recipe(self.model) if self.model.precision == "int8" else _recipe(self.model)
+    def recipe(self, model: ResolvedModel) -> Recipe:
+        return _int8_recipe(model) if model.precision == "int8" else _recipe(model)
 
     @override
-    def convert(self, store: Store) -> Artifact:
+    def make(self, model: ResolvedModel, store: Store) -> Artifact:
         """The converted model, for int8 calibrated, and its tokenizer."""
-        model = self.model
         files = (*FILES, PROBES)
         converted = store.make(
             _recipe(model), lambda draft: convert_once(model, draft, __name__, CONVERTED, files)
@@ -100,6 +90,11 @@ class OpenVINOOpener(TextOpener):
         if model.precision != "int8":
             return converted
         return store.make(_int8_recipe(model), lambda draft: _quantize(model, converted, draft))
+
+
+def load(model: ResolvedModel, prepared: Path) -> OpenVINOBackend:
+    """The converted network of a model."""
+    return OpenVINOBackend(model, prepared)
 
 
 class OpenVINOBatches:
@@ -278,17 +273,11 @@ def calibration_texts(passages: Texts) -> list[str]:
 def _convert(model: ResolvedModel, target: Path) -> None:
     """Write a model as OpenVINO IR.
 
-    `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and rows of torch as
-    `PROBES`; the tokenizer is there, as `tokenizer.json`.
+    `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and rows of the model's
+    library as `PROBES`.
     """
-    from tokenizers import Tokenizer
-
-    from pipeline.encoders.torch.plain import PlainModel
-
-    tokenizer = Tokenizer.from_file(str(target.with_name(TOKENIZER)))
-    plain = PlainModel(model)
-    body = plain.network
-    probes = plain.probes(sample_tokens(tokenizer, min(LONGEST, max_positions(body.config.to_dict()))))
+    body = load_network(model)
+    probes = conversion.library_rows(model, body.config)
     if model.pooling == "cls":
         limit_last_layer_to_first_token(body)
     converted = _traced(body, model)
@@ -298,7 +287,7 @@ def _convert(model: ResolvedModel, target: Path) -> None:
         converted = _traced(body, model)
         _, differs = probes.compare(_run(converted), "fp32")
         if differs:
-            raise ValueError(f"the traced model gives other vectors than torch: {differs}")
+            raise ValueError(f"the traced model gives other vectors than its library: {differs}")
     probes.write(target.with_name(PROBES))
     import_openvino().save_model(converted, str(target), compress_to_fp16=False)
 

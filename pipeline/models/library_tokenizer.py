@@ -1,33 +1,23 @@
-"""Transformers' tokenizer of a model: the one that is used, once it was compared with the model's own file.
+"""Transformers' tokenizer of a model, as FlagEmbedding and sentence-transformers load it.
 
 From version 5 on, transformers builds many tokenizers from the vocabulary of tokenizer.json alone, by the
 class that a model's files name. With another class than the vocabulary's, words become single characters or
-unknown tokens. So texts as documents hold them must have the same token ids by tokenizer.json itself.
-
-Importing transformers takes seconds, so a run that has not done so leaves this to a process of its own, which
-hides torch from it:
-
-python -m pipeline.models.library_tokenizer FOLDER OUT.json SETTINGS
+unknown tokens. So the kind of its tokenizer must be that of tokenizer.json.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.subprocesses import REFUSAL, last_line, run_in_subprocess
 from pipeline.models.files import damaged, untrusted_code
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-DOCUMENT_TEXTS = (
+PROBE_TEXTS = (
     "How do pilots guide ships into harbours?",
     "In 2023 the port served 1,204 ships; 3.14159 and 0x1F are numbers, too.",
     "Two lines\nof one text.",
@@ -44,21 +34,12 @@ DOCUMENT_TEXTS = (
     "for i in range(10): total_sum += x[i]  # code, see https://example.org/a?b=c",
     "Don't they've I'll",
     "ships and harbours " * 200,
-)
-"""Texts whose ids by tokenizer.json and by transformers must be equal."""
-EDGE_TEXTS = (
     "", "a", "  two  spaces   ", "\n\na\tb\r\n  c\n", "ﬁne Ｆｕｌｌ１２ e\u0301",
     "\u200bzero\u00a0width\u00ad\ufeff", "🙂\u200d👧 🇩🇪", "a" * 300, "<bos> <eos> <instruct>",
     "[CLS] [SEP] [MASK] [UNK] [PAD] <s> </s> <pad> <unk> <mask>", "<|endoftext|> <|im_start|>",
 )  # fmt: skip
-"""Texts that tokenizers often read in different ways: white space, look-alikes, special tokens.
-
-What transformers reads counts, and another version that reads them otherwise leads to other keys."""
-NORMALIZER_SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
-"""Settings of `tokenizer_config.json` that transformers puts in place of those in `tokenizer.json`."""
-
-
-SHOWN = 16  # tokens of a text that is read in two ways
+"""Texts in many languages, and those that tokenizers often read in different ways: white space, look-alikes,
+special tokens. Another version of transformers that reads them otherwise leads to other keys."""
 
 
 class TokenizerSettings(NamedTuple):
@@ -68,7 +49,6 @@ class TokenizerSettings(NamedTuple):
         name: The model's, for messages.
         trust_remote_code: Whether Python files that come with the model may run.
         end_tokens: The tokens to begin and end each text with; "" for none.
-        declared_ends: The same as `tokenizer_config.json` declares them, whether or not they are put there.
         by_library: Whether transformers loads it; not of a static model, which takes its tokenizer.json.
         plain: Whether texts get no special tokens, as in a static model.
     """
@@ -76,43 +56,34 @@ class TokenizerSettings(NamedTuple):
     name: str
     trust_remote_code: bool = False
     end_tokens: tuple[str, str] = ("", "")
-    declared_ends: tuple[str, str] = ("", "")
     by_library: bool = True
     plain: bool = False
 
 
-def write_tokenizer(folder: Path, target: Path, settings: TokenizerSettings) -> None:
-    """Write the tokenizer of the model in `folder` to the file `target`, as tokenizer.json.
+def load_tokenizer(folder: Path, settings: TokenizerSettings) -> Tokenizer:
+    """The tokenizer of the model in `folder`.
 
     Raises:
-        InputError: It is damaged, or is not in the package tokenizers; or transformers and the model's own
-            tokenizer.json read texts in different ways.
+        InputError: It is damaged, or is not in the package tokenizers; or transformers takes one of another
+            kind than the model's own tokenizer.json.
     """
-    if not settings.by_library or "transformers" in sys.modules:
-        _write(folder, target, settings)
-        return
-    error = run_in_subprocess(__name__, [str(folder), str(target), json.dumps(settings)], target)
-    if error is None:
-        return
-    reason = last_line(error)
-    if not reason.startswith(REFUSAL):
-        raise damaged(f"the tokenizer of model '{settings.name}' cannot be loaded: {reason}")
-    raise InputError(reason.removeprefix(REFUSAL).rstrip("."))
-
-
-def _write(folder: Path, target: Path, settings: TokenizerSettings) -> None:
     tokenizer = _own_tokenizer(folder, settings.name)
     if settings.by_library:
         library = _load(folder, settings)
         used = fast_tokenizer(settings.name, library)
-        if tokenizer is not None:
-            kind = type(library).__name__
-            _refuse_difference(folder, settings, tokenizer, used, kind)
-    elif tokenizer is not None:
-        used = tokenizer
-    else:
+        if tokenizer is not None and type(tokenizer.model) is not type(used.model):
+            own, other = (type(each.model).__name__ for each in (tokenizer, used))
+            raise InputError(
+                f"model '{settings.name}': its tokenizer is a {own} by its tokenizer.json, and a {other} by "
+                f"transformers, which takes the class {type(library).__name__}",
+                allowed="a model whose tokenizer transformers reads as its file says",
+                fix="set tokenizer_class in its tokenizer_config.json to the class that it was trained with, "
+                "or to PreTrainedTokenizerFast, which takes tokenizer.json as it is for most architectures",
+            )
+        tokenizer = used
+    elif tokenizer is None:
         raise damaged(f"model '{settings.name}' has no tokenizer.json in {folder}")
-    complete(used, settings).save(str(target))
+    return complete(tokenizer, settings)
 
 
 def complete(tokenizer: Tokenizer, settings: TokenizerSettings) -> Tokenizer:
@@ -152,38 +123,6 @@ def _load(folder: Path, settings: TokenizerSettings) -> PreTrainedTokenizerBase:
             raise untrusted_code(settings.name) from None
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise damaged(f"the tokenizer of model '{settings.name}' cannot be loaded: {reason}") from error
-
-
-def _refuse_difference(
-    folder: Path, settings: TokenizerSettings, own: Tokenizer, used: Tokenizer, kind: str
-) -> None:
-    """Refuse a model whose tokenizer.json and whose tokenizer by transformers give other ids.
-
-    The settings of tokenizer_config.json are applied to both: in some classes, transformers applies them.
-    """
-    path = folder / "tokenizer_config.json"
-    declared = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if declared.keys() & {*NORMALIZER_SETTINGS}:
-        own.normalizer = used.normalizer
-    processor = used.post_processor
-    for tokenizer in (own, used):
-        add_end_tokens(tokenizer, settings.name, settings.declared_ends)
-    ids, expected = (token_ids(tokenizer, DOCUMENT_TEXTS, settings.name) for tokenizer in (own, used))
-    used.post_processor = processor
-    for text, some, others in zip(DOCUMENT_TEXTS, ids, expected, strict=True):
-        if some != others:
-            read, otherwise = (
-                " ".join(str(tokenizer.id_to_token(number)) for number in numbers[:SHOWN])
-                for tokenizer, numbers in ((own, some), (used, others))
-            )
-            raise InputError(
-                f"model '{settings.name}': the text {short_repr(text)} is {len(some)} tokens by its "
-                f"tokenizer.json, {read} …, and {len(others)} by transformers, which takes the class "
-                f"{kind}, {otherwise} …",
-                allowed="a model whose tokenizer transformers reads as its file says",
-                fix="set tokenizer_class in its tokenizer_config.json to the class that it was trained with, "
-                "or to PreTrainedTokenizerFast, which takes tokenizer.json as it is for most architectures",
-            )
 
 
 def token_ids(tokenizer: Tokenizer, texts: tuple[str, ...], name: str) -> list[list[int]]:
@@ -270,21 +209,3 @@ def checked(tokenizer: Tokenizer, name: str) -> Tokenizer:
             "that it does not know"
         )
     return tokenizer
-
-
-def _hide_torch() -> None:
-    """Let transformers find no torch: it imports it otherwise, which takes three times as long as itself."""
-    find_spec = importlib.util.find_spec
-
-    def without_torch(name: str, package: str | None = None) -> ModuleSpec | None:
-        return None if name == "torch" else find_spec(name, package)
-
-    importlib.util.find_spec = without_torch
-    sys.modules["torch"] = None  # type: ignore[assignment]
-
-
-if __name__ == "__main__":
-    chosen = TokenizerSettings(*json.loads(sys.argv[3]))
-    if not chosen.trust_remote_code and "torch" not in sys.modules:  # a model's own files may need it
-        _hide_torch()
-    _write(Path(sys.argv[1]), Path(sys.argv[2]), chosen)

@@ -20,11 +20,6 @@ def find_outputs(name: str) -> tuple[str, ...]:
         return ("dense",)
     local = Path(name).expanduser()
     files = Files(local.resolve(), hashes={}) if local.is_dir() else find_model(name, None, False)
-    return outputs_of(files, name)
-
-
-def outputs_of(files: Files, name: str) -> tuple[str, ...]:
-    """The outputs of a model by its files."""
     card = read_card(files, "dense", name)
     if card.has_m3_heads:
         return "dense", "sparse", "multivector"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config.rerank import FlagRerankSettings, RerankSettings
+from pipeline.config.rerank import FlagAutoRerankSettings, FlagRerankSettings, RerankSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.models.card import max_positions, read_card
@@ -15,6 +15,11 @@ from pipeline.models.model import ResolvedBase, precision_key
 from pipeline.models.resolution import FindModel, choose_device, computed_in, padding_id
 from pipeline.models.text_settings import SCORE
 from pipeline.models.tokenizer import prepare_tokenizer
+
+ENCODER, DECODER = "encoder-only-base", "decoder-only-base"
+"""FlagEmbedding's names of its classes."""
+LAYERWISE = ("LayerWiseMiniCPMForCausalLM", "CostWiseGemmaForCausalLM")
+"""Decoders with a head for each of several layers, which are not run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +80,32 @@ def resolve_reranker(
     if model.architecture.endswith("ForSequenceClassification"):
         labels = card.config.get("num_labels") or len(card.config.get("id2label") or {})
         check_labels(model.name, int(labels or 2))  # 2 is transformers' own default
+    if isinstance(settings, FlagAutoRerankSettings):
+        kind = flag_class(model)
+        if settings.prompt is not None and kind != DECODER:
+            raise InputError(
+                f"rerank.prompt: '{model.name}' is of FlagEmbedding's class {kind}",
+                allowed=f"models of {DECODER}",
+                fix="leave out rerank.prompt",
+            )
     return model
+
+
+def flag_class(model: ResolvedReranker) -> str:
+    """FlagEmbedding's class for a model, by its architecture; its own table goes by the name alone."""
+    architecture = model.architecture
+    if architecture.endswith("ForSequenceClassification"):
+        return ENCODER
+    if architecture.endswith("ForCausalLM") and architecture not in LAYERWISE:
+        return DECODER
+    what, other = architecture or "model that names no architecture", "base"
+    if architecture in LAYERWISE:
+        what, other = f"{architecture}, scored by heads of single layers", "v2-gemma"
+    raise InputError(
+        f"rerank.name: '{model.name}' is a {what}",
+        allowed="rerankers: …ForSequenceClassification, or …ForCausalLM scored by its last layer",
+        fix=f"choose another model, such as BAAI/bge-reranker-{other}",
+    )
 
 
 def check_labels(name: str, labels: int) -> None:

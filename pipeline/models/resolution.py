@@ -137,7 +137,6 @@ def _tokenizers(
             name=config.name,
             trust_remote_code=config.trust_remote_code,
             end_tokens=card.end_tokens if pools_last else ("", ""),
-            declared_ends=card.end_tokens,
             by_library=kind != "StaticEmbedding",
             plain=kind in STATIC,
         )

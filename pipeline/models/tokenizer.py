@@ -1,9 +1,9 @@
 """A model's tokenizer: one for its encoder, for chunks of passages and for counts of tokens.
 
-It is transformers', as FlagEmbedding and sentence-transformers load it. It is made once, compared with the
-model's own tokenizer.json and kept with prepared models, so that later runs import no transformers. Its
-probe, a hash of the token ids of fixed texts, is in the keys of what is made of texts: a version of a library
-that reads them otherwise leads to other keys, and one that reads them alike to the same.
+It is transformers', as FlagEmbedding and sentence-transformers load it. It is made once and kept with
+prepared models, so that later runs import no transformers. Its probe, a hash of the token ids of fixed texts,
+is in the keys of what is made of texts: a version of a library that reads them otherwise leads to other keys,
+and one that reads them alike to the same.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.models.files import Files
 from pipeline.models.library_tokenizer import (
-    DOCUMENT_TEXTS,
-    EDGE_TEXTS,
+    PROBE_TEXTS,
     TokenizerSettings,
     complete,
     fast_tokenizer,
+    load_tokenizer,
     token_ids,
-    write_tokenizer,
 )
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.hashing import hash_json
@@ -45,7 +44,7 @@ class ModelTokenizer:
 
     Attributes:
         path: Its tokenizer.json.
-        probe: A hash of its token ids of `DOCUMENT_TEXTS` and `EDGE_TEXTS`, and of the side it truncates at.
+        probe: A hash of its token ids of `PROBE_TEXTS`, and of the side it truncates at.
         settings: What it was made by.
     """
 
@@ -80,7 +79,7 @@ class ModelTokenizer:
 def probe_of(tokenizer: Tokenizer, name: str) -> str:
     """The probe of a tokenizer of the model `name`; see `ModelTokenizer`."""
     side = (tokenizer.truncation or {}).get("direction", "right")
-    return hash_json([SCHEMA, side, token_ids(tokenizer, DOCUMENT_TEXTS + EDGE_TEXTS, name)])
+    return hash_json([SCHEMA, side, token_ids(tokenizer, PROBE_TEXTS, name)])
 
 
 def prepare_tokenizer(
@@ -95,7 +94,7 @@ def prepare_tokenizer(
         cache: The folder of artifacts that is used where the user's store cannot be written.
 
     Raises:
-        InputError: See `write_tokenizer`.
+        InputError: See `load_tokenizer`.
     """
     plain = {
         "schema": SCHEMA,
@@ -110,11 +109,11 @@ def prepare_tokenizer(
     if artifact is None:
 
         def build(draft: Draft) -> Facts:
+            tokenizer = load_tokenizer(files.small_files / folder, settings)
             with draft.file(FILE) as path:
-                write_tokenizer(files.small_files / folder, path, settings)
-                files.check_text_files()
-                tokenizer = ModelTokenizer(path, "", settings).load()
-                return {"probe": probe_of(tokenizer, settings.name)}
+                tokenizer.save(str(path))
+            files.check_text_files()
+            return {"probe": probe_of(tokenizer, settings.name)}
 
         with machine.preparing():
             artifact = stores[-1].for_models(recipe).make(recipe, build)

@@ -23,7 +23,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Role, Texts
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
-from pipeline.encoders.opener import Encoder, TextOpener
+from pipeline.encoders.opener import TextOpener
 from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import CalibrationCorpus, ResolvedModel
 from pipeline.models.tokenizer import token_spans
@@ -112,7 +112,7 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         encoder: Any
         if isinstance(source, TextOpener):
             prepared = source.prepare(store)
-            encoder = Encoder(source, prepared.folder if prepared else None, watched=False)
+            encoder = source.load(prepared.folder if prepared else None, watched=False)
         else:
             encoder = source.connect() if source.served else source.open(store)
 

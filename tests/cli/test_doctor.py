@@ -50,7 +50,7 @@ def test_a_hub_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
     assert "Connect" in found["said"]
 
 
-@pytest.mark.parametrize("backend", ["flag", "native", "openvino"])
+@pytest.mark.parametrize("backend", ["native", "openvino"])
 def test_the_record_of_a_config_s_model_and_its_comparison_are_shown(
     backend: str, bge_folder: Path, tmp_path: Path
 ) -> None:

@@ -21,7 +21,6 @@ from pipeline.encoders import (
     TokenBatch,
     Usage,
     batches,
-    encode,
     encode_parts,
     tokenize,
     tokenized_windows,
@@ -59,8 +58,8 @@ class Counting:
 def run(
     backend: Any, texts: list[str], max_length: int = 50, size: int | None = None
 ) -> tuple[np.ndarray, Usage]:
-    usage = Usage()
-    return encode(backend, texts, max_length, usage, BAR, size), usage
+    ((rows, usage),) = encode_parts(backend, [texts], max_length, BAR, size)
+    return rows, usage
 
 
 TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=20).map(" ".join), max_size=40)

@@ -16,7 +16,7 @@ from workplaces import BAR, process
 
 from pipeline import InputError
 from pipeline.config import BACKENDS
-from pipeline.encoders import Encoder, TokenBatch, Usage, encode, resolve
+from pipeline.encoders import Encoder, TokenBatch, Usage, encode_parts, resolve
 from pipeline.native import Fp32Model, PackedModel, network_arrays, network_matrices
 from pipeline.storage import Store
 
@@ -35,8 +35,8 @@ MINILM = {**NATIVE, "name": "all-minilm-l6-v2"}
 def encoded(
     native: Any, texts: list[str], most: int = 512, size: int | None = None
 ) -> tuple[np.ndarray, Usage]:
-    usage = Usage()
-    return encode(native, texts, most, usage, BAR, size), usage
+    ((rows, usage),) = encode_parts(native, [texts], most, BAR, size)
+    return rows, usage
 
 
 def test_no_text_s_vector_depends_on_its_company(passages: list[str], store: Store, opened: Opened) -> None:

@@ -38,8 +38,12 @@ def masked(kind: str, **changed: Any) -> Any:
 def as_splade_pooling(folder: Path, **settings: Any) -> None:
     """Declare the modules of sentence-transformers."""
     modules = [
-        {"path": "", "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"},
-        {"path": "1_SpladePooling", "type": "sentence_transformers.sparse_encoder.models.SpladePooling"},
+        {"name": "0", "path": "", "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"},
+        {
+            "name": "1",
+            "path": "1_SpladePooling",
+            "type": "sentence_transformers.sparse_encoder.models.SpladePooling",
+        },
     ]
     (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     (folder / "1_SpladePooling").mkdir()

@@ -1,6 +1,7 @@
 """Kernels are compiled once on a machine, and again when what they are made of has changed."""
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,13 @@ def test_a_stage_s_seconds_leave_out_what_is_compiled_and_not_what_is_loaded() -
         figures = meter.figures()
         assert ("preparing_seconds" in figures) != is_loaded
         assert is_loaded or figures["seconds"] < figures["preparing_seconds"]
+
+
+def test_work_within_other_work_is_left_out_once() -> None:
+    meter = machine.Meter()
+    with machine.preparing(), machine.preparing():
+        time.sleep(0.02)
+    assert meter.figures()["seconds"] >= 0
 
 
 def test_where_no_folder_can_be_written_it_compiles_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

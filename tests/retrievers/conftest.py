@@ -11,7 +11,6 @@ import pytest
 
 from pipeline import load_config, run_benchmark
 from pipeline.config import RERANKERS, RerankSettings
-from pipeline.encoders import PairOpener
 from pipeline.run import Benchmark
 from pipeline.storage import Store
 
@@ -22,9 +21,8 @@ class SharedWordsSettings(RerankSettings):
     backend: Literal["shared-words"] = RerankSettings.narrowed("backend", "shared-words")
 
 
-class SharedWordsOpener(PairOpener):
-    def load_scorer(self, prepared: Any) -> "SharedWords":
-        return SharedWords()
+def load_shared_words(settings: Any, model: Any, prepared: Any) -> "SharedWords":
+    return SharedWords()
 
 
 class SharedWords:
@@ -44,7 +42,7 @@ def registered() -> Iterator[None]:
     """A context in which configs may name the reranker."""
     before = RERANKERS.classes, RERANKERS.union
     RERANKERS.classes, RERANKERS.union = dict(RERANKERS.classes), None
-    RERANKERS.register(SharedWordsSettings, SharedWordsOpener)
+    RERANKERS.register(SharedWordsSettings, load_shared_words)
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from pipeline.config import DataSettings, EncoderSettings, ModelSettings, RerankSettings, setting
 from pipeline.core import Bar, Ranking
-from pipeline.encoders import PairOpener, TextOpener, TokenBatch, Usage
+from pipeline.encoders import TokenBatch, Usage
 from pipeline.formats import Batch as Records, Judgments, make_judgments
 from pipeline.metrics import Definition
 from pipeline.retrievers import Context, Inputs, Plan, Retriever, Stage, open_ranking, save_ranking
@@ -58,9 +58,8 @@ class BagSettings(EncoderSettings):
     output: Literal["dense"] = EncoderSettings.narrowed("output", "dense")
 
 
-class BagOpener(TextOpener):
-    def load_backend(self, prepared: Path | None) -> "Bag":
-        return Bag(self.model)
+def load_bag(model: Any, prepared: Path | None) -> "Bag":
+    return Bag(model)
 
 
 class Bag:
@@ -82,9 +81,8 @@ class LengthSettings(RerankSettings):
     backend: Literal["shortest"] = RerankSettings.narrowed("backend")
 
 
-class LengthOpener(PairOpener):
-    def load_scorer(self, prepared: Path | None) -> "Shortest":
-        return Shortest()
+def load_shortest(settings: LengthSettings, model: Any, prepared: Path | None) -> "Shortest":
+    return Shortest()
 
 
 class Shortest:
@@ -121,7 +119,7 @@ def hits(judged: Any, cutoffs: Any, rel: int) -> Any:
 
 
 SOURCE = (ToySettings, lambda settings: ToySource(settings.upper))
-BACKEND = (BagSettings, BagOpener)
-RERANKER = (LengthSettings, LengthOpener)
+BACKEND = (BagSettings, load_bag)
+RERANKER = (LengthSettings, load_shortest)
 KIND = (CommonWordsSettings, CommonWords)
 HITS = Definition(hits, highest=20, expected=hits)

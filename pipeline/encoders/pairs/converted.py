@@ -22,10 +22,10 @@ from typing_extensions import override
 
 from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.installation import import_openvino, require
-from pipeline.core.records import Float32, Int64, JsonObject, TextPair
+from pipeline.core.records import Float32, Int64, TextPair
 from pipeline.encoders.batching import TokenBatch, padded
 from pipeline.encoders.conversion import read_task
-from pipeline.encoders.opener import PairOpener
+from pipeline.encoders.opener import Conversion
 from pipeline.encoders.openvino import (
     DESCRIPTION,
     FILES,
@@ -35,19 +35,18 @@ from pipeline.encoders.openvino import (
     convert_network,
     convert_once,
 )
-from pipeline.encoders.pairs.cross_encoders import TYPES, load_classifier
+from pipeline.encoders.pairs.cross_encoders import TYPES
 from pipeline.encoders.pairs.scorer import (
     BatchedScorer,
     PairTokenizer,
     encoder_tokenizer,
-    longest_first,
     template_of,
     token_types,
 )
-from pipeline.encoders.torch.loading import limit_last_layer_to_first_token
+from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, load_network
 from pipeline.models.card import max_positions
 from pipeline.models.reranker import ResolvedReranker
-from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
@@ -61,38 +60,39 @@ INPUTS = "inputs.json"
 """The names of the network's inputs."""
 
 
-class OpenVINORerankOpener(PairOpener):
+class RerankConversion(Conversion):
     """A cross-encoder converted once from torch."""
 
-    settings: FlagRerankSettings
-
     @override
-    def suits(self) -> bool:
+    def suits(self, model: ResolvedReranker) -> bool:
         """Whether a model is a cross-encoder."""
-        return self.model.architecture.endswith("ForSequenceClassification")
+        return model.architecture.endswith("ForSequenceClassification")
 
     @override
-    def load_scorer(self, prepared: Path | None) -> BatchedScorer:
-        assert prepared is not None
-        backend = _ConvertedReranker(self.settings, self.model, prepared)
-        return BatchedScorer(backend, self.settings.batch_size)
-
-    @override
-    def conversion(self) -> Recipe:
+    def recipe(self, model: ResolvedReranker) -> Recipe:
         require("openvino", "openvino", "rerank.backend: openvino")
         plain = {
             "schema": SCHEMA,
             "pairs": True,
-            "model": self.model.files.identity,
-            "tokenizer": self.model.tokenizer.probe,
-            "trust_remote_code": self.model.trust_remote_code,
+            "model": model.files.identity,
+            "tokenizer": model.tokenizer.probe,
+            "trust_remote_code": model.trust_remote_code,
             "openvino": metadata.version("openvino"),
         }
         return Recipe("openvino", plain)
 
     @override
-    def convert(self, store: Store) -> Artifact:
-        return store.make(self.conversion(), lambda draft: _make(self.model, draft))
+    def make(self, model: ResolvedReranker, store: Store) -> Artifact:
+        allowed = "…ForSequenceClassification that transformers loads and OpenVINO traces"
+        files = (*FILES, INPUTS)
+        return store.make(
+            self.recipe(model), lambda draft: convert_once(model, draft, __name__, allowed, files, "rerank")
+        )
+
+
+def load(settings: FlagRerankSettings, model: ResolvedReranker, prepared: Path) -> BatchedScorer:
+    """The converted network of a cross-encoder."""
+    return BatchedScorer(_ConvertedReranker(settings, model, prepared), settings.batch_size)
 
 
 class _ConvertedReranker(OpenVINOBatches, OpenVINORunner):
@@ -111,11 +111,6 @@ class _ConvertedReranker(OpenVINOBatches, OpenVINORunner):
     def inputs(self, batch: TokenBatch) -> dict[str, Int64]:
         types = token_types(batch, self.tokenizer.template)
         return super().inputs(batch) | ({} if types is None else {TYPES: types})
-
-
-def _make(model: ResolvedReranker, draft: Draft) -> JsonObject:
-    allowed = "…ForSequenceClassification that transformers loads and OpenVINO traces"
-    return convert_once(model, draft, __name__, allowed, (*FILES, INPUTS), "rerank")
 
 
 LONGEST = 300  # tokens of the longest probe
@@ -146,13 +141,15 @@ def convert(model: ResolvedReranker, target: Path) -> None:
     folder, trust = model.files.folder(), model.trust_remote_code
     fast = Tokenizer.from_file(str(target.with_name(TOKENIZER)))
     known = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust).model_input_names
-    network = load_classifier(folder, model.name, trust)
+    network = load_network(model, "AutoModelForSequenceClassification")
+    if network.config.num_labels != 1:
+        raise ValueError(f"it gives {network.config.num_labels} values for a pair")
     template = template_of(fast)
     typed = template.typed and TYPES in known
     names = ["input_ids", "attention_mask", *([TYPES] if typed else [])]
     target.with_name(INPUTS).write_text(json.dumps(names), encoding="utf-8")
     room = min(LONGEST, max_positions(network.config.to_dict())) - template.size
-    pairs = PairTokenizer(fast, template, room, longest_first)
+    pairs = PairTokenizer(fast, template, room)
     pad_id = network.config.pad_token_id or 0
     probes = [_inputs(pairs, some, pad_id, typed) for some in (PROBES[:-1], PROBES[-1:])]
     with torch.inference_mode():

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from pipeline.config.rerank import RerankSettings
 from pipeline.core.records import Float32
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.opener import PairOpener
 from pipeline.encoders.pairs.scorer import (
     BatchedScorer,
     PairTokenizer,
-    longest_first,
     template_of,
     token_types,
 )
@@ -70,27 +69,10 @@ class Classifier(TorchPairs):
             return logits.reshape(len(batch.rows))
 
 
-def load_classifier(folder: Path, name: str, trust_remote_code: bool) -> PreTrainedModel:
-    """The network of the model `name` in fp32 as transformers loads it, for a process that converts it."""
-    import torch
-    from transformers import AutoModelForSequenceClassification
-
-    with loading(name):
-        network: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(
-            folder, dtype=torch.float32, trust_remote_code=trust_remote_code
-        )
-    if network.config.num_labels != 1:
-        raise ValueError(f"it gives {network.config.num_labels} values for a pair")
-    return network.eval()
-
-
-class CrossEncoderOpener(PairOpener):
+def load(settings: RerankSettings, model: ResolvedReranker, prepared: Path | None) -> BatchedScorer:
     """A CrossEncoder of sentence-transformers."""
-
-    @override
-    def load_scorer(self, prepared: Path | None) -> BatchedScorer:
-        with fitting(self.model, "rerank"):
-            return BatchedScorer(_CrossEncoder(self.model), self.settings.batch_size)
+    with fitting(model, "rerank"):
+        return BatchedScorer(_CrossEncoder(model), settings.batch_size)
 
 
 class _CrossEncoder(Classifier):
@@ -107,7 +89,7 @@ class _CrossEncoder(Classifier):
         template = template_of(fast)
         if TYPES not in encoder.tokenizer.model_input_names:
             template = template._replace(typed=False)
-        self.tokenizer = PairTokenizer(fast, template, model.max_length - template.size, longest_first)
+        self.tokenizer = PairTokenizer(fast, template, model.max_length - template.size)
         self.use(encoder.model)
 
     @override

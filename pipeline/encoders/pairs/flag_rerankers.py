@@ -14,31 +14,24 @@ import numpy as np
 from typing_extensions import override
 
 from pipeline.config.rerank import FlagAutoRerankSettings
-from pipeline.core.errors import InputError
 from pipeline.core.records import Int64
 from pipeline.encoders.batching import TokenBatch
-from pipeline.encoders.opener import PairOpener
 from pipeline.encoders.pairs.cross_encoders import Classifier, TorchPairs
 from pipeline.encoders.pairs.scorer import (
     BatchedScorer,
     PairTokenizer,
     Template,
     encoder_tokenizer,
-    only_second,
 )
 from pipeline.encoders.torch.devices import fitting
 from pipeline.encoders.torch.loading import loading
-from pipeline.models.reranker import ResolvedReranker
+from pipeline.models.reranker import DECODER, ENCODER, ResolvedReranker, flag_class
 
 if TYPE_CHECKING:
     import torch
     from FlagEmbedding.abc.inference import AbsReranker
     from transformers import PreTrainedTokenizerBase
 
-ENCODER, DECODER = "encoder-only-base", "decoder-only-base"
-"""FlagEmbedding's names of its classes."""
-LAYERWISE = ("LayerWiseMiniCPMForCausalLM", "CostWiseGemmaForCausalLM")
-"""Decoders with a head for each of several layers, which are not run."""
 QUESTION = (
     "Given a query A and a passage B, determine whether the passage contains an answer to the query "
     "by providing a prediction of either 'Yes' or 'No'."
@@ -47,29 +40,10 @@ MARKS = ("A: ", "B: ")
 """FlagEmbedding's own prompt and instructions for decoders."""
 
 
-class FlagRerankOpener(PairOpener):
-    """The classes of FlagEmbedding, by a model's architecture."""
-
-    settings: FlagAutoRerankSettings
-
-    @override
-    def check(self) -> None:
-        kind = flag_class(self.model)
-        if self.settings.prompt is not None and kind != DECODER:
-            raise InputError(
-                f"rerank.prompt: '{self.model.name}' is of FlagEmbedding's class {kind}",
-                allowed=f"models of {DECODER}",
-                fix="leave out rerank.prompt",
-            )
-
-    @override
-    def load_scorer(self, prepared: Path | None) -> BatchedScorer:
-        with fitting(self.model, "rerank"):
-            return self._load()
-
-    def _load(self) -> BatchedScorer:
-        settings, model = self.settings, self.model
-        kind = flag_class(model)
+def load(settings: FlagAutoRerankSettings, model: ResolvedReranker, prepared: Path | None) -> BatchedScorer:
+    """A model in the class of FlagEmbedding for its architecture."""
+    kind = flag_class(model)
+    with fitting(model, "rerank"):
         flag = _load(model, kind)
         if kind == DECODER:
             return BatchedScorer(_Decoder(settings, model, flag), settings.batch_size)
@@ -78,26 +52,6 @@ class FlagRerankOpener(PairOpener):
         fast = model.tokenizer.of_library(flag.tokenizer)
         backend.tokenizer = encoder_tokenizer(settings, model, fast, flag.tokenizer.model_input_names)
         return BatchedScorer(backend, settings.batch_size)
-
-
-def flag_class(model: ResolvedReranker) -> str:
-    """FlagEmbedding's class for a model, by its architecture; its own table goes by the name alone."""
-    architecture = model.architecture
-    if architecture.endswith("ForSequenceClassification"):
-        return ENCODER
-    if architecture.endswith("ForCausalLM") and architecture not in LAYERWISE:
-        return DECODER
-    if architecture in LAYERWISE:
-        raise InputError(
-            f"rerank.name: '{model.name}' is a {architecture}, scored by heads of single layers",
-            allowed="rerankers: …ForSequenceClassification, or …ForCausalLM scored by its last layer",
-            fix="choose another model, such as BAAI/bge-reranker-v2-gemma",
-        )
-    raise InputError(
-        f"rerank.name: '{model.name}' is a {architecture or 'model that names no architecture'}",
-        allowed="rerankers: …ForSequenceClassification, or …ForCausalLM",
-        fix="choose another model, such as BAAI/bge-reranker-base",
-    )
 
 
 def _load(model: ResolvedReranker, kind: str) -> AbsReranker:
@@ -132,8 +86,7 @@ class _Decoder(TorchPairs):
             template,
             # as many tokens as FlagEmbedding leaves to both texts
             model.max_length + len(template.after) - len(template.before) - len(template.between),
-            only_second,
-            (model.query_max_length, model.max_length),
+            (model.query_max_length or model.max_length, model.max_length),
             (MARKS[0] if query is None else query, MARKS[1] if passage is None else passage),
         )
 

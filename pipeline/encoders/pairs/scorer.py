@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -18,10 +18,6 @@ from pipeline.models.reranker import ResolvedReranker
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-
-Rule = Callable[[int, int, int], tuple[int, int]]
-"""Truncation: from the tokens of a query and of a passage and the room for both, how many of each stay."""
 
 
 class Template(NamedTuple):
@@ -50,13 +46,11 @@ def template_of(tokenizer: Tokenizer) -> Template:
     return Template(*parts, typed=pair.type_ids[last[0]] == 1)
 
 
-def only_second(query: int, passage: int, room: int) -> tuple[int, int]:
-    """FlagEmbedding's rule: the passage is cut. Its queries were cut before, to fewer tokens than fit."""
-    return query, min(passage, room - query)
-
-
 def longest_first(query: int, passage: int, room: int) -> tuple[int, int]:
-    """The rule of transformers' `truncation=True`: the longer text is cut; both are if each is too long."""
+    """The tokens of a query and of a passage that transformers' `truncation=True` keeps in the room for both.
+
+    The longer text is cut; both are if each is too long.
+    """
     if query + passage <= room:
         return query, passage
     short, long = sorted((query, passage))
@@ -73,16 +67,16 @@ class PairTokenizer:
 
     Attributes:
         tokenizer: Tokenizes one text, without special tokens; `template` is what is put around the two.
-        room: Tokens that the two texts may have together; `rule` says which of them are kept.
-        most: The tokens kept of each query and each passage before they are joined; None is all.
+        room: Tokens that the two texts may have together.
+        most: The tokens kept of each query and each passage before they are joined; then the passage is cut
+            to the room, as FlagEmbedding does it. None cuts both by `longest_first`.
         instructions: Strings put before each query and each passage.
     """
 
     tokenizer: Tokenizer
     template: Template
     room: int
-    rule: Rule
-    most: tuple[int | None, int | None] = (None, None)
+    most: tuple[int, int] | None = None
     instructions: TextPair = ("", "")
     _from_left: bool = field(init=False)
 
@@ -103,11 +97,11 @@ class PairTokenizer:
         joined, second, left_out = [], [], []
         for query, passage in zip(*sides, strict=True):
             size = self.template.size + len(query) + len(passage)
-            query, passage = (
-                ids if most is None else self._cut(ids, most)
-                for ids, most in zip((query, passage), self.most, strict=True)
-            )
-            lengths = self.rule(len(query), len(passage), self.room)
+            if self.most:
+                query = self._cut(query, self.most[0])
+                lengths = len(query), min(len(passage), self.most[1], self.room - len(query))
+            else:
+                lengths = longest_first(len(query), len(passage), self.room)
             query, passage = self._cut(query, lengths[0]), self._cut(passage, lengths[1])
             joined.append(np.concatenate([before, query, between, passage, after]))
             second.append(len(before) + len(query) + len(between))
@@ -201,7 +195,6 @@ def encoder_tokenizer(
         tokenizer,
         template,
         model.max_length - template.size,
-        only_second,
-        (model.query_max_length, model.max_length),
+        (model.query_max_length or model.max_length, model.max_length),
         (config.query_instruction or "", config.passage_instruction or ""),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ from pipeline.encoders.torch.loading import (
     refuse_missing_heads,
     unused_tokens,
 )
-from pipeline.encoders.torch.opening import Load, TorchOpener
+from pipeline.encoders.torch.opening import open_backend
 from pipeline.models.model import ResolvedModel
 
 if TYPE_CHECKING:
@@ -30,17 +31,9 @@ if TYPE_CHECKING:
 M3 = "encoder-only-m3"  # FlagEmbedding's name of its class
 
 
-class FlagOpener(TorchOpener):
+def load(model: ResolvedModel, prepared: Path | None = None) -> TorchBackend:
     """Dense vectors of any encoder; word weights and token vectors of BGE-M3."""
-
-    libraries = ("torch", "transformers", "FlagEmbedding")
-
-    @override
-    def loads(self) -> Load:
-        loads: dict[str, Load] = {
-            "dense": FlagBackend, "sparse": M3Weights, "multivector": M3TokenVectors
-        }  # fmt: skip
-        return loads[self.model.output]
+    return open_backend(FlagBackend if model.output == "dense" else M3Backend, model)
 
 
 class _Network(TorchBackend):
@@ -112,8 +105,8 @@ class FlagBackend(_Network):
         return vectors
 
 
-class _M3(_Network):
-    """BGE-M3's network, and the head `linear` of one output."""
+class M3Backend(_Network):
+    """BGE-M3 with the head of one output: weights of words, or a vector for each token but the first, CLS."""
 
     def __init__(self, model: ResolvedModel) -> None:
         super().__init__(model)
@@ -126,38 +119,26 @@ class _M3(_Network):
         self.unused = unused_tokens(flag.tokenizer)
         self.linear = module.sparse_linear if model.output == "sparse" else module.colbert_linear
 
-
-class M3Weights(_M3):
-    """A weight for each token; of equal tokens the largest counts."""
-
     @override
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
-        """The tokens, as the bits of int32, and their weights, float32 [b, 2, tokens]."""
+        """Packed token vectors; or tokens, as bits of int32, and their weights, float32 [b, 2, tokens]."""
         import torch
 
-        weights = torch.relu(self.linear(self.hidden(texts))).squeeze(-1).float() * texts.mask
+        hidden = self.hidden(texts)
+        if self.model.output == "multivector":
+            return packed_tokens(self.linear(hidden[:, 1:]), texts.mask[:, 1:], self.model.normalize)
+        weights = torch.relu(self.linear(hidden)).squeeze(-1).float() * texts.mask
         return torch.stack([texts.ids.to(torch.int32).view(torch.float32), weights], dim=1)
 
     @override
     def finish(self, count: int, computed: Float32) -> RaggedRows:
-        """The words of each text, ascending, with weights above 0; special tokens have none."""
+        """Of equal tokens the largest weight counts; special tokens have none."""
+        if self.model.output == "multivector":
+            return unpacked_tokens(computed)
         words = np.ascontiguousarray(computed[:, 0]).view(np.int32)
         weights = computed[:, 1]
         rows, places = np.nonzero(weights > 0)
         return largest_weights(rows, words[rows, places], weights[rows, places], self.unused, len(computed))
-
-
-class M3TokenVectors(_M3):
-    """A vector for each token but the first, CLS."""
-
-    @override
-    def rows(self, texts: DeviceBatch) -> torch.Tensor:
-        vectors = self.linear(self.hidden(texts)[:, 1:])
-        return packed_tokens(vectors, texts.mask[:, 1:], self.model.normalize)
-
-    @override
-    def finish(self, count: int, computed: Float32) -> RaggedRows:
-        return unpacked_tokens(computed)
 
 
 def _load(model: ResolvedModel, model_class: str) -> AbsEmbedder:

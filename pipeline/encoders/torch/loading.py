@@ -21,7 +21,7 @@ from pipeline.core.installation import check_versions
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.torch.varlen import attend_texts
 from pipeline.models.files import TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
-from pipeline.models.model import ResolvedModel
+from pipeline.models.model import ResolvedBase, ResolvedModel
 
 if TYPE_CHECKING:
     import torch
@@ -90,6 +90,18 @@ def _explained(name: str, *quiet: str) -> Iterator[None]:
     finally:
         for logger, level in levels:
             logger.setLevel(level)
+
+
+def load_network(model: ResolvedBase, kind: str = "AutoModel") -> PreTrainedModel:
+    """A model's network in fp32, in one of transformers' `Auto…` classes, for a process that converts it."""
+    import torch
+    import transformers
+
+    with loading(model.name):
+        network: PreTrainedModel = getattr(transformers, kind).from_pretrained(
+            model.files.folder(), dtype=torch.float32, trust_remote_code=model.trust_remote_code
+        )
+    return network.eval()
 
 
 Report = Mapping[str, Iterable[str]]

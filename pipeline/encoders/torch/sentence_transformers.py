@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from pipeline.encoders.torch.backend import (
     unpacked_tokens,
 )
 from pipeline.encoders.torch.loading import loading
-from pipeline.encoders.torch.opening import Load, TorchOpener
+from pipeline.encoders.torch.opening import Load, open_backend
 from pipeline.models.card import late_interaction
 from pipeline.models.files import damaged
 from pipeline.models.model import ResolvedModel
@@ -33,19 +34,14 @@ if TYPE_CHECKING:
 Encoder = TypeVar("Encoder", "SentenceTransformer", "SparseEncoder", "MultiVectorEncoder")
 
 
-class SentenceTransformersOpener(TorchOpener):
-    """The classes of sentence-transformers for each output."""
-
-    libraries = ("torch", "transformers", "sentence-transformers")
-
-    @override
-    def loads(self) -> Load:
-        loads: dict[str, Load] = {
-            "dense": SentenceTransformersBackend,
-            "sparse": SparseEncoderBackend,
-            "multivector": MultiVectorEncoderBackend,
-        }
-        return loads[self.model.output]
+def load(model: ResolvedModel, prepared: Path | None = None) -> TorchBackend:
+    """A model in the class of sentence-transformers for its output."""
+    classes: dict[str, Load] = {
+        "dense": SentenceTransformersBackend,
+        "sparse": SparseEncoderBackend,
+        "multivector": MultiVectorEncoderBackend,
+    }
+    return open_backend(classes[model.output], model)
 
 
 class SentenceTransformersBackend(TorchBackend):
