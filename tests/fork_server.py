@@ -32,10 +32,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.core import machine
+import inside
 
 if sys.argv[2:]:
-    machine.processor_flags = lambda: frozenset(sys.argv[2].split())  # type: ignore[assignment]
+    inside.be_processor(sys.argv[2])
 
 import numpy
 import pyarrow.compute
@@ -48,7 +48,6 @@ import tqdm  # noqa: F401
 import transformers.models.auto.modeling_auto
 import transformers.models.auto.tokenization_auto
 import transformers.models.bert.modeling_bert  # noqa: F401
-from inside import import_all
 from threadpoolctl import ThreadpoolController
 
 import pipeline.api
@@ -150,7 +149,7 @@ def started_threads() -> int:
 
 def serve(address: str) -> None:
     """Fork a process for each connection."""
-    import_all()  # of OpenVINO without its telemetry, for which each conversion would start processes
+    inside.import_all()  # of OpenVINO without its telemetry, for which each conversion would start processes
     import openvino.frontend.pytorch.ts_decoder
     import openvino.tools.ovc  # noqa: F401
 

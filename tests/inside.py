@@ -83,6 +83,12 @@ def pretend(
         patch.setattr(found, lambda name: None if name in no_version else "1")
 
 
+def be_processor(features: str) -> None:
+    """Pretend a processor with these features for the rest of this process."""
+    machine = importlib.import_module("pipeline.core.machine")
+    machine.processor_flags = lambda: frozenset(features.split())  # type: ignore[attr-defined]
+
+
 def be_offline(patch: pytest.MonkeyPatch, offline: bool = True) -> None:
     """Let the hub's client use cached files only."""
     patch.setattr(constants, "HF_HUB_OFFLINE", offline)
