@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import itertools
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
@@ -16,7 +18,9 @@ from pipeline.engines.engine import Content, Engine, Job, Part, PartResult
 
 log = logging.getLogger(__name__)
 
-LOSSES = 3  # workers lost at one part, or as they start, that end the run
+LOSSES = 3  # workers lost at one part, or in a row as they start, that end the run
+LOOK = 5.0  # seconds between two looks at workers that give no news
+SILENCE = 60.0  # seconds without news of a worker, after which it is named; then twice as many, and so on
 
 Worker = TypeVar("Worker", bound=Hashable)
 
@@ -32,6 +36,24 @@ class WorkerDeath(NamedTuple):
     """What is known of a worker's death."""
 
     reason: object
+
+
+@dataclass(eq=False)
+class WorkerState:
+    """What a worker does.
+
+    Attributes:
+        patience: Seconds of silence after which it is named.
+        started: Whether it has loaded its model and takes tasks.
+        progress: The items that it reported since it last finished a part; they are taken back if it dies.
+        heard: When it last gave news, or was given a task without having another.
+    """
+
+    patience: float
+    started: bool = False
+    tasks: collections.deque[Task] = field(default_factory=collections.deque)
+    progress: int = 0
+    heard: float = field(default_factory=time.monotonic)
 
 
 class Tally(Bar):
@@ -53,24 +75,24 @@ class WorkerPool(Engine, ABC, Generic[Worker]):
     """Workers that hold the model and do parts of a job. If one dies, others do its parts.
 
     Attributes:
-        held: The parts that a worker has at once: the one that it computes, and those that it prepares.
+        held: The parts that a worker has at once: the one that it computes, and those that wait for it.
     """
 
     held: ClassVar[int] = 1
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._starting: set[Worker] = set()
-        self._tasks: dict[Worker, collections.deque[Task]] = {}  # of each worker that has started
+        self._workers: dict[Worker, WorkerState] = {}
         self._ready = collections.deque[Task]()
         self._losses = collections.Counter[Part | None]()
+        self._bar: Bar = Tally()
 
     @abstractmethod
     def _start_worker(self) -> Worker:
         """Start a worker, which loads the model if `load` was called."""
 
     @abstractmethod
-    def _begin(self, job: Job, bar: Bar) -> None:
+    def _begin(self, job: Job) -> None:
         """Make a job known."""
 
     @abstractmethod
@@ -81,17 +103,18 @@ class WorkerPool(Engine, ABC, Generic[Worker]):
     def _give(self, worker: Worker, task: Task) -> None:
         """Have a worker do a task after those that it has."""
 
-    def _give_no_more(self, worker: Worker) -> None:
-        """Tell a worker that it has all its tasks."""
-        return
-
     @abstractmethod
-    def _wait(self) -> tuple[Worker, Content]:
-        """The next news of a worker: `WorkerDeath`; None when it has started; or what came of its first task.
+    def _wait(self, seconds: float) -> tuple[Worker, Content] | None:
+        """The next news of a worker; None if there is none for some seconds.
 
-        That is the outputs, the items that the job counted since the last news, and a name for the node.
+        News are `WorkerDeath`; None when it has started; the items that a task has counted, an int; or what
+        came of its first task: the outputs, the items counted since the last news, a name for the node.
         Errors of the job, and of loading the model, are raised.
         """
+
+    @abstractmethod
+    def _name_silent(self, worker: Worker, state: WorkerState, seconds: float) -> None:
+        """Say that a worker has given no news for some seconds, though it starts or has tasks."""
 
     @abstractmethod
     def _end(self, worker: Worker) -> None:
@@ -99,9 +122,8 @@ class WorkerPool(Engine, ABC, Generic[Worker]):
 
     @override
     def start(self, parts: int) -> None:
-        self._hire(min(self.workers, parts))
-        while not self._tasks:
-            self._next()
+        while not any(state.started for state in self._workers.values()):
+            self._next(parts)
 
     @override
     def each(self, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
@@ -109,81 +131,97 @@ class WorkerPool(Engine, ABC, Generic[Worker]):
         coming = iter(parts)
         todo = collections.deque(itertools.islice(coming, self.workers))
         self._losses.clear()
-        self._begin(job, bar)
+        self._bar = bar
+        self._begin(job)
         try:
-            while todo or self._ready or any(self._tasks.values()):
-                self._hire(min(self.workers, len(todo) + len(self._ready) + self._given))
-                while todo and len(self._ready) <= self.held * len(self._tasks) - self._given:
+            while todo or self._ready or self._given:
+                started = sum(state.started for state in self._workers.values())
+                while todo and len(self._ready) <= self.held * started - self._given:
                     part = todo.popleft()
                     todo.extend(itertools.islice(coming, 1))  # not all at once: sizes may follow the speed
                     self._ready.append(Task(part, self._pack(part.read())))
                 self._hand_out(len(todo))
-                if not todo and not self._ready:
-                    for worker in self._tasks:
-                        self._give_no_more(worker)
-                finished = self._next()
-                if finished:
-                    done, progress = finished
-                    bar.update(progress)
-                    yield done
+                if finished := self._next(len(todo) + len(self._ready) + self._given):
+                    yield finished
         finally:  # of a job that was stopped
             self._ready.clear()
-            for worker in [worker for worker, tasks in self._tasks.items() if tasks]:
+            for worker in [worker for worker, state in self._workers.items() if state.tasks]:
                 self._dismiss(worker)
 
     @override
     def close(self) -> None:
-        for worker in (*self._starting, *self._tasks):
+        for worker in list(self._workers):
             self._dismiss(worker)
 
     @property
     def _given(self) -> int:
         """How many tasks workers have."""
-        return sum(map(len, self._tasks.values()))
-
-    def _hire(self, wanted: int) -> None:
-        """Start workers until there are as many as wanted, including those that have not started yet."""
-        while len(self._starting) + len(self._tasks) < wanted:
-            self._starting.add(self._start_worker())
+        return sum(len(state.tasks) for state in self._workers.values())
 
     def _hand_out(self, more: int) -> None:
         """Give the tasks that are ready to the workers that have the fewest; `more` parts will follow.
 
         A worker gets a second task only if there is a first one for each worker that is starting.
         """
-        while self._ready and self._tasks:
-            worker = min(self._tasks, key=lambda worker: len(self._tasks[worker]))
-            held = len(self._tasks[worker])
-            if held == self.held or (held and len(self._ready) + more <= len(self._starting)):
+        started = [(worker, state) for worker, state in self._workers.items() if state.started]
+        starting = len(self._workers) - len(started)
+        while self._ready and started:
+            worker, state = min(started, key=lambda pair: len(pair[1].tasks))
+            held = len(state.tasks)
+            if held == self.held or (held and len(self._ready) + more <= starting):
                 return
-            task = self._ready.popleft()
-            self._tasks[worker].append(task)
-            self._give(worker, task)
+            if not held:
+                state.heard = time.monotonic()
+            state.tasks.append(self._ready.popleft())
+            self._give(worker, state.tasks[-1])
 
-    def _next(self) -> tuple[PartResult, int] | None:
-        """Wait for news of one worker: the finished part with its progress; None if none was finished."""
-        worker, news = self._wait()
+    def _next(self, parts: int) -> PartResult | None:
+        """Start the workers that so many parts want and are missing, and wait for news of one.
+
+        Returns:
+            The part that it has finished; None if it has finished none.
+        """
+        while len(self._workers) < min(self.workers, parts):
+            self._workers[self._start_worker()] = WorkerState(SILENCE)
+        for worker, state in self._workers.items():
+            silent = time.monotonic() - state.heard
+            if silent > state.patience and (state.tasks or not state.started):
+                state.patience *= 2
+                self._name_silent(worker, state, silent)
+        found = self._wait(LOOK)
+        return self._take(*found) if found else None
+
+    def _take(self, worker: Worker, news: Content) -> PartResult | None:
+        """Take the news of a worker: the part that it has finished, None if it has finished none."""
+        state = self._workers[worker]
+        state.heard, state.patience = time.monotonic(), SILENCE
         if isinstance(news, WorkerDeath):
-            tasks = self._dismiss(worker)  # it may be alive but out of reach
-            self._count_loss(tasks[0].part if tasks else None, news.reason)
-            self._ready.extendleft(reversed(tasks))
-            return None
-        if news is None:
-            self._starting.discard(worker)
-            self._tasks[worker] = collections.deque()
-            return None
-        outputs, progress, node = news
-        return PartResult(self._tasks[worker].popleft().part, outputs, node), progress
+            self._dismiss(worker)  # it may be alive but out of reach
+            self._bar.update(-state.progress)
+            self._count_loss(state.tasks[0].part if state.tasks else None, news.reason)
+            self._ready.extendleft(reversed(state.tasks))
+        elif news is None:
+            state.started = True
+            del self._losses[None]
+        elif isinstance(news, int):
+            state.progress += news
+            self._bar.update(news)
+        else:
+            outputs, progress, node = news
+            state.progress = 0
+            self._bar.update(progress)
+            return PartResult(state.tasks.popleft().part, outputs, node)
+        return None
 
-    def _dismiss(self, worker: Worker) -> collections.deque[Task]:
-        """End a worker; the tasks that it had."""
+    def _dismiss(self, worker: Worker) -> None:
         self._end(worker)
-        self._starting.discard(worker)
-        return self._tasks.pop(worker, collections.deque())
+        del self._workers[worker]
 
     def _count_loss(self, part: Part | None, reason: object) -> None:
         self._losses[part] += 1
+        times = self._losses[part]
         where = f"at rows {part.start} to {part.stop}" if part else "as it started"
-        if self._losses[part] >= LOSSES:
-            raise ChildProcessError(f"a worker died {where}, {LOSSES} times; the last one: {reason}")
+        # All workers that start may be killed at once, as for want of memory, and the next ones start.
+        if times >= (LOSSES if part else max(LOSSES, self.workers + 1)):
+            raise ChildProcessError(f"a worker died {where}, {times} times; the last one: {reason}")
         log.warning("a worker died %s; another one does its work", where)

@@ -1,28 +1,27 @@
 """Processes of this machine, each with a device and a copy of the model: `engine.kind: local` with several.
 
-A process is sent messages over a socket: the model, then for each job the job, its parts and None. The next
-part is sent while it computes one. Arrays travel in shared memory that has no name, so nothing is left of
-them, however the processes end. A process ends when its socket closes, and where the system can do that,
-with the process that started it.
+A process is sent messages over a socket: the model, then each part with its job. The next part is sent while
+it computes one. Messages travel in shared memory that has no name, so that sending waits for nobody, and
+nothing is left of them, however the processes end. A process ends when its socket closes, and where the
+system can do that, with the process that started it.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
 import mmap
 import os
 import pickle
-import queue
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,8 +34,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.subprocesses import end_with
 from pipeline.encoders.opener import Opener
 from pipeline.engines.engine import Content, Job, LocalEngine, Part, PartJob, PartResult, on_device
-from pipeline.engines.pool import Tally, Task, WorkerDeath, WorkerPool
+from pipeline.engines.pool import Tally, Task, WorkerDeath, WorkerPool, WorkerState
 from pipeline.storage.store import Store
+
+log = logging.getLogger(__name__)
 
 PATIENCE = 1.0  # seconds in which a process whose socket has closed ends
 START_SECONDS = 900.0  # in which a process must have loaded its model
@@ -46,19 +47,11 @@ ALIGNED = 64  # arrays in shared memory begin at multiples of so many bytes
 
 @dataclass(eq=False)
 class Process:
-    """A process, as the one that started it sees it.
-
-    Attributes:
-        has_job: Whether it waits for parts of a job.
-        progress: The items that it reported since it last finished a part; they are taken back if it dies.
-    """
+    """A process, as the one that started it sees it."""
 
     device: str
     running: subprocess.Popen[bytes]
     connection: Connection
-    has_job: bool = False
-    progress: int = field(default=0, init=False)
-    started: float = field(default_factory=time.monotonic, init=False)
 
     @classmethod
     def start(cls, device: str, threads: int) -> Process:
@@ -116,11 +109,10 @@ class ProcessEngine(WorkerPool[Process]):
         self._devices, self._opener, self._store = list(devices), opener, store
         self._prepared: Path | None = None
         self._job: Job | None = None
-        self._bar: Bar | None = None
 
     @override
     def load(self, parts: int) -> None:
-        if not self._tasks and (artifact := self._opener.prepare(self._store)):
+        if not self._workers and (artifact := self._opener.prepare(self._store)):
             self._prepared = artifact.folder.absolute()
         super().start(parts)
 
@@ -143,60 +135,48 @@ class ProcessEngine(WorkerPool[Process]):
         return process
 
     @override
-    def _begin(self, job: Job, bar: Bar) -> None:
-        self._job, self._bar = job, bar
+    def _begin(self, job: Job) -> None:
+        self._job = job
 
     @override
     def _pack(self, inputs: Content) -> Content:
-        return (inputs,)
+        return inputs
 
     @override
     def _give(self, worker: Process, task: Task) -> None:
-        if not worker.has_job:
-            self._send(worker, self._job)
-            worker.has_job = True
-        self._send(worker, task.inputs)
-
-    @override
-    def _give_no_more(self, worker: Process) -> None:
-        if worker.has_job:
-            self._send(worker, None)
-            worker.has_job = False
+        self._send(worker, (self._job, task.inputs))
 
     def _send(self, process: Process, content: Content) -> None:
         with suppress(OSError):  # it is dead, which `_wait` finds too
             send(process.connection, content)
 
     @override
-    def _wait(self) -> tuple[Process, Any]:
-        processes = {process.connection: process for process in (*self._starting, *self._tasks)}
-        while True:
-            news_of = wait(list(processes), START_SECONDS if self._starting else None)
-            late = [each for each in self._starting if time.monotonic() - each.started > START_SECONDS]
-            if late and not news_of:
-                raise InputError(
-                    f"the process for {late[0].device} has not loaded its model in {START_SECONDS:.0f} s",
-                    fix="name one device in engine.devices, or see what the process wrote above",
-                )
-            for connection in news_of:
-                assert isinstance(connection, Connection)
-                process = processes[connection]
-                try:
-                    news = receive(connection)
-                except (EOFError, OSError):
-                    self._count(process, -process.progress)
-                    return process, WorkerDeath(process.end(PATIENCE))
-                if isinstance(news, BaseException):
-                    raise news
-                if not isinstance(news, int):
-                    process.progress = 0
-                    return process, None if news is None else (*news, process.device)
-                self._count(process, news)
+    def _wait(self, seconds: float) -> tuple[Process, Any] | None:
+        processes = {process.connection: process for process in self._workers}
+        for connection in wait(list(processes), seconds):
+            assert isinstance(connection, Connection)
+            process = processes[connection]
+            try:
+                news = receive(connection)
+            except (EOFError, OSError):
+                return process, WorkerDeath(process.end(PATIENCE))
+            if isinstance(news, BaseException):
+                raise news
+            return process, (*news, process.device) if isinstance(news, tuple) else news
+        return None
 
-    def _count(self, process: Process, items: int) -> None:
-        process.progress += items
-        if self._bar and items:
-            self._bar.update(items)
+    @override
+    def _name_silent(self, worker: Process, state: WorkerState, seconds: float) -> None:
+        if not state.started and seconds > START_SECONDS:
+            raise InputError(
+                f"the process for {worker.device} has not loaded its model in {START_SECONDS:.0f} s",
+                fix="name one device in engine.devices, or see what the process wrote above",
+            )
+        log.warning(
+            "nothing from process %d (%s) for %.0f s: it is stopped, its device hangs, or it computes a long "
+            "while; 'kill -9 %d' gives its work to another one",
+            worker.running.pid, worker.device, seconds, worker.running.pid,
+        )  # fmt: skip
 
     @override
     def _end(self, worker: Process) -> None:
@@ -205,47 +185,24 @@ class ProcessEngine(WorkerPool[Process]):
 
 
 def serve(descriptor: int, parent: int) -> None:
-    """Be a process of the engine: load the model that comes first, then do one job after the other."""
+    """Be a process of the engine: load the model that comes first, then do one part after the other."""
     end_with(parent)
     os.dup2(2, 1)  # stdout is for what a command prints
     connection = Connection(descriptor)
-    messages = queue.SimpleQueue[Content]()
-    threading.Thread(target=_receive_all, args=(connection, messages), daemon=True).start()
     tally = _ReportingTally(connection)
     try:
         for module in machine.LAZY:
             importlib.import_module(module)
-        opener, prepared = _next_of(messages)
+        opener, prepared = receive(connection)
         model = opener.load(prepared)
         send(connection, None)
         while True:
-            job = _next_of(messages)
-            # Part by part: a job may ask for the next part before it gives the outputs of one,
-            # and the caller may send that part only after those outputs.
-            for message in iter(lambda: _next_of(messages), None):
-                (outputs,) = job(iter([message[0]]), model, tally)
-                send(connection, (outputs, tally.take()))
-    except BaseException as error:
+            job, inputs = receive(connection)
+            (outputs,) = job(iter([inputs]), model, tally)
+            send(connection, (outputs, tally.take()))
+    except BaseException as error:  # an EOFError at the end, which nobody reads
         _send_error(connection, error)
     os._exit(1)
-
-
-def _receive_all(connection: Connection, messages: queue.SimpleQueue[Content]) -> None:
-    """Put each message into a queue; end this process once there can be no more."""
-    while True:
-        try:
-            messages.put(receive(connection))
-        except (EOFError, OSError):
-            os._exit(1)
-        except Exception as error:  # what a message names cannot be imported here
-            messages.put(error)
-
-
-def _next_of(messages: queue.SimpleQueue[Content]) -> Content:
-    message = messages.get()
-    if isinstance(message, Exception):
-        raise message
-    return message
 
 
 def _send_error(connection: Connection, error: BaseException) -> None:
@@ -273,19 +230,15 @@ class _ReportingTally(Tally):
 
 
 def send(connection: Connection, content: Content) -> None:
-    """Send an object; its arrays are put into shared memory."""
+    """Send an object, with its arrays, in shared memory."""
     buffers: list[pickle.PickleBuffer] = []
     pickled = pickle.dumps(content, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
-    arrays = [buffer.raw() for buffer in buffers]
-    connection.send_bytes(pickled)
-    connection.send([array.nbytes for array in arrays])
-    if not arrays:
-        return
+    pieces = [memoryview(pickled), *(buffer.raw() for buffer in buffers)]
+    connection.send([piece.nbytes for piece in pieces])
     with _nameless_file() as file:
-        for array in arrays:
+        for piece in pieces:
             file.seek(-file.tell() % ALIGNED, os.SEEK_CUR)
-            file.write(array)
-        file.write(b"\0")  # so that there is something to map
+            file.write(piece)
         file.flush()
         with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as copy:
             socket.send_fds(copy, [b"\0"], [file.fileno()])
@@ -293,21 +246,19 @@ def send(connection: Connection, content: Content) -> None:
 
 def receive(connection: Connection) -> Content:
     """The next object that was sent; the memory of its arrays is freed with them."""
-    pickled, sizes = connection.recv_bytes(), connection.recv()
-    if not sizes:
-        return pickle.loads(pickled)
+    sizes = connection.recv()
     with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as copy:
         _, descriptors, *_ = socket.recv_fds(copy, 1, 1)
     if not descriptors:
         raise EOFError
     memory = memoryview(mmap.mmap(descriptors[0], 0))
     os.close(descriptors[0])
-    arrays, start = [], 0
+    pieces, start = [], 0
     for size in sizes:
         start += -start % ALIGNED
-        arrays.append(memory[start : start + size])
+        pieces.append(memory[start : start + size])
         start += size
-    return pickle.loads(pickled, buffers=arrays)
+    return pickle.loads(pieces[0], buffers=pieces[1:])
 
 
 def _nameless_file() -> BinaryIO:

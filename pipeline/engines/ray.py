@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,14 +20,11 @@ from pipeline.encoders.opener import Opener
 from pipeline.engines import cluster
 from pipeline.engines.cluster import Handle
 from pipeline.engines.engine import Content, Job, Part, PartResult
-from pipeline.engines.pool import Task, WorkerDeath, WorkerPool
+from pipeline.engines.pool import Task, WorkerDeath, WorkerPool, WorkerState
 from pipeline.engines.worker import ShippedFiles, Worker, WorkerModel
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
-
-PATIENCE = 30.0  # seconds without a started worker, after which a warning is logged
-LOOK = 5.0  # seconds between two checks of this machine's node
 
 
 class RayEngine(WorkerPool[Handle]):
@@ -67,9 +63,8 @@ class RayEngine(WorkerPool[Handle]):
     def load(self, parts: int) -> None:
         if self._model is None and self._opener:
             self._model = WorkerModel.of(self._opener, self._opener.prepare(self._store))
-            while self._tasks:
-                worker, _ = self._tasks.popitem()
-                self._starting.add(worker)
+            for worker, state in self._workers.items():
+                state.started = False
                 self._join(worker)
         self.start(parts)
 
@@ -86,7 +81,7 @@ class RayEngine(WorkerPool[Handle]):
             self._ray.shutdown()
 
     @override
-    def _begin(self, job: Job, bar: Bar) -> None:
+    def _begin(self, job: Job) -> None:
         self._job = self._ray.put(job)
 
     @override
@@ -113,21 +108,31 @@ class RayEngine(WorkerPool[Handle]):
         self._ray.kill(worker)
 
     @override
-    def _wait(self) -> tuple[Handle, Any]:
-        while True:
-            call = self._ended_call()
-            worker = self._calls.pop(call)
-            try:
-                # a copy, because the process ends without a message when memory of a lost node is freed
-                answer = copy.deepcopy(self._ray.get(call))
-            except self._ray.exceptions.RayTaskError as error:
-                raise error.cause from error
-            except self._ray.exceptions.RayError as error:
-                return worker, WorkerDeath(error)
-            if worker in self._tasks:
-                return worker, answer
-            if self._has_joined(worker, *answer):
-                return worker, None
+    def _wait(self, seconds: float) -> tuple[Handle, Any] | None:
+        cluster.check_node(self._ray)
+        ended, _ = self._ray.wait(list(self._calls), timeout=seconds)
+        cluster.check_node(self._ray)
+        if not ended:
+            return None
+        worker = self._calls.pop(ended[0])
+        try:
+            # a copy, because the process ends without a message when memory of a lost node is freed
+            answer = copy.deepcopy(self._ray.get(ended[0]))
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+        except self._ray.exceptions.RayError as error:
+            return worker, WorkerDeath(" ".join(str(error).split()))
+        if self._workers[worker].started:
+            return worker, answer
+        return (worker, None) if self._has_joined(worker, *answer) else None
+
+    @override
+    def _name_silent(self, worker: Handle, state: WorkerState, seconds: float) -> None:
+        if state.tasks:
+            part = state.tasks[0].part
+            log.warning("a worker has been at rows %d to %d for %.0f s", part.start, part.stop, seconds)
+        else:
+            log.warning("a worker has not started in %.0f s; it wants %s of a node", seconds, self._wants)
 
     def _has_joined(self, worker: Handle, node: str, versions: dict[str, str], loaded: bool | None) -> bool:
         """Whether a worker that was asked to join is ready; if not, it is sent the model first."""
@@ -137,7 +142,7 @@ class RayEngine(WorkerPool[Handle]):
         elif loaded is False and self._model and self._model.files:
             self._join(worker, self._put(self._model.files))
         else:
-            if len(self._starting) == 1:
+            if sum(not state.started for state in self._workers.values()) == 1:
                 self._contents = None
             return True
         return False
@@ -148,16 +153,3 @@ class RayEngine(WorkerPool[Handle]):
             put = self._ray.put
             self._contents = {name: [put(chunk) for chunk in files.chunks(name)] for name in files.entries}
         return self._contents
-
-    def _ended_call(self) -> Handle:
-        """The next call to end, whichever it is."""
-        since = time.monotonic()
-        while True:
-            cluster.check_node(self._ray)
-            done, _ = self._ray.wait(list(self._calls), timeout=LOOK)
-            cluster.check_node(self._ray)
-            if done:
-                return done[0]
-            if not self._tasks and time.monotonic() - since > PATIENCE:
-                log.warning("waiting: the cluster has started no worker yet; each wants %s", self._wants)
-                since = time.monotonic()

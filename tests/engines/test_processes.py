@@ -1,7 +1,9 @@
 """Several processes on this machine: the same bytes as one, whoever dies, and nothing is left of them."""
 
 import contextlib
+import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from inside import pretend
+from inside import pretend, resize
 from workplaces import config, read_json, run
 
 from pipeline import InputError, run_benchmark
@@ -79,6 +81,12 @@ class Toy(Opener):
     def load(self, prepared: Path | None) -> str:
         if self.model.name == "broken":
             raise InputError("found", allowed="allowed", fix="fix")
+        if self.model.name.startswith("dies in "):
+            lives = Path(self.model.name.removeprefix("dies in "))
+            left = int(lives.read_text())
+            lives.write_text(str(left - 1))
+            if left > 0:
+                os.kill(os.getpid(), signal.SIGKILL)
         return self.device
 
 
@@ -162,6 +170,92 @@ def test_what_a_process_refuses_is_said_as_if_it_had_been_here(engine: Engine, t
     broken.close()
 
 
+@pytest.fixture
+def dying(tmp_path: Path) -> Iterator[Callable[[int, int], Engine]]:
+    """Opens an engine of so many processes, of which so many die as they load the model."""
+    opened = []
+
+    def open_engine(workers: int, deaths: int) -> Engine:
+        lives = tmp_path / "lives"
+        lives.write_text(str(deaths))
+        opened.append(open_with(EngineConfig(workers=workers), toy(name=f"dies in {lives}"), Store(tmp_path)))
+        return opened[-1]
+
+    def too_long(*_: object) -> None:
+        raise AssertionError("the engine waits for ever")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(60)
+    yield open_engine
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    for engine in opened:
+        engine.close()
+
+
+def test_a_process_that_dies_as_it_loads_the_model_is_replaced(
+    dying: Callable[[int, int], Engine], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one that the system kills for want of memory; also where it is the only one that starts."""
+    engine = dying(2, 2)
+    engine.load(1)
+    assert caplog.text.count("a worker died as it started; another one does its work") == 2
+    (done,) = engine.each(double, [numbers(0, 3)], Counting())
+    assert done.outputs[0].tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_processes_that_all_die_as_they_load_the_model_end_the_run(
+    dying: Callable[[int, int], Engine], parts: int
+) -> None:
+    engine = dying(2, 99)
+    with pytest.raises(
+        ChildProcessError, match="as it started, 3 times; the last one: it ended with SIGKILL"
+    ):
+        engine.load(parts)
+
+
+def test_deaths_that_are_spread_over_a_long_job_do_not_end_it(
+    dying: Callable[[int, int], Engine], tmp_path: Path
+) -> None:
+    """Each is followed by a process that starts well."""
+    engine = dying(2, 0)
+    engine.load(1)
+    bar, found = Counting(), []
+    for done in engine.each(double, [numbers(start, start + 1) for start in range(30)], bar):
+        found.append(done.part.start)
+        if len(found) in (3, 7, 11, 15):
+            (tmp_path / "lives").write_text("1")  # of the next one
+            os.kill(done.outputs[1], signal.SIGKILL)
+    assert (sorted(found), bar.total) == (list(range(30)), 30)
+
+
+class KillTheNamed(logging.Handler):
+    """Does what the message about a silent process says, if it is the one that was stopped."""
+
+    def __init__(self, stopped: int) -> None:
+        super().__init__()
+        self.stopped = stopped
+
+    def emit(self, record: logging.LogRecord) -> None:
+        found = re.search(r"nothing from process (\d+) \(cpu\) for .*'kill -9 \1'", record.getMessage())
+        if found and int(found[1]) == self.stopped:
+            os.kill(self.stopped, signal.SIGKILL)
+
+
+def test_a_process_that_is_stopped_is_named_and_can_be_replaced(
+    dying: Callable[[int, int], Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resize(monkeypatch, silence=1, look=0.1)
+    engine = dying(2, 0)
+    engine.load(1)
+    (first,) = engine.each(double, [numbers(0, 1)], Counting())
+    os.kill(first.outputs[1], signal.SIGSTOP)
+    monkeypatch.setattr(logging.getLogger("pipeline"), "handlers", [KillTheNamed(first.outputs[1])])
+    (second,) = engine.each(double, [numbers(0, 1)], Counting())
+    assert second.outputs[1] != first.outputs[1]
+
+
 def encoded(folder: Path) -> dict[str, Any]:
     """The manifest of the passages that the last run encoded."""
     paths = (folder / "indexes" / "passages").glob("*/manifest.json")
@@ -220,9 +314,9 @@ import psutil
 from pipeline import cli
 from pipeline.engines.processes import ProcessEngine
 wait = ProcessEngine._wait
-def waiting(engine):
-    found = wait(engine)
-    if any(engine._tasks.values()):
+def waiting(engine, seconds):
+    found = wait(engine, seconds)
+    if any(state.tasks for state in engine._workers.values()):
         Path("pids").write_text(" ".join(str(child.pid) for child in psutil.Process().children()))
         os.kill(os.getpid(), number)
     return found

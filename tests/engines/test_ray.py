@@ -10,8 +10,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from workplaces import config, hits, read_json, run
 from pipeline import InputError, run_benchmark
 from pipeline.config import BACKENDS, Config, EngineConfig
 from pipeline.core import silent
-from pipeline.encoders import ModelSource, resolve
+from pipeline.encoders import ModelSource, Opener, resolve
 from pipeline.engines import Engine, Part, PartJob, open_with, share_out
 from pipeline.storage import Store
 
@@ -148,7 +150,7 @@ def test_workers_elsewhere_killed_in_the_middle_cost_their_shards_only(
 DRIVER = """
 import os
 from pipeline import cli
-replace, left = os.replace, 12  # four for each shard: its rows, their tokens, and the checksums
+replace, left = os.replace, 6  # two for each shard: its rows and their tokens
 def dying(source, target):
     global left
     left -= "indexes/passages/" in str(target)
@@ -263,6 +265,30 @@ class Counting:
         self.total += n
 
 
+@dataclass
+class Named:
+    """A model on a processor, or its settings; the name is the file that counts deaths."""
+
+    name: str
+    device: str = "cpu"
+    files: Any = field(default_factory=lambda: SimpleNamespace(local=None))
+
+
+class Dying(Opener):
+    """A model whose worker dies, as often as a file says, as it loads it."""
+
+    def prepare(self, store: Store) -> None:
+        return None
+
+    def load(self, prepared: Path | None) -> str:
+        lives = Path(self.model.name)
+        left = int(lives.read_text())
+        lives.write_text(str(left - 1))
+        if left > 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "model"
+
+
 @pytest.fixture(scope="class")
 def engine(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Two workers, whose model nothing asks for."""
@@ -350,6 +376,32 @@ def test_what_a_worker_refuses_when_it_joins_is_no_death(
         opened.close()
 
 
+def test_a_worker_killed_as_it_starts_is_replaced_and_many_end_the_run(
+    cluster: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also the only one; the system kills processes so for want of memory."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    config, lives = EngineConfig(kind="ray", address=cluster, workers=1), tmp_path / "lives"
+    opened = open_with(config, Dying(Named("auto"), Named(str(lives))), Store(tmp_path))
+    try:
+        lives.write_text("1")
+        opened.load(1)
+        assert lives.read_text() == "-1"
+        assert "a worker died as it started; another one does its work" in caplog.text
+        assert "not started" not in caplog.text
+    finally:
+        opened.close()
+    opened = open_with(config, Dying(Named("auto"), Named(str(lives))), Store(tmp_path))
+    try:
+        lives.write_text("99")
+        with pytest.raises(ChildProcessError, match=r"as it started, 3 times; the last one: .*died"):
+            opened.load(1)
+    finally:
+        opened.close()
+
+
 LOST = """
 import sys, time
 from pathlib import Path
@@ -357,8 +409,8 @@ import psutil
 from pipeline import cli
 from pipeline.engines.ray import RayEngine
 moment, wait = sys.argv.pop(1), RayEngine._wait
-def waiting(engine):
-    at_work = any(engine._tasks.values())
+def waiting(engine, seconds):
+    at_work = any(state.tasks for state in engine._workers.values())
     if (moment == "load" or at_work) and not Path("pids").exists():
         time.sleep(1)
         started = psutil.Process().children(recursive=True)
@@ -366,7 +418,7 @@ def waiting(engine):
         (raylet,) = engine._ray._private.worker.global_worker.node.all_processes["raylet"]
         raylet.process.kill()
         raylet.process.wait()
-    return wait(engine)
+    return wait(engine, seconds)
 RayEngine._wait = waiting
 cli.main()
 """
