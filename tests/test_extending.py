@@ -69,6 +69,89 @@ def test_the_command_line_finds_what_an_installed_package_adds(
     assert not any(stages(folder).values())
 
 
+NEXT = {
+    "source": ("red apples grow", "no fruits grow"),
+    "backend": ("% self.dimension, 1)", "% 7, 1)"),
+    "kind": ("len(query & passage)", "-len(query & passage)"),
+    "reranker": ("-len(passage)", "len(passage)"),
+}
+"""What the next version of the toy package changes in each thing that it adds."""
+
+
+@pytest.mark.parametrize("what", NEXT)
+@pytest.mark.parametrize("version", ["2.0", "1.0"])
+def test_what_another_version_of_a_package_computes_is_not_taken_for_this_one_s(
+    installed: Path, tmp_path: Path, what: str, version: str
+) -> None:
+    """Also where only the files have changed, as in an editable install."""
+    model = (
+        "{backend: common-words}"
+        if what in ("kind", "reranker")
+        else "{backend: bag, name: all-minilm-l6-v2}"
+    )
+    sets = [f"model={model}"]
+    if what == "reranker":
+        sets.append("rerank={backend: shortest, name: all-minilm-l6-v2, depth: 3}")
+    (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
+    site = Path(shutil.copytree(installed, tmp_path / "site"))
+
+    def run(cache: str) -> tuple[dict[str, Any], list[tuple[str, str, float]]]:
+        words = [word for setting in (*sets, f"cache={cache}") for word in ("--set", setting)]
+        path = ":".join([str(site), *filter(None, sys.path)])
+        process(tmp_path, "-m", "pipeline", "run", "c.yaml", *words, code=0, PYTHONPATH=path)
+        folder = tmp_path / "results" / "toy"
+        return read_json(folder / "manifest.json"), hits(folder)
+
+    manifest, before = run("indexes")
+    assert manifest["versions"]["toy-package"] == "1.0"
+    old, new = NEXT[what]
+    code = (site / "toy.py").read_text(encoding="utf-8")
+    assert old in code
+    (site / "toy.py").write_text(code.replace(old, new), encoding="utf-8")
+    (described,) = site.glob("*.dist-info/METADATA")
+    described.write_text(described.read_text().replace("\nVersion: 1.0", f"\nVersion: {version}"))
+    manifest, after = run("indexes")
+    assert manifest["versions"]["toy-package"] == version
+    assert after != before
+    assert after == run("fresh")[1]
+
+
+PROGRAM = """
+import toy, yaml
+from pipeline import run_benchmark
+from pipeline.config import BACKENDS
+from typing import Literal
+
+class Settings(toy.CommonWordsSettings):
+    backend: Literal["mine"] = toy.ModelSettings.narrowed("backend")
+
+class Mine(toy.CommonWords):
+    def search(self, inputs, draft, context):
+        facts = super().search(inputs, draft, context)
+        return {**facts, "sign": SIGN}
+
+SIGN = 1
+BACKENDS.register(Settings, Mine)
+with open("c.yaml") as file:
+    result = run_benchmark({**yaml.safe_load(file), "model": {"backend": "mine"}})
+print(*result.reused)
+"""
+
+
+def test_what_a_changed_program_registers_is_computed_again(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
+    path = ":".join([str(installed), *filter(None, sys.path)])
+
+    def reused(program: str) -> list[str]:
+        (tmp_path / "program.py").write_text(program, encoding="utf-8")
+        said: str = process(tmp_path, sys.executable, "program.py", code=0, PYTHONPATH=path).stdout
+        return said.split()
+
+    assert reused(PROGRAM) == []
+    assert "search" in reused(PROGRAM)
+    assert "search" not in reused(PROGRAM.replace("SIGN = 1", "SIGN = 2"))
+
+
 def test_its_reranker_study_and_settings_are_known(benchmarco: Callable[..., Any], tmp_path: Path) -> None:
     run = ("run", "c.yaml", "--set", "model={backend: common-words}", "--output", str(tmp_path / "results"))
     run += ("--set", "rerank={backend: shortest, name: all-minilm-l6-v2, depth: 3}")

@@ -39,7 +39,7 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from pipeline.core.errors import InputError
 from pipeline.core.hub import UnresolvedId
-from pipeline.core.plugins import add_plugins
+from pipeline.core.plugins import add_plugins, origin
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
@@ -157,8 +157,11 @@ def mark_of(field: FieldInfo) -> Mark:
 
 
 def keyed_settings(section: BaseModel, stage: str) -> Facts:
-    """The settings of one section whose own value is part of `stage`'s key, as plain JSON values."""
-    chosen = {}
+    """The settings of one section whose own value is part of `stage`'s key, as plain JSON values.
+
+    Those of another package are with its `origin`, as its code shapes the stage too.
+    """
+    chosen = dict(origin(type(section)))
     output = getattr(section, "output", None)
     for name, field in type(section).model_fields.items():
         mark = mark_of(field)

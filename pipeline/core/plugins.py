@@ -7,14 +7,20 @@ the others are used all the same.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import sys
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import Facts
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +45,9 @@ class Plugin:
     problem: str = ""
 
 
+CODE = {".py", ".so", ".pyd"}  # endings of files that hold code
 _plugins: dict[str, list[Plugin]] = {}  # those of each group that was looked up
+_packages: dict[str, str] = {}  # the name and version of the package that has a module, of each entry point
 
 
 def add_plugins(group: str, add: Callable[[str, Any], None]) -> list[Plugin]:
@@ -64,9 +72,48 @@ def _load(entry: metadata.EntryPoint, add: Callable[[str, Any], None]) -> Plugin
         reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         problem = " ".join(reason.split()).removesuffix(".")
     package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"
+    _packages[entry.module.partition(".")[0]] = package
     if problem:
         log.warning("%s '%s' of %s is not used: %s", group_noun(entry.group), entry.name, package, problem)
     return Plugin(entry.name, package, problem)
+
+
+@cache
+def origin(kind: type) -> Facts:
+    """What identifies the code of a class of another package or program, for keys of what it computes.
+
+    Returns:
+        `plugin`, with the package's name and version and the SHA-256 of its code; empty for a class of this
+        package. What has no files, as code that was typed in, is another one in each process.
+    """
+    names = kind.__module__.split(".")
+    if names[0] == __name__.partition(".")[0]:
+        return {}
+    modules = (sys.modules.get(".".join(names[:count])) for count in range(1, len(names) + 1))
+    file = next((module.__file__ for module in modules if module and getattr(module, "__file__", None)), None)
+    code = hashlib.sha256()
+    if file is None:
+        code.update(uuid.uuid4().bytes)
+    else:
+        path = Path(file)
+        files = path.parent.rglob("*") if path.stem == "__init__" else [path]
+        for each in sorted(each for each in files if each.suffix in CODE):
+            code.update(each.relative_to(path.parent).as_posix().encode() + b"\0" + each.read_bytes())
+    return {"plugin": {"package": _packages.get(names[0], names[0]), "code": code.hexdigest()}}
+
+
+def packages_of(recipe: Mapping[str, object]) -> dict[str, str]:
+    """The versions of the packages whose `origin` is in a recipe, by name; of a program, its code's hash."""
+    found = {}
+    for name, value in recipe.items():
+        if name == "plugin" and isinstance(value, Mapping) and value.keys() == {"package", "code"}:
+            package, _, version = str(value["package"]).partition(" ")
+            found[package] = version or str(value["code"])
+        elif isinstance(value, Mapping):
+            found |= packages_of(value)
+        elif isinstance(value, list):
+            found |= packages_of(dict(enumerate(value)))
+    return found
 
 
 def import_and_call(place: str, *arguments: object) -> Any:

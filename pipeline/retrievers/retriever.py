@@ -17,6 +17,7 @@ from pipeline.config import Config
 from pipeline.config.settings import Section
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
+from pipeline.core.plugins import origin
 from pipeline.core.records import Collection, Float64, Int64, Ranking, from_numpy
 from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
@@ -199,9 +200,12 @@ class Retriever(ABC, Generic[Settings]):
         """The stages from the collection to the ranking."""
 
     def plan(self) -> Plan:
-        """`stages` with the engine of each."""
-        stages = self.stages().items()
-        return {role: stage if stage.engine else replace(stage, engine=self.engine) for role, stage in stages}
+        """`stages` with the engine of each, and the `origin` of a kind of another package in its settings."""
+        made_by = origin(type(self))
+        return {
+            role: replace(stage, engine=stage.engine or self.engine, settings={**stage.settings, **made_by})
+            for role, stage in self.stages().items()
+        }
 
     def assessments(self) -> list[Assessment]:
         """What is measured of the ranking besides the measures."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pipeline.core import machine
 from pipeline.core.errors import InputError
+from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING
 from pipeline.core.result_records import without_part
@@ -51,14 +52,14 @@ def write_result(
     if benchmark.config.expected:
         checks = check_expected(benchmark.config, metrics["metrics"])
         metrics["expected"] = [check.model_dump(mode="json") for check in checks]
-    recipes = benchmark.recipes.items()
+    recipes = {name: {"key": recipe.key, **recipe.plain} for name, recipe in benchmark.recipes.items()}
     manifest = {
         "config": settings,
         "cache": str(benchmark.store.root.absolute()),
-        "recipes": {name: {"key": recipe.key, **recipe.plain} for name, recipe in recipes},
+        "recipes": recipes,
         "contents": scores[CONTENTS],
         "models": benchmark.model_settings,
-        "versions": machine.versions(),
+        "versions": machine.versions() | packages_of(recipes),
         "hardware": machine.hardware(),
         "wall_seconds": round(benchmark.seconds, 3),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
