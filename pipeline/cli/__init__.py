@@ -5,6 +5,7 @@ Commands of a study are in its `command.py`.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 from pipeline.cli import about, running, scoring
+from pipeline.storage.whole_files import overwriting
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     end_at_second_interrupt,
@@ -78,7 +80,31 @@ for _study in all_studies().values():
         GROUPS |= {_name.split()[0]: _study.question} if " " in _name else {}
         RESUMED |= {_name} if _new.resumes else set()
 
+WRITTEN = {"cleaned", "export", "html", "mteb", "output", "per_query"}
+"""Options of commands that name what they write."""
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
+
+
+def with_force(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the option `--force`, if it writes what the user names."""
+    signature = inspect.signature(command, eval_str=True)
+    if not WRITTEN & signature.parameters.keys():
+        return command
+
+    @functools.wraps(command)
+    def run(force: bool = False, **arguments: object) -> None:
+        with overwriting(force):
+            command(**arguments)
+
+    text = "Also overwrite files that benchmarco did not write."
+    annotation = Annotated[bool, option(text, flags="--force")]
+    force = inspect.Parameter("force", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+    parameters = [*signature.parameters.values(), force]
+    wrapped: Any = run
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    wrapped.__signature__ = inspect.Signature(parameters)
+    return run
+
 
 app = typer.Typer(
     name="benchmarco", context_settings=HELP_OPTIONS, rich_markup_mode=None, pretty_exceptions_enable=False
@@ -92,7 +118,7 @@ for _name, (_command, _example) in COMMANDS.items():
     _group, _, _last = _name.rpartition(" ")
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
     _apps[_group].command(_last, cls=ExampleCommand, epilog=_epilog)(
-        guarded(_command, resumed=_name in RESUMED)
+        guarded(with_force(_command), resumed=_name in RESUMED)
     )
 for _name in GROUPS:
     app.add_typer(_apps[_name], name=_name)

@@ -17,6 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
+from pipeline.storage.whole_files import write_whole
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     Json,
@@ -85,7 +86,7 @@ def run(
             else:
                 _show_result(done[0], verbose)
     if save:
-        save.write_text(text, encoding="utf-8")
+        write_whole(save, text.encode())
         print(f"config written to {save}", file=sys.stderr)
     if done and not quiet and not as_json and (step := next_step(done, comparable)):
         print(step)

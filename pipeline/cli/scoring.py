@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.table import stacked
-from pipeline.storage.whole_files import check_output
+from pipeline.storage.whole_files import check_output, replacing
 from pipeline.studies.study import StudyOptions
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
@@ -147,7 +147,7 @@ def evaluate(
         show(*all_scored[0].tables())
     if per_query:
         (scored,) = all_scored
-        with open(per_query, "w", encoding="utf-8", newline="") as file:
+        with replacing(per_query) as path, open(path, "w", encoding="utf-8", newline="") as file:
             write_per_query(file, scored.query_ids, scored.measures, scored.values)
 
 

@@ -19,6 +19,7 @@ from pipeline.core.records import Chunks, Collection, Qrels, Texts
 from pipeline.data.contents import UnorderedHash
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.whole_files import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +129,7 @@ def open_texts(path: Path) -> Texts:
 
 def write_lines(path: Path, texts: Texts) -> None:
     """Write texts as JSON lines of `_id` and `text`, a batch at a time."""
-    with open(path, "w", encoding="utf-8") as file:
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for ids, batch in zip(texts.ids.chunks, texts.texts.chunks, strict=True):
             for name, text in zip(ids.to_pylist(), batch.to_pylist(), strict=True):
                 file.write(json.dumps({"_id": name, "text": text}, ensure_ascii=False) + "\n")

@@ -15,7 +15,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
-from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING
+from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, RESULT_FILES
 from pipeline.core.result_records import without_part
 from pipeline.results.folder import FILES, collection_result, read_record
 from pipeline.results.published import check_expected
@@ -77,6 +77,7 @@ def _write_files(folder: Path, metrics: Facts, manifest: Facts, copied: Sequence
         log.warning("waiting: another run is writing %s", folder)
         lock = locks.hold(folder)
     _keep_other(folder, manifest["recipes"])
+    whole_files.remove_temporary(folder)
     added = added_files(folder, FILES)
     for name in (CHECKSUMS, MANIFEST):
         (folder / name).unlink(missing_ok=True)
@@ -127,6 +128,12 @@ def check_folder(folder: Path) -> None:
         what = "is not a folder" if existing == folder else f"cannot be made: {existing} is not a folder"
     elif any(len(os.fsencode(part)) > os.pathconf(existing, "PC_NAME_MAX") for part in folder.parts):
         what = "cannot be made: its name is too long"
+    elif foreign := [name for name in RESULT_FILES if whole_files.is_foreign(folder / name)]:
+        raise InputError(
+            f"result folder {folder}: benchmarco did not write its {' and '.join(foreign)}",
+            allowed="a new folder, or that of a result",
+            fix="name another with --output DIR, or add --force to overwrite them",
+        )
     else:
         try:
             os.rmdir(tempfile.mkdtemp(dir=existing))

@@ -3,13 +3,16 @@
 A stage's result lives at `<root>/<stage>/<key>/`. Its key is a hash of its recipe: the plain JSON of
 everything that can change its bytes. The files come first and `manifest.json`, which lists them with their
 sizes and checksums, comes last: a folder without a manifest is not an artifact. Every file is written under
-a temporary name and renamed (`whole_files`), and its checksum is written to `<file>.sha256` before the
-rename. What a killed process leaves, and what the next one does with it:
+a temporary name and renamed (`whole_files`), and its size and checksum are added to a list, `finished.jsonl`,
+before the rename. What a killed process leaves, and what the next one does with it:
 
-- while a file is written: `<file>.tmp`; removed
-- before the rename: `<file>.sha256` with no file, or with an older one that it does not match; removed
-- before the manifest: whole files, each with its checksum; checked and kept, and only the others are made
-- after the manifest: a finished artifact; `.sha256` files that are left over are not read
+- while a file is written: a temporary file; removed
+- before the rename: a line of the list with no file, or with an older one that it does not match; removed
+- before the manifest: whole files, each with its line; checked and kept, and only the others are made
+- after the manifest: a finished artifact; a list that is left over is not read
+
+Files reach the disk for certain before the manifest does. What a power cut takes of them before, their
+checksums show.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from pipeline.storage import hashing, locks, whole_files
 from pipeline.storage.whole_files import MANIFEST
 
 LAYOUT = 2  # version of the manifest and the folder; artifacts of another version are not read
-_SUM = ".sha256"
+_FINISHED = "finished.jsonl"
 VARYING = ("texts", "pairs")
 """Ingredients that say which texts or pairs an artifact is of; one of other texts may share rows."""
 KIN = 16  # hex digits at the end of a key, which artifacts that differ in those alone share
@@ -126,61 +129,56 @@ class Draft:
     def begin(folder: Path, fresh: bool) -> Draft:
         """An empty draft if `fresh`, else one with the intact files of an unfinished or damaged artifact.
 
-        The folder exists, and the caller holds its lock (`Store.making`). Checksums are restored before the
+        The folder exists, and the caller holds its lock (`Store.making`). The list is written before the
         manifest is renamed, as nothing reads one that was renamed.
         """
         draft = Draft(folder)
-        if not fresh:
-            draft._restore_checksums()
+        known = {} if fresh else draft._known()
+        # Without a line, no old file is taken for a new one after a kill. If `fresh`, the files themselves
+        # stay until they are replaced, as another process may be about to open them.
+        if known:
+            lines = (_line(name, entry) for name, entry in known.items())
+            whole_files.write_whole(folder / _FINISHED, "".join(lines).encode())
+        else:
+            (folder / _FINISHED).unlink(missing_ok=True)
         # From here on the folder is no artifact. The manifest is renamed and not deleted: processes that use
         # the old files hold shared locks on it, at which `_remove_others` and `CacheEntry.remove` look.
         with contextlib.suppress(FileNotFoundError):
             (folder / MANIFEST).rename(folder / f"{MANIFEST}.{uuid.uuid4().hex}")
-        if fresh:
-            draft._remove_checksums()
-        else:
-            draft._recover()
+        if not fresh:
+            draft.whole = {name: entry for name, entry in known.items() if _is_intact(folder / name, entry)}
+            draft._remove_others()
         return draft
 
-    def _restore_checksums(self) -> None:
-        """Write the checksum files of a damaged artifact again, from its manifest: `finish` removed them.
-
-        Then `_recover` finds the files that are intact, as after a kill. One of another key is ignored.
-        """
+    def _known(self) -> dict[str, Facts]:
+        """Size and checksum of each file that a damaged artifact or an unfinished one says it has."""
         manifest = whole_files.read_json_object(self.folder / MANIFEST) or {}
-        known = {"layout": LAYOUT, "stage": self.folder.parent.name, "key": self.folder.name}
-        if manifest.items() >= known.items() and isinstance(manifest.get("files"), dict):
-            for name, entry in manifest["files"].items():
-                if _is_entry(name, entry):
-                    self._write_checksum(name, entry)
-
-    def _remove_checksums(self) -> None:
-        """Make sure that no old file is taken for a new one after a kill.
-
-        The files themselves stay until they are replaced, as another process may be about to open them.
-        """
-        for path in self.folder.glob("*" + _SUM):
-            whole_files.remove_path(path)
+        own = {"layout": LAYOUT, "stage": self.folder.parent.name, "key": self.folder.name}
+        files = manifest.get("files") if manifest.items() >= own.items() else None
+        known = dict(files) if isinstance(files, dict) else {}
+        with contextlib.suppress(OSError):
+            for line in (self.folder / _FINISHED).read_bytes().splitlines():
+                with contextlib.suppress(ValueError, TypeError):  # of a killed process, cut short
+                    name, entry = json.loads(line)
+                    known[name] = entry
+        return {name: entry for name, entry in known.items() if _is_entry(name, entry)}
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
         """A temporary path to write, which becomes the file `name`; see `whole_files.replacing`."""
-        with whole_files.replacing(self.folder / name) as temporary:
+        with whole_files.replacing(self.folder / name, lasting=False) as temporary:
             yield temporary
-            # Before the rename: a whole file always has a checksum beside it. After a kill in between, the
-            # checksum has no file, or an older one that it does not match, which `_recover` removes.
+            # Before the rename: a whole file always has a line in the list. After a kill in between, the line
+            # has no file, or an older one that it does not match.
             entry = entry_of(temporary)
-            self._write_checksum(name, entry)
+            with open(self.folder / _FINISHED, "a", encoding="utf-8") as finished:
+                finished.write(_line(name, entry))
         self.whole[name] = entry
 
     def save_array(self, name: str, array: Array) -> None:
         """Write an array as a `.npy` file."""
         with self.file(name) as path, open(path, "wb") as file:  # given a path, NumPy would append ".npy"
             np.save(file, array, allow_pickle=False)
-
-    def _write_checksum(self, name: str, entry: Facts) -> None:
-        """Write a file's size and checksum beside it, before the file is renamed."""
-        whole_files.write_whole(self.folder / (name + _SUM), hashing.canonical_json(entry).encode())
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -189,17 +187,9 @@ class Draft:
             try:
                 yield Path(folder)
             except Exception as error:
-                if refusal := whole_files.disk_error(error, Path(folder, "file")):
+                if refusal := whole_files.disk_error(error, Path(folder, "file"), self.folder):
                     raise refusal from error
                 raise
-
-    def _recover(self) -> None:
-        """Keep the files that match their checksums."""
-        for path in sorted(self.folder.iterdir()):
-            entry = whole_files.read_json_object(path.with_name(path.name + _SUM))
-            if entry and _is_entry(path.name, entry) and _is_intact(path, entry):
-                self.whole[path.name] = entry
-        self._remove_others()
 
     def finish(self, recipe: Recipe) -> Artifact:
         """Write the manifest, which makes the draft an artifact."""
@@ -207,9 +197,11 @@ class Draft:
         manifest |= {"files": self.whole, "facts": self.facts, "made": self.made}
         manifest["sha256"] = hashing.hash_json(manifest)
         self._remove_others()
+        for path in (*map(self.folder.joinpath, self.whole), self.folder):
+            whole_files.flush(path)
         # Last, and in one step: a folder is an artifact once its manifest has this name.
         whole_files.write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        self._remove_checksums()
+        (self.folder / _FINISHED).unlink(missing_ok=True)
         self.artifact = Artifact(self.folder, manifest)
         return self.artifact
 
@@ -220,9 +212,8 @@ class Draft:
         in_use = any(locks.hold(path, wait=False) is None for path in manifests(self.folder))
         if in_use:
             return
-        names = {*self.whole, *(name + _SUM for name in self.whole)}
         for path in self.folder.iterdir():
-            if path.name not in names:
+            if path.name not in (*self.whole, _FINISHED):
                 whole_files.remove_path(path)
 
 
@@ -252,11 +243,16 @@ def entry_of(path: Path) -> Facts:
     return {"bytes": path.stat().st_size, "sha256": hashing.hash_file(path)}
 
 
-def _is_entry(name: str, entry: object) -> bool:
+def _is_entry(name: object, entry: object) -> bool:
     """Whether a file's entry is well formed and its name has no folder in it."""
-    if Path(name).name != name or "\0" in name or not isinstance(entry, dict):
+    if not isinstance(name, str) or Path(name).name != name or "\0" in name or not isinstance(entry, dict):
         return False
     return isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
+
+
+def _line(name: str, entry: Facts) -> str:
+    """A file's line in the list of those that are finished."""
+    return hashing.canonical_json([name, entry]) + "\n"
 
 
 def _is_well_formed(manifest: Facts) -> bool:

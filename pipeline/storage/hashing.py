@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import mmap
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Int64
 
 HASHED_BYTES = 1 << 20  # bytes
-READ_BYTES = 32 << 20  # read of a file at once
 
 
 def canonical_json(value: object) -> str:
@@ -83,72 +83,45 @@ def file_changed(what: str) -> InputError:
 
 @dataclass(frozen=True)
 class VerifiedFile:
-    """A user's file of arrays, and the hashes of its blocks, computed when they are first used.
+    """A user's file of arrays, which must stay as it was when its hash was computed, at its first use.
 
     What is stored under a key must be made of the bytes that the key was made from, and another program may
-    write to the file meanwhile. So every block is hashed once for the key, and each block that is read later
-    is hashed again.
+    write to the file meanwhile.
     """
 
     path: Path
 
     @cached_property
-    def blocks(self) -> tuple[bytes, ...]:
-        """SHA-256 of each block."""
+    def _hashed(self) -> tuple[tuple[int, ...], str]:
         with _readable(self.path):
-            return hash_blocks(self.path)
+            # Where a program writes through memory, the file's times change at its first write to a page
+            # since that page has reached the disk.
+            with open(self.path, "rb") as file, contextlib.suppress(OSError):
+                os.fsync(file.fileno())
+            before = self._state()
+            return before, hashlib.sha256(b"".join(hash_blocks(self.path))).hexdigest()
+
+    def _state(self) -> tuple[int, ...]:
+        """What changes when a program writes to the file, or puts another in its place."""
+        status = self.path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     @property
     def hash(self) -> str:
         """A hash of the whole file, as hex."""
-        return hashlib.sha256(b"".join(self.blocks)).hexdigest()
+        return self._hashed[1]
 
     def take(self, array: Array, rows: Int64) -> Array:
-        """Rows of an array of the file, in the order given.
-
-        Args:
-            array: [all rows, ...], mapped from the file by `numpy.memmap`, with its attribute `offset`; or,
-                if the file is packed, what was read of it.
-            rows: int64 [n], from 0 and below the number of rows.
+        """Rows, int64 [n], of an array [all rows, ...] that is read or mapped from the file, in their order.
 
         Raises:
-            InputError: The file was changed after its blocks were hashed.
+            InputError: The file was changed after it was hashed.
         """
-        if not (isinstance(array, np.memmap) and array.flags.c_contiguous):
-            found: Array = array[rows]
-            if hash_blocks(self.path) != self.blocks:
+        before, found = self._hashed[0], array[rows]
+        with _readable(self.path):
+            if self._state() != before:
                 raise file_changed(str(self.path))
-            return found
-        taken = np.empty((len(rows), *array.shape[1:]), array.dtype)
-        order = np.arange(len(rows)) if (np.diff(rows) >= 0).all() else np.argsort(rows, kind="stable")
-        for part in _near(rows[order], array.strides[0]):
-            taken[order[part]] = self._read(array, rows[order[part]])
-        return taken
-
-    def _read(self, array: np.memmap[tuple[int, ...], np.dtype[np.generic]], rows: Int64) -> Array:
-        """Ascending rows that are near each other, from the blocks that they are in."""
-        size, block = array.strides[0], HASHED_BYTES
-        start = array.offset + int(rows[0]) * size
-        stop = array.offset + (int(rows[-1]) + 1) * size
-        first = start // block
-        with open(self.path, "rb") as file:
-            file.seek(first * block)
-            content = file.read((-(-stop // block) - first) * block)
-        parts = (memoryview(content)[at : at + block] for at in range(0, len(content), block))
-        digests = tuple(hashlib.sha256(part).digest() for part in parts)
-        if len(content) < stop - first * block or digests != self.blocks[first : first + len(digests)]:
-            raise file_changed(str(self.path))
-        span = np.frombuffer(content, np.uint8)[start - first * block : stop - first * block]
-        values: Array = span.view(array.dtype).reshape(-1, *array.shape[1:])[rows - rows[0]]
-        return values
-
-
-def _near(rows: Int64, size: int) -> Iterator[slice]:
-    """Runs of ascending rows of `size` bytes that are read together: near each other, and few enough."""
-    begin = 0
-    far = np.flatnonzero(np.diff(rows) * size > HASHED_BYTES) + 1
-    for end in [*far.tolist(), len(rows)]:
-        while begin < end:
-            last = int(np.searchsorted(rows[begin:end], rows[begin] + max(READ_BYTES // size, 1))) + begin
-            yield slice(begin, last)
-            begin = last
+        mapped = getattr(array, "_mmap", None)  # private: numpy.memmap has no public name for it
+        if mapped is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)  # what was read stays in the system's cache, if there is room
+        return np.asarray(found)

@@ -12,11 +12,14 @@ import signal
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import InputError
+from pipeline.core.result_files import METRICS, SUITE
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
@@ -24,6 +27,19 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 """The file of an artifact that is written last: a folder that has one is complete."""
 TEMPORARY = ".tmp"
+OURS = re.compile(
+    rb"query_id[,\n]|\S+ Q0 \S+ \S+ \S+ benchmarco\n|"
+    rb'\s*<!doctype html>.*<meta name="generator" content="benchmarco">',
+    re.DOTALL,
+)
+"""How files of this program begin: measures of each query, a TREC run, a page."""
+OURS_BYTES = 2048  # of a file that are compared with `OURS`
+OUR_JSON = (
+    "name queries passages metrics", "name collections metrics", "config recipes", METRICS, SUITE,
+    "dataset_revision task_name mteb_version", "name revision",
+)  # fmt: skip
+"""The names that JSON files of this program have: of a result, and of what is exported to MTEB."""
+_overwrites = ContextVar("overwrites", default=False)
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 NAME_BYTES = 200  # of a file's name; file systems allow 255, and a temporary file has a longer one
 _TRIAL_BYTES = 1 << 20  # appended to find out whether the disk is full
@@ -43,8 +59,34 @@ def read_json_object(path: Path) -> Facts | None:
     return value if isinstance(value, dict) else None
 
 
+@contextlib.contextmanager
+def overwriting(allowed: bool) -> Iterator[None]:
+    """Whether files of others may be overwritten, as `--force` says, until the block ends."""
+    token = _overwrites.set(allowed)
+    try:
+        yield
+    finally:
+        _overwrites.reset(token)
+
+
+def may_overwrite() -> bool:
+    """Whether `--force` allows to overwrite files of others."""
+    return _overwrites.get()
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a file is there, not empty, and not of this program; with `--force` none is foreign."""
+    if may_overwrite() or not path.is_file() or not path.stat().st_size:
+        return False
+    if path.suffix == ".json":
+        names = (read_json_object(path) or {}).keys()
+        return not any(names >= set(own.split()) for own in OUR_JSON)
+    with open(path, "rb") as file:
+        return not OURS.match(file.read(OURS_BYTES))
+
+
 def check_output(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
-    """Refuse a file that cannot be written, or that is one of the inputs, before anything is computed.
+    """Refuse a file that cannot be written, is one of the inputs, or of others, before anything is computed.
 
     Args:
         path: The file to write.
@@ -64,13 +106,22 @@ def check_output(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
                 allowed="a file that is not an input",
                 fix="name another",
             )
+    if is_foreign(path):
+        raise InputError(
+            f"{option} {path}: a file is there that benchmarco did not write",
+            allowed="a new file, or one that it wrote",
+            fix="name another, or add --force to overwrite it",
+        )
 
 
 def check_new_folder(folder: Path, option: str) -> None:
     """Refuse a folder to write that holds anything; `option` names it in the message."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        found = "is not empty" if folder.is_dir() else "is a file"
-        raise InputError(f"{option} {folder}: {found}", allowed="a new or empty folder", fix="name another")
+    if folder.exists() and (not folder.is_dir() or (not may_overwrite() and any(folder.iterdir()))):
+        raise InputError(
+            f"{option} {folder}: {'is not empty' if folder.is_dir() else 'is a file'}",
+            allowed="a new or empty folder",
+            fix="name another, or add --force to overwrite files in it",
+        )
 
 
 def file_inside(folder: Path, *names: str) -> Path:
@@ -90,6 +141,20 @@ def file_inside(folder: Path, *names: str) -> Path:
             fix="remove the link, or name another folder",
         )
     return path
+
+
+def comes_with(cache: str, folder: Path) -> bool:
+    """Whether a cache may have come with a result folder, whose makers then say what was computed.
+
+    It is there, and inside that folder, or that of the suite that the result is of; or a link below the
+    working directory leads to it.
+    """
+    here = Path.cwd()
+    named, real = Path(os.path.normpath(here / cache)), (here / cache).resolve()
+    whole = folder.resolve()
+    whole = whole.parent if (whole.parent / SUITE).is_file() else whole
+    inside = real.is_relative_to(whole) or (named.is_relative_to(here) and real != named)
+    return inside and real.exists()
 
 
 def _file_name(text: str) -> str:
@@ -112,48 +177,59 @@ def write_json(path: Path, value: Facts) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, lasting: bool = True) -> Iterator[Path]:
     """A temporary path to write; when the block ends without an error, the file is renamed to `path`.
 
+    It is beside `path`, and no other file has its name. With `lasting`, the file survives a power cut.
+
     Raises:
-        OSError: The disk refuses to write; the error names the file.
+        OSError: The disk refuses to write; the error names `path`.
     """
-    temporary = path.with_name(path.name + TEMPORARY)
+    temporary = path.with_name(f".{uuid.uuid4().hex}{TEMPORARY}")
     try:
-        temporary.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
         yield temporary
         # The order matters. First the bytes reach the disk, then the name: a power cut after a rename that
         # was not preceded by a flush can leave the new name with no bytes. POSIX renames in one step, so a
-        # process killed here leaves either the old file and a .tmp, which the next writer removes, or the
-        # whole new file. The last flush is of the folder, so that the new name survives a power cut too.
-        _flush(temporary)
+        # process killed here leaves either the old file and a temporary one, or the whole new file. The last
+        # flush is of the folder, so that the new name survives a power cut too.
+        if lasting:
+            flush(temporary)
         os.replace(temporary, path)
-        _flush(path.parent)
+        if lasting:
+            flush(path.parent)
     except Exception as error:
-        if refusal := disk_error(error, temporary):
+        if refusal := disk_error(error, temporary, path):
             raise refusal from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def disk_error(error: Exception, path: Path) -> OSError | None:
-    """The disk's refusal behind an error, with the name of the file; None if the disk takes more bytes.
+def remove_temporary(folder: Path) -> None:
+    """Remove what a killed process has left of `replacing` in a folder that is ours."""
+    for path in folder.glob(f".*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
+
+
+def disk_error(error: Exception, written: Path, path: Path) -> OSError | None:
+    """The disk's refusal behind an error, with the name `path`; None if the disk takes more bytes.
 
     NumPy raises an OSError without a number and Faiss a RuntimeError, and neither says why the write failed.
-    So after an error without a number, bytes are appended to the file at `path`, which the caller removes.
+    So after an error without a number, bytes are appended to the file `written`, which the caller removes.
     """
     number = getattr(error, "errno", None)
     if not number and not isinstance(error, InputError):
-        number = _write_error(path)
+        number = _write_error(written)
     return OSError(number, os.strerror(number), str(path)) if number in _DISK_ERRORS else None
 
 
-def _flush(path: Path) -> None:
-    """Wait until a file's bytes, or the names in a folder, have reached the disk."""
+def flush(path: Path) -> None:
+    """Wait until a file's bytes, or the names in a folder, have reached the disk; errors name it."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(handle)
 

@@ -130,8 +130,7 @@ def export_texts(collection: Collection, folder: Path) -> list[Path]:
     paths = [folder / file for file in files]
     folder.mkdir(parents=True, exist_ok=True)
     for texts, (lines, names) in ((collection.passages, paths[:2]), (collection.queries, paths[2:])):
-        with whole_files.replacing(lines) as path:
-            write_lines(path, texts)
+        write_lines(lines, texts)
         with whole_files.replacing(names) as path, open(path, "w", encoding="utf-8") as file:
             for ids in texts.ids.chunks:
                 file.writelines(f"{name}\n" for name in ids.to_pylist())

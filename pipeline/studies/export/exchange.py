@@ -120,7 +120,7 @@ def write_mteb(results: Sequence[CollectionResult], folder: Path) -> list[Path]:
 
     Args:
         results: The results.
-        folder: The folder above `results`; what is there already is replaced.
+        folder: The folder above `results`; files of earlier exports are replaced.
 
     Returns:
         The files of tasks that were written.
@@ -150,6 +150,8 @@ def write_mteb(results: Sequence[CollectionResult], folder: Path) -> list[Path]:
             fix="export them one after the other, to other folders",
         )
     inside.mkdir(parents=True, exist_ok=True)
+    for path in (*documents, inside / META):
+        whole_files.check_output(path, "--mteb")
     for path, (task, parts) in documents.items():
         whole_files.write_json(path, _document(task, parts))
     whole_files.write_json(inside / META, {"name": name, "revision": revision})

@@ -14,7 +14,7 @@ from pipeline.core.records import Facts
 from pipeline.core.result_files import MANIFEST
 from pipeline.results.records import flatten
 from pipeline.results.result import Result
-from pipeline.storage.whole_files import file_inside
+from pipeline.storage.whole_files import file_inside, write_whole
 
 LONGEST = 500  # characters of a parameter, of which MLflow takes no more
 AT_ONCE = 100  # parameters that MLflow takes
@@ -87,7 +87,7 @@ def _tensorboard(name: str, figures: Mapping[str, float], config: Facts, manifes
     writer.close()
     for manifest in manifests:
         path = file_inside(Path("runs"), name, f"{manifest.parent.name}.json")
-        path.write_bytes(manifest.read_bytes())
+        write_whole(path, manifest.read_bytes())
 
 
 WRITERS: dict[str, Callable[[str, Mapping[str, float], Facts, list[Path]], None]] = {

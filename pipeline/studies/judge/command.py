@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.result_files import MANIFEST
-from pipeline.storage.whole_files import check_output
+from pipeline.storage.whole_files import check_output, write_whole
 from pipeline.studies.study import Command, Plan, Study
 from pipeline.terminal import Json, Sets, argument, load, option, print_each, print_json, progress, show
 
@@ -185,7 +185,7 @@ def judge(
     else:
         show(*report.tables())
     if html:
-        html.write_text(html_page("Judged differences", report.tables()), encoding="utf-8")
+        write_whole(html, html_page("Judged differences", report.tables()).encode())
         print(f"page written to {html}", file=sys.stderr)
 
 

@@ -190,11 +190,11 @@ def check_pool_file(path: Path) -> None:
 
 def check_new(path: Path) -> None:
     """Refuse a file that is there: it may hold people's work."""
-    if path.exists():
+    if path.exists() and not whole_files.may_overwrite():
         raise InputError(
             f"--output {path} exists already, and may contain grades",
             allowed="a new file",
-            fix="name another, or remove it",
+            fix="name another, remove it, or add --force to overwrite it",
         )
 
 

@@ -45,6 +45,7 @@ def print_as(document: Document, as_json: bool, as_markdown: bool) -> None:
 
 def html_page(title: str, tables: Iterable[Table]) -> str:
     """Tables as an HTML page of their own."""
-    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
+    head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="generator" content="benchmarco">'
+    head += f"<title>{escape(title)}</title>"
     style = "<style>body{font-family:sans-serif;margin:2em}td,th{padding:.2em .6em}</style>"
     return f"{head}{style}<body>{''.join(map(html_table, tables))}</body></html>\n"
