@@ -16,7 +16,7 @@ from pipeline.config import benchmark, suites
 from pipeline.config.settings import Section, mark_of
 from pipeline.core.display import as_text
 from pipeline.core.errors import InputError
-from pipeline.storage.whole_files import MANIFEST
+from pipeline.storage.whole_files import MANIFEST, comes_with
 
 ADDRESSES = ("url", "address")
 """Settings that send the collection elsewhere: its files must be beside the manifest then, or given again."""
@@ -39,7 +39,7 @@ def refuse_unasked(config: benchmark.Config, given: Sequence[str], where: Path) 
     beyond = [
         (path, value, effect)
         for path, value, effect in settings
-        if effect and value not in (None, False) and not _may_be_written(path, value)
+        if effect and value not in (None, False) and not _may_be_written(path, value, where)
     ]
     if any(_last(path) in ADDRESSES for path, *_ in beyond):
         folder = where.resolve().parent
@@ -103,11 +103,17 @@ def _last(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def _may_be_written(path: str, value: object) -> bool:
-    """Whether a setting is a folder inside the working directory, or a cache that has a collection."""
+def _may_be_written(path: str, value: object, where: Path) -> bool:
+    """Whether a setting is a folder inside the working directory, or a cache that has a collection.
+
+    A cache that may have come with the manifest is neither: what it holds would be taken for computed here.
+    """
     if path not in FOLDERS or not isinstance(value, str):
         return False
-    leads_out = PurePath(value).is_absolute() or ".." in PurePath(value).parts
+    if path == "cache" and comes_with(value, where.parent):
+        return False
+    here = Path.cwd()
+    leads_out = PurePath(value).is_absolute() or not (here / value).resolve().is_relative_to(here)
     return not leads_out or (path == "cache" and has_collection(value))
 
 

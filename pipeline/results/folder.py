@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import difflib
 import json
+import logging
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +26,12 @@ from pipeline.core.result_records import Record
 from pipeline.metrics.statistics import draws_of
 from pipeline.results.records import Manifest, Metrics
 from pipeline.storage.checksums import check_files
+from pipeline.storage.whole_files import comes_with
 
 if TYPE_CHECKING:
     import pandas as pd
+
+log = logging.getLogger(__name__)
 
 FILES = (METRICS, PER_QUERY, RANKING, MANIFEST)
 READ_BY_ALL = (METRICS, PER_QUERY, MANIFEST)
@@ -108,7 +113,7 @@ def read_collection_result(folder: Path) -> CollectionResult:
         raise _unusable(folder, f"is not finished: it has no {' and no '.join(absent)}")
     edited = check_files(folder, READ_BY_ALL)
     record = read_record(folder, METRICS, Metrics)
-    manifest = read_record(folder, MANIFEST, Manifest)
+    manifest = _without_its_cache(folder, read_record(folder, MANIFEST, Manifest))
     measures, query_ids, values = read_values(folder)
     distinct = len(set(query_ids))
     if not record.queries == len(query_ids) == distinct:
@@ -148,6 +153,23 @@ def read_values(folder: Path) -> tuple[list[str], list[str], Float64]:
     except (ValueError, csv.Error) as error:
         raise _unusable(folder, f"is damaged: {PER_QUERY}: {error}") from None
     return header[1:], [line[0] for line in lines], values
+
+
+def _without_its_cache(folder: Path, manifest: Manifest) -> Manifest:
+    """A manifest that names no cache which may have come with it: what that holds was not computed here."""
+    named = {manifest.cache, str(manifest.config.get("cache") or "")} - {""}
+    brought = sorted(cache for cache in named if comes_with(cache, folder))
+    if not brought:
+        return manifest
+    log.warning(
+        "%s: its cache %s came with it or is behind a link: it is read only where --set cache=%s names it",
+        folder, brought[0], shlex.quote(brought[0]),
+    )  # fmt: skip
+    kept = "" if manifest.cache in brought else manifest.cache
+    config = {
+        name: value for name, value in manifest.config.items() if name != "cache" or value not in brought
+    }
+    return manifest.model_copy(update={"cache": kept, "config": config})
 
 
 def ranking_file(folder: Path) -> Path:

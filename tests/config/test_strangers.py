@@ -1,6 +1,7 @@
 """What a manifest may set unasked, in every place and however it is written: it may be a stranger's."""
 
 import json
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,13 +168,49 @@ def test_a_harmless_manifest_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_is_here_already_is_taken(tmp_path: Path) -> None:
-    cache = tmp_path / "indexes"
-    path = manifest(tmp_path, BASE | {"cache": str(cache)})
+    cache, result = tmp_path / "indexes", tmp_path / "results" / "t"
+    result.mkdir(parents=True)
+    path = manifest(result, BASE | {"cache": str(cache)})
     with pytest.raises(InputError, match="store artifacts in"):
         load_config(path)
     (cache / "data" / ("0" * 64)).mkdir(parents=True)
     manifest(cache / "data" / ("0" * 64), {})
     assert load_config(path).cache == str(cache)
+
+
+@pytest.mark.parametrize("place", ["evil/cache", "./evil/../evil/cache", "linked", "indexes/../linked"])
+@pytest.mark.parametrize("suite", [False, True])
+def test_a_cache_that_comes_with_a_manifest_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, suite: bool
+) -> None:
+    """What it holds would be said to be in the cache, and its ranking would be one's own."""
+    monkeypatch.chdir(tmp_path)
+    result = tmp_path / "evil" / "t" if suite else tmp_path / "evil"
+    entry = tmp_path / "evil" / "cache" / "data" / ("0" * 64)
+    for folder in (result, entry, tmp_path / "indexes"):
+        folder.mkdir(parents=True, exist_ok=True)
+    if suite:
+        (tmp_path / "evil" / "suite.json").write_text("{}")
+    manifest(entry, {})
+    (tmp_path / "linked").symlink_to(tmp_path / "evil" / "cache")
+    for cache in (place, os.path.abspath(place)):
+        path = manifest(result, BASE | {"cache": cache})
+        with pytest.raises(InputError, match="store artifacts in"):
+            load_config(path)
+        assert load_config(path, [f"cache={place}"]).cache == place
+
+
+def test_an_output_behind_a_link_is_where_the_link_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    (here / "results").mkdir(parents=True)
+    (here / "out").symlink_to(tmp_path)
+    (here / "in").symlink_to(here / "results")
+    monkeypatch.chdir(here)
+    with pytest.raises(InputError, match="write results to out/y"):
+        load_config(manifest(here, BASE | {"output": "out/y"}))
+    assert load_config(manifest(here, BASE | {"output": "in/y"})).output == "in/y"
 
 
 def test_a_config_of_one_s_own_may_set_all(tmp_path: Path) -> None:

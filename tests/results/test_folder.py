@@ -169,3 +169,24 @@ def test_it_says_which_stages_were_timed_in_an_earlier_run_and_where() -> None:
         "data, passages: timed in an earlier run of 2026-11-21: x, 1 core, 1 thread",
         "queries: timed in an earlier run of 2026-11-21: x, 2 cores, 1 thread",
     ]
+
+
+def test_a_cache_that_came_with_a_result_is_not_read(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its checksums are those of whoever made it."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(finished / "results" / "t", tmp_path / "evil"))
+    shutil.copytree(finished / "indexes", folder / "cache")
+    manifest = read_json(folder / "manifest.json")
+    config = manifest["config"] | {"cache": "evil/cache"}
+    change_json(folder / "manifest.json", cache=str(folder / "cache"), config=config)
+    seal(folder)
+    (result,) = read_result(folder).collections
+    assert result.manifest.cache_here == ""
+    assert "came with it" in caplog.text
+    said = benchmarco("run", str(folder / "manifest.json"), code=2).stderr
+    assert "store artifacts in" in said
+    assert "latency" not in said
+    said = benchmarco("latency", str(folder), code=2).stderr
+    assert "not in the cache indexes" in " ".join(said.split())
