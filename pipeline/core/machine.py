@@ -16,6 +16,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION, installed_version, required_packages
 
 if TYPE_CHECKING:
@@ -283,12 +284,31 @@ def emulated_precision(precision: str) -> str:
     return " or ".join(_FAST[precision])
 
 
+def _compiles_for_itself() -> bool:
+    """Whether Numba compiles for the processor at hand, as it does if no variable says otherwise."""
+    named = os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES")
+    return not named and os.environ.get("NUMBA_ENABLE_AVX") != "0"
+
+
+def check_compiler() -> None:
+    """Refuse to begin where Numba may not compile: the kernels of searches and of `native` are no Python."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        raise InputError(
+            f"NUMBA_DISABLE_JIT={os.environ['NUMBA_DISABLE_JIT']} is set, and the kernels of searches are "
+            "compiled by Numba",
+            fix="unset NUMBA_DISABLE_JIT",
+        )
+
+
 @cache
 def has_vnni() -> bool:
     """Whether the processor multiplies and adds pairs of int16, or four int8, in one instruction.
 
-    On Linux this is read from /proc/cpuinfo. Elsewhere LLVM is asked, which takes time to load.
+    On Linux this is read from /proc/cpuinfo. Elsewhere LLVM is asked, which takes time to load. It is false
+    where Numba is told to compile for another processor.
     """
+    if not _compiles_for_itself():
+        return False
     flags = processor_flags()
     if flags:
         return not {"avx512_vnni", "avx_vnni"}.isdisjoint(flags)
@@ -308,7 +328,7 @@ def has_amx() -> bool:
     Linux gives a process the memory for tiles on request, once for all its threads. It is asked here, and may
     refuse: some containers forbid the call.
     """
-    if platform.machine() != "x86_64" or "amx_int8" not in processor_features():
+    if not _compiles_for_itself() or platform.machine() != "x86_64" or "amx_int8" not in processor_features():
         return False
     refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)
     return refused == 0

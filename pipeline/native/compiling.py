@@ -19,6 +19,7 @@ from numba.core.caching import FunctionCache
 
 from pipeline.core import machine
 
+machine.check_compiler()
 OPTIONS = {"error_model": "numpy", "nogil": True}
 """Without `fastmath`: with it, LLVM reorders sums, approximates quotients and roots, and chooses which
 product and sum are rounded as one, for each processor in another way; so the bits of vectors would differ.

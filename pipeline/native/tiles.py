@@ -15,11 +15,14 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 llvm.initialize_native_asmparser()  # for `_add_pair_products`
-_CPU = llvm.get_host_cpu_features()
+# What Numba compiles for: with NUMBA_CPU_NAME or NUMBA_CPU_FEATURES another processor than the one at hand.
+_TARGET = cpu_target.target_context.codegen()._get_host_cpu_features().split(",")
+_CPU = {feature[1:]: feature.startswith("+") for feature in _TARGET}
 LANES = 16 if _CPU.get("avx512f") else 8  # numbers of 32 bits in a register
 TALL = 6  # rows of a tile
 _VNNI = any(_CPU.get(name) for name in ("avx512vnni", "avxvnni"))

@@ -164,6 +164,7 @@ def prepare(
     Raises:
         InputError: One of them cannot run, as far as it can be known beforehand.
     """
+    machine.check_compiler()
     folders = [result_folder(config, output) for config in configs]
     refuse_namesakes((f"config {folder.name}", str(folder)) for folder in folders)
     runs = [ConfigRun(config, folder) for config, folder in zip(configs, folders, strict=True)]

@@ -200,7 +200,11 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
 
 def vectors_of_flat(index: faiss.Index) -> Embeddings:
     """The vectors of a `Flat` index, without a copy."""
-    assert isinstance(index, faiss.IndexFlat)
+    if not isinstance(index, faiss.IndexFlat):
+        raise InputError(
+            f"the stored index is a {type(index).__name__}, and its factory is Flat",
+            fix="remove its folder, which another program wrote, or run again with --fresh",
+        )
     stored = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
     return Embeddings((stored.reshape(index.ntotal, index.d),))
 

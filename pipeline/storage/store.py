@@ -225,9 +225,21 @@ def user_store() -> Store:
     """The store of this user on this machine: prepared models, and files that a cluster sent here.
 
     It is `$BENCHMARCO_CACHE`, or `benchmarco` in `$XDG_CACHE_HOME` or `~/.cache`.
+
+    Raises:
+        InputError: None of them is known: this user has no home.
     """
     named, caches = os.environ.get("BENCHMARCO_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    return Store(Path(named) if named else Path(caches or os.path.expanduser("~/.cache")) / "benchmarco")
+    if named:
+        return Store(Path(named))
+    caches = caches or os.path.expanduser("~/.cache")
+    if caches.startswith("~"):
+        raise InputError(
+            f"user {os.getuid()} has no home: HOME is not set, and the system knows no folder of this user",
+            allowed="a folder for prepared models",
+            fix="set HOME, or BENCHMARCO_CACHE to a folder that stays",
+        )
+    return Store(Path(caches) / "benchmarco")
 
 
 def is_own(folder: Path) -> bool:

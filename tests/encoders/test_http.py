@@ -312,6 +312,24 @@ def test_a_server_that_stays_away_ends_the_run(
         ask(list(known)[:1], url="http://127.0.0.1:9/v1/")
 
 
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"Retry_After": "600"}, "2 attempts failed; it asks to wait 600 s (Retry-After). Run again later"),
+        ({"x_should_retry": "false"}, "2 attempts failed. Run again later"),
+    ],
+)
+def test_what_is_not_tried_again_is_not_said_to_be(
+    ask: Ask, embedding_server: Any, known: dict[str, Any], headers: dict[str, str], said: str
+) -> None:
+    """The client does not retry where the server asks for a wait of more than two minutes."""
+    embedding_server.faults = [refused(429, {"error": "slow down"}, **headers)] * TRIES
+    with pytest.raises(InputError) as refusal:
+        ask(list(known)[:1])
+    assert said in str(refusal.value)
+    assert len(embedding_server.requests) == 2  # the first one of all has no retries, and is sent again
+
+
 def test_requests_are_cut_by_texts_and_by_tokens_that_are_estimated_from_bytes() -> None:
     size = RequestSize(texts=4, tokens=100)
     assert size.next([30] * 10) == 4

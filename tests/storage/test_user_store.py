@@ -1,11 +1,13 @@
 """Prepared models are kept once for all caches of a user."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline import run_benchmark
+from pipeline import InputError, run_benchmark
+from pipeline.storage import Recipe, Store
 
 CONFIG: dict[str, Any] = {
     "name": "t", "data": {"source": "sample", "corpus": 20, "queries": 5}, "search": {"top_k": 10},
@@ -53,3 +55,12 @@ def test_a_model_is_prepared_once_for_all_caches(
     monkeypatch.setenv("BENCHMARCO_CACHE", str(tmp_path / "file" / "below"))  # cannot be made
     assert run("third") == (first, True)
     assert len(prepared(tmp_path / "third" / "cache")) == 1
+
+
+def test_a_user_without_a_home_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store was a folder named `~` in the working directory."""
+    for name in ("BENCHMARCO_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    with pytest.raises(InputError, match=r"user 54321 has no home.*Set HOME, or BENCHMARCO_CACHE"):
+        Store(tmp_path).for_models(Recipe("openvino", {}))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pipeline.config.model import HttpSettings
 from pipeline.config.rerank import HttpRerankSettings
 from pipeline.config.stages import OPENAI, TEXTS, ChatSettings, EncodingServerSettings, ServerSettings
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.core.records import JsonObject
@@ -271,10 +272,7 @@ class Client:
                 self._answered = True
                 refusal = self._refusal(error)
                 if retries or once or refusal:
-                    raise refusal or InputError(
-                        f"{self._answers(error)}; {TRIES} attempts failed",
-                        fix=f"run again later, the run resumes; or lower {self.section}.concurrency",
-                    ) from None
+                    raise refusal or self._given_up(error) from None
             except openai.APIConnectionError as error:
                 refusal = self._unreachable(error)
                 if retries or once or (not self._answered and _not_connected(error)):
@@ -323,6 +321,19 @@ class Client:
             f"{self.section}.url: {self.url} answers {error.status_code}{f': {message}' if message else ''}"
         )
 
+    def _given_up(self, error: openai.APIStatusError) -> InputError:
+        """The error for a server that still refuses after the retries, or that asks for a longer wait.
+
+        `openai` does not retry where `Retry-After` is above two minutes, or `x-should-retry` is false.
+        """
+        failed = counted(len(_sent.get()), "attempt")
+        wait = self.clean(error.response.headers.get("retry-after") or "")
+        asks = f"; it asks to wait {wait}{' s' if wait.isdecimal() else ''} (Retry-After)" if wait else ""
+        return InputError(
+            f"{self._answers(error)}; {failed} failed{asks}",
+            fix=f"run again later, the run resumes; or lower {self.section}.concurrency",
+        )
+
     def _unreachable(self, error: openai.APIConnectionError) -> InputError:
         """The error for a server that gives no answer."""
         why = self.clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
@@ -330,7 +341,7 @@ class Client:
         if not self._answered and _not_connected(error):
             return InputError(f"{at}: {why}", fix="start the server, or correct the address")
         return InputError(
-            f"{at} in {TRIES} tries: {why}",
+            f"{at} in {counted(len(_sent.get()), 'try', 'tries')}: {why}",
             fix=f"run again, the run resumes; if answers take long, raise {self.section}.timeout",
         )
 
