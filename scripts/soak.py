@@ -3,10 +3,12 @@
     .venv/bin/python scripts/soak.py --chains 20 --seed 1
 
 A chain has a collection and a model of its own. Each step edits one of them or changes settings, and runs
-the benchmark; some runs are killed. The results of a step that ends must be those of a fresh cache, byte for
-byte, and a step that is refused must be refused there, too. Vectors of torch depend in their last bits on the
-batch, which a cache changes: there, scores must agree to 1e-05 of the largest. A chain depends on its seed
-alone, but for the moments of kills: `--seed N --chains 1` repeats it.
+the benchmark; some runs are killed, and of some that have several processes these, while they load the
+model. A package that adds a backend changes its code, and sometimes its version. No run may hang. The results
+of a step that ends must be those of a fresh cache, byte for byte, and a step that is refused must be refused
+there, too. Vectors of torch depend in their last bits on the batch, which a cache changes: there, scores must
+agree to 1e-05 of the largest. A chain depends on its seed alone, but for the moments of kills: `--seed N
+--chains 1` repeats it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +36,9 @@ SAMPLE = ROOT / "pipeline" / "data" / "sample"
 COMPARED = ("run.trec", "per_query.csv")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TORCH = ("flag", "sparse", "multivector")
-KINDS = ("native", "native", "bm25", "fused", *TORCH)
+KINDS = ("native", "native", "bm25", "fused", "plugin", *TORCH)
+HUNG = 300.0  # seconds after which a run hangs
+WORKER = "pipeline.engines.processes import serve"
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "index.factory": ("Flat", "IVF4,Flat", "HNSW8", "PQ8x4"),
     "index.metric": ("inner_product", "l2"),
@@ -49,6 +54,7 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
     "data.queries": (None, 5),
     "data.title_separator": (" ", ". ", None),
     "data.chunks": (None, {"tokens": 16, "overlap": 4}),
+    "engine.devices": (None, ["cpu", "cpu"]),
     "evaluate.measures": (["ndcg@5"], ["mrr@5", "recall@5"]),
 }
 
@@ -77,6 +83,7 @@ class Chain:
         self.grades = {(q, p): int(grade) for q, p, grade in judged if q in wanted and p in names}
         self.write_collection()
         self.write_model(seed)
+        self.write_plugin(64, "1.0")
 
     def write_collection(self) -> None:
         """Write passages, queries and judgments in BEIR's layout."""
@@ -113,6 +120,17 @@ class Chain:
             torch.save(torch.nn.Linear(64, width).state_dict(), folder / f"{head}.pt")
         self.write_pooling("mean")
 
+    def write_plugin(self, modulus: int, version: str) -> None:
+        """Write the toy package as if it were installed; its backend counts token ids by a modulus."""
+        source, site = ROOT / "tests" / "toy_package", self.folder / "site"
+        described = site / "toy_package.dist-info"
+        described.mkdir(parents=True, exist_ok=True)
+        code, counted = (source / "toy.py").read_text(encoding="utf-8"), "% self.dimension, 1)"
+        assert counted in code
+        (site / "toy.py").write_text(code.replace(counted, f"% {modulus}, 1)"), encoding="utf-8")
+        (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: toy-package\nVersion: {version}\n")
+        (described / "entry_points.txt").write_text("[benchmarco.backends]\nbag = toy:BACKEND\n")
+
     def write_pooling(self, mode: str) -> None:
         """Write the declaration of the pooling."""
         folder = self.folder / "model" / "1_Pooling"
@@ -136,6 +154,7 @@ class Chain:
             "query",
             "grade",
             "weights",
+            "plugin",
         )
         edit = pick.choice((*edits, "pooling"))
         if edit == "setting":
@@ -156,6 +175,8 @@ class Chain:
             self.grades[pick.choice(list(self.grades))] = pick.randrange(4)
         elif edit == "weights":
             self.write_model(pick.randrange(100))
+        elif edit == "plugin":
+            self.write_plugin(pick.randrange(5, 65), pick.choice(("1.0", "2.0")))
         else:
             self.write_pooling(pick.choice(("cls", "mean")))
         self.write_collection()
@@ -190,19 +211,23 @@ class Chain:
             else:
                 config["model"].pop("normalize", None)
                 config["model"] |= {"output": self.kind}
+        elif self.kind == "plugin":
+            allowed = ("name", "passage_max_length", "normalize", "shard_rows", "batch_size")
+            given = {name: value for name, value in model.items() if name in allowed}
+            config |= {"model": given | {"backend": "bag"}, "index": index}
         elif self.kind == "native":
             config |= {"model": model, "index": index}
         else:
             config["fuse"] = {"of": [{"model": {"backend": "bm25"}}, {"model": model, "index": index}]}
         return config
 
-    def run(self, cache: str, output: str, kill: bool = False) -> int:
+    def run(self, cache: str, output: str, kill: bool = False, kill_workers: bool = False) -> int:
         """Run the benchmark in a process; returns its exit code, negative if it was killed."""
         shutil.rmtree(self.folder / output, ignore_errors=True)
         file = self.folder / "config.yaml"
         file.write_text(yaml.safe_dump(self.config(cache, output)))
         command = [sys.executable, "-m", "pipeline", "run", str(file)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{self.folder / 'site'}", "HF_HUB_OFFLINE": "1"}
         with open(self.folder / "log", "ab") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
             if kill:
@@ -211,13 +236,35 @@ class Chain:
                 except subprocess.TimeoutExpired:
                     process.send_signal(self.random.choice(SIGNALS))
                     self.counts["killed"] += 1
-            return process.wait()
+            if kill_workers:
+                self.kill_workers(process)
+            try:
+                return process.wait(HUNG)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise AssertionError(f"{self.kind} hangs") from None
+
+    def kill_workers(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill all processes of an engine within their first second, once or several times."""
+        for _ in range(self.random.randint(1, 4)):
+            until = time.monotonic() + 10
+            while time.monotonic() < until and process.poll() is None:
+                children = psutil.Process(process.pid).children()
+                if workers := [each for each in children if WORKER in " ".join(each.cmdline())]:
+                    time.sleep(self.random.random())
+                    for worker in workers:
+                        worker.kill()
+                    self.counts["workers killed"] += len(workers)
+                    break
+                time.sleep(0.02)
 
     def step(self) -> None:
         """Edit, run with the chain's cache, and compare with a fresh one; AssertionError if they differ."""
         edit = self.edit()
         if self.random.random() < 0.4:
             self.run("cache", "killed", kill=True)
+        if self.settings.get("engine.devices"):
+            self.run("cache", "killed", kill_workers=True)
         code = self.run("cache", "results")
         shutil.rmtree(self.folder / "fresh", ignore_errors=True)
         fresh = self.run("fresh", "expected")

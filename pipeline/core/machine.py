@@ -232,9 +232,19 @@ def memory_bytes() -> int:
     return min(whole, int(limit)) if limit.isdecimal() else whole
 
 
+VARIABLES = (
+    "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES", "NUMBA_NUM_THREADS",
+)  # fmt: skip
+"""Variables of the environment that choose kernels and threads, which can change the last bits of vectors."""
+
+
 @cache
 def hardware() -> JsonObject:
-    """The processor's name, cores (see `cores`), memory in GB, GPUs and their driver, operating system."""
+    """The processor's name, cores (see `cores`), memory in GB, GPUs and their driver, operating system.
+
+    And those of `VARIABLES` that are set.
+    """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     return {
         "cpu": _cpu_info("model name") or platform.processor() or platform.machine(),
@@ -243,6 +253,7 @@ def hardware() -> JsonObject:
         **({"cuda": cuda_driver()} if gpus() else {}),
         "memory_gb": round(memory, 1),
         "system": platform.platform(),
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
 
 

@@ -71,6 +71,7 @@ class Hardware(Record):
     gpus: tuple[str, ...] = ()
     memory_gb: float | None = None
     system: str = ""
+    variables: dict[str, str] = {}
 
     def found(self) -> dict[str, object]:
         """What is known, by name: nothing about GPUs where there is none."""

@@ -36,3 +36,12 @@ def test_a_run_where_nothing_may_be_compiled_is_refused_before_it_begins() -> No
     command = ("run", "--model", "all-minilm-l6-v2", "--data", "sample")
     said = benchmarco(*command, code=2, NUMBA_DISABLE_JIT="1").output
     assert "unset NUMBA_DISABLE_JIT" in said.replace("Unset", "unset")
+
+
+def test_the_manifest_names_the_variables_that_choose_kernels() -> None:
+    program = "from pipeline.core import machine; print(machine.hardware()['variables'])"
+    done = subprocess.run(
+        ["env", "ATEN_CPU_CAPABILITY=default", sys.executable, "-c", program],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "'ATEN_CPU_CAPABILITY': 'default'" in done.stdout
