@@ -35,7 +35,7 @@ def doctor(
     """Show what is installed and runs here, or a config's models.
 
     For a CONFIG: files, tokenizer, modules, pooling, prompts, lengths and number formats of each model, what
-    its files do not say, and how its rows compare with those of plain transformers.
+    its files do not say, and how rows of a converted one compare with its library's.
     """
     if configs:
         records = list(_model_records(load(configs, settings)))
