@@ -43,9 +43,7 @@ def run_benchmark(
     Raises:
         InputError: The config, the data or the model does not allow it.
     """
-    with Session(fresh) as session:
-        (run,) = prepare([as_config(config)], output, progress, session)
-        outcome = run.each(progress, 1, 1)
+    (outcome,) = run_benchmarks([as_config(config)], output=output, fresh=fresh, progress=progress)
     if outcome.error:
         raise outcome.error
     assert outcome.result is not None

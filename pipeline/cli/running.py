@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pipeline.cli import line
-from pipeline.core.display import Progress, counted, silent
+from pipeline.core.display import counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.table import Table, transposed
@@ -35,7 +35,6 @@ from pipeline.terminal import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
     from pipeline.results.result import Result
 
 log = logging.getLogger(__name__)
@@ -61,30 +60,34 @@ def run(
     ] = False,
 ) -> None:
     """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
-    from pipeline.api import run_benchmark
+    from pipeline.api import run_benchmarks
 
     loaded, text = line.load_line(configs, model, data, settings)
     if save:
         line.refuse_save(save, text)
-    bars = progress
     if quiet:
-        bars = silent
         logging.getLogger("pipeline").setLevel(logging.WARNING)
-    if len(loaded) > 1:
-        done, codes, comparable = _run_all(loaded, output, fresh, bars, as_json, verbose)
+    done: list[Result] = []
+    codes: list[int] = []
+    bars = silent if quiet else progress
+    for outcome in run_benchmarks(loaded, output=output, fresh=fresh, progress=bars):
+        if outcome.result:
+            done.append(outcome.result)
+            folder, errors = outcome.result.folder.name, outcome.result.errors
+            codes += [report_failure(f"{folder}, {name}", error) for name, error in errors.items()]
+        elif outcome.error and len(loaded) == 1:
+            raise outcome.error
+        elif outcome.error:
+            codes.append(report_failure(outcome.config.name, outcome.error))
+    show_measures_as([measure for config in loaded for measure in config.evaluate.measures])
+    comparable = False
+    if as_json:
+        documents = [result.document for result in done]
+        print_json(documents[0] if len(loaded) == 1 else documents)
+    elif len(loaded) == 1:
+        _show_result(done[0], verbose)
     else:
-        done = [run_benchmark(loaded[0], output=output, fresh=fresh, progress=bars)]
-        codes, comparable = _report_failures(done[0]), False
-        show_measures_as(loaded[0].evaluate.measures)
-        if as_json:
-            print_json(done[0].document)
-        else:
-            if said := done[0].verdict:
-                show_verdict(said)
-            if done[0].suite:
-                show(*done[0].tables())
-            else:
-                _show_result(done[0], verbose)
+        comparable = _show_summary(done, len(loaded), verbose)
     if save:
         write_whole(save, text.encode())
         print(f"config written to {save}", file=sys.stderr)
@@ -94,9 +97,14 @@ def run(
 
 
 def _show_result(result: Result, verbose: bool) -> None:
-    """Show the measures of one result and its time; `verbose` with its stages and what its kind reports."""
+    """Show one result: its measures and its time; `verbose` with its stages and what its kind reports."""
     from pipeline.results.tables import result_table, section_tables, stage_table
 
+    if said := result.verdict:
+        show_verdict(said)
+    if result.suite:
+        show(*result.tables())
+        return
     record = result.record
     show(result_table(record, result.only_collection().by_measure))
     if verbose:
@@ -121,32 +129,6 @@ def _upright(tables: Iterable[Table]) -> Iterator[Table]:
     """Tables for a terminal: those with many columns have them as rows."""
     for table in tables:
         yield transposed(table) if len(table.columns) > WIDE else table
-
-
-def _run_all(
-    configs: list[Config], output: Path | None, fresh: bool, bars: Progress, as_json: bool, verbose: bool
-) -> tuple[list[Result], list[int], bool]:
-    """Run several benchmarks and show a summary.
-
-    Returns the results, an exit code for each failure, and whether the results compare.
-    """
-    from pipeline.api import run_benchmarks
-
-    done, codes, comparable = [], [], False
-    measures: list[str] = []
-    for outcome in run_benchmarks(configs, output=output, fresh=fresh, progress=bars):
-        if outcome.result:
-            done.append(outcome.result)
-            measures += outcome.config.evaluate.measures
-            codes += _report_failures(outcome.result)
-        elif outcome.error:
-            codes.append(report_failure(outcome.config.name, outcome.error))
-    show_measures_as(measures)
-    if as_json:
-        print_json([result.document for result in done])
-    else:
-        comparable = _show_summary(done, len(configs), verbose)
-    return done, codes, comparable
 
 
 def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
@@ -176,11 +158,6 @@ def _show_comparison(done: list[Result]) -> bool:
         return False
     show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
     return True
-
-
-def _report_failures(result: Result) -> list[int]:
-    """Print what stopped the collections of a suite that failed, and return the exit codes for that."""
-    return [report_failure(f"{result.folder.name}, {name}", error) for name, error in result.errors.items()]
 
 
 def plan(
