@@ -174,22 +174,21 @@ def roles_of_run(benchmark: Benchmark) -> list[str]:
 
 
 def _earlier_run(benchmark: Benchmark) -> Measured | None:
-    """The largest result in the config's output whose config differs in its collection alone."""
+    """The result of the config's name, or a kept one, or of another collection, with the same settings."""
+    config = benchmark.config
+    output, (name, _, collection) = Path(config.output), config.name.partition("/")
+    others = [*output.glob(f"{name}~*"), *(output.glob(f"{name}/*") if collection else ())]
     settings = _but_for_data(benchmark.resolved_config.model_dump(mode="json"))
-    runs = []
-    output = Path(benchmark.config.output)
-    for path in (*output.glob(f"*/{MANIFEST}"), *output.glob(f"*/*/{MANIFEST}")):  # of suites, too
+    for folder in (output / config.name, *others):
         try:
-            manifest = read_record(path.parent, MANIFEST, Manifest)
-            if _but_for_data(manifest.config) == settings:
-                runs.append((read_record(path.parent, METRICS, Metrics), path.parent))
+            if _but_for_data(read_record(folder, MANIFEST, Manifest).config) != settings:
+                continue
+            record = read_record(folder, METRICS, Metrics)
         except (InputError, OSError):  # not a result: it is no matter of this run
             continue
-    if not runs:
-        return None
-    record, folder = max(runs, key=lambda run: run[0].passages)
-    rows = {row.stage: row for row in record.all_stages}
-    return _measured(rows, record.passages, record.queries, str(folder))
+        rows = {row.stage: row for row in record.all_stages}
+        return _measured(rows, record.passages, record.queries, str(folder))
+    return None
 
 
 def _but_for_data(config: Mapping[str, Any]) -> Facts:
