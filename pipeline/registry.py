@@ -35,7 +35,8 @@ def kind_of(config: Config) -> Kind:
             from pipeline.retrievers.bm25 import Bm25
 
             return Bm25
-        return BACKENDS.opener(model.backend)
+        added: Kind = BACKENDS.opener(model.backend)
+        return added
     if model.output == "sparse":
         from pipeline.retrievers.sparse import Sparse
 

@@ -40,6 +40,7 @@ class ConfigRun:
     """What one config is run as: one benchmark, or one for each collection of a suite.
 
     Attributes:
+        alone: Whether no other benchmark runs: what stops it is raised at once.
         waiting: The benchmarks that have not been run, in order. Each is taken from here first, so that its
             model can be freed after it.
         errors: What stopped collections of a suite.
@@ -47,6 +48,7 @@ class ConfigRun:
 
     config: Config
     folder: Path
+    alone: bool
     waiting: list[Benchmark] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
     errors: dict[str, Exception] = field(default_factory=dict)
@@ -71,6 +73,8 @@ class ConfigRun:
                     benchmark.check()
                 self.waiting.append(benchmark)
             except InputError as error:
+                if self.alone:
+                    raise
                 refused[config.name] = error
         if refused:
             self._leave_out(refused)
@@ -80,8 +84,10 @@ class ConfigRun:
         refused: dict[str, InputError] = {}
         for benchmark in self.waiting:
             try:
-                check_collection(benchmark)
+                check_collection(benchmark, self.alone)
             except InputError as error:
+                if self.alone:
+                    raise
                 refused[benchmark.config.name] = error
         if refused:
             self._leave_out(refused)
@@ -167,7 +173,8 @@ def prepare(
     machine.check_compiler()
     folders = [result_folder(config, output) for config in configs]
     refuse_namesakes((f"config {folder.name}", str(folder)) for folder in folders)
-    runs = [ConfigRun(config, folder) for config, folder in zip(configs, folders, strict=True)]
+    alone = sum(len(config.members) or 1 for config in configs) == 1
+    runs = [ConfigRun(config, folder, alone) for config, folder in zip(configs, folders, strict=True)]
     for run in runs:
         check_kind(run.folder, run.config.suite is not None)
         for folder in [run.folder / name for name in run.config.members] or [run.folder]:
@@ -204,8 +211,10 @@ def result_folder(config: Config, output: str | Path | None) -> Path:
     return Path(output or config.output) / config.name
 
 
-def check_collection(benchmark: Benchmark) -> None:
+def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
     """Refuse settings that do not fit the collection, and vectors that this machine does not hold.
+
+    Where others run too, a collection that cannot be read fails again when its turn comes.
 
     Raises:
         InputError: It says what would fit.
@@ -216,7 +225,9 @@ def check_collection(benchmark: Benchmark) -> None:
         log.info("new cache: %s", benchmark.store.root.absolute())
     try:
         collection = benchmark.collection
-    except Exception:  # it fails again when its turn comes, and does not stop the others
+    except Exception:
+        if alone:
+            raise
         return
     benchmark.retriever.check_collection(collection)
     to_make = benchmark.missing([benchmark.retriever.ranking])
