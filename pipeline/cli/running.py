@@ -69,16 +69,19 @@ def run(
         logging.getLogger("pipeline").setLevel(logging.WARNING)
     done: list[Result] = []
     codes: list[int] = []
+    stopped: Exception | None = None
     bars = silent if quiet else progress
     for outcome in run_benchmarks(loaded, output=output, fresh=fresh, progress=bars):
         if outcome.result:
             done.append(outcome.result)
             folder, errors = outcome.result.folder.name, outcome.result.errors
             codes += [report_failure(f"{folder}, {name}", error) for name, error in errors.items()]
-        elif outcome.error and len(loaded) == 1:
-            raise outcome.error
-        elif outcome.error:
+        elif outcome.error and len(loaded) > 1:
             codes.append(report_failure(outcome.config.name, outcome.error))
+        else:
+            stopped = outcome.error
+    if stopped:  # raised here, after the loop has closed its session
+        raise stopped
     show_measures_as([measure for config in loaded for measure in config.evaluate.measures])
     comparable = False
     if as_json:
