@@ -22,6 +22,5 @@ from .statistics import (
     estimate as estimate,
     over_collections as over_collections,
     pool_draws as pool_draws,
-    variance_identifiable as variance_identifiable,
 )
 from .ties import tie_ranges as tie_ranges

@@ -49,11 +49,8 @@ HALF_A_VALUE = 0.5
 """How many hidden values widen an interval: what Jeffreys' prior adds to a share of which none was seen
 (Brown, Cai and DasGupta, Statistical Science 16(2), 2001)."""
 
-# When a gate looks at the spread; see `variance_identifiable`.
 MANY_OTHERS = 10
-"""Fewest values that differ from the most common one."""
-HIDDEN = 0.2
-"""Largest share of the variance that `RULE_OF_THREE` hidden values may add."""
+"""Fewest values that differ from the most common one where a gate resamples."""
 
 Strata = Sequence[Float64]
 ONE = np.ones(1)
@@ -351,14 +348,3 @@ def over_collections(
         (start, end) if known else (None, None) for known, (start, end) in zip(varies, bounds, strict=True)
     ]
     return ends, np.where(varies, over.p, 1.0)
-
-
-def variance_identifiable(estimated: Estimate, strata: Strata, weights: Float64 = ONE) -> BoolArray:
-    """Bool [columns]: whether a gate may look at the spread, by one rule for one collection and for several.
-
-    An interval of `estimated`, which knows no range, is shown, and ties in single collections hide little:
-    `RULE_OF_THREE` values more would add at most `HIDDEN` of the variance of M to it.
-    """
-    by_three = estimate(strata, weights, hidden=RULE_OF_THREE)
-    little: BoolArray = by_three.wide_errors <= np.sqrt(1 + HIDDEN) * estimated.errors
-    return estimated.shown & little

@@ -11,7 +11,12 @@ from scipy.special import stdtrit
 from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics.statistics import ONE, estimate
 from pipeline.studies.gate.betting import Bets
-from pipeline.studies.gate.margin_tests import Sensitivity, noninferiority
+from pipeline.studies.gate.margin_tests import (
+    detectable,
+    needed as gate_needed,
+    noninferiority,
+    one_more_undoes,
+)
 from simulations.values import (
     DIFFERENCES,
     LEVEL,
@@ -114,6 +119,11 @@ def _rare(draw: Sampler, samples: int, n_queries: int) -> list[Figure]:
         values = (sign * draw(samples, n_queries) - MARGIN).T
         p = noninferiority([values], np.full(samples, MARGIN))[side]
         figures.append(Figure(name, percent(by_t(values, sign)), percent(p < LEVEL)))
+        if side == 0:
+            undone = [
+                one_more_undoes([one[:, None]], np.full(1, MARGIN), ONE, 1.0, LEVEL)[0] for one in values.T
+            ]
+            figures.append(Figure(f"{name} without ~", "", percent((p < LEVEL) & ~np.array(undone))))
     return figures
 
 
@@ -155,8 +165,8 @@ def needed(samples: int) -> Iterator[Cell]:
 def _needed(draw: Callable[[int, int], Float64], samples: int, n_queries: int) -> list[Figure]:
     values = draw(1, n_queries)[0]
     values -= values.mean() * (values != 0) / np.mean(values != 0)
-    sensitivity = Sensitivity([values[:, None]], ONE, 1.0, LEVEL)
-    (loss,), number = sensitivity.detectable(), int(sensitivity.needed(0, 0.02))
+    strata = [values[:, None]]
+    (loss,), (number,) = detectable(strata, ONE, LEVEL), gate_needed(strata, ONE, 0.02, LEVEL).astype(int)
     figures = []
     for said, size, margin in (("loss named: found", n_queries, loss), ("number named: found", number, 0.02)):
         drawn, margins = random.choice(values, (size, samples)), np.full(samples, margin)

@@ -13,16 +13,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pipeline.comparison.inputs import ALL_DATA, ResultLike, comparable, read_results, shared_values
-from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64, JsonObject
+from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
-from pipeline.metrics.paired import holm, paired_differences
-from pipeline.metrics.statistics import MIN_QUERIES, Ends, Strata
+from pipeline.metrics.paired import LEVEL, holm, paired_differences
+from pipeline.metrics.resampling import randomization_test
+from pipeline.metrics.statistics import CONFIDENCE, Ends, Strata, estimate
 from pipeline.results.result import Result, refuse_edited
 from pipeline.results.tables import collection_notes
 from pipeline.studies.gate.betting import Bets
-from pipeline.studies.gate.margin_tests import Sensitivity, noninferiority
+from pipeline.studies.gate.margin_tests import detectable, needed, noninferiority, one_more_undoes
 
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
@@ -35,7 +35,7 @@ class GatedMeasure:
 
     Attributes:
         difference: Mean of the result minus mean of the baseline; of suites, of macro means.
-        ci_low, ci_high: Bounds of the true difference, each at alpha; None where too few values differ.
+        ci_low, ci_high: Ends of the difference's 95% interval; by `guarantee` bounds, each at alpha.
         margin: How far below the baseline the result may be.
         p_not_worse: One-sided p against "the result is `margin` or more below", by Holm's correction over
             the measures.
@@ -45,6 +45,10 @@ class GatedMeasure:
             cases, if there is no loss; None where no number does, and where it is decided.
         detectable: The smallest loss that `queries` exclude in 80% of cases, if there is no loss; None where
             no loss is.
+        p: That of the verdict's own test: of a loss beyond the margin where it fails, else `p_not_worse`.
+        fragile: Whether it passes, and one query more that loses everything would undo it.
+        p_lower: Where the mean is lower than the baseline's: the larger p of the paired t-test and the paired
+            randomization test; None where it is not.
     """
 
     measure: str
@@ -57,6 +61,14 @@ class GatedMeasure:
     queries: int
     queries_needed: int | None
     detectable: float | None
+    p: float
+    fragile: bool
+    p_lower: float | None
+
+    @property
+    def mark(self) -> str:
+        """The verdict, with "~" where it is fragile."""
+        return f"{self.verdict}{'~' * self.fragile}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,21 +108,28 @@ class Gate(Tabular):
         if self.verdict == "pass":
             loss = f"does not lose {margin:g} or more against" if margin else "is above"
             whatever = ", whatever the distribution of the differences" if self.guarantee else ""
-            return f"pass: {self.result} {loss} {self.baseline} in {named}{whatever}"
+            return f"pass{'~' * self.fragile}: {self.result} {loss} {self.baseline} in {named}{whatever}"
         if self.verdict == "fail":
             more = f" by more than {margin:g}" if margin else ""
             return f"fail: {self.result} is worse than {self.baseline}{more} in {named}"
         undecided = [each for each in self.measures if each.verdict == "undecided"]
+        lower = [each for each in undecided if each.p_lower is not None and each.p_lower < LEVEL]
+        opening = f"undecided: {self.result} in {named}"
+        if lower:
+            p = max(each.p_lower or 0 for each in lower)
+            return f"{opening}: lower than {self.baseline} (p = {p:.3f}), but maybe by less than {margin:g}"
         queries = undecided[0].queries
-        said = f"undecided: {counted(queries, 'query', 'queries')} do not show whether {self.result} loses "
-        said += f"less than {margin:g} against {self.baseline} in {named}"
+        said = f"{opening}: too few queries: {queries:,}"
         if losses := [each.detectable for each in undecided if each.detectable is not None]:
-            power = "" if self.guarantee else " in 80% of cases"
-            said += f"; they detect a loss of {max(losses):.2g}{power}"
-        needed = max((each.queries_needed or 0 for each in undecided), default=0)
-        if needed > queries:
-            said += f", and about {needed:,} a loss of {margin:g}"
-        return said
+            said += f" exclude a loss of {max(losses):.2g}"
+        enough = max((each.queries_needed or 0 for each in undecided), default=0)
+        return f"{said}, and about {enough:,} one of {margin:g}" if enough > queries else said
+
+    @property
+    def fragile(self) -> bool:
+        """Whether it passes, and one query more that loses everything would undo that."""
+        parts = [*self.measures, *([self.since] if self.since else [])]
+        return self.verdict == "pass" and any(each.fragile for each in parts)
 
     def _named(self, verdict: Verdict) -> str:
         return ", ".join(each.measure for each in self.measures if each.verdict == verdict)
@@ -131,28 +150,26 @@ class Gate(Tabular):
         measures = self.measures
         columns: list[FilledColumn] = [
             (Column("measure"), [each.measure for each in measures]),
-            (Column("verdict"), [each.verdict for each in measures]),
+            (Column("verdict"), [each.mark for each in measures]),
             (right("difference", form="+.4f"), [each.difference for each in measures]),
             (
-                right(f"{1 - 2 * self.alpha:.0%} interval", form="+.4f"),
+                right(f"{1 - 2 * self.alpha:.0%} bounds" if self.guarantee else "95% interval", form="+.4f"),
                 [(each.ci_low, each.ci_high) for each in measures],
             ),
             (right("margin", form="g"), [each.margin for each in measures]),
-            (right("p", form="p"), [each.p_not_worse for each in measures]),
+            (right("p", form="p"), [each.p for each in measures]),
             (right("queries", form=","), [each.queries for each in measures]),
             (right("detects"), [each.detectable for each in measures]),
             (right("needed", form=","), [each.queries_needed for each in measures]),
         ]
         title = f"{self.result} against {self.baseline}"
         notes = [] if self.same else [BETTING if self.guarantee else LEGEND]
+        notes += [FRAGILE] if any(each.fragile for each in measures) else []
         return [table_of(title, columns, [f"{self.message}.", *notes, *self.slices])]
 
 
-LEGEND = (
-    "p is that of a test against a loss of the margin or more. It allows for rare losses that no query "
-    "shows, and is corrected for the number of measures. detects: the smallest loss that these queries "
-    "exclude in 80% of cases where nothing is lost (docs/compare.md)."
-)
+LEGEND = "p is that of the verdict's test, corrected for the number of measures (docs/compare.md)."
+FRAGILE = "pass~: one query more that loses everything would undo it."
 BETTING = (
     "p is that of a test by betting against a loss of the margin or more. It holds for every distribution "
     "and however often queries are added, and is corrected for the number of measures (docs/compare.md)."
@@ -247,15 +264,16 @@ def _against(
     else:
         tested = _by_tests(sample)
     queries = sum(map(len, differences))
+    lower = np.maximum(estimate(sample.strata, sample.weights).p, randomization_test(*sample[:2]))
     queries_of_a_draw = queries / sample.queries if any(each.clusters for each in first.collections) else 1
     gated = []
     for i, measure in enumerate(chosen):
-        decided = same or (tested.decides and min(tested.p_not_worse[i], tested.p_worse[i]) < alpha)
+        decided = same or min(tested.p_not_worse[i], tested.p_worse[i]) < alpha
         verdict: Verdict = "undecided"
         if decided:
             verdict = "pass" if same or tested.p_not_worse[i] < alpha else "fail"
-        needed = inf if decided else tested.needed(i)
-        detectable = float(tested.detectable[i])
+        needed_queries = inf if decided else tested.needed(i)
+        loss = float(tested.detectable[i])
         gated.append(
             GatedMeasure(
                 measure=measure,
@@ -267,10 +285,11 @@ def _against(
                 verdict=verdict,
                 queries=queries,
                 # of clusters, as many queries as they have
-                queries_needed=max(ceil(needed * queries_of_a_draw), MIN_QUERIES)
-                if isfinite(needed)
-                else None,
-                detectable=detectable if isfinite(detectable) else None,
+                queries_needed=ceil(needed_queries * queries_of_a_draw) if isfinite(needed_queries) else None,
+                detectable=loss if isfinite(loss) else None,
+                p=0.0 if same else float((tested.p_worse if verdict == "fail" else tested.p_not_worse)[i]),
+                fragile=verdict == "pass" and not same and bool(tested.fragile[i]),
+                p_lower=float(lower[i]) if tested.means[i] < 0 else None,
             )
         )
     return Gate(new.name, first.name, gated, alpha, guarantee, same)
@@ -305,28 +324,33 @@ class MeasureTests(NamedTuple):
 
     means: Float64
     ends: Sequence[Ends]
-    decides: bool
     p_not_worse: Float64
     p_worse: Float64
+    fragile: BoolArray
     detectable: Float64
     needed: Callable[[int], float]
 
 
 def _by_tests(sample: Sample) -> MeasureTests:
-    """By t-tests and the bootstrap, or by counting losses."""
+    """By t-tests and the bootstrap."""
+    from scipy.special import stdtrit
+
     strata, weights, most_lost, margin, alpha = sample
     margins = np.full(len(most_lost), margin)
-    not_worse, is_worse = map(holm, noninferiority(strata, margins, weights, highest=most_lost))
-    of_one = Sensitivity(strata, weights, most_lost, alpha)
-    of_all = Sensitivity(strata, weights, most_lost, alpha / len(margins))  # as Holm's first step
+    not_worse, is_worse = map(holm, noninferiority(strata, margins, weights))
+    level = alpha / len(margins)  # as Holm's first step
+    estimated = estimate(strata, weights)
+    freedom = np.maximum(estimated.wide_freedom, 1)
+    reach = stdtrit(freedom, (1 + CONFIDENCE) / 2) * estimated.wide_errors
+    bounds = np.clip([estimated.means - reach, estimated.means + reach], -most_lost, most_lost)
     return MeasureTests(
-        of_one.means,
-        of_one.ends,
-        sample.queries >= MIN_QUERIES,
+        estimated.means,
+        list(zip(*bounds.tolist(), strict=True)),
         not_worse,
         is_worse,
-        of_all.detectable(),
-        lambda i: of_all.needed(i, margin),
+        one_more_undoes(strata, margins, weights, most_lost, alpha),
+        detectable(strata, weights, level),
+        needed(strata, weights, margin, level).__getitem__,
     )
 
 
@@ -357,4 +381,5 @@ def _by_bets(sample: Sample, scales: Float64) -> MeasureTests:
     def needed(i: int) -> float:
         return better[i].times_needed(means[i] - margin, level) * sample.queries
 
-    return MeasureTests(means, ends, True, not_worse, is_worse, detectable, needed)
+    never = np.zeros(len(columns), np.bool_)
+    return MeasureTests(means, ends, not_worse, is_worse, never, detectable, needed)
