@@ -75,8 +75,8 @@ class DataSettings(Section):
     )
     ignored: Literal["none", "identical_ids", "negative_grades"] = setting(
         "none",
-        "passages to remove before scoring: with the query's own id, or with a grade below 0",
-        shapes="evaluate",
+        "passages that a query's ranking leaves out: with the query's own id, or with a grade below 0",
+        shapes="search",
     )
     chunks: ChunkSettings | None = setting(
         None, "cut passages into chunks and search these; null: whole passages", shapes="chunks"

@@ -35,9 +35,10 @@ from pipeline.metrics.names import Measure
 from pipeline.metrics.ranking_notes import ShortRankings, Ties, scoring_notes
 from pipeline.metrics.scoring import (
     compute_measures,
-    drop_identical,
-    drop_negative,
+    count_relevant,
+    drop_hits,
     judged_shares,
+    own_passages,
     short_rankings,
 )
 from pipeline.metrics.statistics import Interval, estimate
@@ -96,6 +97,7 @@ class Evaluation(Tabular):
         run: Name of the run's file, for the title.
         judged: For each measure with a cutoff the mean share of the top k that is judged, by its name.
         ties: The range of each mean over all orders of tied documents; None if there are none.
+        ignored_relevant: How many relevant documents were removed, as they have the query's id.
     """
 
     query_ids: list[str]
@@ -110,6 +112,7 @@ class Evaluation(Tabular):
     short_rankings: ShortRankings | None = None
     judged: dict[str, float] = field(default_factory=dict)
     ties: Ties | None = None
+    ignored_relevant: int = 0
 
     @property
     def mean_by_measure(self) -> dict[str, float]:
@@ -135,6 +138,7 @@ class Evaluation(Tabular):
             "intervals": self.interval_by_measure,
             "unjudged_documents": {name: {"judged": share} for name, share in self.judged.items()},
             "ties": self.ties.model_dump() if self.ties else None,
+            "ignored_relevant": self.ignored_relevant,
         }
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -160,7 +164,10 @@ class Evaluation(Tabular):
         table = measure_table(
             title, len(self.query_ids), means, self.interval_by_measure, self.judged, moved, values=values
         )
-        notes = [f"{note}." for note in scoring_notes(self.short_rankings, self.ties)]
+        notes = [
+            f"{note}."
+            for note in scoring_notes(self.short_rankings, self.ties, ignored_relevant=self.ignored_relevant)
+        ]
         return [replace(table, notes=[*table.notes, *notes])]
 
 
@@ -178,6 +185,7 @@ def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
             None,
             unjudged_queries=evaluation.unjudged,
             missing_queries=evaluation.missing,
+            ignored_relevant=evaluation.ignored_relevant,
         )
     ]
     return table_of("", [(Column("run"), names), *columns], notes)
@@ -212,14 +220,14 @@ def evaluate_files(
         ((hits >= 0) & (hits < n_judged)).any() for hits in (part.passages for _, part in joined.parts)
     ):
         raise _not_judged("document", "collection", names, (run.documents[0], qrels.passage_ids[0]))
-    own_passages = row_numbers(joined.query_ids, joined.document_ids)
+    own = row_numbers(joined.query_ids, joined.document_ids)
     n_queries = len(joined.query_ids)
     values, n_hits = np.empty((n_queries, len(measures))), np.zeros(n_queries, np.int64)
     shares: dict[str, Float64] = {}
     tied: list[TiedValues] = []
     for rows, ranking in joined.parts:
         if ignore_identical_ids:
-            ranking = drop_identical(ranking, own_passages[rows])
+            ranking = drop_hits(ranking, own_passages(own[rows]))
         scored = ranking, rows_of(joined.qrels, rows), len(rows), measures
         values[rows] = compute_measures(*scored)
         n_hits[rows] = ranking.lengths()
@@ -239,6 +247,7 @@ def evaluate_files(
         short_rankings=short_rankings(n_hits, measures),
         judged={name: float(share.mean()) for name, share in shares.items()},
         ties=ranges_of(tied, measures, values, np.arange(n_queries)),
+        ignored_relevant=count_relevant(own_passages(own), joined.qrels) if ignore_identical_ids else 0,
     )
 
 
@@ -316,13 +325,13 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     return JoinedRun(parts, judged, qrels.query_ids, document_ids, missing, unjudged)
 
 
-def drop_ignored(ranking: Ranking, collection: Collection, ignored: str) -> Ranking:
-    """A ranking of row numbers of a collection as it is scored; `ignored` is `data.ignored`."""
-    if ignored == "negative_grades":
-        return drop_negative(ranking, collection.qrels)
+def ignored_hits(collection: Collection, ignored: str) -> Qrels:
+    """The passages that no ranking of a collection has for a query, ordered; `ignored` is `data.ignored`."""
     if ignored == "identical_ids":
-        return drop_identical(ranking, row_numbers(collection.queries.ids, collection.passages.ids))
-    return ranking
+        return own_passages(row_numbers(collection.queries.ids, collection.passages.ids))
+    qrels = collection.qrels
+    chosen = (qrels.grades < 0) & (qrels.passages < len(collection.passages)) & (ignored == "negative_grades")
+    return Qrels(qrels.queries[chosen], qrels.passages[chosen], qrels.grades[chosen])
 
 
 def row_numbers(

@@ -77,9 +77,13 @@ def scoring_notes(
     missing: MissingTexts | None = None,
     unjudged_queries: int = 0,
     missing_queries: int = 0,
+    ignored_relevant: int = 0,
 ) -> list[str]:
     """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
     notes = []
+    if ignored_relevant:
+        relevant = counted(ignored_relevant, "relevant passage is", "relevant passages are")
+        notes.append(f"{relevant} left out for having the query's id")
     if missing_queries:
         queries = counted(missing_queries, "judged query is", "judged queries are")
         notes.append(f"{queries} not in the run, and each scores 0")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pipeline.core.records import BoolArray, Float64, Int64, Qrels, Ranking
+from pipeline.core.records import Array, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.definitions import Definition
 from pipeline.metrics.measures import judged_share
 from pipeline.metrics.names import Measure
@@ -79,45 +79,39 @@ def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanki
     )
 
 
-def drop_identical(ranking: Ranking, own_passages: Int64) -> Ranking:
-    """Remove from each row the passage that has the query's own id; the hits below it move up.
+def own_passages(rows: Int64) -> Qrels:
+    """Of each query the passage with its id; `rows` is int64 [queries], the row of that passage, or -1."""
+    queries = np.flatnonzero(rows >= 0)
+    return Qrels(queries, rows[queries], np.zeros(len(queries)))
 
-    `own_passages` is int64 [queries], the row of that passage, or -1. Rows that lost a hit are padded with
-    -1.
+
+def drop_hits(ranking: Ranking, ignored: Qrels, top_k: int | None = None) -> Ranking:
+    """Remove the passages that are `ignored` for a query from its row; the hits below them move up.
+
+    The first `top_k` of a row are kept, padded with -1; None keeps the width. Nothing is cut where nothing is
+    ignored.
     """
-    return _keep(ranking, (ranking.passages != own_passages[:, None]) | (ranking.passages < 0))
-
-
-def count_relevant(before: Ranking, after: Ranking, qrels: Qrels) -> int:
-    """How many passages of grade 1 or higher a ranking has more before some were removed than after."""
-    counts = [
-        int((qrels.grades[_judged_cells(ranking.passages, qrels)[1]] >= 1).sum())
-        for ranking in (before, after)
-    ]
-    return counts[0] - counts[1]
-
-
-def drop_negative(ranking: Ranking, qrels: Qrels) -> Ranking:
-    """Remove from each row the passages that are judged below 0 for its query; hits below them move up."""
-    negative = qrels.grades < 0
-    excluded = Qrels(qrels.queries[negative], qrels.passages[negative], qrels.grades[negative])
-    cells, _ = _judged_cells(ranking.passages, excluded)
-    mask = np.ones(ranking.passages.shape, np.bool_)
-    mask.ravel()[cells] = False
-    return _keep(ranking, mask)
-
-
-def _keep(ranking: Ranking, mask: BoolArray) -> Ranking:
-    """Keep some hits, bool [queries, k], in their order; rows that lost one are padded with -1."""
-    if mask.all():
+    if not len(ignored.queries):
         return ranking
-    order = np.argsort(~mask, axis=1, kind="stable")
-    mask = np.take_along_axis(mask, order, axis=1)
-    passages = np.where(mask, np.take_along_axis(ranking.passages, order, axis=1), -1)
-    scores = np.where(
-        mask, np.take_along_axis(ranking.scores, order, axis=1), ranking.scores.dtype.type(-np.inf)
-    )
-    return Ranking(passages, scores)
+    cells, _ = _judged_cells(ranking.passages, ignored)
+    dropped = ranking.passages < 0
+    dropped.ravel()[cells] = True
+    order = np.argsort(dropped, axis=1, kind="stable")[:, :top_k]
+    dropped = np.take_along_axis(dropped, order, axis=1)
+
+    def kept(values: Array, pad: float) -> Array:
+        return np.where(dropped, values.dtype.type(pad), np.take_along_axis(values, order, axis=1))
+
+    chunks = None if ranking.chunks is None else kept(ranking.chunks, -1)
+    return Ranking(kept(ranking.passages, -1), kept(ranking.scores, -np.inf), chunks)
+
+
+def count_relevant(ignored: Qrels, qrels: Qrels) -> int:
+    """How many of the passages that are ignored for a query are judged 1 or higher for it."""
+    stride = int(max(ignored.passages.max(initial=0), qrels.passages.max(initial=0))) + 1
+    relevant = qrels.grades >= 1
+    keys = qrels.queries[relevant] * stride + qrels.passages[relevant]
+    return int(np.isin(ignored.queries * stride + ignored.passages, keys).sum())
 
 
 def _judged_cells(passages: Int64, qrels: Qrels) -> tuple[Int64, Int64]:
@@ -177,17 +171,18 @@ def judged_shares(
 
 
 def short_rankings(
-    hits: Int64, measures: Sequence[Measure], passages: int | None = None
+    hits: Int64, measures: Sequence[Measure], passages: Int64 | None = None
 ) -> ShortRankings | None:
     """The queries that have fewer hits, int64 [queries], than the deepest cutoff of the measures; or None.
 
     An approximate index may find fewer passages than asked for, a search by words only those that share one
-    with the query, and a run file may be cut. `passages` is how many there are to find, None where that is
-    not known.
+    with the query, and a run file may be cut. `passages`, int64 [queries], is how many there are to find,
+    None where that is not known.
     """
     cutoff = max((measure.cutoff or 0 for measure in measures), default=0)
-    if passages is not None:
-        cutoff = min(cutoff, passages)
-    hits = hits[hits > 0] if passages is None else hits  # queries that a run file lacks are counted elsewhere
-    short = int(np.count_nonzero(hits < cutoff))
-    return ShortRankings(queries=short, fewest=int(hits.min()), cutoff=cutoff) if short else None
+    if passages is None:
+        hits = hits[hits > 0]  # queries that a run file lacks are counted elsewhere
+        passages = np.full(len(hits), cutoff)
+    reach = np.minimum(passages, cutoff)
+    short = int(np.count_nonzero(hits < reach))
+    return ShortRankings(queries=short, fewest=int(hits.min()), cutoff=int(reach.max())) if short else None

@@ -85,7 +85,7 @@ class CollectionResult:
     @property
     def ignored(self) -> str:
         """The setting `data.ignored`; of a run file "none"."""
-        return str(self.manifest.recipes.get("evaluate", {}).get("ignored") or "none")
+        return str(self.manifest.config.get("data", {}).get("ignored", "none"))
 
     @property
     def by_measure(self) -> dict[str, list[float]]:

@@ -60,9 +60,10 @@ class Metrics(Record):
         unjudged_queries: How many queries of the collection, or of a run file, have no judgment and are not
             scored.
         missing_queries: How many judged queries a run file lacks; they score 0.
-        ignored_relevant: How many relevant passages were found and not scored, by `data.ignored`.
+        ignored_relevant: How many relevant passages are left out of their query's ranking, by `data.ignored`.
         unjudged_copies: How many passages that nobody judged have the text of a relevant one.
-        queries_as_passages: How many queries stand in the corpus as a passage.
+        queries_as_passages: How many queries stand in the corpus as a passage with another id.
+        queries_under_own_ids: How many stand there with their own id, and are not left out.
         collection_note: What the collection says of itself, in a file `note.txt`, and that it is a slice.
         clusters: The cluster of each judged query by `evaluate.cluster`, None where it has none.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
@@ -82,6 +83,7 @@ class Metrics(Record):
     ignored_relevant: int = 0
     unjudged_copies: int = 0
     queries_as_passages: int = 0
+    queries_under_own_ids: int = 0
     collection_note: str = ""
     clusters: tuple[str | None, ...] = ()
     metrics: dict[str, float]
@@ -124,9 +126,6 @@ class Metrics(Record):
         if self.clusters:
             clusters = counted(self.independent, "cluster")
             notes.append(f"the queries are in {clusters}, each of which counts as one in intervals and tests")
-        if self.ignored_relevant:
-            relevant = counted(self.ignored_relevant, "relevant passage was", "relevant passages were")
-            notes.append(f"{relevant} found and not scored, as data.ignored says")
         if self.unjudged_copies:
             copies = counted(
                 self.unjudged_copies, "passage that nobody judged has", "passages that nobody judged have"
@@ -135,6 +134,9 @@ class Metrics(Record):
         if self.queries_as_passages:
             queries = counted(self.queries_as_passages, "query stands", "queries stand")
             notes.append(f"{queries} in the corpus as a passage")
+        if self.queries_under_own_ids:
+            queries = counted(self.queries_under_own_ids, "query is", "queries are")
+            notes.append(f"{queries} a passage of the same id (left out with data.ignored: identical_ids)")
         notes += [note for section in self.sections for note in section.cautions()]
         return notes + scoring_notes(
             self.short_rankings,
@@ -142,6 +144,7 @@ class Metrics(Record):
             self.missing,
             self.unjudged_queries,
             self.missing_queries,
+            self.ignored_relevant,
         )
 
     @property

@@ -87,7 +87,7 @@ class Bm25(TextRetriever[Bm25Settings]):
         from pipeline.core.order import descending_id_rank
         from pipeline.search.documents import rank
 
-        index, top_k, documents = inputs["index"], self.config.search.top_k, self.documents(inputs)
+        index, top_k, documents = inputs["index"], self.search_depth(inputs), self.documents(inputs)
         ids = inputs["data"].passages.ids
         # equal chunks decide nothing
         order = descending_id_rank(ids) if documents is None else np.arange(documents.chunks)

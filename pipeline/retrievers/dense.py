@@ -207,6 +207,7 @@ class Dense(EncodingRetriever):
                 allowed="an index that one process holds",
                 fix="set index.shards to 1",
             )
+        search = search.model_copy(update={"top_k": self.search_depth(inputs)})
         searcher, ids = open_whole(index, search, inputs), inputs["data"].passages.ids
         return lambda queries, bar: searchers.rank(searcher, queries, search.top_k, ids, bar, documents)
 
@@ -235,13 +236,15 @@ class Dense(EncodingRetriever):
         return self.search_stage(SCHEMAS["search"], needs, self._search, settings)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        index, search = self.config.index, self.config.search
+        index = self.config.index
+        search = self.config.search.model_copy(update={"top_k": self.search_depth(inputs)})
+        save = partial(self.save_found, inputs, draft)
         in_shards = index.shards > 1 and not self.settings.is_quantized
         if in_shards or (self._distributed and self._by_vectors):
-            facts = search_parts(index, search, self._measured, inputs, draft, context)
+            facts = search_parts(index, search, self._measured, save, inputs, context)
         else:
             documents = self.documents(inputs)
-            facts = search_whole(index, search, self._measured, documents, inputs, draft, context)
+            facts = search_whole(index, search, self._measured, documents, save, inputs, context)
         dimension = inputs["queries"].shape[1]
         cost = {"dimension": dimension, "precision": self.settings.vector_precision}
         return {**facts, "vectors": {**cost, "bytes": self._bytes_of_vector(dimension)}}

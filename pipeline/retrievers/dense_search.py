@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.engines import Engine, Job, Part, PartJob, PartResult, engine as jobs
-from pipeline.retrievers.retriever import save_ranking
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -152,8 +151,8 @@ def search_whole(
     search: SearchConfig,
     measured: bool,
     documents: Documents | None,
+    save: Callable[[Ranking], Facts],
     inputs: Inputs,
-    draft: Draft,
     context: Context,
 ) -> Facts:
     """Search in this process: the index, or the stored vectors if the inputs have no index.
@@ -171,7 +170,7 @@ def search_whole(
     with context.progress("search", len(queries), "queries") as bar, meter.working():
         ranking = searchers.rank(searcher, queries, search.top_k, collection.passages.ids, bar, documents)
     meter.count(len(queries))
-    facts = save_ranking(draft, collection, ranking)
+    facts = save(ranking)
     meter.stop()
     if measured and isinstance(searcher, searchers.ApproximateSearcher):
         facts["index"] = {**inputs["index"].cost, **searcher.measure(queries)}
@@ -191,7 +190,12 @@ def open_whole(index: IndexConfig, search: SearchConfig, inputs: Inputs) -> Sear
 
 
 def search_parts(
-    index: IndexConfig, search: SearchConfig, measured: bool, inputs: Inputs, draft: Draft, context: Context
+    index: IndexConfig,
+    search: SearchConfig,
+    measured: bool,
+    save: Callable[[Ranking], Facts],
+    inputs: Inputs,
+    context: Context,
 ) -> Facts:
     """Have an engine search the index's shards, or parts of the stored vectors, and merge the hits."""
     from pipeline.search import exact, searchers
@@ -207,7 +211,7 @@ def search_parts(
     if best is None:
         raise RuntimeError("a collection without passages")
     meter.count(len(queries))
-    facts = save_ranking(draft, collection, best)
+    facts = save(best)
     meter.stop()
     if measured and "index" in inputs:
         stored: StoredIndex = inputs["index"]

@@ -82,7 +82,7 @@ class MultiVector(EncodingRetriever):
                 bounds = np.concatenate([[0], row.ends])
                 return MaxSimScorer(passages, row.columns[0], bounds, mean)(chunks, np.zeros_like(chunks))
 
-            return rank(find, len(queries), documents, settings.top_k, ids, bar, score)
+            return rank(find, len(queries), documents, self.search_depth(inputs), ids, bar, score)
 
         return search
 

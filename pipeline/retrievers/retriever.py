@@ -82,13 +82,11 @@ class Evaluator:
     Attributes:
         collection: The passages, queries and judgments.
         measures: Those of the config.
-        ignored: The hits that are not scored: `data.ignored`.
         clusters: The cluster of each query that has one, by its id: `evaluate.cluster`.
     """
 
     collection: Collection
     measures: Sequence[Measure]
-    ignored: str
     clusters: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -111,18 +109,12 @@ class Evaluator:
 
         return draws_of(self.query_ids, [self.clusters.get(query) for query in self.query_ids])
 
-    def counted(self, ranking: Ranking) -> Ranking:
-        """A ranking without the hits that are not scored."""
-        from pipeline.metrics.evaluation import drop_ignored
-
-        return drop_ignored(ranking, self.collection, self.ignored)
-
     def score(self, ranking: Ranking) -> Float64:
         """The measures of a ranking, float64 [judged queries, measures]."""
         from pipeline.metrics.scoring import compute_measures
 
-        counted, n_queries = self.counted(ranking), len(self.collection.queries)
-        return compute_measures(counted, self.collection.qrels, n_queries, self.measures)[self.queries]
+        n_queries = len(self.collection.queries)
+        return compute_measures(ranking, self.collection.qrels, n_queries, self.measures)[self.queries]
 
     def means(self, values: Float64) -> dict[str, float]:
         """The mean of each measure over the queries."""

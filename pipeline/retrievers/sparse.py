@@ -69,7 +69,11 @@ class Sparse(EncodingRetriever):
         from pipeline.search import inverted_index
         from pipeline.search.documents import rank
 
-        segments, top_k, memory_mb = _segments(inputs), self.config.search.top_k, self.config.search.memory_mb
+        segments, top_k, memory_mb = (
+            _segments(inputs),
+            self.search_depth(inputs),
+            self.config.search.memory_mb,
+        )
         memory = inverted_index.QUERY_BYTES if memory_mb is None else memory_mb << 18
         inverted_index.compile_all()
         ids, documents = inputs["data"].passages.ids, self.documents(inputs)

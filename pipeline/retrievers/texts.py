@@ -19,7 +19,7 @@ import numpy as np
 from typing_extensions import TypeVar, override
 
 from pipeline.config import ModelSettings, keyed_settings
-from pipeline.core.records import Chunks, Role, Texts
+from pipeline.core.records import Chunks, Ranking, Role, Texts
 from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEXTS, TextsWriter, open_chunks
 from pipeline.encoders.batching import Usage
 from pipeline.retrievers.retriever import COLLECTION, Retriever, Search, open_ranking, save_ranking
@@ -131,12 +131,27 @@ class TextRetriever(Retriever[Settings], ABC):
 
     def search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         """Search in this process, and save the ranking."""
-        search, collection = self.open_search(inputs), inputs[COLLECTION]
-        count = len(collection.queries)
+        search, count = self.open_search(inputs), len(inputs[COLLECTION].queries)
         with context.progress("search", count, "queries") as bar, context.meter.working():
             ranking = search(inputs["queries"], bar)
         context.meter.count(count)
+        return self.save_found(inputs, draft, ranking)
+
+    def save_found(self, inputs: Inputs, draft: Draft, ranking: Ranking) -> Facts:
+        """Save the best `top_k` passages that are not ignored, of those that `search_depth` finds."""
+        from pipeline.metrics.evaluation import ignored_hits
+        from pipeline.metrics.scoring import drop_hits
+
+        collection, top_k = inputs[COLLECTION], self.config.search.top_k
+        ranking = drop_hits(ranking, ignored_hits(collection, self.config.data.ignored), top_k)
         return save_ranking(draft, collection, ranking)
+
+    def search_depth(self, inputs: Inputs) -> int:
+        """How many passages a search has to find so that `top_k` of every query are left in `save_found`."""
+        from pipeline.metrics.evaluation import ignored_hits
+
+        ignored = ignored_hits(inputs[COLLECTION], self.config.data.ignored)
+        return self.config.search.top_k + int(np.bincount(ignored.queries).max(initial=0))
 
     def search_stage(
         self,
@@ -157,6 +172,9 @@ class TextRetriever(Retriever[Settings], ABC):
         """
         made_of = {"index": index, "queries": "queries"}
         settings |= keyed_settings(self.config.search, "search")
+        settings |= keyed_settings(self.config.data, "search")
+        if self.config.data.ignored == "negative_grades":
+            settings["qrels"] = self.identity.qrels["qrels"]
         needs = (COLLECTION, *searched)
         if self.cuts:
             settings["aggregate"] = self.config.search.aggregate

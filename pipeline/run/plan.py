@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from pipeline.config import Config, keyed_settings
-from pipeline.core.records import Collection, Facts
+from pipeline.core.records import Collection, Facts, from_numpy
 from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
 from pipeline.data.clusters import read_clusters
@@ -97,9 +100,9 @@ def _evaluate(
 
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
-    evaluator = Evaluator(collection, measures, config.data.ignored, clusters)
-    queries, judged, scored = collection.queries, evaluator.queries, evaluator.counted(inputs[ranking])
-    qrels = collection.qrels
+    evaluator = Evaluator(collection, measures, clusters)
+    queries, judged, scored = collection.queries, evaluator.queries, inputs[ranking]
+    qrels, ignored = collection.qrels, evaluation.ignored_hits(collection, config.data.ignored)
     of_all = scoring.compute_measures(scored, qrels, len(queries), measures)
     values = of_all[judged]
     shares = scoring.judged_shares(scored, qrels, len(queries), measures)
@@ -127,14 +130,19 @@ def _evaluate(
     unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
     if unjudged := dropped["queries_without_judgments"] + unscored:
         facts["unjudged_queries"] = unjudged
-    for name in ("unjudged_copies", "queries_as_passages"):
-        if count := collection.facts.get(name):
-            facts[name] = count
+    under_own_ids = _under_own_ids(collection)
+    known: Mapping[str, Any] = collection.facts
+    counts = {
+        "unjudged_copies": known.get("unjudged_copies", 0),
+        "queries_as_passages": known.get("queries_as_passages", 0) - under_own_ids,
+        "queries_under_own_ids": 0 if config.data.ignored == "identical_ids" else under_own_ids,
+        "ignored_relevant": scoring.count_relevant(ignored, qrels),
+    }
+    facts |= {name: count for name, count in counts.items() if count}
     if note := collection.facts.get("note"):
         facts["collection_note"] = note
-    if config.data.ignored != "none" and (relevant := scoring.count_relevant(inputs[ranking], scored, qrels)):
-        facts["ignored_relevant"] = relevant
-    if short := scoring.short_rankings(inputs[ranking].lengths(), measures, len(collection.passages)):
+    searchable = len(collection.passages) - np.bincount(ignored.queries, minlength=len(queries))
+    if short := scoring.short_rankings(scored.lengths(), measures, searchable):
         searches = config.parts or (config.first_stage,)
         by_words = all(each.model is not None and each.model.by_words for each in searches)
         facts["short_rankings"] = short.model_copy(update={"by_words": by_words}).model_dump(
@@ -145,3 +153,15 @@ def _evaluate(
     for assessment in assessments:
         facts |= assessment.assess(evaluator, [inputs[role] for role in assessment.rankings])
     return facts
+
+
+def _under_own_ids(collection: Collection) -> int:
+    """How many queries stand in the corpus as the passage with their own id."""
+    import pyarrow.compute as pc
+
+    from pipeline.metrics.evaluation import ignored_hits
+
+    own = ignored_hits(collection, "identical_ids")
+    queries, passages = collection.queries.texts, collection.passages.texts
+    same = pc.equal(queries.take(from_numpy(own.queries)), passages.take(from_numpy(own.passages)))
+    return int(pc.sum(same).as_py() or 0)

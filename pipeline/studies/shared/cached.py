@@ -17,7 +17,7 @@ from pipeline.core.result_records import without_part
 from pipeline.data.collection_files import open_chunks, open_collection
 from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import read_run
-from pipeline.metrics.evaluation import drop_ignored, row_numbers
+from pipeline.metrics.evaluation import row_numbers
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import Manifest
 from pipeline.retrievers.retriever import BEST_CHUNKS, open_ranking
@@ -47,7 +47,7 @@ def find_collection(result: CollectionResult) -> Collection | None:
 
 
 def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
-    """The ranking of a result as it was scored, in rows of the collection."""
+    """The ranking of a result, in rows of the collection."""
     path = ranking_file(result.folder)
     if not path.stat().st_size:  # nothing was retrieved for any query
         none = np.zeros((len(collection.queries), 0))
@@ -64,8 +64,7 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
     rows_of = RunRows.of(run, queries, len(collection.queries))  # at most search.top_k hits of each query
     lines, scores = sort_hits_by_id(*rows_of.laid_out(np.arange(len(collection.queries))), run.documents)
     passages = np.where(lines >= 0, rows[lines], -1)
-    ignored = result.manifest.config.get("data", {}).get("ignored", "none")
-    return drop_ignored(Ranking(passages, scores), collection, ignored)
+    return Ranking(passages, scores)
 
 
 @dataclass(frozen=True)

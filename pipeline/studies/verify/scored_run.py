@@ -21,7 +21,7 @@ from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
 from pipeline.metrics.names import Measure, parse_measure
-from pipeline.metrics.scoring import compute_measures, drop_identical
+from pipeline.metrics.scoring import compute_measures, drop_hits, own_passages
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.run.benchmark import Session
 from pipeline.studies.shared.cached import find_collection, scored_ranking
@@ -33,7 +33,7 @@ class ScoredRun:
 
     Attributes:
         measured: The measure that is computed in place of one.
-        self_hits: Whether hits with the query's own id count.
+        self_hits: Whether hits with the query's own id count, where the run has them.
         queries: Over which the mean is taken: all that are judged, or those with hits, or those with a
             relevant passage.
         single: Whether scores are compared as float32.
@@ -53,7 +53,7 @@ class ScoredRun:
         joined = join_run_and_qrels(self.run, self.qrels, self.single)
         ranking, count = joined.ranking, len(joined.query_ids)
         if not self.self_hits:
-            ranking = drop_identical(ranking, row_numbers(joined.query_ids, joined.document_ids))
+            ranking = drop_hits(ranking, own_passages(row_numbers(joined.query_ids, joined.document_ids)))
         changed = [self.measured(parse_measure(name)) for name in measures]
         values = compute_measures(ranking, joined.qrels, count, changed)
         kept: BoolArray = np.ones(count, np.bool_)
@@ -181,7 +181,6 @@ EVALUATION: dict[str, Callable[[ScoredRun], ScoredRun | None]] = {
     "ids of judgments without leading zeros, which match no passage": _without_zeros,
     "ids of judgments with the leading zeros that the passages' ids have": _with_zeros,
     "hits with the query's own id removed": lambda scored: replace(scored, self_hits=False),
-    "hits with the query's own id kept": lambda scored: replace(scored, self_hits=True),
     "the mean over queries with hits": lambda scored: replace(scored, queries="returned"),
     "the mean over queries with a relevant passage": lambda scored: replace(scored, queries="relevant"),
     "gain 2^grade - 1": _param("gain", "exp"),
@@ -224,8 +223,8 @@ def scored_run_of(config: Config, folder: Path) -> ScoredRun:
             "judgment",
             np.arange(len(qrels.grades)),
         )
-        run, self_hits = read_run(ranking_file(folder)), config.data.ignored != "identical_ids"
-        return ScoredRun(run, judged, self_hits=self_hits, copies=_copies(collection, run))
+        run = read_run(ranking_file(folder))
+        return ScoredRun(run, judged, copies=_copies(collection, run))
 
 
 def _copies(collection: Collection, run: Run) -> dict[str, str]:

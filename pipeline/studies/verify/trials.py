@@ -53,7 +53,8 @@ WHOLE = 3  # changes that are measured on the whole collection, at least
 PAIRED = 6  # changes, the nearest, of which pairs are tried if none of them explains the scores
 PAIRS_OF_NEAREST = f"pairs of the {PAIRED} nearest"
 CHEAP = {
-    "model.query_instruction", "model.query_max_length", "data.lowercase_queries", "model.normalize"
+    "model.query_instruction", "model.query_max_length", "data.lowercase_queries", "data.ignored",
+    "model.normalize"
 }  # fmt: skip
 """Settings whose changes need no sample: the cache has the passages, and up to `SMALL` are soon searched."""
 SMALL = 200_000
@@ -94,6 +95,8 @@ def settings_to_try(config: Config) -> dict[str, Facts]:
             add("model.passage_max_length", (each,))  # whose passages the next one finds in the cache
             both = dict.fromkeys(("model.query_max_length", "model.passage_max_length"), each)
             changes[f"length {each or 'of the model'}"] = both
+    if config.data.ignored == "identical_ids":
+        add("data.ignored", ("none",))
     add("data.title_separator", (" ", "\n", ". ", "", None))
     if "passage_instruction" in fields:
         for query, passage in PAIRS:

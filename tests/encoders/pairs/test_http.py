@@ -164,5 +164,5 @@ def test_a_ranking_is_reranked_and_every_run_asks_for_a_few_scores_again(
         with pytest.raises(InputError, match="no longer gives what it gave: scores differ by up to 0"):
             run(setting)
     run("rerank.revision=b")
-    assert sum(embedding_server.answered.values()) == pairs + 8 * 2
+    assert sum(embedding_server.answered.values()) == pairs + 8 * 2 + 32 + 3
     embedding_server.embed = honest
