@@ -77,6 +77,9 @@ NORMALIZATIONS: dict[str, Callable[[Float64, BoolArray], Float64]] = {
     "rank": _rank,
 }
 """By name a function of the scores of a ranking, float64 [queries, k], and of which of them are hits."""
+UNSHIFTED = ("none", "max")
+"""Those that leave 0 where it is, so that a negative score would be worth less than none. Of the others
+`z_score` alone has values below 0, and there a missing passage is worth the mean, as in ranx."""
 
 
 METHODS: dict[str, NormalizationName | None] = {
@@ -120,9 +123,9 @@ class Fusion:
         scores = np.where(is_hit, ranking.scores, 0).astype(np.float64)
         if not np.isfinite(scores).all():
             raise InputError("a score is infinite", allowed="finite scores", fix="fuse by ranks, with rrf")
-        if self.normalization == "max" and scores.min(initial=0) < 0:
+        if self.normalization in UNSHIFTED and scores.min(initial=0) < 0:
             raise InputError(
-                f"normalize: max, and a score is {scores.min():.6g}",
+                f"normalize: {self.normalization}, and a score is {scores.min():.6g}",
                 allowed="scores of 0 or more: a passage that a ranking lacks has 0, and would win",
                 fix="choose min_max or rank",
             )

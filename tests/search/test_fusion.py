@@ -5,6 +5,8 @@
 
 import math
 import resource
+import statistics
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +83,48 @@ def test_an_infinite_score_is_refused_by_all_but_ranks() -> None:
         fused(endless, SECOND, method="combsum")
 
 
-def test_the_highest_score_scales_no_negative_ones() -> None:
-    """A passage that a ranking lacks has 0, and would win."""
-    with pytest.raises(InputError, match=r"normalize: max, and a score is -3.*scores of 0 or more"):
-        fused(ranking({A: -1, B: -3}), SECOND, method="combsum", normalize="max")
-    assert fused(FIRST, SECOND, method="combsum", normalize="max")[0][A] == 1
+SCORES = st.dictionaries(st.integers(0, 3), st.integers(-4, 8).map(float), min_size=1, max_size=4)
+
+
+def by_definition(method: str, normalize: str, rows: list[dict[int, float]]) -> dict[int, float]:
+    """The slow definition: of each ranking a value for each hit and 0 for any other passage."""
+    total, found = defaultdict[int, float](float), defaultdict[int, int](int)
+    for weight, row in zip((0.75, 0.25), rows, strict=True):
+        low, high, mean = min(row.values()), max(row.values()), statistics.mean(row.values())
+        above, deviation = sum(row.values()) - low * len(row), statistics.pstdev(row.values())
+        for rank, (passage, score) in enumerate(row.items()):
+            value = {
+                "none": score,
+                "max": score / max(high, 1e-9),
+                "min_max": (score - low) / max(high - low, 1e-9),
+                "sum": (score - low) / max(above, 1e-9),
+                "z_score": (score - mean) / max(deviation, 1e-9),
+                "rank": 1 - rank / len(row),
+            }[normalize]
+            total[passage] += value * (weight if method in ("weighted", "interpolation") else 1)
+            found[passage] += 1
+    return {each: value * (found[each] if method == "combmnz" else 1) for each, value in total.items()}
+
+
+@pytest.mark.parametrize("normalize", NORMALIZATIONS)
+@pytest.mark.parametrize("method", ["combsum", "combmnz", "weighted", "interpolation"])
+@given(st.tuples(SCORES, SCORES))
+def test_a_passage_that_a_ranking_lacks_has_0_and_no_hit_less(
+    method: str, normalize: str, rows: tuple[dict[int, float], dict[int, float]]
+) -> None:
+    """Of {a 5, b 4} and {a -10, c -20}, b was first, as the ranking of negative scores lacks it."""
+    ordered = [dict(sorted(row.items(), key=lambda hit: (-hit[1], -hit[0]))) for row in rows]
+    given = {"weighted": [0.75, 0.25], "interpolation": [0.75]}.get(method)
+    rankings, options = [*map(ranking, ordered)], {"method": method, "normalize": normalize}
+    if normalize in ("none", "max") and min(min(row.values()) for row in rows) < 0:
+        with pytest.raises(
+            InputError, match=rf"normalize: {normalize}, and a score is -.*scores of 0 or more"
+        ):
+            fused(*rankings, weights=given, **options)
+        return
+    (found,) = fused(*rankings, weights=given, **options)
+    assert found == pytest.approx(by_definition(method, normalize, ordered), abs=1e-9)
+    assert normalize == "z_score" or min(found.values()) >= 0
 
 
 def test_a_long_ranking_among_short_ones_takes_little_memory(tmp_path: Path) -> None:
