@@ -66,8 +66,9 @@ def test_a_served_model_gives_the_vectors_and_measures_of_the_local_one_and_tell
     for role in expected:
         np.testing.assert_array_equal(vectors[role], expected[role])
     counts = [*embedding_server.answered.values()]
-    assert len(counts) == 230 + 8 + 2  # those that are asked for again, and a long text with its beginning
-    assert sorted(counts) == [1] * 232 + [3] * 8
+    # those that are asked for again, a long text with its beginning, and a request of 16, three of them alone
+    assert len(counts) == 230 + 8 + 2 + 16
+    assert sorted(counts) == [1] * 245 + [2] * 3 + [3] * 8
     stages = {stage["stage"]: stage for stage in result.document["stages"]}
     asked = stages["passages"]["encoding"]
     assert (asked["requests"], asked["retries"], asked["concurrency"]) == (-(-128 // 16) + -(-72 // 16), 0, 3)
@@ -291,6 +292,129 @@ def test_what_does_not_pass_is_refused_in_one_sentence_at_once(
     assert said in str(refusal.value)
     assert len(str(refusal.value).splitlines()) == 1
     assert len(embedding_server.requests) == 1
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(-1, None)], ids=["all", "the last"])
+def test_a_server_whose_vectors_change_with_the_size_of_a_request_is_refused(
+    part: slice, run: Run, embedding_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ollama#6262: worse vectors from 16 texts on; nDCG@10 was 0.49 for 1, and nothing said so."""
+    honest = embedding_server.embed
+
+    def embed(texts: list[str]) -> Any:
+        vectors = np.array(honest(texts))
+        if len(texts) >= 16:
+            vectors[part] += np.random.default_rng(0).normal(size=vectors[part].shape) / 20
+        return vectors
+
+    embedding_server.embed = embed
+    with pytest.raises(InputError, match=r"differently in requests of 16 texts and of one.*batch_size"):
+        run()
+    assert run("model.batch_size=15").metrics
+    run("model.changed=warn")
+    assert "answers differently in requests of 16 texts and of one" in caplog.text
+
+
+def test_a_reranker_whose_scores_change_with_the_size_of_a_request_is_refused(
+    run: Run, embedding_server: Any
+) -> None:
+    honest = embedding_server.embed
+    embedding_server.embed = lambda texts: honest(texts)[:: 1 if len(texts) < 16 else -1]
+    server = f"rerank={{backend: http, url: '{embedding_server.url}', name: {MODEL}, batch_size: SIZE}}"
+    with pytest.raises(InputError, match=r"requests of 16 texts and of one: scores .*rerank\.batch_size"):
+        run("model={backend: bm25}", server.replace("SIZE", "16"))
+    assert run("model={backend: bm25}", server.replace("SIZE", "14")).metrics
+
+
+SIZES = {
+    "DashScope": (10, "batch size is invalid, it should not be larger than 10."),
+    "OpenAI": (20, "Invalid 'input': input array must have 20 or fewer elements"),
+    "OpenAI's tokens": (12, "Requested 350000 tokens, max 300000 tokens per request"),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_refusal_for_size_in_a_server_s_own_words_is_halved_and_remembered(
+    name: str, ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    most, said = SIZES[name]
+
+    def limited(handler: Any) -> bool:
+        if len(handler.body["input"]) > most:
+            handler.send(400, {"error": {"message": said}})
+            return True
+        return False
+
+    embedding_server.faults = [limited] * 99
+    found = ask(list(known), batch_size=24, concurrency=1)
+    np.testing.assert_array_equal(found, np.stack(list(known.values())))
+    sizes = [len(request["body"]["input"]) for request in embedding_server.requests]
+    assert sizes[0] == 24
+    assert sum(size > most for size in sizes) <= 2
+
+
+WRONG: dict[str, tuple[int, Any, str]] = {
+    "Ollama's NaN": (500, {"error": "failed to encode response: json: unsupported value: NaN"}, "NaN"),
+    "an empty text": (400, {"error": {"message": "input cannot be an empty string"}}, "an empty string"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_text_that_a_server_refuses_is_found_by_halving_and_named(
+    name: str, ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    status, content, said = WRONG[name]
+    texts = list(known)
+    named = sorted(texts, key=len)[7]
+
+    def refusing(handler: Any) -> bool:
+        if named in handler.body["input"]:
+            handler.send(status, content)
+            return True
+        return False
+
+    embedding_server.faults = [refusing] * 99
+    with pytest.raises(InputError) as refusal:
+        ask(texts, batch_size=8, concurrency=1)
+    assert said in str(refusal.value)
+    assert f"it was asked for the text {named[:60]!r}" in str(refusal.value)
+    assert len(embedding_server.requests) <= 3 + 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("vector", "said"),
+    [
+        (None, "no vector for"),
+        ([float("nan")] * 384, "NaN or infinity for"),
+        ([0.0] * 384, "no direction, for"),
+    ],
+)
+def test_the_text_of_a_wrong_vector_is_named(
+    vector: Any, said: str, ask: Ask, embedding_server: Any, known: dict[str, Any]
+) -> None:
+    text = list(known)[2]
+    embedding_server.faults = [changed(lambda rows: [*rows[:2], {**rows[2], "embedding": vector}, *rows[3:]])]
+    with pytest.raises(InputError) as refusal:
+        ask([text] * 4, batch_size=4)
+    assert f"{said} the text {text[:60]!r}" in str(refusal.value)
+
+
+@pytest.mark.parametrize("cut", [None, 1024])
+def test_a_bag_of_words_is_not_said_to_cut_texts(
+    cut: int | None, run: Run, embedding_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second half of the long text had the words of the first, and so the same mean."""
+
+    def embed(texts: list[str]) -> Any:
+        rows = [np.zeros(64) for _ in texts]
+        for row, text in zip(rows, texts, strict=True):
+            for word in text.split()[:cut]:
+                row += np.random.default_rng(list(word.encode())).normal(size=64)
+        return np.array([row / np.linalg.norm(row) for row in rows], np.float32)
+
+    embedding_server.embed = embed
+    run()
+    assert ("cuts long texts" in caplog.text) == (cut is not None)
 
 
 def test_dimensions_that_the_server_ignores_are_refused(ask: Ask, known: dict[str, Any]) -> None:

@@ -25,13 +25,14 @@ from typing_extensions import override
 
 from pipeline.config.model import HttpSettings
 from pipeline.config.rerank import HttpRerankSettings
+from pipeline.config.stages import TEXTS
 from pipeline.core.display import Bar, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, JsonObject, Role
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.encoders.batching import ServerUse, Usage
 from pipeline.encoders.http.client import Client, TooLargeError, key_of
-from pipeline.encoders.http.probes import PROBES, SAME, cut_of
+from pipeline.encoders.http.probes import PROBES, SAME, cut_of, long_batch, spread_over
 from pipeline.encoders.http.requests import (
     BatchedRequests,
     base64_of,
@@ -149,6 +150,35 @@ class Server(ModelSource, ABC):
         self.refuse_change(now, self.confirmed[0])
         if cut := first.facts.get("cut"):
             log.warning("%s cuts long texts, without an error: %s; see data.chunks", config.url, cut)
+        of_size = Recipe(PROBE, {**probes.plain, "texts": config.batch_size or TEXTS})
+        if differs := store.make(of_size, self._compare_sizes, fresh).facts["differs"]:
+            log.warning("%s; continuing (%s.changed: warn)", differs, section)
+
+    def _compare_sizes(self, draft: Draft) -> JsonObject:
+        """Compare answers in a request of the usual size with those to the same texts alone.
+
+        Raises:
+            InputError: They differ, and `changed` is `stop`: Ollama's vectors got worse from 16 texts on.
+        """
+        together, alone = self.answers_together_and_alone()
+        draft.save_array("answers.npy", alone)
+        differs = self.difference(together, alone)
+        if differs is None:
+            return {"differs": None}
+        texts = self.settings.batch_size or TEXTS
+        what = f"{self.settings.url} answers differently in requests of {texts} texts and of one: {differs}"
+        if self.settings.changed == "stop":
+            raise InputError(
+                what,
+                allowed=self.tolerance,
+                fix=f"lower {self.section}.batch_size, update the server, or continue with "
+                f"{self.section}.changed: warn",
+            )
+        return {"differs": what}
+
+    @abstractmethod
+    def answers_together_and_alone(self) -> tuple[Float32, Float32]:
+        """The answers to some texts of a request of the usual size, and to each of these alone."""
 
     def cut(self) -> str | None:
         """What the server does to a long text, if it cuts it silently, as a clause."""
@@ -204,6 +234,13 @@ class EmbeddingServer(Server, EmbeddingSource):
             return encoder.probe()
 
     @override
+    def answers_together_and_alone(self) -> tuple[Float32, Float32]:
+        with contextlib.closing(self.connect()) as encoder:
+            texts = long_batch(encoder.client.size.texts)
+            together = encoder.probe(texts)[spread_over(texts)]
+            return together, np.concatenate([encoder.probe([texts[row]]) for row in spread_over(texts)])
+
+    @override
     def cut(self) -> str | None:
         with contextlib.closing(self.connect()) as encoder:
             return encoder.cut()
@@ -245,10 +282,10 @@ class EmbeddingClient:
         self.model.confirm_shard(self.probe)
         return vectors
 
-    def probe(self) -> Float32:
-        """The vectors of the passages of `PROBES` now."""
+    def probe(self, texts: Sequence[str] = tuple(passage for _, passage in PROBES)) -> Float32:
+        """The vectors of some texts now."""
         with silent("", None, "") as bar:
-            return self._encode([passage for _, passage in PROBES], "passages", Usage(), bar)
+            return self._encode([*texts], "passages", Usage(), bar)
 
     def cut(self) -> str | None:
         """See `Server.cut`."""
@@ -261,7 +298,7 @@ class EmbeddingClient:
             answer, _ = await client.post(
                 _VectorRequests.path, {**body, **self.shorter()}, ServerUse(), once=True
             )
-            return vectors_of(answer, 1, self.dimension, client.bad_answer), tokens_of(answer)
+            return vectors_of(answer, [text], self.dimension, client.bad_answer), tokens_of(answer)
         return None
 
     def shorter(self) -> JsonObject:
@@ -298,6 +335,10 @@ class _VectorRequests(BatchedRequests):
         self.vectors: Float32 = np.empty((0, 0), np.float32)
 
     @override
+    def text(self, row: int) -> str:
+        return self.texts[row]
+
+    @override
     def body(self, rows: Sequence[int]) -> JsonObject:
         config = self.encoder.config
         texts = [self.texts[row] for row in rows]
@@ -326,12 +367,14 @@ class _VectorRequests(BatchedRequests):
                     allowed="`encoding_format` float, which tells float32 from float16",
                     fix="set model.dimensions to the number of dimensions of the vectors",
                 )
-            encoder.dimension = vectors_of(numbers, 1, None, encoder.client.bad_answer).shape[1]
+            texts = [self.texts[rows[0]]]
+            encoder.dimension = vectors_of(numbers, texts, None, encoder.client.bad_answer).shape[1]
 
     @override
     def store_answer(self, rows: Sequence[int], answer: object) -> None:
         encoder = self.encoder
-        vectors = vectors_of(answer, len(rows), encoder.dimension, encoder.client.bad_answer)
+        texts = [self.texts[row] for row in rows]
+        vectors = vectors_of(answer, texts, encoder.dimension, encoder.client.bad_answer)
         encoder.dimension = vectors.shape[1]
         if not len(self.vectors):
             self.vectors = np.empty((len(self.texts), encoder.dimension), np.float32)
@@ -344,7 +387,8 @@ class _VectorRequests(BatchedRequests):
             return
         client, first = self.client, [rows[0]]
         alone, _ = await client.post(self.path, self.body(first), self.use)
-        vectors = vectors_of(alone, 1, self.encoder.dimension, client.bad_answer)
+        texts = [self.texts[rows[0]]]
+        vectors = vectors_of(alone, texts, self.encoder.dimension, client.bad_answer)
         if cosines(vectors, self.vectors[first]).min() < SAME:
             raise client.bad_answer("vectors without `index`, in another order than the texts")
 
@@ -375,6 +419,13 @@ class RerankServer(Server, ScoreSource):
             return scorer.probe()
 
     @override
+    def answers_together_and_alone(self) -> tuple[Float32, Float32]:
+        with contextlib.closing(self.connect()) as scorer:
+            pairs = [(PROBES[0][0], passage) for passage in long_batch(scorer.client.size.texts)]
+            together = scorer.probe(pairs)[spread_over(pairs)]
+            return together, np.concatenate([scorer.probe([pairs[row]]) for row in spread_over(pairs)])
+
+    @override
     def difference(self, now: Float32, first: Float32) -> str | None:
         if np.allclose(now, first, rtol=SAME_SCORE, atol=SAME_SCORE):
             return None
@@ -401,10 +452,10 @@ class RerankClient:
         self.model.confirm_shard(self.probe)
         return scores
 
-    def probe(self) -> Float32:
-        """The scores of `PROBES` now."""
+    def probe(self, pairs: Sequence[tuple[str, str]] = PROBES) -> Float32:
+        """The scores of some pairs now."""
         with silent("", None, "") as bar:
-            return self._score(PROBES, Usage(), bar)
+            return self._score(pairs, Usage(), bar)
 
     def _score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
         most = self.config.max_characters
@@ -427,6 +478,10 @@ class _ScoreRequests(BatchedRequests):
         super().__init__(scorer.client, sizes, usage, bar)
         self.config, self.pairs = scorer.config, pairs
         self.scores: Float32 = np.empty(len(pairs), np.float32)
+
+    @override
+    def text(self, row: int) -> str:
+        return self.pairs[row][1]
 
     @override
     def groups(self, rows: Iterable[int]) -> Iterator[list[int]]:

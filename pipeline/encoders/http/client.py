@@ -53,6 +53,10 @@ class TooLargeError(Exception):
     """A request that the server refuses for its size; the message is the server's."""
 
 
+class RefusedTextError(InputError):
+    """A request of which the server refuses one text, as far as its answer says."""
+
+
 class ResponseTooLargeError(Exception):
     """An answer of more than `ANSWER_BYTES`."""
 
@@ -134,7 +138,7 @@ class Client:
         self._key = key_of(settings, settings.url, section)
         self._timeout = settings.timeout
         self._slots = asyncio.Semaphore(settings.concurrency)
-        self._answered = False
+        self._answered = self._served = False  # with anything; with what was asked for
         self._options: RequestOptions = {}
         self._api = self._open()
         self._loop = asyncio.new_event_loop()
@@ -149,6 +153,9 @@ class Client:
 
             async def _prepare_request(self, request: object) -> None:
                 _sent.get().append(time.perf_counter())
+
+            def _should_retry(self, response: Any) -> bool:
+                return not _is_about_numbers(response.text) and super()._should_retry(response)
 
         limit = self._timeout
 
@@ -282,7 +289,7 @@ class Client:
             except (openai.OpenAIError, ValueError, RecursionError) as error:  # such as JSON that breaks off
                 raise self.bad_answer(f"what cannot be read: {error}") from None
             else:
-                self._answered = True
+                self._answered = self._served = True
                 return answer
         raise RuntimeError("the last try returns or raises")
 
@@ -310,6 +317,9 @@ class Client:
             )
         if status == 429 and "insufficient_quota" in answer:
             return InputError(at, fix="check the credit or use another key, and run again: it resumes")
+        if self._served and (status in (400, 422) or (status >= 500 and _is_about_numbers(answer))):
+            # the same request of other texts was answered
+            return RefusedTextError(at, fix="change or leave out the text, or check the server's log")
         if status not in (408, 409, 429) and status < 500:
             return InputError(at, fix="change the config as the server says")
         return None
@@ -402,10 +412,20 @@ def _is_about_size(message: str) -> bool:
         "maximum",
         "exceed",
         "must have less",
-        "must have at most",
+        "at most",
+        "larger than",
+        "more than",
+        "or fewer",
+        "or less",
+        "per request",
     )
     measured = ("token", "length", "batch", "input", "size")
     return any(part in words for part in too_much) and any(part in words for part in measured)
+
+
+def _is_about_numbers(message: str) -> bool:
+    """Whether a server fails because a vector is not finite, which it is again if it is computed again."""
+    return re.search(r"\bnan\b|unsupported value|infinit", message.lower()) is not None
 
 
 def _not_connected(error: Exception) -> bool:

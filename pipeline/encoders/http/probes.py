@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from pipeline.core.records import Float32
 from pipeline.storage.vector_forms import cosines
@@ -24,6 +24,18 @@ LONGEST_WORDS = 2048  # of the text that is sent to see whether it is cut
 SHORTEST_WORDS = 64  # of its beginning
 
 
+def long_batch(texts: int) -> list[str]:
+    """So many different texts, the longest first, as a request has them."""
+    passages = itertools.cycle(passage for _, passage in PROBES)
+    numbered = [f"{number} {passage}" for number, passage in zip(range(texts), passages, strict=False)]
+    return sorted(numbered, key=lambda text: -len(text.encode()))
+
+
+def spread_over(texts: Sequence[object]) -> list[int]:
+    """The first, the middle and the last row of some texts."""
+    return sorted({0, len(texts) // 2, len(texts) - 1})
+
+
 async def cut_of(read: Callable[[str], Awaitable[tuple[Float32, int | None] | None]]) -> str | None:
     """How much of a long text a server reads, if it cuts it without an error, as a clause; else None.
 
@@ -33,10 +45,13 @@ async def cut_of(read: Callable[[str], Awaitable[tuple[Float32, int | None] | No
         read: Gives the vector [1, dimension] of a text and the tokens that the server counted, if it says
             so; None if it refuses the text.
     """
-    passages = [word for _, passage in PROBES for word in passage.split()]
+    queries, passages = (
+        [word for text in texts for word in text.split()] for texts in zip(*PROBES, strict=True)
+    )
     half = LONGEST_WORDS // 2
     beginning = list(itertools.islice(itertools.cycle(passages), half))
-    other = list(itertools.islice(itertools.cycle(passages[::-1]), half))
+    # other words: the same ones have the same mean vector in any order
+    other = list(itertools.islice(itertools.cycle(queries), half))
     whole = await read(" ".join(beginning + other))
     found, count = None, half
     while whole is not None and count >= SHORTEST_WORDS:

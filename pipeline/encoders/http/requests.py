@@ -16,9 +16,9 @@ import numpy as np
 from pipeline.config.stages import EncodingServerSettings
 from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Facts, Float32, JsonObject
+from pipeline.core.records import BoolArray, Facts, Float32, JsonObject
 from pipeline.encoders.batching import ServerUse, Usage
-from pipeline.encoders.http.client import Client, TooLargeError
+from pipeline.encoders.http.client import Client, RefusedTextError, TooLargeError
 
 
 class Refuse(Protocol):
@@ -49,6 +49,10 @@ class BatchedRequests(ABC):
     @abstractmethod
     def store_answer(self, rows: Sequence[int], answer: object) -> None:
         """Check the answer to a request for some texts, and store its vectors or scores."""
+
+    @abstractmethod
+    def text(self, row: int) -> str:
+        """A text, for messages."""
 
     async def learn_form(self, rows: Sequence[int], answer: object) -> None:
         """Ask what is needed to read an answer, before it is stored."""
@@ -85,7 +89,10 @@ class BatchedRequests(ABC):
                 start += count
 
     async def _send(self, rows: list[int], timed: bool = False) -> None:
-        """Send some texts in one request; in two halves if the server refuses so many."""
+        """Send some texts in one request; in two halves if the server refuses so many, or one of them."""
+        if len(rows) > self.client.size.texts:  # as the server has said of another request meanwhile
+            await self._send_halves(rows)
+            return
         client, sizes = self.client, [self.sizes[row] for row in rows]
         try:
             answer, seconds = await client.post(self.path, self.body(rows), self.use)
@@ -96,9 +103,14 @@ class BatchedRequests(ABC):
                     fix=f"set {client.section}.max_characters, or let the server cut texts that are too long",
                 ) from None
             client.size.refused(sizes)
-            half = (len(rows) + 1) // 2
-            await self._send(rows[:half])
-            await self._send(rows[half:])
+            await self._send_halves(rows)
+            return
+        except RefusedTextError as error:
+            if len(rows) == 1:
+                raise InputError(
+                    f"{error.found}; it was asked for {quoted(self.text(rows[0]))} alone", fix=error.fix
+                ) from None
+            await self._send_halves(rows)
             return
         await self.learn_form(rows, answer)
         self.store_answer(rows, answer)
@@ -112,28 +124,43 @@ class BatchedRequests(ABC):
             self.use.tokens_counted = True
             client.size.count(sum(sizes), counted)
 
+    async def _send_halves(self, rows: list[int]) -> None:
+        half = (len(rows) + 1) // 2
+        await self._send(rows[:half])
+        await self._send(rows[half:])
 
-def vectors_of(answer: object, texts: int, dimension: int | None, refuse: Refuse) -> Float32:
-    """The vectors of an answer to a request for those of some texts, float32 [texts, dimension].
+
+def quoted(text: str) -> str:
+    """The beginning of a text, for messages."""
+    return f"the text {text[:60]!r}{'...' if len(text) > 60 else ''}"
+
+
+def vectors_of(answer: object, texts: Sequence[str], dimension: int | None, refuse: Refuse) -> Float32:
+    """The vectors of an answer to a request for those of some `texts`, float32 [texts, dimension].
 
     They come as lists of numbers or as base64 of float32 or of float16, in any order, numbered by their
     `index`. Base64 does not tell which: it is float16 where the `dimension` takes half of the bytes.
 
     Every vector must have the `dimension`, unless that is None. `refuse` makes the error for anything else.
     """
-    rows = _in_order(_items(answer, "data", refuse), texts, "vectors", "texts", refuse)
-    vectors = [_vector(row.get("embedding"), dimension, refuse) for row in rows]
+    rows = _in_order(_items(answer, "data", refuse), len(texts), "vectors", "texts", refuse)
+    vectors = [_vector(row.get("embedding"), dimension) for row in rows]
+    _check_each([len(vector) > 0 for vector in vectors], "what is no vector", texts, refuse)
     dimensions = {len(vector) for vector in vectors} | ({dimension} if dimension else set())
     if len(dimensions) > 1:
         sizes = " and ".join(f"{size:,}" for size in sorted(dimensions))
         expected = f", and {dimension:,} are expected" if dimension else ""
         raise refuse(f"vectors of {sizes} dimensions{expected}")
     joined = np.stack(vectors, dtype=np.float32)
-    if not np.isfinite(joined).all():
-        raise refuse("a vector that holds NaN or infinity")
-    if not joined.any(axis=1).all():
-        raise refuse("a vector of length 0, which has no direction")
+    _check_each(np.isfinite(joined).all(axis=1), "a vector that holds NaN or infinity", texts, refuse)
+    _check_each(joined.any(axis=1), "a vector of length 0, which has no direction,", texts, refuse)
     return joined
+
+
+def _check_each(right: Sequence[bool] | BoolArray, what: str, texts: Sequence[str], refuse: Refuse) -> None:
+    """Refuse an answer whose vectors are not all right, and name the text of the first one that is not."""
+    if not all(right):
+        raise refuse(f"{what} for {quoted(texts[int(np.argmin(right))])}")
 
 
 def scores_of(answer: object, passages: Sequence[str], refuse: Refuse) -> Float32:
@@ -236,8 +263,11 @@ def may_be_float16(vectors: Iterable[bytes]) -> bool:
     return False
 
 
-def _vector(value: object, dimension: int | None, refuse: Refuse) -> Float32:
-    """A vector, float32 [dimension], from a list of numbers or base64 of little-endian numbers."""
+def _vector(value: object, dimension: int | None) -> Float32:
+    """A vector, float32 [dimension], from a list of numbers or base64 of little-endian numbers.
+
+    It is empty if the value is neither.
+    """
     vector: Float32
     try:
         if isinstance(value, str):
@@ -251,6 +281,4 @@ def _vector(value: object, dimension: int | None, refuse: Refuse) -> Float32:
                 vector = np.array(value, np.float64).astype(np.float32)
     except (binascii.Error, ValueError, TypeError, OverflowError):
         vector = np.empty(0, np.float32)
-    if vector.ndim != 1 or not len(vector):
-        raise refuse("what is no vector")
-    return vector
+    return vector if vector.ndim == 1 else np.empty(0, np.float32)
