@@ -156,6 +156,7 @@ def _score_runs(
             unjudged={name: JudgedShare(judged=share) for name, share in scored.judged.items()},
             unjudged_queries=scored.unjudged,
             missing_queries=scored.missing,
+            missing_ids=scored.missing_ids,
             short_rankings=scored.short_rankings,
             ties=scored.ties,
             stages=(),

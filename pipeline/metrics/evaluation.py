@@ -93,6 +93,7 @@ class Evaluation(Tabular):
         intervals: The 95% interval of each mean; None where none is shown.
         missing: Number of judged queries that the run does not have; they score 0.
         unjudged: Number of the run's queries without judgments; they are left out.
+        missing_ids: The first judged queries that the run does not have.
         repeated: Number of identical judgments that were merged.
         run: Name of the run's file, for the title.
         judged: For each measure with a cutoff the mean share of the top k that is judged, by its name.
@@ -107,6 +108,7 @@ class Evaluation(Tabular):
     intervals: list[Interval]
     missing: int
     unjudged: int
+    missing_ids: tuple[str, ...] = ()
     repeated: int = 0
     run: str = ""
     short_rankings: ShortRankings | None = None
@@ -185,6 +187,7 @@ def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
             None,
             unjudged_queries=evaluation.unjudged,
             missing_queries=evaluation.missing,
+            missing_ids=evaluation.missing_ids,
             ignored_relevant=evaluation.ignored_relevant,
         )
     ]
@@ -225,7 +228,9 @@ def evaluate_files(
     values, n_hits = np.empty((n_queries, len(measures))), np.zeros(n_queries, np.int64)
     shares: dict[str, Float64] = {}
     tied: list[TiedValues] = []
+    lacking = np.ones(n_queries, np.bool_)
     for rows, ranking in joined.parts:
+        lacking[rows] = ranking.lengths() == 0
         if ignore_identical_ids:
             ranking = drop_hits(ranking, own_passages(own[rows]))
         scored = ranking, rows_of(joined.qrels, rows), len(rows), measures
@@ -242,6 +247,7 @@ def evaluate_files(
         intervals=estimate([values], low=0, high=[each.highest for each in measures]).intervals,
         missing=joined.missing,
         unjudged=joined.unjudged,
+        missing_ids=tuple(joined.query_ids.filter(pa.array(lacking)).slice(0, 3).to_pylist()),
         repeated=qrels.repeated,
         run=Path(_name(run_given, "")).name,
         short_rankings=short_rankings(n_hits, measures),

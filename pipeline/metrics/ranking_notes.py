@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pipeline.core.display import counted
@@ -78,6 +79,7 @@ def scoring_notes(
     unjudged_queries: int = 0,
     missing_queries: int = 0,
     ignored_relevant: int = 0,
+    missing_ids: Sequence[str] = (),
 ) -> list[str]:
     """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
     notes = []
@@ -87,6 +89,9 @@ def scoring_notes(
     if missing_queries:
         queries = counted(missing_queries, "judged query is", "judged queries are")
         notes.append(f"{queries} not in the run, and each scores 0")
+    if missing_ids:
+        named = ", ".join(missing_ids) + (", ..." if missing_queries > len(missing_ids) else "")
+        notes.append(f"the run lacks the {'queries' if missing_queries > 1 else 'query'} {named}")
     if ties and ties.moved:
         queries = counted(ties.queries, "query has", "queries have")
         notes.append(

@@ -60,6 +60,7 @@ class Metrics(Record):
         unjudged_queries: How many queries of the collection, or of a run file, have no judgment and are not
             scored.
         missing_queries: How many judged queries a run file lacks; they score 0.
+        missing_ids: The first of these.
         ignored_relevant: How many relevant passages are left out of their query's ranking, by `data.ignored`.
         unjudged_copies: How many passages that nobody judged have the text of a relevant one.
         queries_as_passages: How many queries stand in the corpus as a passage with another id.
@@ -80,6 +81,7 @@ class Metrics(Record):
     missing: MissingTexts | None = None
     unjudged_queries: int = 0
     missing_queries: int = 0
+    missing_ids: tuple[str, ...] = ()
     ignored_relevant: int = 0
     unjudged_copies: int = 0
     queries_as_passages: int = 0
@@ -145,6 +147,7 @@ class Metrics(Record):
             self.unjudged_queries,
             self.missing_queries,
             self.ignored_relevant,
+            self.missing_ids,
         )
 
     @property

@@ -435,6 +435,7 @@ def test_queries_that_a_run_lacks_are_counted_in_every_comparison(tmp_path: Path
     lacks = "B.trec: 39 judged queries are not in the run, and each scores 0"
     compared: Any = document("compare", a, b, "--qrels", qrels, "--measure", "mrr@10")
     assert {lacks, "B.trec: 1 query without judgments is not scored"} <= set(compared["notes"])
+    assert "B.trec: the run lacks the queries q1, q2, q3, ..." in compared["notes"]
     for command in (("compare", a, b, "--qrels", qrels), ("evaluate", a, b, qrels)):
         assert lacks in on_one_line(benchmarco(*command))
 

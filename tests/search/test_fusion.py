@@ -166,6 +166,11 @@ def test_weights_that_say_nothing_are_refused(
         fuse_runs(runs, tmp_path / "fused.trec", method=method, weights=weights)
 
 
+def test_k_without_ranks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"k 10 with the method combsum.*k with rrf"):
+        fuse_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "fused.trec", method="combsum", k=10)
+
+
 ROWS = st.lists(
     st.dictionaries(st.integers(0, 3), st.integers(0, 3).map(float), min_size=1), min_size=3, max_size=3
 )

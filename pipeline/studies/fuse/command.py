@@ -28,7 +28,7 @@ def fuse(
     weights: Annotated[
         str | None, option("A weight for each run, separated by commas: 0.3,0.7.", "LIST")
     ] = None,
-    k: Annotated[int, option("Of rrf: a document scores 1 / (k + rank).", min=1)] = 60,
+    k: Annotated[int | None, option("Of rrf, 60: a document scores 1 / (k + rank).", min=1)] = None,
     depth: Annotated[int | None, option("Documents to write for each query.", min=1)] = None,
     tune: Annotated[str | None, option("Tune the weights for it, by cross-validation.", "MEASURE")] = None,
     qrels: Annotated[Path | None, option("Qrels for --tune.")] = None,

@@ -55,7 +55,7 @@ def fuse(
     method: str = "rrf",
     normalize: str | None = None,
     weights: Sequence[float] | None = None,
-    k: int = 60,
+    k: int | None = None,
     depth: int | None = None,
     tune: str | None = None,
     qrels: str | Path | None = None,
@@ -70,7 +70,7 @@ def fuse(
         method: `rrf`, `combsum`, `combmnz`, `weighted` or `interpolation`; see docs/rerank-and-fuse.md.
         normalize: What is made of scores; None is the method's own.
         weights: One for each run; of `interpolation` that of the first alone.
-        k: Added to every rank by `rrf`.
+        k: Added to every rank by `rrf`; None is 60.
         depth: Documents kept for each query; None keeps all.
         tune: A measure that weights are tuned for by cross-validation over queries, with `qrels`.
         qrels: Judgment file.
@@ -87,7 +87,9 @@ def fuse(
     whole_files.check_output(output, "output", [*paths, *([judgments] if judgments else [])])
     _check_choice("method", method, METHODS)
     _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
-    fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k)
+    if k is not None and method != "rrf":
+        raise InputError(f"k {k} with the method {method}", allowed="k with rrf", fix="leave it out")
+    fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k or 60)
     if tune and weights is not None:
         raise InputError("weights and a measure to tune them for", fix="leave out one of the two")
     tried = [1.0] * (1 if method == "interpolation" else len(paths)) if tune else weights
