@@ -7,11 +7,8 @@ from pathlib import Path
 from pipeline.config import DataSettings
 from pipeline.core.errors import InputError
 from pipeline.data.sources import open_source
-from pipeline.data.sources.folders import FolderSource
+from pipeline.data.sources.folders import ID_FIELDS, FolderSource
 from pipeline.formats.texts import parse_lines, read_blocks
-
-ID_FIELDS = {"beir": "_id", "flag": "id"}
-"""Layouts whose queries are JSON lines, and the field of a query's id."""
 
 
 def read_clusters(settings: DataSettings, field: str) -> dict[str, str]:

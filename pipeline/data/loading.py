@@ -34,6 +34,7 @@ from pipeline.data.collection_files import (
 )
 from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
 from pipeline.data.sources import Source, open_source
+from pipeline.data.sources.excluded import add_excluded
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import ids_apart
 from pipeline.storage.artifacts import Draft
@@ -100,7 +101,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     judged queries without a text.
     """
     source = open_source(config)
-    judgments = source.judgments()
+    judgments = add_excluded(source, source.judgments(), config)
     queries = select_queries(source, judgments, config)
     of_kept_query = queries.kept[judgments.queries]
     if len(queries.seen) and not queries.seen.any():

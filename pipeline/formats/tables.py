@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+SPLIT = "split"  # a column of judgments
 CSV_BLOCK_BYTES = 16 << 20  # no cell may be longer
 
 
@@ -169,7 +170,8 @@ def read_judgments(
     import pyarrow as pa
 
     graded = [grade] if grade is not None else []
-    rows = list(read_rows(files, [query, passage, *([] if grade_is_optional else graded)], graded))
+    rows = list(read_rows(files, [query, passage, *([] if grade_is_optional else graded)], [*graded, SPLIT]))
+    _refuse_splits(rows)
     if not rows:
         raise InputError(f"{files[0]}: has no judgments", fix="check data.split")
     return make_judgments(
@@ -180,6 +182,19 @@ def read_judgments(
         rows[0].unit,
         np.concatenate([np.array(part.numbers, np.int64) for part in rows]),
     )
+
+
+def _refuse_splits(rows: Sequence[TableRows]) -> None:
+    """Refuse judgments of several splits, as a column of that name tells: all would count."""
+    columns = [part.columns[SPLIT] for part in rows if SPLIT in part.columns]
+    splits = {str(name) for column in columns for name in column.unique().to_pylist()}
+    if len(splits) > 1:
+        names = ", ".join(sorted(splits)[:5])
+        raise InputError(
+            f"{rows[0].origin}: its column '{SPLIT}' has {names}, and all rows would count",
+            allowed="the judgments of one split",
+            fix="write those of each split to a file of its own, and name one",
+        )
 
 
 def _grades(rows: TableRows, column: str | None) -> Array:
@@ -210,6 +225,12 @@ def _wanted(path: Path, present: Sequence[str], columns: Sequence[str], optional
     for name in columns:
         if name not in present:
             raise _missing(str(path), name, present)
+        if present.count(name) > 1:
+            raise InputError(
+                f"{path}: {present.count(name)} columns are named '{name}'",
+                allowed="one column of each name that is read",
+                fix="rename or remove the others",
+            )
     return [name for name in dict.fromkeys((*columns, *optional)) if name in present]
 
 

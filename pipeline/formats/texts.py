@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import re
 import unicodedata
@@ -42,6 +43,15 @@ def read_jsonl(path: Path, id_field: str, title_field: str | None = None) -> Ite
         yield batch or _careful(block, id_field, title_field)
 
 
+HEADERS = set(
+    itertools.product(
+        ("id", "_id", "pid", "qid", "docid", "doc_id", "passage_id", "query_id", "query-id", "corpus-id"),
+        ("text", "passage", "query", "content", "contents", "body", "question"),
+    )
+)
+"""The first lines of files of texts that name columns."""
+
+
 def read_tsv(path: Path) -> Iterator[Batch]:
     """Passages or queries of a TSV file, an id and a text on each line; blank lines are skipped."""
     import pyarrow as pa
@@ -50,6 +60,12 @@ def read_tsv(path: Path) -> Iterator[Batch]:
         lines = enumerate((line.split("\t") for line in block.texts()), block.first)
         rows = [(number, fields) for number, fields in lines if fields != [""]]
         for number, fields in rows:
+            if number == 1 and tuple(field.lower() for field in fields) in HEADERS:
+                raise InputError(
+                    f"{path}, line 1: '{' '.join(fields)}' looks like a header, and would be a text",
+                    allowed="an id and a text on each line, from the first on",
+                    fix="remove that line",
+                )
             if len(fields) != 2:
                 raise InputError(
                     f"{path}, line {number}: expected 2 fields (id text), found {len(fields)}",

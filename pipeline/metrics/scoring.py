@@ -24,6 +24,10 @@ from pipeline.metrics.rankings import AnyCells, GradedCells, JudgedRanking, idea
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once
 
 
+RANDOM_DEPTH = 10  # hits of a query that are compared with those of a random order
+RANDOM_QUERIES = 25  # that have relevant passages and hits, at least
+
+
 def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: Sequence[Measure]) -> Float64:
     """The value of every measure for every query.
 
@@ -155,6 +159,23 @@ def _match_keys(hits: Int64, keys: Int64) -> tuple[Int64, Int64]:
     entry[other] = np.searchsorted(keys[:-1], hits[other])
     match = keys[entry] == hits
     return position[match], entry[match]
+
+
+def random_hits(ranking: Ranking, qrels: Qrels, passages: int) -> tuple[int, float] | None:
+    """Relevant passages among the first hits, and how many a random order of all passages has on average.
+
+    None where there are clearly more, or where too few hits could tell. The numbers of a random order are
+    hypergeometric.
+    """
+    first = ranking.passages[:, :RANDOM_DEPTH]
+    hits, cells = np.count_nonzero(first >= 0, axis=1), _judged_cells(first, qrels)[1]
+    relevant = np.bincount(qrels.queries[qrels.grades >= 1], minlength=len(first))
+    found, share = int((qrels.grades[cells] >= 1).sum()), relevant / passages
+    expected = float((hits * share).sum())
+    variance = (hits * share * (1 - share) * (passages - hits) / max(passages - 1, 1)).sum()
+    possible = np.minimum(hits, relevant)
+    tells = np.count_nonzero(possible) >= RANDOM_QUERIES and expected < possible.sum() / 2
+    return (found, round(expected, 1)) if tells and found <= expected + 3 * variance**0.5 else None
 
 
 def judged_shares(

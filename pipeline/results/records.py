@@ -65,6 +65,8 @@ class Metrics(Record):
         unjudged_copies: How many passages that nobody judged have the text of a relevant one.
         queries_as_passages: How many queries stand in the corpus as a passage with another id.
         queries_under_own_ids: How many stand there with their own id, and are not left out.
+        like_random: Where the first ten hits hold no more relevant passages than those of a random order: how
+            many, and how many a random order has.
         collection_note: What the collection says of itself, in a file `note.txt`, and that it is a slice.
         clusters: The cluster of each judged query by `evaluate.cluster`, None where it has none.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
@@ -86,6 +88,7 @@ class Metrics(Record):
     unjudged_copies: int = 0
     queries_as_passages: int = 0
     queries_under_own_ids: int = 0
+    like_random: tuple[int, float] | None = None
     collection_note: str = ""
     clusters: tuple[str | None, ...] = ()
     metrics: dict[str, float]
@@ -139,6 +142,12 @@ class Metrics(Record):
         if self.queries_under_own_ids:
             queries = counted(self.queries_under_own_ids, "query is", "queries are")
             notes.append(f"{queries} a passage of the same id (left out with data.ignored: identical_ids)")
+        if self.like_random:
+            found, expected = self.like_random
+            notes.append(
+                f"the first ten hits hold {counted(found, 'relevant passage')}, and those of a random order "
+                f"{expected:g}: do the judgments belong to these queries and passages?"
+            )
         notes += [note for section in self.sections for note in section.cautions()]
         return notes + scoring_notes(
             self.short_rankings,

@@ -139,6 +139,8 @@ def _evaluate(
         "ignored_relevant": scoring.count_relevant(ignored, qrels),
     }
     facts |= {name: count for name, count in counts.items() if count}
+    if like_random := scoring.random_hits(scored, qrels, len(collection.passages)):
+        facts["like_random"] = like_random
     if note := collection.facts.get("note"):
         facts["collection_note"] = note
     searchable = len(collection.passages) - np.bincount(ignored.queries, minlength=len(queries))

@@ -157,6 +157,10 @@ def set_search_parameters(index: faiss.Index, factory: str, parameters: Paramete
                 allowed=", ".join(known) or "none, as this index has no search parameters",
                 fix="rename or remove it",
             ) from None
+        if value % 1 and not name.startswith("k_factor"):
+            raise InputError(
+                f"search.parameters: '{name}' is {value}", allowed="a whole number", fix="change the value"
+            )
         if value < 1 or (name == "nprobe" and value > lists):
             raise InputError(
                 f"search.parameters: '{name}' is {value} for index.factory '{factory}'",

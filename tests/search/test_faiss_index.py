@@ -203,3 +203,23 @@ def test_faiss_trains_on_as_many_and_not_on_fewer(factory: str, expected: int) -
     if needed > 1:
         with pytest.raises(RuntimeError):
             faiss.index_factory(DIMENSION, factory).train(vectors[1:])
+
+
+@pytest.mark.parametrize("factory", ["HNSW16", "IVF8_HNSW8,Flat"])
+def test_a_graph_is_the_same_in_each_build_and_on_any_number_of_threads(factory: str) -> None:
+    """faiss#5486: before it, each build of several threads linked other vectors."""
+    vectors = np.random.default_rng(0).normal(size=(4000, 12)).astype(np.float32)
+    threads, built = faiss.omp_get_max_threads(), []
+    try:
+        for count in (1, 4, 4):
+            faiss.omp_set_num_threads(count)
+            built.append(faiss.serialize_index(build(vectors, factory)).tobytes())
+    finally:
+        faiss.omp_set_num_threads(threads)
+    assert built[0] == built[1] == built[2]
+
+
+def test_a_number_of_lists_that_is_not_whole_is_refused() -> None:
+    """It was cut to a whole number: 1.5 ran as 1."""
+    with pytest.raises(InputError, match=r"search.parameters: 'nprobe' is 1.5.*a whole number"):
+        set_search_parameters(build(np.eye(64, dtype=np.float32), "IVF2,Flat"), "IVF2,Flat", {"nprobe": 1.5})

@@ -82,6 +82,10 @@ LAYOUTS = {
 }
 
 
+ID_FIELDS = {"beir": "_id", "flag": "id"}
+"""Layouts whose queries are JSON lines, and the field of a query's id."""
+
+
 @dataclass(frozen=True)
 class FolderSource:
     """A collection of three files."""
@@ -169,6 +173,8 @@ def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
     name = part.format(split=split)
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
+            if part != layout.qrels:
+                _refuse_shards(path, name)
             return path
     splits = _splits(layout, folder)
     fix = "add the file, or check data.path and data.split"
@@ -180,6 +186,18 @@ def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
         allowed=layout.expected,
         fix=fix,
     )
+
+
+def _refuse_shards(path: Path, name: str) -> None:
+    """Refuse a file beside which others are that look like further parts of it: `corpus-00001.jsonl`."""
+    stem, ending = name.rsplit(".", 1)
+    shards = [each.name for each in sorted(path.parent.glob(f"{Path(stem).name}-[0-9]*.{ending}*"))]
+    if shards:
+        raise InputError(
+            f"{path.parent}: {path.name} and {', '.join(shards[:3])}, of which only the first would be read",
+            allowed=f"all in {path.name}",
+            fix="join the files, or move the others elsewhere",
+        )
 
 
 def _splits(layout: FolderLayout, folder: Path) -> list[str]:

@@ -1,0 +1,111 @@
+"""Passages that queries exclude, in folders and tables; and what was read in part or by mistake."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workplaces import benchmarco, hits, on_one_line
+
+from pipeline import InputError, run_benchmark
+
+CORPUS = {f"p{number}": f"word number {number}" for number in range(6)}
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def folder_of(path: Path, queries: list[dict[str, Any]], layout: str = "beir") -> dict[str, Any]:
+    """A collection whose queries have further fields; returns its section `data`."""
+    path.mkdir()
+    if layout == "beir":
+        rows = [{"_id": name, "text": text} for name, text in CORPUS.items()]
+        (path / "corpus.jsonl").write_text(lines(rows), encoding="utf-8")
+        (path / "queries.jsonl").write_text(
+            lines([{"_id": q.pop("id"), **q} for q in queries]), encoding="utf-8"
+        )
+        (path / "qrels").mkdir()
+        judged = "query-id\tcorpus-id\tscore\nq0\tp3\t1\nq1\tp4\t1\n"
+        (path / "qrels/test.tsv").write_text(judged, encoding="utf-8")
+        return {"source": "beir", "path": str(path)}
+    passages = "".join(f"{name},{text}\n" for name, text in CORPUS.items())
+    (path / "passages.csv").write_text("id,text\n" + passages, encoding="utf-8")
+    asked = "".join(f"{q['id']},{q['text']},{' '.join(q.get('excluded_ids', []))}\n" for q in queries)
+    (path / "queries.csv").write_text("id,text,excluded_ids\n" + asked, encoding="utf-8")
+    (path / "qrels.csv").write_text("query_id,passage_id,grade\nq0,p3,1\nq1,p4,1\n", encoding="utf-8")
+    names = {"corpus_file": "passages", "queries_file": "queries", "judgments_file": "qrels"}
+    files = {setting: str(path / f"{name}.csv") for setting, name in names.items()}
+    columns = {"corpus_id": "id", "query_id": "id", "corpus_text": "text", "query_text": "text"}
+    return {"source": "table", **files, **columns}
+
+
+@pytest.mark.parametrize("layout", ["beir", "table"])
+def test_passages_that_a_query_excludes_are_left_out_of_its_ranking(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    queries = [
+        {"id": "q0", "text": "word", "excluded_ids": ["p0", "p1", "p2", "p5"]},
+        {"id": "q1", "text": "number", "excluded_ids": []},
+        {"id": "q2", "text": "word"},
+    ]
+    data = folder_of(tmp_path / "mine", queries, layout)
+    config = {
+        "name": "t", "data": data, "model": {"backend": "bm25"}, "search": {"top_k": 2},
+        "evaluate": {"measures": ["recall@2"]},
+    }  # fmt: skip
+    with pytest.raises(InputError, match=r"have excluded_ids, and data.ignored is none.*negative_grades"):
+        run_benchmark(config)
+    result = run_benchmark({**config, "data": data | {"ignored": "negative_grades"}})
+    found = {query: [p for q, p, _ in hits(result.folder) if q == query] for query in ("q0", "q1")}
+    assert found == {"q0": ["p4", "p3"], "q1": ["p5", "p4"]}
+    assert result.metrics["recall@2"] == 1
+
+
+def test_what_was_read_in_part_or_by_mistake_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    queries = [{"id": "q0", "text": "word"}, {"id": "q1", "text": "number"}]
+    config = {"name": "t", "model": {"backend": "bm25"}, "evaluate": {"measures": ["recall@2"]}}
+    data = folder_of(tmp_path / "shards", [dict(query) for query in queries])
+    (tmp_path / "shards/corpus-00001.jsonl").write_text(lines([{"_id": "z", "text": "z"}]), encoding="utf-8")
+    with pytest.raises(InputError, match=r"corpus.jsonl and corpus-00001.jsonl, of which only the first"):
+        run_benchmark({**config, "data": data})
+    table = folder_of(tmp_path / "table", queries, "table")
+    (tmp_path / "table/qrels.csv").write_text(
+        "query_id,passage_id,grade,split\nq0,p3,1,train\nq1,p4,1,test\n", encoding="utf-8"
+    )
+    with pytest.raises(InputError, match=r"its column 'split' has test, train, and all rows would count"):
+        run_benchmark({**config, "data": table})
+    (tmp_path / "table/passages.csv").write_text("id,text,text\np3,a,b\np4,c,d\n", encoding="utf-8")
+    (tmp_path / "table/qrels.csv").write_text("query_id,passage_id,grade\nq0,p3,1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="2 columns are named 'text'"):
+        run_benchmark({**config, "data": table})
+    marco = tmp_path / "marco"
+    marco.mkdir()
+    (marco / "collection.tsv").write_text("pid\ttext\np3\tword\n", encoding="utf-8")
+    (marco / "queries.dev.tsv").write_text("q0\tword\n", encoding="utf-8")
+    (marco / "qrels.dev.tsv").write_text("q0\t0\tp3\t1\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"collection.tsv, line 1: 'pid text' looks like a header"):
+        run_benchmark({**config, "data": {"source": "msmarco", "path": str(marco), "split": "dev"}})
+
+
+def test_judgments_that_are_shifted_by_a_line_are_likened_to_a_random_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = folder_of(tmp_path / "mine", [{"id": f"q{number}", "text": f"w{number}"} for number in range(200)])
+    rows = [{"_id": f"p{number}", "text": f"w{number} other"} for number in range(200)]
+    (tmp_path / "mine/corpus.jsonl").write_text(lines(rows), encoding="utf-8")
+    for shift, name in ((0, "right"), (7, "shifted")):
+        judged = "".join(f"q{number}\tp{(number + shift) % 200}\t1\n" for number in range(200))
+        (tmp_path / "mine/qrels/test.tsv").write_text(
+            "query-id\tcorpus-id\tscore\n" + judged, encoding="utf-8"
+        )
+        config = {"name": name, "data": data, "model": {"backend": "bm25"}}
+        config |= {"evaluate": {"measures": ["ndcg@10"]}}
+        run_benchmark(config)
+        said = on_one_line(benchmarco("compare", f"results/{name}", f"results/{name}"))
+        assert ("those of a random order" in said) == (shift != 0)
