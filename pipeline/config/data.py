@@ -140,7 +140,11 @@ class TableSettings(DataSettings):
     corpus_text: str = setting("text", "column of passage texts", names="data")
     corpus_title: str | None = setting(None, "column of titles; null: none", names="data")
     queries_file: LocalPath = setting(..., "file of queries", names="data")
-    query_id: str = setting("id", "column of query ids", names="data")
+    query_id: str | None = setting(
+        "id",
+        "column of query ids; null: distinct texts are numbered, and judged_query holds texts",
+        names="data",
+    )
     query_text: str = setting("text", "column of query texts", names="data")
     judgments_file: LocalPath | None = setting(None, "file of judgments", names="data")
     judged_query: str = setting("query_id", "its column of query ids", names="data")

@@ -160,12 +160,17 @@ def columns_shown(names: Sequence[str]) -> str:
 
 
 def read_judgments(
-    files: Sequence[Path], query: str, passage: str, grade: str | None, grade_is_optional: bool = False
+    files: Sequence[Path],
+    query: str,
+    passage: str,
+    grade: str | None,
+    grade_is_optional: bool = False,
+    numbered: pa.Array | None = None,
 ) -> Judgments:
     """Judgments from files with columns of those names.
 
     A table lists relevant passages, of grade 1, if `grade` is None; with `grade_is_optional` also if it lacks
-    that column.
+    that column. Where queries have no ids, the column `query` holds their texts, which are `numbered`.
     """
     import pyarrow as pa
 
@@ -174,14 +179,24 @@ def read_judgments(
     _refuse_splits(rows)
     if not rows:
         raise InputError(f"{files[0]}: has no judgments", fix="check data.split")
+    queries = pa.concat_arrays([part.strings(query, integers=True) for part in rows])
     return make_judgments(
-        pa.concat_arrays([part.strings(query, integers=True) for part in rows]),
+        queries if numbered is None else number_queries(queries, numbered),
         pa.concat_arrays([part.strings(passage, integers=True) for part in rows]),
         np.concatenate([_grades(part, grade) for part in rows]),
         " + ".join(dict.fromkeys(part.origin for part in rows)),
         rows[0].unit,
         np.concatenate([np.array(part.numbers, np.int64) for part in rows]),
     )
+
+
+def number_queries(texts: pa.Array, numbered: pa.Array) -> pa.Array:
+    """The ids of queries without ids: q1 is the first of the texts that are numbered."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = pc.add(pc.fill_null(pc.index_in(texts, value_set=numbered), -1), 1)  # q0: another text
+    return pc.binary_join_element_wise("q", numbers.cast(pa.string()), "")
 
 
 def _refuse_splits(rows: Sequence[TableRows]) -> None:

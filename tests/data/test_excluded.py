@@ -109,3 +109,22 @@ def test_judgments_that_are_shifted_by_a_line_are_likened_to_a_random_order(
         run_benchmark(config)
         said = on_one_line(benchmarco("compare", f"results/{name}", f"results/{name}"))
         assert ("those of a random order" in said) == (shift != 0)
+
+
+def test_a_search_log_and_products_are_a_collection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """query,sku,weight is what a shop has: its queries have no ids."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop").mkdir()
+    products = "sku,name,description\ns1,Kettle,boils water\ns2,Lamp,gives light\ns3,Mug,holds water\n"
+    (tmp_path / "shop/products.csv").write_text(products, encoding="utf-8")
+    log = "query,sku,weight\nboil water,s1,3\nreading light,s2,1\nboil water,s3,1\n"
+    (tmp_path / "shop/log.csv").write_text(log, encoding="utf-8")
+    command = ("run", "--model", "bm25", "--data", "shop", "--set", "evaluate.measures=[ndcg@3, recall@3]")
+    assert "2 queries, 3 passages" in on_one_line(benchmarco(*command))
+    assert "weight as grade), whose distinct queries are numbered, as they have no ids" in caplog.text
+    (folder,) = (tmp_path / "results").iterdir()
+    found = {query: [p for q, p, _ in hits(folder) if q == query] for query in ("q1", "q2")}
+    assert found["q1"][0] == "s1"
+    assert found["q2"] == ["s2"]

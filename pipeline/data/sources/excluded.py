@@ -34,7 +34,7 @@ def add_excluded(source: object, judgments: Judgments, settings: DataSettings) -
 
     if isinstance(source, FolderSource) and source.name in ID_FIELDS:
         path, id_field = source.queries_file, ID_FIELDS[source.name]
-    elif isinstance(source, TableSource):
+    elif isinstance(source, TableSource) and source.settings.query_id is not None:
         path, id_field = Path(source.settings.queries_file), source.settings.query_id
     else:
         return judgments

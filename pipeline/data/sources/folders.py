@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from pipeline.config.data import PathSettings, SampleSettings, TableSettings
 from pipeline.core.errors import InputError
@@ -25,6 +28,9 @@ from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, no_judgments, read_qrels
 from pipeline.formats.texts import Batch, read_jsonl, read_tsv
 from pipeline.storage.hashing import hash_user_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOTE = "note.txt"
 """In a folder: a line that every result on the collection shows."""
@@ -239,8 +245,23 @@ class TableSource:
         return _texts(each.corpus_file, each.corpus_id, each.corpus_text, each.corpus_title)
 
     def queries(self) -> Iterator[Batch]:
-        """The rows of the file of queries."""
-        return _texts(self.settings.queries_file, self.settings.query_id, self.settings.query_text)
+        """The rows of the file of queries; without ids the distinct texts."""
+        each = self.settings
+        if each.query_id is not None:
+            return _texts(each.queries_file, each.query_id, each.query_text)
+        texts = self._distinct_queries()
+        numbers = np.arange(len(texts))
+        names = tables.number_queries(texts, texts)
+        return iter([Batch(names, texts, None, each.queries_file, "distinct query", numbers, 0)])
+
+    def _distinct_queries(self) -> pa.Array:
+        """The distinct texts of queries, in the order of first appearance."""
+        import pyarrow as pa
+
+        column = self.settings.query_text
+        rows = tables.read_rows([Path(self.settings.queries_file)], [column])
+        texts = [part.strings(column) for part in rows]
+        return pa.concat_arrays(texts).unique() if texts else pa.array([], pa.string())
 
     def judgments(self) -> Judgments:
         """The rows of the file of judgments, which is read first; columns that any file lacks are refused."""
@@ -248,8 +269,9 @@ class TableSource:
         each = self.settings
         if not each.judgments_file:
             return no_judgments()
+        numbered = self._distinct_queries() if each.query_id is None else None
         return tables.read_judgments(
-            [Path(each.judgments_file)], each.judged_query, each.judged_passage, each.grade
+            [Path(each.judgments_file)], each.judged_query, each.judged_passage, each.grade, numbered=numbered
         )
 
 

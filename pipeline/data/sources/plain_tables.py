@@ -3,6 +3,11 @@
 passages.csv       id, title, text
 queries.csv        id, query
 judgments.parquet  query_id, passage_id, grade
+
+Or a shop's products and its search log, whose queries have no ids: distinct texts are numbered.
+
+products.csv       sku, name, description
+log.csv            query, sku, weight
 """
 
 from __future__ import annotations
@@ -18,24 +23,58 @@ from pipeline.formats.tables import column_names, columns_shown
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl")
 FILES = {
-    "corpus_file": ("corpus", "passages", "documents", "docs", "collection", "chunks", "articles", "texts"),
+    "corpus_file": (
+        "corpus",
+        "passages",
+        "documents",
+        "docs",
+        "collection",
+        "chunks",
+        "articles",
+        "texts",
+        "products",
+        "items",
+    ),
     "queries_file": ("queries", "questions", "topics", "searches"),
-    "judgments_file": ("qrels", "judgments", "judgements", "labels", "relevance", "grades", "answers"),
+    "judgments_file": (
+        "qrels",
+        "judgments",
+        "judgements",
+        "labels",
+        "relevance",
+        "grades",
+        "answers",
+        "clicks",
+        "log",
+        "search_log",
+        "purchases",
+    ),
 }
 """By the setting of a file the names that it is known by, without case and ending."""
 PASSAGE_IDS = (
-    "passage_id", "passage-id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "pid", "docno"
+    "passage_id", "passage-id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "pid", "docno",
+    "sku", "product_id", "item_id", "asin",
 )  # fmt: skip
 QUERY_IDS = ("query_id", "query-id", "qid", "question_id", "topic_id")
 COLUMNS = {
     "corpus_id": ("id", "_id", *PASSAGE_IDS),
-    "corpus_text": ("text", "contents", "content", "passage", "body", "document"),
-    "corpus_title": ("title", "headline", "heading"),
+    "corpus_text": (
+        "text",
+        "contents",
+        "content",
+        "passage",
+        "body",
+        "document",
+        "description",
+        "name",
+        "title",
+    ),
+    "corpus_title": ("title", "headline", "heading", "name"),
     "query_id": ("id", "_id", *QUERY_IDS),
     "query_text": ("text", "query", "question", "query_text"),
     "judged_query": (*QUERY_IDS, "query"),
     "judged_passage": (*PASSAGE_IDS, "passage", "document", "doc"),
-    "grade": ("grade", "score", "relevance", "rel", "label", "judgment"),
+    "grade": ("grade", "score", "relevance", "rel", "label", "judgment", "weight", "clicks", "count"),
 }
 """By the setting of a column the names that it is known by, without case."""
 MEANINGS = {
@@ -78,6 +117,11 @@ def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTab
     taken = {path.resolve() for path in chosen.values()}
     others = [path for path in files if path.resolve() not in taken]
     found = {setting: chosen.get(setting) or _only(others, setting, FILES[setting]) for setting in FILES}
+    log = found["judgments_file"] if found["queries_file"] is None else None
+    if log and _is_log(column_names(log)):
+        found["queries_file"] = log
+    else:
+        log = None
     absent = [setting for setting, path in found.items() if path is None]
     if absent:
         parts = " and ".join(f"the {setting.removesuffix('_file')}" for setting in absent)
@@ -89,6 +133,8 @@ def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTab
         )
     paths = {setting: path for setting, path in found.items() if path is not None}
     columns = {setting: _columns(path, TABLE_COLUMNS[setting], given) for setting, path in paths.items()}
+    if log:
+        columns["queries_file"].pop("query_id")
     _refuse_unknown(paths, columns, section)
     settings: dict[str, str | None] = {}
     said = []
@@ -97,6 +143,9 @@ def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTab
         settings |= columns[setting]
         named = ", ".join(f"{column or 'none'} as {part}" for part, column in columns[setting].items())
         said.append(f"{path.name} ({named})")
+    if log:
+        settings["query_id"] = None
+        said[-1] += ", whose distinct queries are numbered, as they have no ids"
     return PlainTables(settings, f"--data {name}: reads {'; '.join(said)}")
 
 
@@ -128,19 +177,30 @@ def _kind(present: Sequence[str]) -> str:
     asked = any(column in lowered for column in ("query", "question", "query_text"))
     if asked and has("query_id"):
         return "queries_file"
+    if asked and _is_log(present):
+        return "judgments_file"
     return "corpus_file" if has("corpus_id") and has("corpus_text") else ""
+
+
+def _is_log(present: Sequence[str]) -> bool:
+    """Whether such columns are those of queries without ids, and of passages."""
+    lowered = {column.lower() for column in present}
+    return lowered.isdisjoint(QUERY_IDS) and "query" in lowered and not lowered.isdisjoint(PASSAGE_IDS)
 
 
 def _columns(path: Path, settings: Sequence[str], given: Facts) -> dict[str, str | None]:
     """The column of a file for each setting, None where it is not plain."""
     present = column_names(path)
     lowered = {column.lower(): column for column in reversed(present)}
-    return {
+    columns = {
         setting: given[setting]
         if setting in given
         else next((lowered[name] for name in COLUMNS[setting] if name in lowered), None)
         for setting in settings
     }
+    if columns.get("corpus_title") == columns.get("corpus_text"):
+        columns.pop("corpus_title", None)
+    return columns
 
 
 def _refuse_unknown(
