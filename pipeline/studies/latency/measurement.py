@@ -22,6 +22,8 @@ import numpy as np
 
 from pipeline.config import Config
 from pipeline.config.files import load_configs, make_config, settings_of, with_overrides
+from pipeline.config.settings import Section
+from pipeline.config.stages import ServerSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, memory_ran_out
 from pipeline.core.records import Facts, Int64
@@ -144,6 +146,8 @@ def _measure_one(
             queries=len(load["stages"][WHOLE]),
             stages={stage: Quantiles.of(seconds) for stage, seconds in load["stages"].items()},
             queries_per_second=round(len(load["stages"][WHOLE]) / load["seconds"], 3),
+            errors=load["errors"],
+            retries=load["retries"],
         )
         for load in figures["loads"]
     ]
@@ -187,7 +191,7 @@ def _task(benchmark: Benchmark, count: int, concurrency: list[int], answer: Path
         top = open_ranking(benchmark.ensure(ranking)).passages[rows, :TOP].tolist()
         expected = [[passage for passage in passages if passage >= 0] for passages in top]
     return Task(
-        config=benchmark.resolved_config,
+        config=benchmark.resolved_config.with_models(lambda section: _for_clients(section, max(concurrency))),
         answer=answer,
         driver=os.getpid(),
         started=time.monotonic(),
@@ -196,6 +200,13 @@ def _task(benchmark: Benchmark, count: int, concurrency: list[int], answer: Path
         expected=expected,
         concurrency=concurrency,
     )
+
+
+def _for_clients(section: Section, clients: int) -> Section:
+    """The section of a model whose server, if it has one, is asked by so many clients at once."""
+    if isinstance(section, ServerSettings):
+        return section.model_copy(update={"concurrency": max(section.concurrency, clients)})
+    return section
 
 
 def _openers(retriever: Retriever) -> Iterator[Opener]:

@@ -53,11 +53,12 @@ class Task:
 
 
 class Answer(NamedTuple):
-    """One answered query: its stages' seconds, those of the whole, and its first passages."""
+    """One answered query: seconds of its stages and of the whole, first passages, repeated requests."""
 
     stages: dict[str, float]
     whole: float
     top: list[int]
+    retries: int
 
 
 def run(task: Task) -> Facts:
@@ -84,17 +85,29 @@ def run(task: Task) -> Facts:
             clock = Clock()
             started = time.perf_counter()
             ranking = path.answer(query, clock)
-            return Answer(clock.seconds, time.perf_counter() - started, _top(ranking))
+            return Answer(clock.seconds, time.perf_counter() - started, _top(ranking), clock.retries)
+
+        def try_to_answer(query: str) -> Answer | InputError:
+            try:
+                return answer(query)
+            except InputError as error:  # a server that is overloaded
+                return error
 
         warm = [answer(query).whole for query in task.warm_up]
         loads: list[Facts] = []
         works: list[float] = []
         for clients in task.concurrency:
-            answers, seconds = _ask(answer, task.queries, clients, works)
+            tried, seconds = _ask(try_to_answer, task.queries, clients, works)
+            answers = [each for each in tried if isinstance(each, Answer)]
+            if not answers:
+                raise next(each for each in tried if isinstance(each, InputError))
             stages = {name: [each.stages[name] for each in answers] for name in answers[0].stages}
             stages["whole"] = [each.whole for each in answers]
-            loads.append({"concurrency": clients, "seconds": seconds, "stages": stages})
-        same = [set(each.top) == set(top) for each, top in zip(answers, task.expected or (), strict=False)]
+            retries = sum(each.retries for each in answers)
+            counts = {"errors": len(tried) - len(answers), "retries": retries}
+            loads.append({"concurrency": clients, "seconds": seconds, "stages": stages, **counts})
+        pairs = zip(tried, task.expected or (), strict=False)
+        same = [set(each.top) == set(top) for each, top in pairs if isinstance(each, Answer)]
         trips = _round_trips(benchmark.retriever)
         resident = machine.resident_mb()
         figures: Facts = meter.figures()
@@ -123,21 +136,23 @@ def _top(ranking: Ranking) -> list[int]:
 
 
 def _ask(
-    answer: Callable[[str], Answer], queries: Sequence[str], clients: int, works: list[float]
-) -> tuple[list[Answer], float]:
+    answer: Callable[[str], Answer | InputError], queries: Sequence[str], clients: int, works: list[float]
+) -> tuple[list[Answer | InputError], float]:
     """The answers to all queries by so many clients, in order, and the seconds for all of them.
 
     With one client, a fixed piece of work is timed before each query: how its times vary is the machine's
     doing alone.
     """
     if clients == 1:
-        answers = []
+        answers, seconds = [], 0.0
         for query in queries:
             started = time.perf_counter()
             sum(range(WORK))
             works.append(time.perf_counter() - started)
+            started = time.perf_counter()
             answers.append(answer(query))
-        return answers, sum(each.whole for each in answers)
+            seconds += time.perf_counter() - started
+        return answers, seconds
     started = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
         answers = list(pool.map(answer, queries))

@@ -39,9 +39,10 @@ MODEL, INDEX = "model", "index"
 
 @dataclass
 class Clock:
-    """Seconds of each stage of one query; those of joined retrievers are added up."""
+    """Seconds of each stage of one query, and requests that were repeated; of joined retrievers the sums."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    retries: int = 0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -138,6 +139,8 @@ class TextPath(QueryPath):
             started = time.perf_counter()
             row = self._encode(query, usage)
             seconds = time.perf_counter() - started
+        if usage.server:
+            clock.retries += usage.server.retries
         if not self.served:
             clock.add(TOKENIZE, usage.tokenize_seconds)
         if self.encodes:
@@ -162,23 +165,27 @@ class RerankedPath(QueryPath):
         collection: Collection = self.benchmark.collection
         self._texts = collection.passages.texts
         self._id_rank = descending_id_rank(collection.passages.ids)
-        self.first = self._rerank(query, self.below.first)
+        self.first = self._rerank(query, self.below.first, Usage())
         yield MODEL
 
     @override
     def answer(self, query: str, clock: Clock) -> Ranking:
         ranking = self.below.answer(query, clock)
+        usage = Usage()
         with self.lock, clock.stage(RERANK):
-            return self._rerank(query, ranking)
+            ranking = self._rerank(query, ranking, usage)
+        if usage.server:
+            clock.retries += usage.server.retries
+        return ranking
 
-    def _rerank(self, query: str, ranking: Ranking) -> Ranking:
+    def _rerank(self, query: str, ranking: Ranking, usage: Usage) -> Ranking:
         best = ranking.passages[0, : self.retriever.settings.depth]
         rows = best[best >= 0]
         passages = self._texts.take(pa.array(rows)).to_pylist()
         scores = np.full((1, len(best)), -np.inf, np.float32)
         with silent("", None, "") as bar:
             pairs = [(query, passage) for passage in passages]
-            scores[0, best >= 0] = self._scorer.score(pairs, Usage(), bar) if pairs else []
+            scores[0, best >= 0] = self._scorer.score(pairs, usage, bar) if pairs else []
         return rerank(ranking, scores, self._id_rank)
 
 

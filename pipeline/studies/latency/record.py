@@ -64,13 +64,18 @@ class Load(Record):
 
     Attributes:
         stages: By stage, and `whole`.
+        queries: That were answered.
         queries_per_second: By all clients together.
+        errors: Queries that a server did not answer, retries included.
+        retries: Requests that were repeated for the others, which took that much longer.
     """
 
     concurrency: int
     queries: int
     stages: dict[str, Quantiles]
     queries_per_second: float
+    errors: int = 0
+    retries: int = 0
 
 
 class ColdStart(Record):
@@ -189,6 +194,11 @@ class LatencyRecord(Record):
         )
         per_second = [load.queries_per_second if stage == WHOLE else None for load, stage, _ in rows]
         columns.append((Column("queries/s", "right", form="rate"), per_second))
+        for name in ("errors", "retries"):
+            counts = [
+                getattr(load, name) if stage == WHOLE and self.network else None for load, stage, _ in rows
+            ]
+            columns.append((Column(name, "right", form=","), counts))
         title = f"{self.name}: latency of {self.alone.queries} queries, one at a time"
         if several:
             title = f"{self.name}: latency of {self.alone.queries} queries, each client one at a time"

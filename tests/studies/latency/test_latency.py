@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,46 @@ def test_a_served_model_has_the_share_of_the_network(embedding_server: Any, tmp_
     assert list(record["loads"][0]["stages"]) == ["encode", "search", "whole"]
     assert 0 < record["network"]["share"] <= 1
     assert record["network"]["round_trip"]["p50"] > 0
+
+
+def test_a_server_is_measured_under_load_and_its_errors_are_counted(
+    embedding_server: Any, tmp_path: Path
+) -> None:
+    model = {
+        "backend": "http",
+        "url": embedding_server.url,
+        "name": MODEL,
+        "changed": "ignore",
+        "concurrency": 1,
+    }
+    run_benchmark(config(tmp_path, "served", model=model, data=FEW, search={"top_k": 20}))
+    embedding_server.clear()
+    honest, active, most, refused = embedding_server.embed, set[int](), [0], []
+
+    def embed(texts: list[str]) -> Any:
+        active.add(threading.get_ident())
+        most.append(len(active))
+        time.sleep(0.02)
+        active.discard(threading.get_ident())
+        return honest(texts)
+
+    def overloaded(handler: Any) -> bool:
+        if len(embedding_server.requests) % 10:
+            return False
+        refused.append(handler.body["input"])
+        handler.send(422, {"error": "try later"})
+        return True
+
+    embedding_server.embed = embed
+    embedding_server.faults = [None] * 11 + [overloaded] * 500  # the warm-up is answered
+    command = ("latency", tmp_path / "results" / "served", "--set", f"model.url={embedding_server.url}")
+    record = document(*command, "--concurrency", "1,4")
+    assert [load["concurrency"] for load in record["loads"]] == [1, 4]
+    assert [load["queries"] + load["errors"] for load in record["loads"]] == [30, 30]
+    assert sum(load["errors"] for load in record["loads"]) == len(refused) > 0
+    assert max(most) == 4  # whatever model.concurrency says
+    embedding_server.faults = []
+    assert "errors" in benchmarco(*command).output
 
 
 def test_parts_that_are_joined_and_reranked_are_answered_as_they_were_scored(
