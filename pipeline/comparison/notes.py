@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pipeline.comparison.inputs import PairIndices, comparable
-from pipeline.comparison.near_ties import near_ties
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.results.result import MAIN, Result, main_measures_note
@@ -56,9 +55,6 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
                 "threads: these speeds do not compare"
             )
     for a, b in pairs:
-        if measure != MAIN and (ties := near_ties(results[a], results[b], measure)):
-            notes.append(ties.sentence(names[a], names[b]))
-            continue
         # unjudged passages count as not relevant: the result with more of them may be lower for that alone
         low, high = sorted((a, b), key=lambda number: results[number].metrics[measure])
         shares = [results[number].record.unjudged.get(measure) for number in (low, high)]

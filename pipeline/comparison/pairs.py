@@ -20,7 +20,7 @@ from pipeline.metrics.paired import (
     queries_needed,
 )
 from pipeline.metrics.resampling import randomization_test
-from pipeline.metrics.statistics import MANY_OTHERS, RULE_OF_THREE, Ends, Estimate, Strata, estimate
+from pipeline.metrics.statistics import MANY_OTHERS, Ends, Estimate, Strata, estimate
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,8 @@ class Pair:
         p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
         p_holm: `p_ttest` by Holm's correction over all pairs.
         shown: Whether the difference counts as shown: `p_holm` and `p_randomization` are below 5%.
-        rare_failures: Whether rare failures are not ruled out: no interval is shown, or losing everything at
-            `RULE_OF_THREE` queries, of which none may be seen, would move the difference by more than half
-            its width.
+        fragile: Whether one unseen query that loses everything would move the difference by more than its
+            interval reaches.
         wins, ties, losses: Queries where a has the higher value, the same, the lower; of several collections,
             the collections where it has the higher mean.
         spread: Standard deviation of the differences between queries.
@@ -90,7 +89,7 @@ class Pair:
     p_randomization: float
     p_holm: float
     shown: bool
-    rare_failures: bool
+    fragile: bool
     wins: int
     ties: int
     losses: int
@@ -145,8 +144,6 @@ def compare_pairs(
     simultaneous: list[Ends] = [(None, None)] * len(pairs)
     if len(pairs) > 1:
         simultaneous = _simultaneous(estimates, shown, highest)
-    unseen = RULE_OF_THREE * highest * np.max(weights / [len(values) for values in strata])
-    rare_failures = (_reach(estimates, LEVEL) < unseen) | ~estimates.shown
     level = LEVEL / 2 / np.maximum((~shown).sum() + shown, 1)
     detects = detectable_difference(estimates.wide_errors, estimates.wide_freedom, level)
     detects[estimates.others < MANY_OTHERS] = inf
@@ -179,7 +176,7 @@ def compare_pairs(
             simultaneous_high=simultaneous[i][1],
             **{name: values.item(i) for name, values in p_values.items()},
             shown=bool(shown[i]),
-            rare_failures=bool(rare_failures[i]),
+            fragile=bool(estimates.fragile[i]),
             wins=wins[i],
             ties=ties[i],
             losses=losses[i],
@@ -209,8 +206,8 @@ def _simultaneous(estimates: Estimate, shown: BoolArray, highest: float) -> list
     above = estimates.means > 0
     low = np.where(shown, np.where(above, np.maximum(low, 0), low), np.minimum(low, 0))
     high = np.where(shown, np.where(above, high, np.minimum(high, 0)), np.maximum(high, 0))
-    ends = zip(estimates.shown.tolist(), low.tolist(), high.tolist(), strict=True)
-    return [(start, end) if known else (None, None) for known, start, end in ends]
+    ends = zip(estimates.intervals, low.tolist(), high.tolist(), strict=True)
+    return [(start, end) if interval else (None, None) for interval, start, end in ends]
 
 
 def _per_collection(

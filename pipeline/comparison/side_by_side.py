@@ -20,10 +20,9 @@ from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import ColumnGroup, Entry, History
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float64, JsonObject
+from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.core.result_records import Cost
 from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular
-from pipeline.metrics.measure_table import why_no_interval
 from pipeline.metrics.paired import LEVEL, SAME, holm, paired_differences, standings
 from pipeline.metrics.statistics import (
     MIN_COLLECTIONS,
@@ -37,11 +36,10 @@ from pipeline.metrics.statistics import (
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Metrics
 from pipeline.results.result import Result
-from pipeline.results.tables import NO_MACRO_INTERVAL
 from pipeline.retrievers.sections import SECTIONS
 
 OVER = ("over_collections_low", "over_collections_high", "rank_over_low", "rank_over_high")
-OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters")
+OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters", "fragile")
 OF_ONE = ("passages_per_second", "queries_per_second", "index_bytes", "seconds", "rank_low", "rank_high")
 OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds", *OVER)
 """Attributes of `Entry` in the JSON form, of results of one collection and of suites."""
@@ -264,8 +262,8 @@ def compare(
         for (name, values), part in zip(by_collection.items(), first.collections, strict=False)
     }
     pairs = compare_pairs(names, drawn, independent, weights, indices, highest, detect, strata[0])
-    ends = estimate(*first.pool_draws(strata, of_means=True), low=0, high=highest).ends
-    results = _entries(loaded, chosen, by_collection, strata, ends)
+    of_means = estimate(*first.pool_draws(strata, of_means=True), low=0, high=highest)
+    results = _entries(loaded, chosen, by_collection, strata, of_means.ends, of_means.fragile)
     means = [entry.mean for entry in results]
     if position is None:  # letters and ranks need a test of every two
         letters, ranks = standings(means, _better(indices, means, [pair.shown for pair in pairs]))
@@ -309,7 +307,12 @@ def _better(indices: PairIndices, means: Sequence[float], shown: Iterable[bool])
 
 
 def _entries(
-    loaded: Sequence[Result], measure: str, collections: Iterable[str], strata: Strata, ends: Sequence[Ends]
+    loaded: Sequence[Result],
+    measure: str,
+    collections: Iterable[str],
+    strata: Strata,
+    ends: Sequence[Ends],
+    fragile: BoolArray,
 ) -> list[Entry]:
     """The results, with the cost of each; `collections` has the names of those of a suite."""
     by_collection = np.stack([values.mean(axis=0) for values in strata])
@@ -320,17 +323,13 @@ def _entries(
         costs = [collection.record.cost for collection in result.collections]
         seconds = [cost.seconds for cost in costs if cost.seconds is not None]
         cost = Cost(None, None, None, None) if result.suite else costs[0]
-        why = ""
-        if ends[i][0] is None:
-            values = strata[0][:, i].tolist()
-            why = NO_MACRO_INTERVAL if result.suite else why_no_interval(queries, values)
         entries.append(
             Entry(
                 name=result.name,
                 mean=means[i],
                 ci_low=ends[i][0],
                 ci_high=ends[i][1],
-                no_interval=why,
+                fragile=bool(fragile[i]),
                 queries=queries,
                 rank=1 + sum(other > means[i] for other in means),
                 best=int(best[i]),

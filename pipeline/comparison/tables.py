@@ -10,10 +10,8 @@ from pipeline.comparison.pairs import Pair
 from pipeline.core.display import bounds, counted, figure
 from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, right, table_of
-from pipeline.metrics.measure_table import ALIKE, no_interval_notes, why_no_interval
 from pipeline.metrics.resampling import PERMUTATIONS
-from pipeline.metrics.statistics import RULE_OF_THREE
-from pipeline.results.tables import GROUPED, MACRO, NO_MACRO_INTERVAL, SUCH, intervals_of, mean_sentence
+from pipeline.results.tables import GROUPED, MACRO, SUCH, intervals_of, mean_sentence
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,8 @@ class Entry:
         name: Of the benchmark; with a part of its path where two have the same.
         mean: Of the measure, as in `metrics.json`; of a suite the macro mean, as in `suite.json`.
         ci_low, ci_high: Ends of the mean's 95% interval; None where none is shown.
-        no_interval: Why not, as a clause; "" where it is shown.
+        fragile: Whether one unseen query that loses everything would move the mean by more than the interval
+            reaches.
         queries: How many were judged, in all collections together.
         letters: Where two results share one, their difference may be chance; "a" has the highest mean.
             None with a baseline, as not every two are tested.
@@ -44,7 +43,7 @@ class Entry:
     mean: float
     ci_low: float | None
     ci_high: float | None
-    no_interval: str
+    fragile: bool
     queries: int
     rank: int
     best: int
@@ -134,7 +133,7 @@ def leaderboard(
     columns: list[FilledColumn] = [
         (Column("result", least=8), [entry.name for entry in entries]),
         (right(MACRO if of_suites else "mean", best=True), [entry.mean for entry in entries]),
-        (right("95% interval"), [(entry.ci_low, entry.ci_high) for entry in entries]),
+        (right("95% interval"), [_marked(figure(_ends(entry)), entry, entry.ci_low) for entry in entries]),
         (right(SUCH), [(entry.over_collections_low, entry.over_collections_high) for entry in entries]),
     ]
     if several:
@@ -165,11 +164,22 @@ def leaderboard(
         notes.append(SUITE_RANKS if of_suites else RANKS)
     if any(entry.rank_over_low for entry in entries):
         notes.append(OVER_RANKS)
-    without = {entry.name: entry.no_interval for entry in entries if entry.no_interval}
-    notes += no_interval_notes(without, len(entries))
+    notes += [FRAGILE] if any(entry.fragile for entry in entries) else []
     if groups:
         notes.append(GROUPED.format(", ".join(sorted(set(groups.values())))))
     return table_of(f"{measure} over {queries}", columns, notes)
+
+
+FRAGILE = "~: one unseen query that loses everything would move the mean by more than the interval reaches."
+
+
+def _ends(of: Entry | Pair) -> tuple[float | None, float | None]:
+    return of.ci_low, of.ci_high
+
+
+def _marked(text: str, of: Entry | Pair, value: float | None) -> Cell:
+    """An interval, with "~" where it is fragile."""
+    return Cell(text + "~" * (of.fragile and bool(text)), value)
 
 
 def _rank(entry: Entry) -> str:
@@ -200,6 +210,11 @@ EACH = (
 )
 
 
+def star(pair: Pair) -> str:
+    """The mark of a difference that is shown; "*~" where its interval is fragile."""
+    return f" *{'~' * pair.fragile}" if pair.shown else ""
+
+
 def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None) -> Table:
     """A pair a row: its difference, and how likely chance alone is to make it as large.
 
@@ -211,7 +226,11 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
         [(pair.simultaneous_low, pair.simultaneous_high) for pair in pairs],
     ]
     single, simultaneous = (
-        [f"[{text}]" if (text := figure(each, "+.4f", ",")) else "" for each in column] for column in ends
+        [
+            _marked(f"[{text}]" if (text := figure(each, "+.4f", ",")) else "", pair, None)
+            for each, pair in zip(column, pairs, strict=True)
+        ]
+        for column in ends
     )
     differences = [
         Cell(f"{figure(pair.difference, '+.4f')} {interval}".rstrip(), pair.difference)
@@ -231,7 +250,7 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
         "Holm": [pair.p_holm for pair in pairs],
     }
     for name, values in p_values.items():
-        marks = [" *" * (pair.shown and name == "Holm") for pair in pairs]
+        marks = [star(pair) * (name == "Holm") for pair in pairs]
         cells = [Cell(figure(p, "p") + mark, p) for p, mark in zip(values, marks, strict=True)]
         columns.append((right(name), cells))
     columns.append((right("detects"), [pair.detects for pair in pairs]))
@@ -254,16 +273,7 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
         f"{OF_QUERIES} {counted_in}" if of_suites else counted_in,
     ]
     notes = [" ".join(filter(None, legend))]
-    without = [pair for pair in pairs if pair.ci_low is None]
-    if without and of_suites:
-        notes.append(f"No interval: {NO_MACRO_INTERVAL}.")
-    elif without:
-        why = {
-            f"{pair.a} - {pair.b}": why_no_interval(pair.wins + pair.ties + pair.losses, [0.0] * pair.ties)
-            for pair in without
-        }
-        reasons = {f"{len(why)} pairs": ALIKE} if len(why) > MOST_NAMED else why
-        notes += no_interval_notes(reasons)
+    notes += [FRAGILE] if any(pair.fragile for pair in pairs) else []
     return table_of(f"differences in {measure}, {over}", columns, notes)
 
 
@@ -328,9 +338,7 @@ def short_pairs(measure: str, pairs: Sequence[Pair], detect: float | None = None
         for column in table.columns
         if column.plain_name not in LONG_ONLY
     ]
-    decided: list[str] = [
-        Cell(figure(each.deciding_p, "p") + " *" * each.shown, each.deciding_p) for each in pairs
-    ]
+    decided: list[str] = [Cell(figure(each.deciding_p, "p") + star(each), each.deciding_p) for each in pairs]
     columns.insert(-1 if detect is None else -2, (Column("p", "right", "never"), decided))
     counts = SUITE_COUNTS if pairs[0].collections else COUNTS
     legend = f"{STAR} {counts}" if any(pair.shown for pair in pairs) else counts
@@ -390,9 +398,6 @@ def verdict(
         parts = [f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names]
         sentence = f"{opening}; {'; '.join(parts)}"
     said = [sentence]
-    if any(pair.shown and pair.rare_failures for _, pair in against):
-        of = "the queries of a collection" if best.by_collection else f"{queries:,} queries"
-        said.append(f"cannot rule out rare failures: up to {RULE_OF_THREE} of {of} may lose everything")
     detected = [pair.detects for _, pair in against if not pair.shown and pair.detects is not None]
     if detected:
         ends = dict.fromkeys(figure(end, ".2g") for end in (min(detected), max(detected)))
@@ -416,10 +421,12 @@ def _of_pair(measure: str, pair: Pair) -> str:
         low, high = -high, -low
     p = figure(pair.deciding_p, "p")
     p = f"p < {p[1:]}" if p.startswith("<") else f"p = {p}"
-    by = f"{figure(abs(pair.difference))}{bounds(low, high)}"
+    by = f"{figure(abs(pair.difference))}{bounds(low, high)}{'~' * (pair.fragile and low is not None)}"
     if pair.shown:
         return f"{first} is better than {second} in {measure} by {by} ({p})"
-    return f"No significant difference between {first} and {second} in {measure}: {by} ({p})"
+    apart = low is not None and low > 0
+    why = "; not shown by the randomization test" if apart else ""
+    return f"No significant difference between {first} and {second} in {measure}: {by} ({p}{why})"
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -2,42 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from pipeline.core.display import counted
 from pipeline.core.table import Column, FilledColumn, Table, table_of
-from pipeline.metrics.statistics import MIN_OTHERS, MIN_QUERIES
+from pipeline.metrics.statistics import SHOWN_FROM
 
-ALIKE = (
-    "the values differ so little that one query more could contribute over a third of the variance "
-    "(docs/statistics.md)"
-)
-"""Why most means over enough queries have no interval; the rules are in `statistics`."""
-
-
-def why_no_interval(queries: int, values: Sequence[float] = ()) -> str:
-    """Why a mean over this number of queries has no interval; `values` of each query where they are known."""
-    if queries < MIN_QUERIES:
-        return f"only {counted(queries, 'query', 'queries')} ({MIN_QUERIES} needed)"
-    ((value, equal),) = Counter(values).most_common(1) or [(0.0, 0)]
-    if queries - equal < MIN_OTHERS:
-        differing = f"only {queries - equal} of {queries:,} values differ from {round(value, 4):g}"
-        return f"{differing} ({MIN_OTHERS} needed)"
-    return ALIKE
-
-
-def no_interval_notes(why: Mapping[str, str], rows: int = 0) -> list[str]:
-    """A sentence for each reason, with the names that it holds for if these are not all of the `rows`."""
-    names: dict[str, list[str]] = {}
-    for name, reason in why.items():
-        names.setdefault(reason, []).append(name)
-    return [
-        f"No interval{'' if len(of) == rows else ' for ' + ', '.join(of)}: {reason}."
-        for reason, of in names.items()
-    ]
-
-
+NO_INTERVAL = f"No interval: fewer than {SHOWN_FROM} queries."
 UNJUDGED = "judged: share of the top k that has a grade."
 
 
@@ -60,17 +30,12 @@ def measure_table(
     no interval.
     """
     ends = [intervals.get(name) for name in means]
-    why = {
-        name: why_no_interval(queries, (values or {}).get(name, ()))
-        for name, interval in zip(means, ends, strict=True)
-        if not interval
-    }
     columns: list[FilledColumn] = [
         (Column("measure"), means),
         (Column("mean", "right", "never"), means.values()),
         (Column("95% interval", "right"), ends),
     ]
-    notes = no_interval_notes(why, len(means))
+    notes = [NO_INTERVAL] if means and not any(ends) else []
     if any(share < 1 for share in judged.values()):
         columns.append((Column("judged", "right", "never"), map(judged.get, means)))
         notes.append(UNJUDGED)

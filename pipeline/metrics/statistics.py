@@ -12,8 +12,8 @@ Two rules keep intervals honest where the sample says little about the spread; `
 coverage, counted by `scripts/simulate_statistics.py`:
 
 - Ties can hide spread, so `_with_hidden_spread` widens errors.
-- An interval is shown only where `_is_shown` finds nothing against it. Values of 0 and 1 always have one:
-  `_score_intervals`.
+- An interval of which one unseen query that loses everything would move the mean by more than it reaches is
+  marked as fragile. Values of 0 and 1 have Wilson's: `_score_intervals`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ from pipeline.core.records import BoolArray, Float64, Int64
 CONFIDENCE = 0.95
 ROUNDING = 1e-12
 
-# When an interval is shown; see `_is_shown`.
+SHOWN_FROM = 5
+"""Fewest queries of which a mean has an interval."""
 MIN_QUERIES = 25
-"""Fewest queries: intervals of fewer skewed values hold the mean too rarely."""
-MIN_OTHERS = 5
-"""Fewest values that differ from the most common one: with fewer, ties hide the spread."""
-MOST_OF_ONE = 1 / 3
-"""Largest share of the variance that one query more, at the far end of the range, may carry."""
+"""Smaller strata of queries that collections share are joined."""
 
 MIN_COLLECTIONS = 8
 """Fewest collections that are taken for a sample of such collections."""
@@ -76,7 +73,8 @@ class Estimate:
         wide_errors, wide_freedom: The same with the spread that ties may hide.
         others: int [columns]: the values that differ from the most common one of their collection; of each
             collection at most `MANY_OTHERS` are counted.
-        shown: Whether an interval is shown: `_is_shown`, or values of 0 and 1.
+        fragile: Whether one unseen query that loses everything, where a query counts most, would move M by
+            more than the interval reaches; never of values of 0 and 1.
         intervals: M ± t · wide error, t the quantile of Student's t; within the range. Of values that are all
             the lowest or the highest of the range, `_score_intervals`.
         ends: The same, as two values of each.
@@ -89,7 +87,7 @@ class Estimate:
     wide_errors: Float64
     wide_freedom: Float64
     others: Int64
-    shown: BoolArray
+    fragile: BoolArray
     intervals: list[Interval]
     ends: list[Ends]
 
@@ -108,8 +106,8 @@ def estimate(
         weights: float64 [collections].
         hidden: How many values, hidden by ties, widen the errors.
         low: The lowest that values can be, float64 [columns] or one for all; infinite where there is none.
-        high: The highest. Both clip intervals and decide, by `far`, whether one is shown; with a `low` of 0,
-            columns of one collection that hold `low` and `high` alone get Wilson's interval.
+        high: The highest, which a lost query loses. Both clip intervals; with a `low` of 0, columns of one
+            collection that hold `low` and `high` alone get Wilson's interval.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -136,21 +134,18 @@ def estimate(
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(np.maximum(freedom, 1), -np.abs(means) / errors)
     p = np.where((means != 0) & (sizes.min() > 1), p, 1.0)
-    distances = np.stack([by_collection - lowest, highest - by_collection])
-    # what one query more could add to the mean or take from it: `_is_shown` says why
-    far = np.where(np.isfinite(distances), distances, 0).max(axis=0) * weights[:, None] / sizes
-    shown = _is_shown(wide_freedom, others, errors, far.max(axis=0))
     reach = stdtrit(np.maximum(wide_freedom, 1), (1 + CONFIDENCE) / 2) * wide_errors
     bounds = np.clip([means - reach, means + reach], lowest, highest)
     binary = np.zeros(len(power), dtype=bool)
     if len(strata) == 1:
         binary = ((strata[0] == 0) | (strata[0] == highest)).all(axis=0) & (lowest == 0) & (highest > 0)
         bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]))
-    shown |= binary
+    widest = np.max([np.abs(values).max(axis=0) for values in strata], axis=0)
+    range_of = np.where(np.isfinite(highest), highest, widest)
+    fragile = (reach < range_of * np.max(weights[:, None] / sizes)) & ~binary
+    shown = sizes.sum() >= SHOWN_FROM and sizes.min() > 1
     ends = np.ldexp(bounds.T, power[:, None]).tolist()
-    intervals = [
-        (start, end) if is_shown else None for is_shown, (start, end) in zip(shown, ends, strict=True)
-    ]
+    intervals = [(start, end) if shown else None for start, end in ends]
     return Estimate(
         means=np.ldexp(means, power),
         errors=np.ldexp(errors, power),
@@ -159,7 +154,7 @@ def estimate(
         wide_errors=np.ldexp(wide_errors, power),
         wide_freedom=wide_freedom,
         others=others.sum(axis=0),
-        shown=shown,
+        fragile=fragile,
         intervals=intervals,
         ends=[interval or (None, None) for interval in intervals],
     )
@@ -230,22 +225,8 @@ def _pooled(roots: Float64, sizes: Int64) -> tuple[Float64, Float64]:
     freedom = np.zeros(errors.shape)
     below = (variances**2 / np.maximum(sizes - 1, 1)).sum(axis=0)
     np.divide(variances.sum(axis=0) ** 2, below, out=freedom, where=(below > 0) & (sizes.min() > 1))
+    freedom[(below == 0) & (sizes.min() > 1)] = (sizes - 1).sum()
     return errors, freedom
-
-
-def _is_shown(wide_freedom: Float64, others: Int64, errors: Float64, far: Float64) -> BoolArray:
-    """Whether an interval is shown, bool [columns]: the one rule for it.
-
-    `far`, float64 [columns], is what one query more, at the far end of the measure's range, would add to the
-    error, in the collection where that is the most; 0 where there is no range. Of a loss at 3 of N queries
-    none is seen in one of twenty samples, so an interval that reaches less than 3 / N of the range is not one
-    of 95%; by this rule no shown one reaches less than 2.8 / N.
-    """
-    enough_queries = wide_freedom >= MIN_QUERIES - 1 - ROUNDING
-    enough_others = others.sum(axis=0) >= MIN_OTHERS
-    one_decides = far**2 * (1 - MOST_OF_ONE) > errors**2 * MOST_OF_ONE
-    shown: BoolArray = enough_queries & enough_others & ~one_decides
-    return shown
 
 
 def draws_of(query_ids: Sequence[str], clusters: Sequence[str | None]) -> list[str | tuple[str]]:

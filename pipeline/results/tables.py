@@ -9,7 +9,7 @@ from pipeline.core.display import bounds, counted, figure
 from pipeline.core.records import Facts
 from pipeline.core.result_records import StageRow
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
-from pipeline.metrics.measure_table import ALIKE, measure_table
+from pipeline.metrics.measure_table import NO_INTERVAL, measure_table
 from pipeline.results.published import VERDICTS, ScoreCheck, decimals
 from pipeline.results.records import Metrics
 from pipeline.retrievers.sections import SECTIONS
@@ -215,7 +215,6 @@ def collection_notes(records: Sequence[Metrics]) -> list[str]:
 
 MACRO = "macro mean"
 GROUPED = "Collections of one group count as one in a macro mean: {}."
-NO_MACRO_INTERVAL = f"too few queries decide the macro mean (24 degrees of freedom needed), or {ALIKE}"
 
 
 THESE, SUCH = ", these collections", "all such collections"
@@ -258,7 +257,7 @@ def suite_table(
         rows.append([MACRO, "", "", *(_mean(document["metrics"], measure) for measure in measures)])
         ends = {name: tuple(document["intervals"].get(name) or (None, None)) for name in measures}
         if not all(ends[name][0] is not None for name in document["metrics"]):
-            notes.append(f"No interval: {NO_MACRO_INTERVAL}.")
+            notes.append(NO_INTERVAL)
         rows.append(["95% interval" + THESE * bool(over), "", "", *(figure(ends[name]) for name in measures)])
         if over:
             such = [figure(tuple(over.get(name) or (None, None))) for name in measures]

@@ -25,8 +25,11 @@ def _interval(values: Values, samples: int, n_queries: int) -> list[Figure]:
     drawn = values.draw(samples, n_queries).T
     found = estimate([drawn], low=values.low, high=values.high)
     by_t = np.abs(found.means - values.mean) <= stdtrit(n_queries - 1, 0.975) * found.errors
-    held = covers(found.ends, values.mean)[found.shown]
-    return [Figure("mean held", percent(by_t), percent(held)), Figure("shown", "", percent(found.shown))]
+    held = covers(found.ends, values.mean)[~found.fragile]
+    return [
+        Figure("mean held", percent(by_t), percent(held)),
+        Figure("unmarked", "", percent(~found.fragile)),
+    ]
 
 
 SUITES: dict[str, tuple[int, ...]] = {
@@ -60,12 +63,12 @@ def _suite(kinds: Sequence[Values], sizes: Sequence[int], samples: int) -> list[
         found = estimate(strata, weights, low=kinds[0].low, high=max(one.high for one in chosen))
         reach = stdtrit(np.maximum(found.freedom, 1), 0.975) * found.errors
         by_t.append(np.abs(found.means - truth) <= reach)
-        held.append(covers(found.ends, truth)[found.shown])
-        shown.append(found.shown)
+        held.append(covers(found.ends, truth)[~found.fragile])
+        shown.append(~found.fragile)
     of_shown = percent(np.concatenate(held))
     return [
         Figure("macro mean held", percent(np.concatenate(by_t)), of_shown),
-        Figure("shown", "", percent(np.concatenate(shown))),
+        Figure("unmarked", "", percent(np.concatenate(shown))),
     ]
 
 

@@ -62,12 +62,12 @@ def _losses(draw: Sampler, samples: int, n_queries: int) -> list[Figure]:
         Figure(
             "difference held",
             percent(np.abs(found.means) <= reach),
-            percent(covers(found.ends, 0)[found.shown]),
+            percent(covers(found.ends, 0)[~found.fragile]),
         ),
-        Figure("shown", "", percent(found.shown)),
+        Figure("unmarked", "", percent(~found.fragile)),
         Figure("false *; before: the t-test alone", percent(found.p < LEVEL), starred),
         Figure("false *; before: Wilcoxon's test", by_ranks, starred),
-        Figure(FALSE_STAR, starred, percent(both & found.shown & (reach >= 3 / n_queries))),
+        Figure(FALSE_STAR, starred, percent(both & ~found.fragile & (reach >= 3 / n_queries))),
     ]
 
 
@@ -77,7 +77,7 @@ def _variants(samples: int, n_queries: int) -> list[Figure]:
     for variants in rare(0.03, 0.6, 0.03)(samples * 5, n_queries).reshape(-1, 5, n_queries):
         values = np.vstack([np.zeros(n_queries), variants]).T
         tested = compare_pairs(list("abcdef"), {}, [values], ONE, pairs, 1)
-        warnings = [pair.rare_failures for pair in tested if pair.shown]
+        warnings = [pair.fragile for pair in tested if pair.shown]
         false.append(bool(warnings))
         silent.append(bool(warnings) and not any(warnings))
     return [Figure(FALSE_STAR, percent(false), percent(silent))]

@@ -51,12 +51,14 @@ from pipeline.metrics.statistics import (
     CONFIDENCE,
     HALF_A_VALUE,
     MANY_OTHERS,
-    MIN_OTHERS,
     MIN_QUERIES,
-    MOST_OF_ONE,
     ROUNDING,
 )
 
+MIN_OTHERS = 5
+"""Fewest values that differ from the most common one: with fewer, ties hide the spread."""
+MOST_OF_ONE = 1 / 3
+"""Largest share of the variance that one query more, at the far end of the range, may carry."""
 DRAWS, SEED = 1000, 60651  # of the bootstrap of an agreement
 
 
