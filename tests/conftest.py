@@ -10,14 +10,16 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from children import abort_children
 from hub_server import HubServer
 from hypothesis import HealthCheck, settings
 from inside import convert_by, read_once, resize
@@ -44,6 +46,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
+CHILD_SECONDS = 280
 LONG = (
     "test_pages", "test_crashes", "test_ray", "test_networks", "test_encoders_parity", "test_http",
     "test_bert", "test_hub_run", "test_keys", "test_removal", "test_mistakes", "test_verify",
@@ -53,6 +56,21 @@ LONG = (
     "test_margin_tests", "test_render",
 )  # fmt: skip
 """Test files that take longest, the longest first."""
+
+
+os.environ["PYTHONFAULTHANDLER"] = "1"  # a child that is aborted prints its stacks to its stderr
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Abort the children of a test that takes long, before pytest ends it after 300 s."""
+    watch = threading.Timer(CHILD_SECONDS, abort_children)
+    watch.daemon = True
+    watch.start()
+    try:
+        return (yield)
+    finally:
+        watch.cancel()
 
 
 @pytest.hookimpl(trylast=True)

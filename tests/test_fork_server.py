@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import abort_children
 
 AVX512 = "sse2 avx2 fma avx512f avx512dq avx512bw avx512vl avx512cd avx512_vnni amx_int8"
 PARALLEL = "torch.nn.Embedding(30522, 384)(torch.randint(0, 30000, (64, 256)))"
@@ -65,3 +67,14 @@ def test_a_forked_process_that_waits_for_ever_ends_with_its_stack(
     assert done.returncode == 1
     assert "Timeout" in done.stderr
     assert 'threading.py", line' in done.stderr
+
+
+def test_a_child_that_a_test_waits_for_ends_with_its_stack() -> None:
+    command = [sys.executable, "-c", "import threading; print(flush=True); threading.Event().wait()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        abort_children()
+        _, stderr = child.communicate()
+    assert child.returncode == -signal.SIGABRT
+    assert 'threading.py", line' in stderr
