@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Facts
+
+if TYPE_CHECKING:
+    from pipeline.core.records import Facts
 
 log = logging.getLogger(__name__)
 

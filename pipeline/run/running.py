@@ -181,6 +181,8 @@ def prepare(
             check_folder(folder)
     for run in runs:
         run.resolve(session, progress)
+    if alone:
+        _open_engine(runs[0].waiting[0])  # a missing cluster is found before anything is written
     for run in runs:
         run.check_collections()
         if run.config.suite:
@@ -252,13 +254,20 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
         if model.guessed:
             log.warning("model %s: %s", model.name, model.guessed)
     benchmark.confirm()
-    if engines := benchmark.engines_to_open():
+    if _open_engine(benchmark):  # a missing cluster is found before work
         _warn_of_slow_precisions(benchmark)
-        benchmark.session.engine(engines[0], benchmark.store)  # a missing cluster is found before work
     _log_work(benchmark)
     outcomes, lost = benchmark.run(), losses(benchmark)
     benchmark.seconds += time.perf_counter() - started
     return write_result(folder, benchmark, outcomes, lost)
+
+
+def _open_engine(benchmark: Benchmark) -> bool:
+    """Open the first engine that a benchmark needs; whether it needs one."""
+    engines = benchmark.engines_to_open()
+    if engines:
+        benchmark.session.engine(engines[0], benchmark.store)
+    return bool(engines)
 
 
 def _warn_of_slow_precisions(benchmark: Benchmark) -> None:
