@@ -35,8 +35,8 @@ def masked(kind: str, **changed: Any) -> Any:
     return model
 
 
-def as_splade_pooling(folder: Path, **settings: Any) -> None:
-    """Declare the modules of sentence-transformers."""
+def as_splade_pooling(folder: Path, own: dict[str, Any], **settings: Any) -> None:
+    """Declare the modules of a SparseEncoder of sentence-transformers, and settings of its own."""
     modules = [
         {"name": "0", "path": "", "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"},
         {
@@ -46,6 +46,8 @@ def as_splade_pooling(folder: Path, **settings: Any) -> None:
         },
     ]
     (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    own = {"model_type": "SparseEncoder", **own}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(own), encoding="utf-8")
     (folder / "1_SpladePooling").mkdir()
     (folder / "1_SpladePooling" / "config.json").write_text(json.dumps(settings), encoding="utf-8")
 
@@ -69,7 +71,7 @@ def test_weights_are_torch_s(
     network = masked(kind, **({"hidden_dim": 128} if kind == "DistilBert" else {}))
     folder = saved(network)
     if activation:
-        as_splade_pooling(folder, pooling_strategy="max", activation_function=activation)
+        as_splade_pooling(folder, {}, pooling_strategy="max", activation_function=activation)
     texts = [*passages[:6], "a", "word " * 400]
     encoder = opened(Store(own_models), name=folder, **NATIVE)
     together = encoded(encoder, texts)
@@ -114,7 +116,6 @@ def test_another_head_is_refused(
     settings: dict[str, str], own: dict[str, Any], said: str, saved: Saved, opened: Opened, store: Store
 ) -> None:
     folder = saved(masked("Bert"))
-    as_splade_pooling(folder, **settings)
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(own), encoding="utf-8")
+    as_splade_pooling(folder, own, **settings)
     with pytest.raises(InputError, match=said):
         opened(store, name=folder, **NATIVE)

@@ -1,4 +1,4 @@
-"""`model.prompts`: a benchmark for each query instruction, on the same encoded passages."""
+"""A sweep over query instructions: a benchmark for each, on the same encoded passages."""
 
 import json
 from pathlib import Path
@@ -12,9 +12,10 @@ from pipeline.results import read_result
 
 def test_each_prompt_is_run_on_the_same_passages_and_the_results_are_compared(tmp_path: Path) -> None:
     data = {"source": "sample", "corpus": 200, "queries": 40}
-    model = {"backend": "native", "name": "all-minilm-l6-v2", "prompts": ["", "asked: "]}
+    model = {"backend": "native", "name": "all-minilm-l6-v2"}
+    sweep = {"model.query_instruction": ["", "asked: "]}
     (tmp_path / "c.yaml").write_text(
-        json.dumps(config(tmp_path, "p", data=data, model=model)), encoding="utf-8"
+        json.dumps(config(tmp_path, "p", data=data, model=model, sweep=sweep)), encoding="utf-8"
     )
     run = benchmarco("run", tmp_path / "c.yaml")
     folders = [tmp_path / "results" / f"p-{name}" for name in ("query_instruction-empty", "asked")]
