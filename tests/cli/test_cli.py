@@ -166,7 +166,7 @@ def test_what_ends_a_command_is_one_plain_line(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("pipeline.api.run_benchmark", fail)
+    watch(monkeypatch, "run a benchmark", fail)
     watch(monkeypatch, "run a result again", fail)
     done = benchmarco(name, write_bm25(tmp_path), code=code)
     assert words in done.stderr

@@ -1,8 +1,6 @@
 """Retrievers made of others: their stages, what they share with benchmarks of their parts, their results."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +12,10 @@ from workplaces import read_json
 
 from pipeline import compare, evaluate, run_benchmark
 from pipeline.core import Table
-from pipeline.engines import LocalEngine
+from pipeline.engines import Engine
 from pipeline.results import read_result, section_tables
-from pipeline.retrievers import Bm25, RerankingRetriever
+from pipeline.retrievers import EngineFactory
+from pipeline.storage import Store
 from pipeline.studies.fuse import fuse
 from pipeline.studies.page import render_page
 
@@ -158,22 +157,16 @@ def test_one_engine_is_open_at_a_time(
 ) -> None:
     """Each part may have a model of its own, and a GPU holds one."""
     events: list[str] = []
+    opens = EngineFactory.__call__
 
-    def noted(opens: Callable[..., LocalEngine], *given: Any) -> LocalEngine:
-        engine = opens(*given)
+    def noted(factory: EngineFactory, store: Store) -> Engine:
+        engine = opens(factory, store)
         close = engine.close
         events.append("open")
         monkeypatch.setattr(engine, "close", lambda: (events.append("close"), close()))
         return engine
 
-    for kind in (Bm25, RerankingRetriever):
-        opens_of = kind.engine
-
-        def watched(retriever: Any, opens_of: Any = opens_of) -> Any:
-            opens = opens_of(retriever)
-            return replace(opens, open=partial(noted, opens.open))
-
-        monkeypatch.setattr(kind, "engine", watched)
+    monkeypatch.setattr(EngineFactory, "__call__", noted)
     again = run_benchmark(fused_reranked.config, fresh=True)
     assert again.reused == []
     assert again.record.metrics == fused_reranked.record.metrics
