@@ -164,8 +164,8 @@ def _match_keys(hits: Int64, keys: Int64) -> tuple[Int64, Int64]:
 def random_hits(ranking: Ranking, qrels: Qrels, passages: int) -> tuple[int, float] | None:
     """Relevant passages among the first hits, and how many a random order of all passages has on average.
 
-    None where there are clearly more, or where too few hits could tell. The numbers of a random order are
-    hypergeometric.
+    None where there are more by two standard deviations, or where too few hits could tell. The numbers of
+    a random order are hypergeometric.
     """
     first = ranking.passages[:, :RANDOM_DEPTH]
     hits, cells = np.count_nonzero(first >= 0, axis=1), _judged_cells(first, qrels)[1]
@@ -175,7 +175,7 @@ def random_hits(ranking: Ranking, qrels: Qrels, passages: int) -> tuple[int, flo
     variance = (hits * share * (1 - share) * (passages - hits) / max(passages - 1, 1)).sum()
     possible = np.minimum(hits, relevant)
     tells = np.count_nonzero(possible) >= RANDOM_QUERIES and expected < possible.sum() / 2
-    return (found, round(expected, 1)) if tells and found <= expected + 3 * variance**0.5 else None
+    return (found, round(expected, 1)) if tells and found <= expected + 2 * variance**0.5 else None
 
 
 def judged_shares(

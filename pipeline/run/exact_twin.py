@@ -44,6 +44,7 @@ def losses(benchmark: Benchmark) -> Facts:
     found, exact = (each.opened(each.retriever.ranking).passages for each in both)
     scored = [read_values(each.ensure(SCORES).folder) for each in both]
     (names, query_ids, values), (_, _, exact_values) = scored
+    measures = parse_measures(names) if names else []  # no name where nothing is judged
     draws = draws_of(query_ids, approximate.opened(SCORES).get("clusters", ()))
-    compared = compare_with_exact(found, exact, parse_measures(names), values, exact_values, draws)
+    compared = compare_with_exact(found, exact, measures, values, exact_values, draws)
     return {AgainstExact.key: compared}

@@ -64,7 +64,8 @@ def test_comparisons_and_gates_draw_clusters(drawn: list[Result], apart: list[Re
     assert (by_cluster.wins, by_cluster.ties) == (by_query.wins, by_query.ties)
     assert by_cluster.p_ttest != by_query.p_ttest
     gated, alone = (gate_result(*results).measures[0] for results in (drawn, apart))
-    assert gated.detectable > 2 * alone.detectable  # 39 draws may hide what 114 show
+    assert gated.detectable > alone.detectable  # by the spread of 39 means
+    assert gated.p > alone.p
     assert gated.queries == alone.queries
 
 

@@ -67,8 +67,8 @@ def pool(
     from pipeline.studies.judge.pool import check_pool_file
 
     output = output or Path("pool.tsv")
-    check_output(output, "--output", folders)
     check_pool_file(output)
+    check_output(output, "--output", folders)
     if decide:
         _list_to_decide(folders, decide, queries, seed, output, as_json)
     else:
@@ -81,8 +81,8 @@ def _add_grades(folders: list[Path], added: Path, output: Path | None, as_json: 
 
     if output is None:
         raise InputError("--add without --output", allowed="--output FILE, for all judgments", fix="name one")
-    check_output(output, "--output", folders)
     pools.check_new(output)
+    check_output(output, "--output", folders)
     grades = pools.read_grades(added)
     same = pools.add_grades(folders, grades, output)
     facts = {"added": len(grades.rows) - same, "same": same, "empty": grades.empty}

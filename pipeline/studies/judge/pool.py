@@ -190,7 +190,7 @@ def check_pool_file(path: Path) -> None:
 
 def check_new(path: Path) -> None:
     """Refuse a file that is there: it may hold people's work."""
-    if path.exists() and not whole_files.may_overwrite():
+    if path.is_file() and not whole_files.may_overwrite():
         raise InputError(
             f"--output {path} exists already, and may contain grades",
             allowed="a new file",
