@@ -43,6 +43,7 @@ import pyarrow.csv
 import pyarrow.json
 import rich.console  # noqa: F401
 import scipy.stats  # noqa: F401
+import sentence_transformers  # noqa: F401
 import torch  # noqa: F401
 import tqdm  # noqa: F401
 import transformers.models.auto.modeling_auto
