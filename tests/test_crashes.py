@@ -66,8 +66,9 @@ class Trial(NamedTuple):
         assert not [row for row in verify(self.folder / "indexes") if row["state"] == "damaged"]
         result = self.folder / "results" / "t"
         if (result / "manifest.json").exists():
-            assert {path.name for path in result.iterdir()} == RESULTS
             assert outcome(self.folder)["results"] == self.undisturbed["results"]
+        if (result / "checksums.json").exists():  # written last: the folder is finished
+            assert {path.name for path in result.iterdir()} == RESULTS
 
     def assert_goes_on(self) -> None:
         """The next run keeps what is whole and ends as a run that nothing disturbed."""
@@ -280,7 +281,11 @@ def test_a_read_only_disk_serves_what_it_holds_and_says_what_it_cannot(
 
 
 def test_a_folder_that_this_user_may_not_write_is_said_plainly(trial: Trial) -> None:
-    line = trial.refused(call="mkdir", number=1, errno=errno.EACCES)
+    line = trial.refused(code=2, call="mkdir", number=1, errno=errno.EACCES)
+    assert "result folder results/t: cannot be written: " in line
+    assert "takes no new folder (Permission denied)" in line
+    assert "--output DIR" in line
+    line = trial.refused(call="mkdir", path="indexes/", number=1, errno=errno.EACCES)
     assert "Permission denied; name a folder that can be written with --set cache=DIR" in line
 
 
