@@ -24,7 +24,7 @@ from pipeline.cli import app
 from pipeline.metrics import MEASURES, Definition
 
 SCRIPTS = {"scripts/quickstart", "scripts/test"}
-BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|results/dl19")
+BROUGHT = re.compile(r"results/(A|B|new|minilm)\b|\.trec|configs/(dl19|msmarco|served)|/dl19|mine-slice")
 """What commands in docs/ name that a reader has, that is too large for a test, or needs another PyTorch."""
 OTHERS = ("afford", "first-decision", "how-do-i", "judge", "releasing", "smaller-vectors")
 """Pages with a test of their own, or of commands that nobody tries."""
@@ -79,9 +79,12 @@ def place(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cached(copy: Path, place: Path) -> Path:
-    """The same, with the cache of the README's commands: what they encoded is not encoded again."""
+    """The same, with the cache of the README's commands: what they encoded is not encoded again.
+
+    Its files are hard links: a cache behind a symbolic link is not read for a result.
+    """
     (copy / "indexes").mkdir(exist_ok=True)
-    (place / "indexes").symlink_to(copy / "indexes")
+    shutil.copytree(copy / "indexes", place / "indexes", copy_function=os.link)
     return place
 
 
@@ -134,7 +137,9 @@ def test_the_first_decision_is_made_as_shown(docs: Path, cached: Path) -> None:
     shown = [each for block in printed for each in block.split("\n\n")]
     assert [each for each in shown if " ".join(each.split()) not in said] == []
     assert "--margin 0.01" in page.read_text(encoding="utf-8")
-    assert "about 300 a loss of 0.01" in run([*commands(page)[-1][1:-1], "0.01"], {4})
+    assert "pass~: one query more that loses everything would undo it" in run(
+        [*commands(page)[-1][1:-1], "0.01"]
+    )
     assert Path("decision.html").is_file()
 
 
