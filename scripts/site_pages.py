@@ -53,7 +53,7 @@ def page_of(file: str) -> tuple[str, list[str]]:
         return text + (reference(dir(pipeline)) if file == "docs/api.md" else ""), linked
     if path.suffix == ".png":
         return "", []
-    language = {".yaml": "yaml", ".py": "python"}.get(path.suffix, "text")
+    language = {".yaml": "yaml", ".cff": "yaml", ".py": "python"}.get(path.suffix, "text")
     return f"# {file}\n\n```{language}\n{path.read_text(encoding='utf-8').rstrip()}\n```\n", []
 
 

@@ -65,9 +65,10 @@ def _settings(section: Section, path: str) -> Iterator[tuple[str, object, str]]:
 
     The collections that the file of a suite lists have the name of the setting that names the file.
     """
-    for name in type(section).model_fields:
+    kind: type[Section] = type(section)
+    for name in kind.model_fields:
         at, value = f"{path}{name}", getattr(section, name)
-        yield from _values(value, at, _effect(type(section), name))
+        yield from _values(value, at, _effect(kind, name))
         if isinstance(section, suites.SuiteSettings) and name == "suite":
             for collection in section.suite_of_collections.collections.values():
                 yield from ((at, inner, effect) for _, inner, effect in _settings(collection.data, ""))

@@ -114,7 +114,7 @@ def packages_of(recipe: Mapping[str, object]) -> dict[str, str]:
         elif isinstance(value, Mapping):
             found |= packages_of(value)
         elif isinstance(value, list):
-            found |= packages_of(dict(enumerate(value)))
+            found |= packages_of({str(place): each for place, each in enumerate(value)})
     return found
 
 

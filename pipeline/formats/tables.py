@@ -7,6 +7,7 @@ import gzip
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,10 +72,10 @@ class TableRows(SourceRecords):
         values: Array = column.to_numpy()
         return values
 
-    def lists(self, name: str) -> tuple[pa.Array, Int64]:
+    def lists(self, name: str, integers: bool = False) -> tuple[pa.Array, Int64]:
         """All texts of a column of lists, or of single texts, and the row of each, int64 [m].
 
-        Lists may be of texts, or of integers.
+        Lists are of texts, and perhaps of integers.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -87,8 +88,8 @@ class TableRows(SourceRecords):
         kind = column.type.value_type if is_list else None
         if kind is not None and types.is_null(kind):
             column = column.cast(pa.list_(pa.string()))
-        elif kind is None or not (_is_text(kind) or types.is_integer(kind)):
-            raise self._wrong_type(name, "lists of texts")
+        elif kind is None or not (_is_text(kind) or (integers and types.is_integer(kind))):
+            raise self._wrong_type(name, "lists of texts or integers" if integers else "lists of texts")
         self._refuse_null(name, column, self.numbers)
         values = pc.list_flatten(column)
         parents = pc.list_parent_indices(column).to_numpy()
@@ -119,12 +120,15 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def read_rows(
-    files: Sequence[Path], columns: Sequence[str], optional: Sequence[str] = ()
+    files: Sequence[Path], columns: Sequence[str], optional: Sequence[str] = (), ids: Sequence[str] = ()
 ) -> Iterator[TableRows]:
-    """The rows of files, read as `form_of` tells; `optional` columns are read from a file that has them."""
+    """The rows of files, read as `form_of` tells; `optional` columns are read from a file that has them.
+
+    The columns `ids` of JSON lines may mix integers and texts: they are read as texts.
+    """
     readers = {"parquet": _parquet, "csv": _delimited, "tsv": _delimited}
     for path in files:
-        yield from readers.get(form_of(path), _json_lines)(path, columns, optional)
+        yield from readers.get(form_of(path), partial(_json_lines, ids=ids))(path, columns, optional)
 
 
 def form_of(path: Path) -> str:
@@ -175,7 +179,8 @@ def read_judgments(
     import pyarrow as pa
 
     graded = [grade] if grade is not None else []
-    rows = list(read_rows(files, [query, passage, *([] if grade_is_optional else graded)], [*graded, SPLIT]))
+    required = [query, passage, *([] if grade_is_optional else graded)]
+    rows = list(read_rows(files, required, [*graded, SPLIT], ids=[query, passage]))
     _refuse_splits(rows)
     if not rows:
         raise InputError(f"{files[0]}: has no judgments", fix="check data.split")
@@ -333,27 +338,38 @@ def _refuse_open_quote(path: Path) -> None:
         csv.field_size_limit(limit)
 
 
-def _json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[TableRows]:
+def _json_lines(
+    path: Path, columns: Sequence[str], optional: Sequence[str], ids: Sequence[str] = ()
+) -> Iterator[TableRows]:
     for block in read_blocks(path):
-        rows = rows_of_lines(block, columns, optional)
+        rows = rows_of_lines(block, columns, optional, ids)
         if len(rows):
             yield rows
 
 
-def rows_of_lines(block: Block, columns: Sequence[str], optional: Sequence[str] = ()) -> TableRows:
-    """The rows of some JSON lines; `columns` are required."""
+def rows_of_lines(
+    block: Block, columns: Sequence[str], optional: Sequence[str] = (), ids: Sequence[str] = ()
+) -> TableRows:
+    """The rows of some JSON lines; `columns` are required, and integers are texts in `ids`."""
     numbers, records = [], []
     for number, place, record in parse_lines(block, (*columns, *optional)):
         for name in columns:
             if name not in record:
                 raise _missing(place, name, list(record))
         numbers.append(number)
-        records.append(record)
+        records.append(record | {name: _id_text(record[name]) for name in ids if name in record})
     names = [*columns, *(name for name in optional if any(name in record for record in records))]
     arrays = {
         name: _column(block.path, name, numbers, [each.get(name) for each in records]) for name in names
     }
     return TableRows(arrays, str(block.path), "line", numbers, block.advance)
+
+
+def _id_text(value: object) -> object:
+    """The text of an id that is an integer, or of those in a list; anything else as it is."""
+    if isinstance(value, list):
+        return [_id_text(each) for each in value]
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _column(path: Path, name: str, numbers: Sequence[int], values: Sequence[object]) -> pa.Array:

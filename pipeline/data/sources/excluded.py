@@ -38,7 +38,8 @@ def add_excluded(source: object, judgments: Judgments, settings: DataSettings) -
         path, id_field = Path(source.settings.queries_file), source.settings.query_id
     else:
         return judgments
-    pairs = [_excluded(rows, id_field) for rows in read_rows([path], [id_field], [EXCLUDED])]
+    read = read_rows([path], [id_field], [EXCLUDED], ids=[id_field, EXCLUDED])
+    pairs = [_excluded(rows, id_field) for rows in read]
     if not any(len(queries) for queries, _ in pairs):
         return judgments
     queries, passages = (pa.concat_arrays(column) for column in zip(*pairs, strict=True))

@@ -310,6 +310,7 @@ def _identity(file: str, columns: list[str | None]) -> JsonObject:
 
 
 def _texts(file: str, ids: str, text: str, title: str | None = None) -> Iterator[Batch]:
-    for rows in tables.read_rows([Path(file)], [name for name in (ids, text, title) if name]):
+    wanted = [name for name in (ids, text, title) if name]
+    for rows in tables.read_rows([Path(file)], wanted, ids=[ids]):
         titles = rows.strings(title, nulls=True) if title else None
         yield rows.batch(rows.strings(ids, integers=True), rows.strings(text), titles)

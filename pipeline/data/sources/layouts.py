@@ -103,7 +103,7 @@ def judged_in_lists(
         for part in source.qrels.rows([query, *grades]):
             origin, unit = part.origin, part.unit
             for column, grade in grades.items():
-                ids, parents = part.lists(column)
+                ids, parents = part.lists(column, integers=True)
                 if none is not None:
                     is_id = np.array([name != none for name in ids.to_pylist()], np.bool_)
                     ids, parents = ids.filter(pa.array(is_id)), parents[is_id]

@@ -22,7 +22,7 @@ def slice_corpus(
     settings: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Write a slice of a collection: what is judged, and what rankings choose."""
+    """Write a slice of a collection: what is judged or ranked high."""
     from pipeline.core.table import Column, Table
     from pipeline.studies.slices.slices import write_slice
 
