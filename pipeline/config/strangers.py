@@ -65,10 +65,9 @@ def _settings(section: Section, path: str) -> Iterator[tuple[str, object, str]]:
 
     The collections that the file of a suite lists have the name of the setting that names the file.
     """
-    kind: type[Section] = type(section)
-    for name in kind.model_fields:
+    for name in type(section).model_fields:
         at, value = f"{path}{name}", getattr(section, name)
-        yield from _values(value, at, _effect(kind, name))
+        yield from _values(value, at, _effect(type(section), name))
         if isinstance(section, suites.SuiteSettings) and name == "suite":
             for collection in section.suite_of_collections.collections.values():
                 yield from ((at, inner, effect) for _, inner, effect in _settings(collection.data, ""))
@@ -76,7 +75,8 @@ def _settings(section: Section, path: str) -> Iterator[tuple[str, object, str]]:
 
 def _effect(section: type[Section], name: str) -> str:
     """What a setting does beyond a computation on this machine, by the classes here that declare it."""
-    here = [kind for kind in section.__mro__ if kind.__module__.startswith("pipeline.")]
+    sections = [kind for kind in section.__mro__ if issubclass(kind, Section)]
+    here = [kind for kind in sections if kind.__module__.startswith("pipeline.")]
     declared = [kind.model_fields[name] for kind in here if name in inspect.get_annotations(kind)]
     effects = [mark_of(field)["effect"] for field in declared] or [OTHER]
     return next(filter(None, effects), "")

@@ -31,7 +31,7 @@ class UnorderedHash:
 
         for batch in pa.table({"id": ids, "text": texts}).to_batches():
             (id_ends, of_ids), (text_ends, of_texts) = map(string_buffers, batch.columns)
-            names, values = memoryview(of_ids), memoryview(of_texts)
+            names, values = of_ids.data, of_texts.data
             ends, stops = id_ends.tolist(), text_ends.tolist()
             for row in range(len(batch)):
                 hashed = blake2b(names[ends[row] : ends[row + 1]], digest_size=BYTES)

@@ -60,7 +60,7 @@ def add_excluded(source: object, judgments: Judgments, settings: DataSettings) -
     ]
     grades = np.concatenate([judgments.grades, np.full(count, EXCLUDED_GRADE)])
     numbers = np.concatenate([judgments.numbers, np.zeros(count, np.int64)])
-    return make_judgments(*ids, grades, judgments.origin, judgments.unit, numbers)
+    return make_judgments(ids[0], ids[1], grades, judgments.origin, judgments.unit, numbers)
 
 
 def _excluded(rows: TableRows, id_field: str) -> tuple[pa.Array, pa.Array]:

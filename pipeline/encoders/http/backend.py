@@ -32,7 +32,7 @@ from pipeline.core.records import Float32, JsonObject, Role
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.encoders.batching import ServerUse, Usage
 from pipeline.encoders.http.client import Client, TooLargeError, key_of
-from pipeline.encoders.http.probes import PROBES, SAME, cut_of, long_batch, spread_over
+from pipeline.encoders.http.probes import PROBED_PASSAGES, PROBES, SAME, cut_of, long_batch, spread_over
 from pipeline.encoders.http.requests import (
     BatchedRequests,
     base64_of,
@@ -282,7 +282,7 @@ class EmbeddingClient:
         self.model.confirm_shard(self.probe)
         return vectors
 
-    def probe(self, texts: Sequence[str] = tuple(passage for _, passage in PROBES)) -> Float32:
+    def probe(self, texts: Sequence[str] = PROBED_PASSAGES) -> Float32:
         """The vectors of some texts now."""
         with silent("", None, "") as bar:
             return self._encode([*texts], "passages", Usage(), bar)

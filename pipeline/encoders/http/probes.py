@@ -20,6 +20,7 @@ PROBES = (
     ("qui a peint la Joconde", "Léonard de Vinci a peint la Joconde entre 1503 et 1519."),
 )
 """Pairs of a query and a passage that a server is asked for in every run."""
+PROBED_PASSAGES = tuple(passage for _, passage in PROBES)
 LONGEST_WORDS = 2048  # of the text that is sent to see whether it is cut
 SHORTEST_WORDS = 64  # of its beginning
 

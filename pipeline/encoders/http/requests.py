@@ -152,8 +152,8 @@ def vectors_of(answer: object, texts: Sequence[str], dimension: int | None, refu
         expected = f", and {dimension:,} are expected" if dimension else ""
         raise refuse(f"vectors of {sizes} dimensions{expected}")
     joined = np.stack(vectors, dtype=np.float32)
-    _check_each(np.isfinite(joined).all(axis=1), "a vector that holds NaN or infinity", texts, refuse)
-    _check_each(joined.any(axis=1), "a vector of length 0, which has no direction,", texts, refuse)
+    _check_each(np.all(np.isfinite(joined), axis=1), "a vector that holds NaN or infinity", texts, refuse)
+    _check_each(np.any(joined, axis=1), "a vector of length 0, which has no direction,", texts, refuse)
     return joined
 
 

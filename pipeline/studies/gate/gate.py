@@ -128,7 +128,7 @@ class Gate(Tabular):
     @property
     def fragile(self) -> bool:
         """Whether it passes, and one query more that loses everything would undo that."""
-        parts = [*self.measures, *([self.since] if self.since else [])]
+        parts: list[GatedMeasure | Gate] = [*self.measures, *([self.since] if self.since else [])]
         return self.verdict == "pass" and any(each.fragile for each in parts)
 
     def _named(self, verdict: Verdict) -> str:
