@@ -8,7 +8,7 @@ are fixed. So the variance of M is Σ w_c² · s_c² / n_c, s_c the standard dev
 One collection is one stratum of weight 1: the degrees of freedom are n - 1, and every test and interval is
 Student's.
 
-Two rules keep intervals honest where the sample says little about the spread; `docs/statistics.md` has their
+Two rules keep intervals honest where the sample says little about the spread; `docs/evidence.md` has their
 coverage, counted by `scripts/simulate_statistics.py`:
 
 - Ties can hide spread, so `_with_hidden_spread` widens errors.
