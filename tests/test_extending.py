@@ -236,14 +236,12 @@ def test_a_measure_is_one_entry_and_is_used_everywhere(
 
     register_measure(
         "mean_grade", mean_grade, parameters=[Parameter("least", range(1, 10))], highest=3,
-        expected=mean_grade, mteb="mean_grade", aliases=("mg",), additive=True,
+        mteb="mean_grade", aliases=("mg",), additive=True,
     )  # fmt: skip
     qrels, ties = {"q": {"a": 3, "b": 1}}, {"q": {"a": 1.0, "b": 1.0, "c": 1.0}}
     scored = evaluate(qrels, ties, "MG@1,mean_grade(least=2)@2")
     assert scored.mean_by_measure == {"mean_grade@1": 0, "mean_grade(least=2)@2": 0}  # c, b, a
-    assert scored.ties.measures["mean_grade@1"].model_dump() == pytest.approx(
-        {"lowest": 0, "expected": 4 / 3, "highest": 3}
-    )
+    assert scored.ties.queries == 1
     sections = {
         "data": {"source": "sample"}, "evaluate": {"measures": ["mean_grade@10", "mrr"]},
         "model": {"backend": "bm25"},

@@ -28,7 +28,7 @@ LINES: dict[str, int] = {
     "encoders": 5740,
     "engines": 1390,
     "formats": 2040,
-    "metrics": 2460,
+    "metrics": 2080,
     "models": 2140,
     "native": 4000,
     "report": 320,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2830,
     "storage": 1620,
     "studies": 12460,
-    "spine": 35330,
-    "whole": 51770,
+    "spine": 34950,
+    "whole": 51390,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -16,11 +16,14 @@ from .paired import (
     standings as standings,
 )
 from .resampling import PERMUTATIONS as PERMUTATIONS, randomization_test as randomization_test
-from .scoring import compute_measures as compute_measures, short_rankings as short_rankings
+from .scoring import (
+    compute_measures as compute_measures,
+    short_rankings as short_rankings,
+    tied_at_cutoffs as tied_at_cutoffs,
+)
 from .statistics import (
     MIN_QUERIES as MIN_QUERIES,
     estimate as estimate,
     over_collections as over_collections,
     pool_draws as pool_draws,
 )
-from .ties import tie_ranges as tie_ranges

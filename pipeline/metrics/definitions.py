@@ -16,7 +16,7 @@ from pipeline.core import plugins
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import Plugin
 from pipeline.core.records import Float64, Int64
-from pipeline.metrics import expected, measures
+from pipeline.metrics import measures
 
 Value = int | bool | str | float
 
@@ -80,13 +80,10 @@ class Definition:
     """A measure.
 
     Attributes:
-        compute: (`JudgedRanking` of `GradedCells`, cutoffs int64 [c] ascending, **params) -> float64
-            [queries, c].
+        compute: (`JudgedRanking`, cutoffs int64 [c] ascending, **params) -> float64 [queries, c].
         params: The parameters of `compute`, in the order of their names.
         cutoff: Whether the name takes a cutoff.
         highest: The highest value that a query can have; infinite where there is none. The lowest is 0.
-        expected: The same as `compute` from `TiedCells`: the mean over all orders of tied documents. NaN, or
-            None, where there is no closed form. A formula that only adds up cells needs no other.
         weight: (ranks int64 [k], **params) -> float64 [k]: how much a grade at each of the top k ranks can
             change the value. It orders what people are asked to judge.
         additive: Whether the value is a sum over ranks that no other judgment changes: a document at the same
@@ -105,7 +102,6 @@ class Definition:
     params: tuple[Parameter, ...] = (REL,)
     cutoff: Cutoff = Cutoff.REQUIRED
     highest: float = 1.0
-    expected: Callable[..., Float64] | None = None
     weight: Callable[..., Float64] = even
     additive: bool = False
     first_only: bool = False
@@ -137,33 +133,27 @@ class Definition:
 
 
 MEASURES: dict[str, Definition] = {
-    "precision": Definition(measures.precision, expected=measures.precision, additive=True, mteb="precision",
-        trec_eval="P", aliases=("prec",)),
-    "recall": Definition(measures.recall, (CAP, REL), expected=measures.recall, rises=True, mteb="recall",
-        trec_eval="recall", aliases=("r",), variants={"r_cap": "cap=true"}),
-    "mrr": Definition(measures.mrr, cutoff=Cutoff.OPTIONAL, expected=expected.expected_mrr, weight=reciprocal,
-        first_only=True, rises=True, mteb="mrr", trec_eval="recip_rank", aliases=("rr",)),
-    "map": Definition(measures.average_precision, (NORM, REL), Cutoff.OPTIONAL,
-        expected=expected.expected_map, weight=reciprocal, rises=True, mteb="map", trec_eval="map",
-        aliases=("ap", "map_cut")),
-    "success": Definition(measures.success, expected=expected.expected_success, weight=reciprocal,
-        first_only=True, rises=True, mteb="hit_rate", trec_eval="success", aliases=("accuracy", "qa_recall")),
-    "r_precision": Definition(measures.r_precision, cutoff=Cutoff.NONE,
-        expected=expected.expected_r_precision, trec_eval="Rprec"),
-    "judged": Definition(measures.judged_share, (), expected=measures.judged_share),
-    "bpref": Definition(measures.bpref, cutoff=Cutoff.NONE, expected=expected.expected_bpref,
-        trec_eval="bpref"),
+    "precision": Definition(measures.precision, additive=True, mteb="precision", trec_eval="P",
+        aliases=("prec",)),
+    "recall": Definition(measures.recall, (CAP, REL), rises=True, mteb="recall", trec_eval="recall",
+        aliases=("r",), variants={"r_cap": "cap=true"}),
+    "mrr": Definition(measures.mrr, cutoff=Cutoff.OPTIONAL, weight=reciprocal, first_only=True, rises=True,
+        mteb="mrr", trec_eval="recip_rank", aliases=("rr",)),
+    "map": Definition(measures.average_precision, (NORM, REL), Cutoff.OPTIONAL, weight=reciprocal, rises=True,
+        mteb="map", trec_eval="map", aliases=("ap", "map_cut")),
+    "success": Definition(measures.success, weight=reciprocal, first_only=True, rises=True, mteb="hit_rate",
+        trec_eval="success", aliases=("accuracy", "qa_recall")),
+    "r_precision": Definition(measures.r_precision, cutoff=Cutoff.NONE, trec_eval="Rprec"),
+    "judged": Definition(measures.judged_share, ()),
+    "bpref": Definition(measures.bpref, cutoff=Cutoff.NONE, trec_eval="bpref"),
     "infap": Definition(measures.infap, cutoff=Cutoff.NONE, trec_eval="infAP"),
-    "cg": Definition(measures.cg, (GAIN,), highest=inf, expected=measures.cg,
-        weight=lambda ranks, **_: np.ones(len(ranks)), additive=True, rises=True),
-    "dcg": Definition(measures.dcg, (GAIN,), highest=inf, expected=measures.dcg, weight=logarithmic,
+    "cg": Definition(measures.cg, (GAIN,), highest=inf, weight=lambda ranks, **_: np.ones(len(ranks)),
         additive=True, rises=True),
-    "ndcg": Definition(measures.ndcg, (GAIN, IDEAL), expected=measures.ndcg, weight=logarithmic, mteb="ndcg",
-        trec_eval="ndcg_cut"),
-    "rbp": Definition(measures.rbp, (P, REL), Cutoff.OPTIONAL, expected=measures.rbp,
+    "dcg": Definition(measures.dcg, (GAIN,), highest=inf, weight=logarithmic, additive=True, rises=True),
+    "ndcg": Definition(measures.ndcg, (GAIN, IDEAL), weight=logarithmic, mteb="ndcg", trec_eval="ndcg_cut"),
+    "rbp": Definition(measures.rbp, (P, REL), Cutoff.OPTIONAL,
         weight=lambda ranks, p, **_: (1 - p) * p ** (ranks - 1), additive=True, rises=True),
-    "err": Definition(measures.err, (), expected=expected.expected_err, weight=reciprocal, first_only=True,
-        rises=True),
+    "err": Definition(measures.err, (), weight=reciprocal, first_only=True, rises=True),
 }  # fmt: skip
 """The measures by name."""
 
@@ -190,7 +180,7 @@ def register_measure(
         compute: From a `JudgedRanking`, cutoffs, int64 [c] ascending, and its parameters by name to its
             values, float64 [queries, c].
         parameters: Those of other measures that it takes, such as `rel`, or new ones.
-        facts: Other attributes of its `Definition`, such as `highest`, `expected` and `mteb`.
+        facts: Other attributes of its `Definition`, such as `highest` and `mteb`.
 
     Raises:
         InputError: The name is that of a measure of this package or another name of one, or is not one; or

@@ -40,9 +40,9 @@ from pipeline.metrics.scoring import (
     judged_shares,
     own_passages,
     short_rankings,
+    tied_at_cutoffs,
 )
 from pipeline.metrics.statistics import Interval, estimate
-from pipeline.metrics.ties import TiedValues, ranges_of, rows_of, tied_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +97,7 @@ class Evaluation(Tabular):
         repeated: Number of identical judgments that were merged.
         run: Name of the run's file, for the title.
         judged: For each measure with a cutoff the mean share of the top k that is judged, by its name.
-        ties: The range of each mean over all orders of tied documents; None if there are none.
+        ties: The queries with equal scores across a cutoff; None if there are none.
         ignored_relevant: How many relevant documents were removed, as they have the query's id.
     """
 
@@ -160,11 +160,10 @@ class Evaluation(Tabular):
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
             + (f", {merged} merged" if self.repeated else "")
         )
-        moved = self.ties.moved if self.ties else {}
         means = self.mean_by_measure
         values = dict(zip(means, self.values.T.tolist(), strict=True))
         table = measure_table(
-            title, len(self.query_ids), means, self.interval_by_measure, self.judged, moved, values=values
+            title, len(self.query_ids), means, self.interval_by_measure, self.judged, values=values
         )
         notes = [
             f"{note}."
@@ -184,7 +183,7 @@ def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
         for name, evaluation in zip(names, scored, strict=True)
         for note in scoring_notes(
             evaluation.short_rankings,
-            None,
+            evaluation.ties,
             unjudged_queries=evaluation.unjudged,
             missing_queries=evaluation.missing,
             missing_ids=evaluation.missing_ids,
@@ -227,18 +226,17 @@ def evaluate_files(
     n_queries = len(joined.query_ids)
     values, n_hits = np.empty((n_queries, len(measures))), np.zeros(n_queries, np.int64)
     shares: dict[str, Float64] = {}
-    tied: list[TiedValues] = []
-    lacking = np.ones(n_queries, np.bool_)
+    lacking, tied = np.ones(n_queries, np.bool_), np.zeros(n_queries, np.bool_)
     for rows, ranking in joined.parts:
         lacking[rows] = ranking.lengths() == 0
         if ignore_identical_ids:
             ranking = drop_hits(ranking, own_passages(own[rows]))
-        scored = ranking, rows_of(joined.qrels, rows), len(rows), measures
+        scored = ranking, _of_rows(joined.qrels, rows), len(rows), measures
         values[rows] = compute_measures(*scored)
         n_hits[rows] = ranking.lengths()
         for name, share in judged_shares(*scored).items():
             shares.setdefault(name, np.empty(n_queries))[rows] = share
-        tied.append(tied_values(*scored).of(rows))
+        tied[rows] = tied_at_cutoffs(ranking, measures)
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
         measures=list(measures),
@@ -252,9 +250,16 @@ def evaluate_files(
         run=Path(_name(run_given, "")).name,
         short_rankings=short_rankings(n_hits, measures),
         judged={name: float(share.mean()) for name, share in shares.items()},
-        ties=ranges_of(tied, measures, values, np.arange(n_queries)),
+        ties=Ties.of(tied),
         ignored_relevant=count_relevant(own_passages(own), joined.qrels) if ignore_identical_ids else 0,
     )
+
+
+def _of_rows(qrels: Qrels, rows: Int64) -> Qrels:
+    """The judgments of some queries, which are numbered anew."""
+    is_in = np.isin(qrels.queries, rows)
+    queries = np.searchsorted(rows, qrels.queries[is_in])
+    return Qrels(queries, qrels.passages[is_in], qrels.grades[is_in])
 
 
 def _refuse_swapped_values(run: Run, qrels: Judgments, names: tuple[str, str]) -> None:

@@ -17,17 +17,14 @@ def measure_table(
     means: Mapping[str, float],
     intervals: Mapping[str, tuple[float, float] | None],
     judged: Mapping[str, float],
-    ties: Mapping[str, tuple[float, float, float]],
     published: Mapping[str, tuple[float, str]] | None = None,
     values: Mapping[str, list[float]] | None = None,
 ) -> Table:
     """A measure a row, with the 95% interval of its mean where there is one.
 
     `judged` has, for some measures, the share of the top k that is judged; it is shown where one is below 1.
-    `ties` has the lowest, expected and highest mean over the orders of tied documents, for the measures that
-    they change; without any the columns are left out. `published` has the published mean of some measures,
-    and the verdict on it. `values` has those of each query, by measure, from which a note says why there is
-    no interval.
+    `published` has the published mean of some measures, and the verdict on it. `values` has those of each
+    query, by measure, from which a note says why there is no interval.
     """
     ends = [intervals.get(name) for name in means]
     columns: list[FilledColumn] = [
@@ -39,11 +36,6 @@ def measure_table(
     if any(share < 1 for share in judged.values()):
         columns.append((Column("judged", "right", "never"), map(judged.get, means)))
         notes.append(UNJUDGED)
-    if ties:
-        ranges = {name: (lowest, highest) for name, (lowest, _, highest) in ties.items()}
-        expected = {name: mean for name, (_, mean, _) in ties.items()}
-        columns.append((Column("any order", "right"), map(ranges.get, means)))
-        columns.append((Column("expected", "right", "never"), map(expected.get, means)))
     if published:
         columns.append((Column("published", "right", "never"), [published.get(n, (None,))[0] for n in means]))
         columns.append((Column("verdict", wrap="words"), [published.get(n, (0, ""))[1] for n in means]))

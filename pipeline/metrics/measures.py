@@ -1,7 +1,6 @@
 """The measures as functions of arrays: judged documents at their ranks in, a value for each query out.
 
-Each is one small function of a `JudgedRanking`, which computes all its cutoffs at once. Those that take
-any `Cells` are also right for tied documents; `expected` has the others' values for those. `definitions` says
+Each is one small function of a `JudgedRanking`, which computes all its cutoffs at once. `definitions` says
 what else is true of each.
 
 Formulas are those of trec_eval (https://github.com/usnistgov/trec_eval), where it has the measure, and the C
@@ -14,44 +13,44 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Float64, Int64
-from pipeline.metrics.rankings import Cells, GradedCells, JudgedRanking, gains, ideal_order, ratio
+from pipeline.metrics.rankings import GradedCells, JudgedRanking, gains, ideal_order, ratio
 
 HIGHEST_GRADE = 4  # gdeval's MAX_JUDGMENT
 EPSILON = 0.00001  # INFAP_EPSILON of trec_eval.h
 
 
-def precision(judged: JudgedRanking[Cells], cutoffs: Int64, rel: float) -> Float64:
+def precision(judged: JudgedRanking, cutoffs: Int64, rel: float) -> Float64:
     """Relevant in the top k, over k, also where fewer than k were retrieved (m_P.c)."""
     return judged.found.relevant(rel).total(cutoffs) / cutoffs
 
 
-def recall(judged: JudgedRanking[Cells], cutoffs: Int64, rel: float, cap: bool) -> Float64:
+def recall(judged: JudgedRanking, cutoffs: Int64, rel: float, cap: bool) -> Float64:
     """Relevant in the top k, over all relevant (m_recall.c); capped: over min(k, all relevant)."""
     n_relevant = judged.n_relevant(rel)
     reachable = np.minimum(n_relevant, cutoffs) if cap else n_relevant
     return ratio(judged.found.relevant(rel).total(cutoffs), reachable)
 
 
-def mrr(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
+def mrr(judged: JudgedRanking, cutoffs: Int64, rel: float) -> Float64:
     """One over the rank of the first relevant document (m_recip_rank.c); 0 if none is in the top k."""
     relevant = judged.found.relevant(rel)
     first = relevant.where(relevant.nth() == 1)
     return first.total(cutoffs, 1 / first.ranks)
 
 
-def average_precision(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float, norm: str) -> Float64:
+def average_precision(judged: JudgedRanking, cutoffs: Int64, rel: float, norm: str) -> Float64:
     """Sum of precision at each relevant rank in the top k, over all relevant (m_map_cut.c)."""
     relevant = judged.found.relevant(rel)
     precisions = relevant.total(cutoffs, relevant.nth() / relevant.ranks)
     return ratio(precisions, judged.n_relevant(rel) if norm == "all" else relevant.total(cutoffs))
 
 
-def success(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
+def success(judged: JudgedRanking, cutoffs: Int64, rel: float) -> Float64:
     """1 if a relevant document is in the top k, else 0 (m_success.c)."""
     return np.minimum(judged.found.relevant(rel).total(cutoffs), 1)
 
 
-def r_precision(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
+def r_precision(judged: JudgedRanking, cutoffs: Int64, rel: float) -> Float64:
     """Precision at rank R, R being the number of all relevant documents (m_Rprec.c)."""
     n_relevant = judged.n_relevant(rel)
     relevant = judged.found.relevant(rel)
@@ -59,12 +58,12 @@ def r_precision(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) 
     return ratio(within.total(cutoffs), n_relevant)
 
 
-def judged_share(judged: JudgedRanking[Cells], cutoffs: Int64) -> Float64:
+def judged_share(judged: JudgedRanking, cutoffs: Int64) -> Float64:
     """Judged documents, of any grade, over those retrieved in the top k (ir_measures' Judged)."""
     return ratio(judged.found.total(cutoffs), np.minimum(cutoffs, judged.retrieved[:, None]))
 
 
-def bpref(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
+def bpref(judged: JudgedRanking, cutoffs: Int64, rel: float) -> Float64:
     """The share of judged pairs, relevant and not, that stand in this order (m_bpref.c).
 
     The mean over the R relevant documents of 1 - min(n, R) / min(N, R), n being the judged non-relevant ones
@@ -78,7 +77,7 @@ def bpref(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Flo
     return ratio(relevant.total(cutoffs, 1 - lost), n_relevant)
 
 
-def infap(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Float64:
+def infap(judged: JudgedRanking, cutoffs: Int64, rel: float) -> Float64:
     """Inferred average precision (Yilmaz and Aslam, CIKM 2006; m_infap.c).
 
     The precision expected at a relevant rank i with r relevant and n other judged documents above, and u in
@@ -92,43 +91,40 @@ def infap(judged: JudgedRanking[GradedCells], cutoffs: Int64, rel: float) -> Flo
     return ratio(relevant.total(cutoffs, (1 + place * share) / relevant.ranks), judged.n_relevant(rel))
 
 
-def _non_relevant_above(judged: JudgedRanking[GradedCells], rel: float) -> tuple[GradedCells, Int64]:
+def _non_relevant_above(judged: JudgedRanking, rel: float) -> tuple[GradedCells, Int64]:
     """The relevant cells, and for each the number of cells above of a grade from 0 to below `rel`."""
     labelled = judged.found.relevant(0)
     relevant = labelled.relevant(rel)
     return relevant, labelled.nth()[labelled.grades >= rel] - relevant.nth()
 
 
-def cg(judged: JudgedRanking[Cells], cutoffs: Int64, gain: str) -> Float64:
+def cg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
     """Sum of gains in the top k (Järvelin and Kekäläinen, TOIS 20(4), 2002)."""
     return judged.found.total(cutoffs, gains(judged.found.grades, gain))
 
 
-def dcg(judged: JudgedRanking[Cells], cutoffs: Int64, gain: str) -> Float64:
+def dcg(judged: JudgedRanking, cutoffs: Int64, gain: str) -> Float64:
     """Sum of gain over log2(rank + 1) in the top k (m_ndcg_cut.c; Burges et al. 2005 for gain=exp)."""
     return judged.found.dcg(cutoffs, gain)
 
 
-def ndcg(judged: JudgedRanking[Cells], cutoffs: Int64, gain: str, ideal: str) -> Float64:
+def ndcg(judged: JudgedRanking, cutoffs: Int64, gain: str, ideal: str) -> Float64:
     """DCG over the DCG of the best order of all judged, or of all retrieved, documents (m_ndcg_cut.c)."""
     found = judged.found
     best = judged.ideal if ideal == "all" else ideal_order(found.n_queries, found.queries, found.grades)
     return ratio(found.dcg(cutoffs, gain), best.dcg(cutoffs, gain))
 
 
-def rbp(judged: JudgedRanking[Cells], cutoffs: Int64, p: float, rel: float) -> Float64:
+def rbp(judged: JudgedRanking, cutoffs: Int64, p: float, rel: float) -> Float64:
     """Sum of (1 - p) p^(rank - 1) over the relevant in the top k (Moffat and Zobel, TOIS 27(1), 2008).
 
     A user reads the first document, and each next one with a probability of `p`.
     """
-
-    def discount(values: Float64, ranks: Int64) -> Float64:
-        return values * ((1 - p) * np.power(p, ranks - 1, dtype=np.float64))
-
-    return judged.found.relevant(rel).total(cutoffs, discount=discount)
+    relevant = judged.found.relevant(rel)
+    return relevant.total(cutoffs, (1 - p) * np.power(p, relevant.ranks - 1, dtype=np.float64))
 
 
-def err(judged: JudgedRanking[GradedCells], cutoffs: Int64) -> Float64:
+def err(judged: JudgedRanking, cutoffs: Int64) -> Float64:
     """Expected reciprocal rank (Chapelle, Metzler, Zhang and Grinspan, CIKM 2009), as in gdeval.pl 1.2.
 
     A user who reads a document of grade g is content with probability s = (2^g - 1) / 2^4, and stops. A rank

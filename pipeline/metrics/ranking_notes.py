@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pipeline.core.display import counted
+from pipeline.core.records import BoolArray
 from pipeline.core.result_records import Record
 
 
@@ -30,28 +31,27 @@ class ShortRankings(Record):
         return f"{few} were found for {counted(self.queries, 'query', 'queries')} {fewest}"
 
 
-class TieRange(Record):
-    """The mean of a measure over all queries, in the worst, the average and the best order of ties."""
-
-    lowest: float
-    expected: float
-    highest: float
-
-
 class Ties(Record):
-    """Ties of a ranking: how many queries have tied documents, and the range of each measure's mean."""
+    """How many queries have equal scores across a measure's cutoff, and which share of all queries."""
 
     queries: int
-    measures: dict[str, TieRange]
+    share: float
+
+    @classmethod
+    def of(cls, tied: BoolArray) -> Ties | None:
+        """The count of `tied`, bool [queries]; None if no query is."""
+        queries = int(tied.sum())
+        return cls(queries=queries, share=queries / len(tied)) if queries else None
 
     @property
-    def moved(self) -> dict[str, tuple[float, float, float]]:
-        """The lowest, expected and highest mean of the measures in which four digits show a difference."""
-        return {
-            name: (each.lowest, each.expected, each.highest)
-            for name, each in self.measures.items()
-            if each.highest - each.lowest >= 0.00005
-        }
+    def note(self) -> str:
+        """A sentence without its full stop."""
+        queries = counted(round(self.queries / self.share), "query", "queries")
+        verb = "has" if self.queries == 1 else "have"
+        return (
+            f"{self.queries:,} of {queries} ({self.share:.0%}) {verb} equal scores at a cutoff: "
+            "ties are broken by id, as trec_eval does"
+        )
 
 
 class MissingTexts(Record):
@@ -92,12 +92,8 @@ def scoring_notes(
     if missing_ids:
         named = ", ".join(missing_ids) + (", ..." if missing_queries > len(missing_ids) else "")
         notes.append(f"the run lacks the {'queries' if missing_queries > 1 else 'query'} {named}")
-    if ties and ties.moved:
-        queries = counted(ties.queries, "query has", "queries have")
-        notes.append(
-            f"{queries} documents with equal scores; any order: lowest to highest mean over their orders; "
-            "expected: average over these"
-        )
+    if ties:
+        notes.append(ties.note)
     if short:
         notes.append(short.note)
     if missing and missing.judgments:

@@ -2,17 +2,12 @@
 
 The grades of a ranking form a matrix [queries, k] that is nearly empty: few of the retrieved documents are
 judged. Only its judged cells are stored, so the cost of a measure grows with the number of judgments and not
-with that of hits. A cell stands at a rank (`GradedCells`), or within a group of documents of equal scores
-(`TiedCells`). A formula that only adds up cells (`total`) takes either; from the second it gives the mean
-over all orders of tied documents.
+with that of hits.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
 
 import numpy as np
 
@@ -21,66 +16,22 @@ from pipeline.core.records import Array, BoolArray, Float64, Int64
 
 MAX_EXP_GRADE = 1000  # 2**1024 overflows a float64
 
-Discount = Callable[[Float64, Int64], Float64]
-"""What values, float64 [n], are worth at their ranks, int64 [n]."""
-
 
 @dataclass(frozen=True)
-class Cells(ABC):
-    """Judged documents in ranked order: the judged cells of a grade matrix [queries, k].
+class GradedCells:
+    """Judged documents at their ranks: the judged cells of a grade matrix [queries, k].
 
     Attributes:
         n_queries: Rows of the matrix.
         queries: int64 [cells], row of the query, ascending.
         grades: [cells], as of `Qrels`. A document of a grade below 0 gains nothing; for trec_eval it is one
             that was in the pool to be judged, and was not.
+        ranks: int64 [cells], from 1, ascending within a query.
     """
 
     n_queries: int
     queries: Int64
     grades: Array
-
-    @abstractmethod
-    def where(self, mask: BoolArray) -> Self:
-        """The cells where `mask`, bool [cells], is true."""
-
-    @abstractmethod
-    def moved_up(self) -> Self:
-        """The cells in a ranking that holds no other documents."""
-
-    @abstractmethod
-    def total(
-        self, cutoffs: Int64, weights: Float64 | None = None, discount: Discount | None = None
-    ) -> Float64:
-        """float64 [queries, cutoffs]: sums over the cells within each cutoff.
-
-        Args:
-            cutoffs: int64 [c], ascending.
-            weights: float64 [cells]; None counts the cells.
-            discount: What a weight is worth at a rank; None is the same at every rank.
-        """
-
-    def relevant(self, rel: float) -> Self:
-        """The cells of grade `rel` or higher."""
-        return self.where(self.grades >= rel)
-
-    def count(self) -> Int64:
-        """int64 [queries, 1]: the number of cells of each query."""
-        return np.bincount(self.queries, minlength=self.n_queries)[:, None]
-
-    def dcg(self, cutoffs: Int64, gain: str) -> Float64:
-        """float64 [queries, cutoffs]: the discounted cumulative gain; see `measures.dcg`."""
-        return self.total(cutoffs, gains(self.grades, gain), by_log2)
-
-
-@dataclass(frozen=True)
-class GradedCells(Cells):
-    """Judged documents at their ranks.
-
-    Attributes:
-        ranks: int64 [cells], from 1, ascending within a query.
-    """
-
     ranks: Int64
 
     def where(self, mask: BoolArray) -> GradedCells:
@@ -96,90 +47,35 @@ class GradedCells(Cells):
         """The cells in a ranking that holds no other documents."""
         return replace(self, ranks=self.nth())
 
-    def total(
-        self, cutoffs: Int64, weights: Float64 | None = None, discount: Discount | None = None
-    ) -> Float64:
-        """float64 [queries, cutoffs]: as `Cells.total`.
+    def total(self, cutoffs: Int64, weights: Float64 | None = None) -> Float64:
+        """float64 [queries, cutoffs]: sums over the cells within each cutoff.
 
         One `bincount` adds up the cells between two successive cutoffs; a cumulative sum joins those.
+
+        Args:
+            cutoffs: int64 [c], ascending.
+            weights: float64 [cells]; None counts the cells.
         """
-        if discount is not None:
-            weights = discount(np.ones(len(self.ranks)) if weights is None else weights, self.ranks)
         width = len(cutoffs) + 1  # the last column counts cells beyond all cutoffs
         column = np.searchsorted(cutoffs, self.ranks)
         sums = np.bincount(self.queries * width + column, weights, minlength=self.n_queries * width)
         return np.cumsum(sums.reshape(self.n_queries, width)[:, :-1], axis=1, dtype=np.float64)
 
+    def relevant(self, rel: float) -> GradedCells:
+        """The cells of grade `rel` or higher."""
+        return self.where(self.grades >= rel)
 
-@dataclass(frozen=True)
-class TiedCells(Cells):
-    """Judged documents in groups of equal scores; a document without a tie is a group of one.
+    def count(self) -> Int64:
+        """int64 [queries, 1]: the number of cells of each query."""
+        return np.bincount(self.queries, minlength=self.n_queries)[:, None]
 
-    Attributes:
-        above: int64 [cells], number of documents of higher scores, ascending within a query.
-        size: int64 [cells], number of documents in the group, judged or not.
-    """
-
-    above: Int64
-    size: Int64
-
-    def where(self, mask: BoolArray) -> TiedCells:
-        """The cells where `mask`, bool [cells], is true."""
-        return TiedCells(
-            self.n_queries, self.queries[mask], self.grades[mask], self.above[mask], self.size[mask]
-        )
-
-    def counts(self) -> tuple[Int64, Int64]:
-        """int64 [cells] each: how many cells of its query are in groups above, and how many in its own."""
-        query_start, start, end = self.groups()
-        return start - query_start, end - start
-
-    def groups(self) -> tuple[Int64, Int64, Int64]:
-        """int64 [cells] each: the first cell of the query, the first of the group, and one past its last."""
-        key = self.queries * (int(self.above.max(initial=0)) + 1) + self.above
-        start, end = np.searchsorted(key, key), np.searchsorted(key, key, side="right")
-        return np.searchsorted(self.queries, self.queries), start, end
-
-    def moved_up(self) -> TiedCells:
-        """The cells in a ranking that holds no other documents."""
-        above, size = self.counts()
-        return replace(self, above=above, size=size)
-
-    def ordered(self, best_first: bool) -> GradedCells:
-        """The cells with every group's highest grades first and unjudged documents last, or reversed."""
-        order = np.lexsort((-self.grades if best_first else self.grades, self.above, self.queries))
-        _, start, end = self.groups()
-        unjudged = 0 if best_first else self.size - (end - start)
-        ranks = self.above + unjudged + np.arange(len(start)) - start + 1
-        return GradedCells(self.n_queries, self.queries, self.grades[order], ranks)
-
-    def total(
-        self, cutoffs: Int64, weights: Float64 | None = None, discount: Discount | None = None
-    ) -> Float64:
-        """float64 [queries, cutoffs]: as `Cells.total`, the mean over all orders of each group.
-
-        A cell is at each rank of its group with the same probability. `cutoffs` may be int64 [cells, 1], a
-        cutoff for each cell.
-        """
-        ranks = self.ranks()
-        worth = np.ones(len(ranks)) if discount is None else discount(np.ones(len(ranks)), ranks)
-        within = np.concatenate(([0.0], np.cumsum(worth)))
-        end, start = (self.above + self.size)[:, None], self.above[:, None]
-        shares = (within[np.minimum(end, cutoffs)] - within[np.minimum(start, cutoffs)]) / self.size[:, None]
-        values = shares if weights is None else shares * weights[:, None]
-        columns = [np.bincount(self.queries, column, minlength=self.n_queries) for column in values.T]
-        return np.stack(columns, axis=1).astype(np.float64)  # without cells, they are counts
-
-    def ranks(self) -> Int64:
-        """The ranks from 1 down to the last judged group's end."""
-        return np.arange(1, int((self.above + self.size).max(initial=0)) + 1)
-
-
-AnyCells = TypeVar("AnyCells", bound=Cells, covariant=True)
+    def dcg(self, cutoffs: Int64, gain: str) -> Float64:
+        """float64 [queries, cutoffs]: the discounted cumulative gain; see `measures.dcg`."""
+        return self.total(cutoffs, gains(self.grades, gain) / np.log2(self.ranks + 1))
 
 
 @dataclass(frozen=True)
-class JudgedRanking(Generic[AnyCells]):
+class JudgedRanking:
     """A ranking with the grades of its documents: the input of every measure.
 
     Attributes:
@@ -188,7 +84,7 @@ class JudgedRanking(Generic[AnyCells]):
         retrieved: int64 [queries], number of documents in the ranking, judged or not.
     """
 
-    found: AnyCells
+    found: GradedCells
     ideal: GradedCells
     retrieved: Int64
 
@@ -196,7 +92,7 @@ class JudgedRanking(Generic[AnyCells]):
         """int64 [queries, 1]: number of relevant documents of each query, retrieved or not."""
         return self.ideal.relevant(rel).count()
 
-    def condensed(self) -> JudgedRanking[AnyCells]:
+    def condensed(self) -> JudgedRanking:
         """The ranking without unjudged documents; those below move up (`trec_eval -J`).
 
         Sakai, *Alternatives to Bpref*, SIGIR 2007. Documents of a grade below 0 are taken out as well.
@@ -230,8 +126,3 @@ def gains(grades: Array, gain: str) -> Float64:
     if highest > MAX_EXP_GRADE:
         raise InputError(f"grade {highest} with gain=exp", allowed=f"grades up to {MAX_EXP_GRADE}")
     return np.exp2(grades) - 1
-
-
-def by_log2(values: Float64, ranks: Int64) -> Float64:
-    """The discount of DCG: values over log2(rank + 1)."""
-    return values / np.log2(ranks + 1)

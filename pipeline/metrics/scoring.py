@@ -10,16 +10,15 @@ hash table finds the hits whose key is among them (`_match_keys`), a block of qu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.core.records import Array, Float64, Int64, Qrels, Ranking
-from pipeline.metrics.definitions import Definition
+from pipeline.core.records import Array, BoolArray, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.measures import judged_share
 from pipeline.metrics.names import Measure
 from pipeline.metrics.ranking_notes import ShortRankings
-from pipeline.metrics.rankings import AnyCells, GradedCells, JudgedRanking, ideal_order
+from pipeline.metrics.rankings import GradedCells, JudgedRanking, ideal_order
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once
 
@@ -42,35 +41,22 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
         float64 [n_queries, measures], columns in the order of `measures`.
     """
     judged = judge_ranking(ranking, qrels, n_queries)
-    return values_of(judged, measures, ranking.passages.shape[1], lambda measure: measure.compute)
-
-
-def values_of(
-    judged: JudgedRanking[AnyCells],
-    measures: Sequence[Measure],
-    depth: int,
-    formula_of: Callable[[Definition], Callable[..., Float64] | None],
-) -> Float64:
-    """float64 [queries, measures]: measures of a ranking by one of their formulas; NaN without one.
-
-    `depth` is the cutoff of measures without one: the length of the longest row.
-    """
     condensed = judged.condensed() if any(measure.condensed for measure in measures) else judged
-    depth = max(depth, 1)
+    depth = max(ranking.passages.shape[1], 1)  # the cutoff of measures without one
     columns_of: defaultdict[Measure, list[int]] = defaultdict(list)
     for column, measure in enumerate(measures):
         columns_of[Measure(measure.name, measure.params)].append(column)
-    values = np.full((judged.found.n_queries, len(measures)), np.nan)
+    values = np.empty((n_queries, len(measures)))
     for measure, columns in columns_of.items():
-        if formula := formula_of(measure.definition):
-            column_cutoffs = [measures[column].cutoff or depth for column in columns]
-            cutoffs = np.unique(np.array(column_cutoffs, dtype=np.int64))
-            of_cutoffs = formula(condensed if measure.condensed else judged, cutoffs, **measure.settings)
-            values[:, columns] = of_cutoffs[:, np.searchsorted(cutoffs, column_cutoffs)]
+        column_cutoffs = [measures[column].cutoff or depth for column in columns]
+        cutoffs = np.unique(np.array(column_cutoffs, dtype=np.int64))
+        scored = condensed if measure.condensed else judged
+        of_cutoffs = measure.definition.compute(scored, cutoffs, **measure.settings)
+        values[:, columns] = of_cutoffs[:, np.searchsorted(cutoffs, column_cutoffs)]
     return values
 
 
-def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanking[GradedCells]:
+def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanking:
     """Look up the grade of every hit."""
     if ranking.passages.ndim != 2 or len(ranking.passages) != n_queries:
         raise ValueError(f"ranking of shape {ranking.passages.shape} for {n_queries} queries")
@@ -207,3 +193,16 @@ def short_rankings(
     reach = np.minimum(passages, cutoff)
     short = int(np.count_nonzero(hits < reach))
     return ShortRankings(queries=short, fewest=int(hits.min()), cutoff=int(reach.max())) if short else None
+
+
+def tied_at_cutoffs(ranking: Ranking, measures: Sequence[Measure]) -> BoolArray:
+    """Whether the hits at ranks k and k + 1 have equal scores, bool [queries]; k is a measure's cutoff.
+
+    For a measure without a cutoff it is any k. Hits below the ranking's end are unknown and do not count.
+    """
+    depth = ranking.passages.shape[1]
+    cutoffs = {measure.cutoff or 0 for measure in measures}
+    last = np.array([k for k in (range(1, depth) if 0 in cutoffs else cutoffs) if k < depth], dtype=np.int64)
+    equal = ranking.scores[:, last - 1] == ranking.scores[:, last]
+    tied: BoolArray = (equal & (ranking.passages[:, last] >= 0)).any(axis=1)
+    return tied

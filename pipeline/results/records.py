@@ -71,7 +71,7 @@ class Metrics(Record):
         clusters: The cluster of each judged query by `evaluate.cluster`, None where it has none.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
-        ties: Only where documents tie: the range of each mean over all their orders.
+        ties: Only where documents on both sides of a measure's cutoff have equal scores.
         expected: Published scores that the config gave, each with its verdict.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
     """

@@ -36,14 +36,13 @@ def result_table(record: Metrics, values: Mapping[str, list[float]] | None = Non
     queries, passages = counted(scored, "query", "queries"), counted(record.passages, "passage")
     title = f"{record.name}: {queries}, {passages}"
     judged = {name: each.judged for name, each in record.unjudged.items()}
-    moved = record.ties.moved if record.ties else {}
     published = {
         check.measure: (check.expected, check.verdict) for check in record.expected if check.got is not None
     }
     if record.clusters:
         values = None  # which are not what was drawn
     table = measure_table(
-        title, record.independent, record.metrics, record.intervals, judged, moved, published, values
+        title, record.independent, record.metrics, record.intervals, judged, published, values
     )
     not_measured = [
         f"{check.measure}, published as {check.expected:g}: {check.verdict}, {check.reason}."

@@ -28,7 +28,7 @@ REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged"
 """Parts of the scores that are in every result."""
 CONTENTS = "contents"
 """What the scores say of the data, for the manifest."""
-SCHEMAS = {SCORES: 8}  # that of the data is in `pipeline.data.loading`
+SCHEMAS = {SCORES: 9}  # that of the data is in `pipeline.data.loading`
 
 
 def collection_stage(config: Config, identity: Identity) -> Stage:
@@ -96,15 +96,14 @@ def _evaluate(
     context: Context,
 ) -> Facts:
     from pipeline.metrics import evaluation, scoring, statistics
-    from pipeline.metrics.ties import tie_ranges
+    from pipeline.metrics.ranking_notes import Ties
 
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
     evaluator = Evaluator(collection, measures, clusters)
     queries, judged, scored = collection.queries, evaluator.queries, inputs[ranking]
     qrels, ignored = collection.qrels, evaluation.ignored_hits(collection, config.data.ignored)
-    of_all = scoring.compute_measures(scored, qrels, len(queries), measures)
-    values = of_all[judged]
+    values = scoring.compute_measures(scored, qrels, len(queries), measures)[judged]
     shares = scoring.judged_shares(scored, qrels, len(queries), measures)
     table = io.StringIO(newline="")
     evaluation.write_per_query(table, evaluator.query_ids, measures, values)
@@ -150,7 +149,7 @@ def _evaluate(
         facts["short_rankings"] = short.model_copy(update={"by_words": by_words}).model_dump(
             exclude_defaults=True
         )
-    if ties := tie_ranges(scored, qrels, len(queries), measures, of_all, judged):
+    if ties := Ties.of(scoring.tied_at_cutoffs(scored, measures)[judged]):
         facts["ties"] = ties.model_dump()
     for assessment in assessments:
         facts |= assessment.assess(evaluator, [inputs[role] for role in assessment.rankings])
