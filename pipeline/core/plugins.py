@@ -105,7 +105,7 @@ def origin(kind: type) -> Facts:
 
 
 def packages_of(recipe: Mapping[str, object]) -> dict[str, str]:
-    """The versions of the packages whose `origin` is in a recipe, by name; of a program, its code's hash."""
+    """Versions of other packages that a recipe names, by package; for a program, the hash of its code."""
     found = {}
     for name, value in recipe.items():
         if name == "plugin" and isinstance(value, Mapping) and value.keys() == {"package", "code"}:
@@ -130,7 +130,7 @@ _section_sources: list[Callable[[], Mapping[str, str]]] = []
 def register_sections(source: Callable[[], Mapping[str, str]]) -> None:
     """Have sections of a config looked up by `source` when configs are first needed.
 
-    It gives for the name of each section the "module:name" of its class.
+    `source` maps the name of each section to the "module:name" of its class.
     """
     _section_sources.append(source)
 

@@ -40,7 +40,7 @@ class StageEstimate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """What a run of the same config measured on this machine: its stages by role, and of how much."""
 
     rows: Mapping[str, StageRow]
@@ -64,7 +64,7 @@ class RunEstimate:
     queries: int
     stages: dict[str, StageEstimate]
     keys: dict[str, str]
-    measured: Measured | None
+    measured: MeasuredRun | None
     obstacle: InputError | None
 
     @property
@@ -173,7 +173,7 @@ def roles_of_run(benchmark: Benchmark) -> list[str]:
     return [role for role in benchmark.stages if role in needed]
 
 
-def _earlier_run(benchmark: Benchmark) -> Measured | None:
+def _earlier_run(benchmark: Benchmark) -> MeasuredRun | None:
     """The result of the config's name, or a kept one, or of another collection, with the same settings."""
     config = benchmark.config
     output, (name, _, collection) = Path(config.output), config.name.partition("/")
@@ -198,7 +198,7 @@ def _but_for_data(config: Mapping[str, Any]) -> Facts:
     return {**kept, "chunks": data.get("chunks")}
 
 
-def _probed(benchmark: Benchmark) -> Measured | None:
+def _probed(benchmark: Benchmark) -> MeasuredRun | None:
     """What `probe` measured."""
     small = on_sample(benchmark.config, benchmark.session)
     found = {role: small.store.find(recipe) for role, recipe in small.all_recipes.items()}
@@ -210,12 +210,12 @@ def _probed(benchmark: Benchmark) -> Measured | None:
     return _measured(rows, facts["passages"], facts["queries"], "--probe")
 
 
-def _measured(rows: Mapping[str, StageRow], passages: int, queries: int, origin: str) -> Measured | None:
+def _measured(rows: Mapping[str, StageRow], passages: int, queries: int, origin: str) -> MeasuredRun | None:
     """The stages that this machine computed; None if it computed none."""
     here = Hardware.model_validate(machine.hardware())
     own = {role: row for role, row in rows.items() if row.hardware == here}
     searched = [row.items for role, row in own.items() if row.items and without_part(role) == "queries"]
-    return Measured(own, passages, max(searched, default=queries), origin) if own else None
+    return MeasuredRun(own, passages, max(searched, default=queries), origin) if own else None
 
 
 def on_sample(config: Config, session: Session) -> Benchmark:

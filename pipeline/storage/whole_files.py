@@ -61,7 +61,7 @@ def read_json_object(path: Path) -> Facts | None:
 
 @contextlib.contextmanager
 def overwriting(allowed: bool) -> Iterator[None]:
-    """Whether files of others may be overwritten, as `--force` says, until the block ends."""
+    """Allow or refuse, within this context, to overwrite files of others, as `--force` says."""
     token = _overwrites.set(allowed)
     try:
         yield
