@@ -188,8 +188,8 @@ def fork(
 
     def answer() -> Any:
         code = json.loads(server().readline())
-        stderr = (log / "stderr").read_text(encoding="utf-8")
-        return subprocess.CompletedProcess(command, code, stderr=stderr)
+        stdout, stderr = ((log / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+        return subprocess.CompletedProcess(command, code, stdout, stderr)
 
     run.answer = answer
     yield run

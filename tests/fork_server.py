@@ -97,6 +97,7 @@ def become(wanted: dict[str, Any]) -> None:
     os.chdir(wanted["folder"])
     os.environ.clear()
     os.environ.update(wanted["environment"])
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     faulthandler.dump_traceback_later(wanted.get("seconds", SECONDS), exit=True, file=2)
     if at := wanted.get("at"):
