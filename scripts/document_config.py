@@ -50,7 +50,7 @@ GROUPS = {
             "judged_query judged_passage grade"
         ),
         "Pairs of queries and texts": (
-            "query_column positives_column corpus_path corpus_revision corpus_split corpus_column"
+            "query_column positives_column corpus_path corpus_split corpus_column"
         ),
         "AIR-Bench, Belebele, BRIGHT": "dataset language corpus_language domain documents",
     },
@@ -62,7 +62,7 @@ GROUPS = {
         "What it computes": "precision pooling",
         "Its vectors": "normalize truncate_dim vector_precision token_precision score",
         "How it runs": "device batch_size shard_rows",
-        "On a server": "url dimensions same_as",
+        "On a server": "url dimensions",
         "Vectors from files": "passages queries passage_ids query_ids",
         "BM25": "k1 b stop_words stemmer",
     },

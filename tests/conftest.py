@@ -51,7 +51,7 @@ LONG = (
     "test_pages", "test_crashes", "test_ray", "test_networks", "test_encoders_parity", "test_http",
     "test_bert", "test_hub_run", "test_keys", "test_removal", "test_mistakes", "test_verify",
     "test_processes", "test_extending", "test_browser", "test_latency", "test_benchmark",
-    "test_without", "test_judge", "test_batch_check", "test_native", "test_attention", "test_cli",
+    "test_without", "test_judge", "test_native", "test_attention", "test_cli",
     "test_conversion", "test_native_sparse", "test_training", "test_sentence_transformers_parity",
     "test_margin_tests", "test_render",
 )  # fmt: skip

@@ -29,7 +29,6 @@ SIZES = {
     "permutations": "metrics.resampling.PERMUTATIONS",
     "resamples": "metrics.resampling.RESAMPLES",
     "run_lines": "formats.runs.BLOCK_LINES",
-    "same_as_texts": "retrievers.parity.SAMPLE",
     "shard_pairs": "retrievers.pair_scores.SHARD_PAIRS",
     "shipped_bytes": "engines.worker.SHIPPED_BYTES",
     "silence": "engines.pool.SILENCE",
@@ -39,6 +38,7 @@ SIZES = {
     "tied_id_bytes": "core.order.MOST_BYTES",
     "texts_at_once": "run.model_object.AT_ONCE",
     "timed_seconds": "search.searchers.SECONDS",
+    "train_rows": "search.faiss_index.TRAIN_ROWS",
     "tokenized_texts": "encoders.batching.TOKENIZED_TEXTS",
     "tokenized_window": "encoders.batching.WINDOW",
 }

@@ -79,7 +79,7 @@ def written(sections: str) -> str:
 CONFIGS = {name: written(text) for name, text in (line.split(" = ") for line in LISTED)}
 
 PARTS = {
-    **dict.fromkeys(("data.path=other", "data.corpus_revision=v1"), PASSAGES_ON),
+    **dict.fromkeys(("data.path=other",), PASSAGES_ON),
     **dict.fromkeys(("data.corpus_split=test", "data.corpus_column=OTHER_1"), PASSAGES_ON),
     **dict.fromkeys(("data.revision=v1", "data.split=dev"), QUERIES_ON),
     "data.query_column='OTHER_1'": QUERIES_ON,

@@ -263,8 +263,6 @@ class Config(Section):
                     )
                 if text and TASK in text:
                     changes[name] = text.replace(TASK, task)
-            if same_as := getattr(section, "same_as", None):
-                changes["same_as"] = complete(same_as)
             return section.model_copy(update=changes) if changes else section
 
         return self.with_models(complete)

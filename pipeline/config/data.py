@@ -174,7 +174,6 @@ class HubSettings(PathSettings):
     corpus_path: PathOrId | None = setting(
         None, "dataset with the corpus; null: the positives are the corpus", names="data"
     )
-    corpus_revision: str | None = setting(None, "branch, tag or commit of corpus_path", names="data")
     corpus_split: str = setting("train", "split of corpus_path", names="data")
     corpus_column: str = setting("content", "column of passage texts in corpus_path", names="data")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import (
     SerializerFunctionWrapHandler,
@@ -309,20 +309,6 @@ class PrecomputedSettings(RowSettings):
     query_ids: LocalPath | None = setting(None, "text file with a query id per row", names="queries")
 
 
-RUN_HERE = Kinds(
-    ModelSettings,
-    "backend",
-    {
-        "flag": FlagSettings,
-        "openvino": OpenVINOSettings,
-        "native": NativeSettings,
-        "sentence-transformers": SentenceTransformersSettings,
-    },
-    default="flag",
-)
-"""The backends that a served model may be compared with."""
-
-
 class HttpSettings(EncodingServerSettings, RowSettings):
     """A model that a server runs."""
 
@@ -342,22 +328,12 @@ class HttpSettings(EncodingServerSettings, RowSettings):
     )
     query_instruction: str | None = setting(None, "prefix of queries; null: none", names="queries")
     passage_instruction: str | None = setting(None, "prefix of passages; null: none", names="passages")
-    same_as: Annotated[ModelSettings | None, RUN_HERE] = setting(
-        None, "section `model` of a local model; the vectors of a sample are compared", names="evaluate"
-    )
     max_characters: int | None = setting(
         None, "maximum characters of a text; null: no limit", names="passages queries", ge=1
     )
     batch_size: int | None = ModelSettings.narrowed(
         "batch_size", None, f"maximum texts per request; null: {TEXTS}", ge=1
     )
-
-    @field_validator("same_as")
-    @classmethod
-    def _gives_vectors(cls, value: ModelSettings | None) -> ModelSettings | None:
-        if isinstance(value, RowSettings) and value.output != "dense":
-            raise ValueError("a model with output: dense")
-        return value
 
 
 StopWords = Literal[

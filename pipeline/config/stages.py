@@ -26,9 +26,6 @@ class IndexConfig(Section):
     metric: Literal["inner_product", "cosine", "l2"] = setting(
         "inner_product", "similarity; l2 is minus the squared distance", shapes="index"
     )
-    train_rows: int | None = setting(
-        None, "vectors to train on; null: 64 per list, at least 65,536", shapes="index", ge=1
-    )
     seed: int = setting(0, "seed of the training sample", shapes="index", ge=0)
     shards: int = setting(1, "number of indexes, each of a part of the passages", shapes="index", ge=1)
 

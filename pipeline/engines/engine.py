@@ -221,9 +221,7 @@ def build_index(index: IndexConfig, vectors: Embeddings, bar: Bar) -> UInt8:
     from pipeline.search import faiss_index
     from pipeline.search.faiss_library import faiss
 
-    made = faiss_index.build_index(
-        vectors, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
-    )
+    made = faiss_index.build_index(vectors, index.factory, index.metric, bar, seed=index.seed)
     return faiss.serialize_index(made)
 
 

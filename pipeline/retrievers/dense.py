@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config import FLAT, EncoderSettings, keyed_settings
-from pipeline.config.model import HttpSettings
+from pipeline.config import FLAT, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, Role, VectorForm
-from pipeline.encoders.opener import TextOpener
-from pipeline.retrievers import parity
 from pipeline.retrievers.dense_search import (
     StoredIndex,
     build_index,
@@ -28,16 +24,15 @@ from pipeline.retrievers.dense_search import (
     search_whole,
 )
 from pipeline.retrievers.encoding import EncodingRetriever
-from pipeline.retrievers.retriever import Assessment, Search
+from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RowFormat
 from pipeline.retrievers.sections import IndexCost, VectorsCost
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
-PARITY = "parity"  # the role of the comparison of a served model with one that runs here
 TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
-SCHEMAS = {PARITY: 1, "passages": 6, "queries": 6, "index": 2, "search": 4}
+SCHEMAS = {"passages": 6, "queries": 6, "index": 2, "search": 4}
 
 
 class Dense(EncodingRetriever):
@@ -45,20 +40,12 @@ class Dense(EncodingRetriever):
 
     @override
     def stages(self) -> Plan:
-        """With `parity` if a served model is compared with one that runs here."""
-        plan: Plan = {
+        return {
             "passages": self._vectors("passages", partial(vector_shards.open_embeddings, form=self._form)),
             "queries": self._vectors("queries", partial(vector_shards.read_all_rows, form=self._query_form)),
             "index": self._index(),
             "search": self._ranking(),
         }
-        if self._same_as:
-            plan[PARITY] = self._parity(self._same_as)
-        return plan
-
-    @override
-    def assessments(self) -> list[Assessment]:
-        return [Assessment((PARITY,), parity.assess)] if self._same_as else []
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -68,29 +55,6 @@ class Dense(EncodingRetriever):
             settings = {**config.index.model_dump(mode="json"), "parameters": config.search.parameters}
             sections[IndexCost.key] = {**settings, **facts.get(IndexCost.key, {})}
         return {**super().report(artifacts, scores, stages), **sections}
-
-    @property
-    def _same_as(self) -> EncoderSettings | None:
-        """The model that a served one is compared with."""
-        same_as = self.settings.same_as if isinstance(self.settings, HttpSettings) else None
-        return same_as if isinstance(same_as, EncoderSettings) else None
-
-    def _parity(self, settings: EncoderSettings) -> Stage:
-        """Compares the served vectors of a sample with those of a model that runs here."""
-        model: TextOpener = self.identities.resolve(settings)
-        form = self._query_form
-        needs = ("data", "passages", "queries")
-        roles: tuple[Role, ...] = ("passages", "queries")
-        compared: Facts = {
-            "model": {role: [model.ingredients(role), keyed_settings(settings, role)] for role in roles},
-            "truncate_dim": form.dimensions,
-            "normalize": form.normalize,
-            "metric": self.config.index.metric,
-            "sample": parity.SAMPLE,
-        }
-        made_of = {role: role for role in needs}
-        make, opened = partial(parity.make, model, form), attrgetter("facts")
-        return Stage(PARITY, SCHEMAS[PARITY], needs, made_of, compared, make, opened, listed=False)
 
     @property
     def _measured(self) -> bool:

@@ -79,9 +79,7 @@ def build_index(index: IndexConfig, inputs: Inputs, draft: Draft, context: Conte
                 with draft.file(names[result.part.start]) as path:
                     result.outputs.tofile(path)
         elif parts:  # written as it is, without a copy of its bytes in memory
-            whole = faiss_index.build_index(
-                embeddings, index.factory, index.metric, bar, train_rows=index.train_rows, seed=index.seed
-            )
+            whole = faiss_index.build_index(embeddings, index.factory, index.metric, bar, seed=index.seed)
             with draft.file(names[0]) as path:
                 faiss.write_index(whole, str(path))
             meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})

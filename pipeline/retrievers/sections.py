@@ -223,33 +223,6 @@ class IndexCost(ReportSection):
         return [table_of("against exact search", columns, notes, plots)] if indexes else []
 
 
-class Parity(ReportSection):
-    """A served model beside the one that it is said to be, on a sample of the collection.
-
-    Attributes:
-        backend: What ran the second one, of that `name`.
-        passages: How many of them, and of `queries`, were encoded by both.
-        lowest_cosine: Of the two vectors of a text; `mean_cosine` is the mean.
-    """
-
-    key = "parity"
-
-    backend: str
-    name: str
-    passages: int
-    queries: int
-    lowest_cosine: float
-    mean_cosine: float
-
-    def notes(self) -> list[str]:
-        """How far the server's vectors are from those of the model run here."""
-        texts = f"{counted(self.passages, 'passage')} and {counted(self.queries, 'query', 'queries')}"
-        return [
-            f"Vectors of the server and of {self.name}, run here by {self.backend}, of {texts}: the cosine "
-            f"is {self.lowest_cosine:.6f} at the lowest and {self.mean_cosine:.6f} in the mean."
-        ]
-
-
 class Sparsity(ReportSection):
     """How sparse word weights are.
 
@@ -278,7 +251,7 @@ class Sparsity(ReportSection):
 SECTIONS: dict[str, type[ReportSection]] = {
     kind.key: kind
     for kind in (
-        VectorsCost, Chunking, IndexCost, AgainstExact, Parity, Sparsity, FirstStage, Reranking,
+        VectorsCost, Chunking, IndexCost, AgainstExact, Sparsity, FirstStage, Reranking,
         FusedRankings, FusionFacts, Truncation,
     )
 }  # fmt: skip

@@ -40,7 +40,6 @@ def build_index(
     metric: Metric,
     bar: Bar,
     *,
-    train_rows: int | None = None,
     seed: int = 0,
 ) -> faiss.Index:
     """A Faiss index of vectors, which are read a chunk at a time; it does not depend on how they are sharded.
@@ -50,14 +49,13 @@ def build_index(
         factory: A faiss `index_factory` string.
         metric: The metric.
         bar: Counts vectors.
-        train_rows: Size of the training sample, for an index that is trained; None takes 64 vectors for each
-            list, at least 65,536.
-        seed: Seed of the random sample.
+        seed: Seed of the random sample that an index is trained on: 64 vectors for each list, at least
+            65,536.
     """
     index = create_index(factory, metric, embeddings.dimension)
     n = len(embeddings)
     if not index.is_trained:
-        wanted = train_rows or max(TRAIN_ROWS, ROWS_PER_LIST * count_lists(index))
+        wanted = max(TRAIN_ROWS, ROWS_PER_LIST * count_lists(index))
         drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
         try:
             sample = for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric)
@@ -120,9 +118,7 @@ def _dimension_to_try(factory: str, dimension: int | None) -> int:
     return min(max(least, 1), MAX_DIMENSION)
 
 
-def check_size(
-    factory: str, metric: Metric, dimension: int | None, vectors: int, train_rows: int | None, shards: int
-) -> None:
+def check_size(factory: str, metric: Metric, dimension: int | None, vectors: int, shards: int) -> None:
     """Refuse an index that has too few vectors to be trained, before they are encoded.
 
     Arguments are as of `check_index` and `build_index`; `vectors` is how many there are, and `shards` how
@@ -130,12 +126,10 @@ def check_size(
     """
     needed = least_training_rows(create_index(factory, metric, _dimension_to_try(factory, dimension)))
     available = vectors // shards
-    sample = min(train_rows or available, available)
-    if sample < needed:
+    if available < needed:
         where = f"a shard has {available:,}" if shards > 1 else f"the collection has {available:,}"
-        available_text = f"index.train_rows is {train_rows:,}" if sample < available else where
         raise InputError(
-            f"index.factory: '{factory}' is trained on {needed:,} vectors or more, and {available_text}",
+            f"index.factory: '{factory}' is trained on {needed:,} vectors or more, and {where}",
             allowed="an index of fewer lists or codes, or one that is not trained, such as HNSW32 or Flat",
             fix="change index.factory" + (" or index.shards" if shards > 1 else ""),
         )

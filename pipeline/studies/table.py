@@ -10,7 +10,6 @@ from pipeline.core.errors import InputError
 from pipeline.studies.study import Study
 
 STUDIES = {
-    "batches": "pipeline.studies.batches.command",
     "board": "pipeline.studies.board.command",
     "cache": "pipeline.studies.cache.command",
     "changes": "pipeline.studies.changes.command",

@@ -30,7 +30,6 @@ PLACES: dict[str, tuple[dict[str, Any], str, object]] = {
     "a served model by default": (BASE, "model", {"backend": "http", "name": "m"}),
     "an address": (BASE | {"model": {"backend": "http", "name": "m"}}, "model.url", SERVED["url"]),
     "a variable": (BASE | {"model": {"backend": "http", "name": "m"}}, "model.api_key_env", "SECRET"),
-    "its equal": (BASE | {"model": SERVED}, "model.same_as", LOCAL | CODE),
     "a part's model": (FUSED, "fuse.of.2.model", LOCAL | CODE),
     "a part's served model": (FUSED, "fuse.of.1.model", KEYED),
     "a part's reranker": (FUSED, "fuse.of.1.rerank", SERVED),

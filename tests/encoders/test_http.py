@@ -123,26 +123,6 @@ def test_a_real_server_gives_the_vectors_and_measures_of_the_local_model(
         np.testing.assert_allclose(vectors[role], rows, atol=1e-6)
 
 
-def test_what_is_served_is_compared_with_what_was_trained(
-    run: Run, embedding_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    resize(monkeypatch, same_as_texts={"passages": 40, "queries": 12})
-    same = ("data.corpus=100", f"model.same_as={{backend: flag, name: {MODEL}}}")
-    found = run(*same).record.parity
-    assert (found.backend, found.name, found.passages, found.queries) == ("flag", MODEL, 40, 12)
-    assert found.lowest_cosine > 0.999999
-    honest = embedding_server.embed
-    embedding_server.embed = lambda texts: honest(texts)[:, ::-1] + 0.3 * honest(texts)
-    result = run(*same, "model.revision=b")
-    assert result.record.parity.lowest_cosine < 0.9
-    assert "the server's vectors are not those of all-minilm-l6-v2: the lowest cosine of 52" in caplog.text
-    (note,) = result.record.parity.notes()
-    assert "of 40 passages and 12 queries: the cosine is 0." in note
-    embedding_server.embed = lambda texts: honest(texts)[:, :64]
-    with pytest.raises(InputError, match="the server gives 64 dimensions, and the model 384"):
-        run(*same, "model.revision=c")
-
-
 @pytest.fixture
 def ask(embedding_server: Any) -> Iterator[Ask]:
     """Asks the server for the vectors of texts, with some settings; `ask.usage` is what it took."""

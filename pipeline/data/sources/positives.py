@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def open_positives(settings: HubSettings) -> Positives:
     """Open the collection that settings name."""
-    corpus = Repo.open(settings.corpus_path, settings.corpus_revision) if settings.corpus_path else None
+    corpus = Repo.open(settings.corpus_path, None) if settings.corpus_path else None
     return Positives(settings, Repo.open(settings.path, settings.revision), corpus)
 
 

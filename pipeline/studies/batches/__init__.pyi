@@ -1,1 +1,0 @@
-from .batch_check import check_batches as check_batches
