@@ -120,7 +120,7 @@ def test_scores_are_made_again_of_other_hits_under_the_same_key(
     other = Ranking(np.roll(found.passages, 1, axis=1), np.array(found.scores))
 
     benchmark.store.make(
-        benchmark.all_recipes["search"],
+        benchmark.recipes["search"],
         lambda draft: save_ranking(draft, benchmark.collection, other),
         fresh=True,
     )

@@ -471,6 +471,6 @@ def test_benchmarks_that_share_what_was_hashed_have_the_keys_they_have_alone(unc
     ]
     for benchmark, given in zip(together, settings, strict=True):
         assert {stage: r.key for stage, r in benchmark.recipes.items()} == keys(unchanged, "files", *given)
-    one, other, third = (benchmark.all_recipes["passages"].plain for benchmark in together)
+    one, other, third = (benchmark.recipes["passages"].plain for benchmark in together)
     assert one["prepared"] != other["prepared"]
     assert one["model"]["identity"] is other["model"]["identity"] is third["model"]["identity"]  # hashed once

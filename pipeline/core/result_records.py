@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.core.table import Table
+from pipeline.core.table import Column, FilledColumn, Table, table_of
 
 S = TypeVar("S", bound="ReportSection")
 Name = Annotated[str, Field(min_length=1)]
@@ -185,6 +186,23 @@ class ResultFigures(Protocol):
         ...
 
 
+SPEED_OF_SEARCH = ("queries/s", "items_per_second", "rate")
+
+
+def columns_of(rows: Collection[object], shown: Sequence[tuple[str, str, str]]) -> list[FilledColumn]:
+    """Columns by heading, attribute of each row, and form of numbers, which is "" for texts."""
+    filled: list[FilledColumn] = []
+    for heading, attribute, form in shown:
+        column = Column(heading, "right", form=form) if form else Column(heading)
+        filled.append((column, map(attrgetter(attribute), rows)))
+    return filled
+
+
+def mean_columns(measures: Collection[str], rankings: Collection[Mapping[str, float]]) -> list[FilledColumn]:
+    """A column for each measure: its mean of each ranking."""
+    return [(Column(name, "right"), [means.get(name) for means in rankings]) for name in measures]
+
+
 class ReportSection(Record):
     """What a kind of retriever reports besides the measures: the value of one key of `metrics.json`.
 
@@ -196,6 +214,13 @@ class ReportSection(Record):
     """Of the part of a page that holds its tables."""
     in_comparisons: ClassVar[bool] = False
     """Whether the terminal shows its tables with a comparison, and not only a page."""
+    title: ClassVar[str] = ""
+    """Of its table, which has a row for each result."""
+    shown: ClassVar[Sequence[tuple[str, str, str]]] = ()
+    """The table's columns: heading, attribute, and form of numbers, which is "" for texts."""
+    note: ClassVar[str] = ""
+    plotted: ClassVar[str] = ""
+    """The column that a page draws the measure against."""
 
     @classmethod
     def of_each(cls, results: Mapping[str, ResultFigures]) -> dict[str, Self]:
@@ -205,13 +230,20 @@ class ReportSection(Record):
 
     @classmethod
     def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
-        """Tables of the results that have it, in place of which there may be others without it.
+        """Tables of the results that have it: here one, of what is `shown`, with speed and quality last.
 
         Args:
             results: All that are shown together, by name.
             measure: What they are compared by.
         """
-        return []
+        sections = cls.of_each(results)
+        records = [results[name] for name in sections]
+        columns: list[FilledColumn] = [(Column("result"), sections)]
+        columns += columns_of(sections.values(), cls.shown)
+        columns += columns_of([record.stage("search") for record in records], [SPEED_OF_SEARCH])
+        columns += mean_columns([measure], [record.metrics for record in records])
+        plots = [(cls.plotted, measure)] if cls.plotted else []
+        return [table_of(cls.title, columns, [cls.note], plots)] if cls.shown and sections else []
 
     def notes(self) -> list[str]:
         """What a reader of the measures should know, a sentence each."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from pydantic import Field, model_serializer
 from typing_extensions import override
 
 from pipeline.core.display import figure
 from pipeline.core.records import Facts
-from pipeline.core.result_records import Cost, Name, Record, ReportSection, ResultFigures, StageRow, in_part
+from pipeline.core.result_records import (
+    Cost,
+    Name,
+    Record,
+    ReportSection,
+    ResultFigures,
+    StageRow,
+    in_part,
+    mean_columns,
+)
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, with_interval
 from pipeline.retrievers.truncation import Truncation
-
-
-def mean_columns(measures: Collection[str], rankings: Collection[Mapping[str, float]]) -> list[FilledColumn]:
-    """A column for each measure: its mean of each ranking."""
-    return [(Column(name, "right"), [means.get(name) for means in rankings]) for name in measures]
 
 
 class MeanChange(Record):

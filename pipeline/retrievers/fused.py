@@ -13,7 +13,6 @@ from pipeline.core.result_records import in_part
 from pipeline.retrievers.composition import FusedRankings, FusionFacts
 from pipeline.retrievers.retriever import (
     COLLECTION,
-    Assessment,
     CompositeRetriever,
     Evaluator,
     open_ranking,
@@ -45,8 +44,7 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
         for number, part in enumerate(self.parts, start=1):
             prefix = in_part(number, "")
             for role, stage in part.plan().items():
-                if stage.listed:  # what only serves to judge a part is made by a benchmark of the part
-                    plan[prefix + role] = stage.with_prefix(prefix, shared=(COLLECTION,))
+                plan[prefix + role] = stage.with_prefix(prefix, shared=(COLLECTION,))
         settings = keyed_settings(self.config.search, FUSE) | keyed_settings(self.settings, FUSE)
         needs, made_of = (COLLECTION, *self._rankings), {role: role for role in self._rankings}
         plan[FUSE] = Stage(
@@ -54,9 +52,20 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
         )
         return plan
 
+    @property
     @override
-    def assessments(self) -> list[Assessment]:
-        return [Assessment(self._rankings, self._assess)]
+    def assessed(self) -> tuple[str, ...]:
+        return self._rankings
+
+    @override
+    def assess(self, evaluator: Evaluator, rankings: Mapping[str, Ranking]) -> Facts:
+        """The name and the measures of each part."""
+        return {
+            "of": [
+                {"name": part.config.label, "metrics": evaluator.means(evaluator.score(rankings[role]))}
+                for part, role in zip(self.parts, self._rankings, strict=True)
+            ]
+        }
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -95,12 +104,3 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
             ranking = fusion.fuse(rankings, method, weights, id_rank, top_k)
         context.meter.count(len(collection.queries))
         return {**save_ranking(draft, collection, ranking), "fusion": method.facts(weights)}
-
-    def _assess(self, evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:
-        """The name and the measures of each part."""
-        return {
-            "of": [
-                {"name": part.config.label, "metrics": evaluator.means(evaluator.score(ranking))}
-                for part, ranking in zip(self.parts, rankings, strict=True)
-            ]
-        }

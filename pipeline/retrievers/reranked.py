@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from typing_extensions import override
@@ -19,7 +19,6 @@ from pipeline.retrievers.composition import Reranking
 from pipeline.retrievers.pair_scores import QueryPassagePairs, ScoreStore, score_pairs
 from pipeline.retrievers.retriever import (
     COLLECTION,
-    Assessment,
     CompositeRetriever,
     Evaluator,
     Retriever,
@@ -68,10 +67,16 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
         )
         return {**self.first.plan(), RERANK: stage}
 
+    @property
     @override
-    def assessments(self) -> list[Assessment]:
-        assess = partial(assess_reranking, self.settings.depth)
-        return [*self.first.assessments(), Assessment((self.first.ranking, RERANK), assess)]
+    def assessed(self) -> tuple[str, ...]:
+        return (*self.first.assessed, self.first.ranking)
+
+    @override
+    def assess(self, evaluator: Evaluator, rankings: Mapping[str, Ranking]) -> Facts:
+        first, reranked = rankings[self.first.ranking], rankings[RERANK]
+        of_reranking = assess_reranking(self.settings.depth, evaluator, first, reranked)
+        return self.first.assess(evaluator, rankings) | of_reranking
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -109,12 +114,11 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
         return facts
 
 
-def assess_reranking(depth: int, evaluator: Evaluator, rankings: Sequence[Ranking]) -> Facts:
+def assess_reranking(depth: int, evaluator: Evaluator, first: Ranking, reranked: Ranking) -> Facts:
     """The sections `first_stage` and `reranking` of `metrics.json`, of the ranking before and that after.
 
     Lesser depths need no further scores: the passages that they would leave out keep their order.
     """
-    first, reranked = rankings
     id_rank = descending_id_rank(evaluator.collection.passages.ids)
     before, after = evaluator.score(first), evaluator.score(reranked)
     ideal = evaluator.score(order_ideally(first, evaluator.collection.qrels, depth, id_rank))

@@ -122,19 +122,6 @@ class Evaluator:
         return dict(zip(map(str, self.measures), means, strict=True))
 
 
-@dataclass(frozen=True)
-class Assessment:
-    """What is measured of some rankings of a plan, for `metrics.json`.
-
-    Attributes:
-        rankings: The roles of the stages that make them, or what is compared besides.
-        assess: Gets the evaluator and the rankings; returns JSON by its key in `metrics.json`.
-    """
-
-    rankings: tuple[str, ...]
-    assess: Callable[[Evaluator, Sequence[Any]], Facts]
-
-
 class Identities:
     """Looks up and hashes the data and models of configs, each once for all benchmarks that share this."""
 
@@ -199,9 +186,14 @@ class Retriever(ABC, Generic[Settings]):
             for role, stage in self.stages().items()
         }
 
-    def assessments(self) -> list[Assessment]:
-        """What is measured of the ranking besides the measures."""
-        return []
+    @property
+    def assessed(self) -> tuple[str, ...]:
+        """The roles of the rankings that `assess` gets besides its own."""
+        return ()
+
+    def assess(self, evaluator: Evaluator, rankings: Mapping[str, Ranking]) -> Facts:
+        """What is measured besides the measures, as JSON by its key in `metrics.json`; rankings by role."""
+        return {}
 
     def check(self) -> None:
         """Refuse settings that do not fit the model, the index or this machine."""

@@ -6,14 +6,13 @@ one, write its class here and name it in `SECTIONS`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Mapping
 
 from typing_extensions import override
 
 from pipeline.core.display import counted
-from pipeline.core.result_records import Cost, Record, ReportSection, ResultFigures, StageRow
-from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of
+from pipeline.core.result_records import Cost, Record, ReportSection, ResultFigures, StageRow, columns_of
+from pipeline.core.table import Column, Table, table_of
 from pipeline.retrievers.composition import (
     FirstStage,
     FusedRankings,
@@ -21,27 +20,8 @@ from pipeline.retrievers.composition import (
     MeanChange,
     Reranking,
     change_cell,
-    mean_columns,
 )
 from pipeline.retrievers.truncation import Truncation
-
-SIZE = "bytes a passage"
-
-
-def _columns(rows: Collection[object], *columns: tuple[str, str, str]) -> list[FilledColumn]:
-    """Columns by title, attribute of each row, and form, which is "" for texts; a row may be None."""
-    filled: list[FilledColumn] = []
-    for title, attribute, form in columns:
-        column = Column(title, "right", form=form) if form else Column(title)
-        filled.append((column, [None if row is None else attrgetter(attribute)(row) for row in rows]))
-    return filled
-
-
-def _speed_and_quality(records: Sequence[ResultFigures], measure: str) -> list[FilledColumn]:
-    """The last columns of tables that compare what a setting costs with what it brings."""
-    searches = [record.stage("search") for record in records]
-    speeds = _columns(searches, ("queries/s", "items_per_second", "rate"))
-    return [*speeds, *mean_columns([measure], [record.metrics for record in records])]
 
 
 class VectorsCost(ReportSection):
@@ -49,6 +29,10 @@ class VectorsCost(ReportSection):
 
     key = "vectors"
     heading = "Quality against size"
+    title = "forms of vectors"
+    shown = (("form", "form", ""), ("bytes a passage", "bytes", ","))
+    note = "Bytes are those of one vector in this form; queries per second are those of the search alone."
+    plotted = "bytes a passage"
 
     dimension: int
     precision: str
@@ -60,18 +44,11 @@ class VectorsCost(ReportSection):
         return f"{self.dimension} x {self.precision}"
 
     @classmethod
+    @override
     def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
-        """A result a row: its form, speed and quality; none where all forms have one size."""
-        forms = cls.of_each(results)
-        if len({form.bytes for form in forms.values()}) < 2:
-            return []
-        columns: list[FilledColumn] = [
-            (Column("result"), forms),
-            *_columns(forms.values(), ("form", "form", ""), (SIZE, "bytes", ",")),
-            *_speed_and_quality([results[name] for name in forms], measure),
-        ]
-        note = "Bytes are those of one vector in this form; queries per second are those of the search alone."
-        return [table_of("forms of vectors", columns, [note], [(SIZE, measure)])]
+        """None where all forms have one size."""
+        sizes = {form.bytes for form in cls.of_each(results).values()}
+        return super().tables(results, measure) if len(sizes) > 1 else []
 
 
 class Chunking(ReportSection):
@@ -85,6 +62,16 @@ class Chunking(ReportSection):
     key = "chunks"
     heading = "Quality against chunk size"
     in_comparisons = True
+    title = "chunks of passages"
+    shown = (
+        ("tokens", "tokens", ","),
+        ("overlap", "overlap", ","),
+        ("between", "boundary", ""),
+        ("ranked by", "aggregate", ""),
+        ("chunks", "chunks", ","),
+    )
+    note = "Queries per second are those of the search alone."
+    plotted = "tokens"
 
     tokens: int
     overlap: int
@@ -92,31 +79,6 @@ class Chunking(ReportSection):
     aggregate: str
     chunks: int
     cut: int
-
-    @classmethod
-    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
-        """A result a row: the size of chunks, what they cost, and what they bring; of whole passages too."""
-        records = list(results.values())
-        cuts = [record.section(cls) for record in records]
-        counts = [cut.chunks if cut else record.passages for cut, record in zip(cuts, records, strict=True)]
-        sizes = [record.stage("index").bytes or record.stage("passages").bytes for record in records]
-        tokens = [Cell(f"{cut.tokens:,}", cut.tokens) if cut else Cell("whole", None) for cut in cuts]
-        columns: list[FilledColumn] = [
-            (Column("result"), list(results)),
-            (Column("tokens", "right"), tokens),
-            *_columns(cuts, ("overlap", "overlap", ",")),
-            (Column("between"), [f"{cut.boundary}s" if cut else "" for cut in cuts]),
-            *_columns(cuts, ("ranked by", "aggregate", "")),
-            (Column("chunks", "right", form=","), counts),
-            (Column("size", "right", form="bytes"), sizes),
-            *_columns([each.stage("passages") for each in records], ("s to encode", "seconds", ",.1f")),
-            *_speed_and_quality(records, measure),
-        ]
-        note = (
-            "A size is that of what is searched. Texts that were encoded before are copied, which takes no "
-            "time. Queries per second are those of the search alone."
-        )
-        return [table_of("chunks of passages", columns, [note], [("tokens", measure)])]
 
     @override
     def corrected(self, cost: Cost, passages: int) -> Cost:
@@ -151,21 +113,6 @@ class Latency(Record):
     p99: float
 
 
-SPEED = "queries/s, all threads"
-_COSTS = (
-    ("index", "label", ""),
-    (SPEED, "queries_per_second", "rate"),
-    ("queries/s, one thread", "queries_per_second_one_thread", "rate"),
-    ("ms a query, median", "latency_ms.median", ".3g"),
-    ("ms a query, 95%", "latency_ms.p95", ".3g"),
-    ("ms a query, 99%", "latency_ms.p99", ".3g"),
-    ("seconds to build", "build_seconds", ",.2f"),
-    ("MB on disk", "disk_mb", ",.1f"),
-    ("MB in memory", "memory_mb", ",.1f"),
-)
-"""Columns of `IndexCost`, as of `_columns`. A GPU lacks some of the values."""
-
-
 class IndexCost(ReportSection):
     """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
 
@@ -177,6 +124,17 @@ class IndexCost(ReportSection):
 
     key = "index"
     heading = "Against exact search"
+    shown = (
+        ("index", "label", ""),
+        ("queries/s, all threads", "queries_per_second", "rate"),
+        ("queries/s, one thread", "queries_per_second_one_thread", "rate"),
+        ("ms a query, median", "latency_ms.median", ".3g"),
+        ("ms a query, 95%", "latency_ms.p95", ".3g"),
+        ("ms a query, 99%", "latency_ms.p99", ".3g"),
+        ("seconds to build", "build_seconds", ",.2f"),
+        ("MB on disk", "disk_mb", ",.1f"),
+        ("MB in memory", "memory_mb", ",.1f"),
+    )
 
     factory: str
     parameters: dict[str, int | float]
@@ -203,23 +161,19 @@ class IndexCost(ReportSection):
         losses = AgainstExact.of_each(results)
         indexes = {name: index for name, index in cls.of_each(results).items() if name in losses}
         exacts = [losses[name] for name in indexes]
-        label, *costs = _columns(indexes.values(), *_COSTS)
-        columns: list[FilledColumn] = [(Column("result"), indexes), label]
+        label, *costs = columns_of(indexes.values(), cls.shown)
         cutoffs = sorted({cutoff for exact in exacts for cutoff in exact.overlap}, key=int)
-        columns += [
-            (Column(f"overlap@{k}", "right"), [exact.overlap.get(k) for exact in exacts]) for k in cutoffs
-        ]
-        for name in dict.fromkeys(name for exact in exacts for name in exact.change):
-            changes = [change_cell(exact.change.get(name)) for exact in exacts]
-            columns.append((Column(f"change of {name}", "right"), changes))
-        columns += costs
+        overlaps = {f"overlap@{k}": [exact.overlap.get(k) for exact in exacts] for k in cutoffs}
+        changed = dict.fromkeys(name for exact in exacts for name in exact.change)
+        changes = {f"change of {n}": [change_cell(exact.change.get(n)) for exact in exacts] for n in changed}
+        losses_of_each = [(Column(name, "right"), cells) for name, cells in (overlaps | changes).items()]
         notes = [
             "Overlap is the share of the top hits of exact search that the index finds. A change is the mean "
             "minus that of exact search, with its 95% interval.",
             "Speed is that of the search alone, in the run that computed it.",
         ]
-        lost = [f"overlap@{k}" for k in cutoffs[:1]]
-        plots = [(SPEED, name) for name in (*lost, f"change of {measure}")]
+        plots = [(cls.shown[1][0], name) for name in (*list(overlaps)[:1], f"change of {measure}")]
+        columns = [(Column("result"), indexes), label, *losses_of_each, *costs]
         return [table_of("against exact search", columns, notes, plots)] if indexes else []
 
 

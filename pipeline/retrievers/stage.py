@@ -105,7 +105,6 @@ class Stage:
         open: Opens a finished artifact for the stages that need it.
         exact_bytes: Whether the same key always gives the same files. If not (threads, a GPU or a batch size
             can change the last bits of vectors), what was made from other files than today's is made again.
-        listed: Whether results list it; not if it only serves to judge another stage.
         engine: Gives the factory of the engine that runs parts of the work; None where nothing is divided.
         grows_with: What its time and its bytes are in proportion to. The time of `product` is so to passages
             times queries, and its bytes to queries.
@@ -119,7 +118,6 @@ class Stage:
     make: Callable[[Inputs, Draft, Context], Facts]
     open: Callable[[Artifact], object]
     exact_bytes: bool = False
-    listed: bool = True
     engine: Callable[[], EngineFactory] | None = None
     grows_with: Growth = "passages"
 

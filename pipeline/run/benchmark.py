@@ -27,7 +27,7 @@ from pipeline.retrievers.retriever import COLLECTION, Identities
 from pipeline.retrievers.stage import Context, EngineFactory, Stage
 from pipeline.run import plan
 from pipeline.run.resolve import resolve
-from pipeline.storage.artifacts import Artifact, Recipe
+from pipeline.storage.artifacts import Artifact
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Benchmark:
 
     def __post_init__(self) -> None:
         resolved = resolve(self.config, self.store, self.session.identities)
-        self.resolved_config, self.retriever, self.stages, self.all_recipes = resolved
+        self.resolved_config, self.retriever, self.stages, self.recipes = resolved
 
     @property
     def models_used(self) -> list[Facts]:
@@ -163,11 +163,6 @@ class Benchmark:
             for model in self.retriever.models()
         ]
 
-    @property
-    def recipes(self) -> dict[str, Recipe]:
-        """The recipe of each stage that results list, in order."""
-        return {name: self.all_recipes[name] for name, stage in self.stages.items() if stage.listed}
-
     def plan(self) -> list[Facts]:
         """Each reported stage's name, key and whether its artifact exists, in order."""
         return [
@@ -177,11 +172,11 @@ class Benchmark:
 
     def has(self, name: str) -> bool:
         """Whether a stage's artifact exists, and may be used; its bytes are not read."""
-        return not self._must_recompute(name) and self.store.find(self.all_recipes[name]) is not None
+        return not self._must_recompute(name) and self.store.find(self.recipes[name]) is not None
 
     def _must_recompute(self, name: str) -> bool:
         """Whether a stage is made although its artifact may exist."""
-        fresh = self.session.fresh and self.store.folder(self.all_recipes[name]) not in self.session.made
+        fresh = self.session.fresh and self.store.folder(self.recipes[name]) not in self.session.made
         return fresh or name in self._outdated
 
     @property
@@ -268,13 +263,13 @@ class Benchmark:
     def _load(self, name: str) -> bool:
         """Whether a stage's artifact is there and whole; it is loaded then."""
         known = name in self._artifacts or self._must_recompute(name)
-        if not known and (artifact := self.store.load(self.all_recipes[name])):
+        if not known and (artifact := self.store.load(self.recipes[name])):
             self._artifacts[name] = artifact
         return name in self._artifacts
 
     def _make(self, name: str) -> None:
         """Make a stage whose needs are there, unless another process has made it meanwhile."""
-        stage, recipe, session = self.stages[name], self.all_recipes[name], self.session
+        stage, recipe, session = self.stages[name], self.recipes[name], self.session
         if stage.engine:
             self.check()
         with self.store.making(recipe, self._must_recompute(name)) as draft:
@@ -296,7 +291,7 @@ class Benchmark:
         """What a stage's result was made from, and on which machine."""
         varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
         return {
-            "from": {needed: self.all_recipes[needed].key for needed in stage.needs},
+            "from": {needed: self.recipes[needed].key for needed in stage.needs},
             "from_files": {needed: self._artifacts[needed].content for needed in varying},
             "hardware": machine.hardware(),
             "threads": machine.threads(),
@@ -305,7 +300,7 @@ class Benchmark:
 
     def _drop_outdated(self) -> bool:
         """Forget artifacts that were made from other files than this run uses; whether there were any."""
-        used = {self.all_recipes[name].key: artifact for name, artifact in self._artifacts.items()}
+        used = {self.recipes[name].key: artifact for name, artifact in self._artifacts.items()}
         outdated = {}
         for name, artifact in self._artifacts.items():
             origin = artifact.manifest["made"]

@@ -127,7 +127,7 @@ def estimate(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
         if size and size.memory:
             memory = (memory or 0) + size.memory / 1e6
         stages[role] = StageEstimate(seconds, memory, disk)
-    keys = {role: benchmark.all_recipes[role].key for role in roles}
+    keys = {role: benchmark.recipes[role].key for role in roles}
     return RunEstimate(
         passages, queries, stages, keys, measured, obstacle(benchmark, passages, queries, roles)
     )
@@ -161,7 +161,7 @@ def obstacle(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
 
 def _written(benchmark: Benchmark, role: str) -> int:
     """The bytes that an interrupted run has written of a stage."""
-    folder = benchmark.store.folder(benchmark.all_recipes[role])
+    folder = benchmark.store.folder(benchmark.recipes[role])
     return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
 
@@ -201,7 +201,7 @@ def _but_for_data(config: Mapping[str, Any]) -> Facts:
 def _probed(benchmark: Benchmark) -> MeasuredRun | None:
     """What `probe` measured."""
     small = on_sample(benchmark.config, benchmark.session)
-    found = {role: small.store.find(recipe) for role, recipe in small.all_recipes.items()}
+    found = {role: small.store.find(recipe) for role, recipe in small.recipes.items()}
     collection = found[COLLECTION]
     if not collection:
         return None

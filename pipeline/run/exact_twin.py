@@ -12,8 +12,10 @@ from pipeline.results.folder import read_values
 from pipeline.retrievers.sections import AgainstExact
 from pipeline.run.benchmark import Benchmark
 from pipeline.run.plan import SCORES
+from pipeline.storage.artifacts import Draft, Recipe
 
 MEMORY_MB = 1024  # for the exact search
+SCHEMA = 1
 
 
 def exact_config(config: Config) -> Config | None:
@@ -29,7 +31,8 @@ def exact_config(config: Config) -> Config | None:
 def losses(benchmark: Benchmark) -> Facts:
     """The section `against_exact` of `metrics.json`, by its key; empty where nothing is compared.
 
-    Of a reranked ranking, it is that of the first stage.
+    Of a reranked ranking, it is that of the first stage. It is an artifact of its own, of the bytes of both
+    scores and rankings, so that a run from the cache opens no ranking.
     """
     config = benchmark.resolved_config.first_stage
     exactly = exact_config(config)
@@ -38,13 +41,17 @@ def losses(benchmark: Benchmark) -> Facts:
     store, session, progress = benchmark.store, benchmark.session, benchmark.progress
     approximate = Benchmark(config, store, session, progress) if benchmark.config.rerank else benchmark
     other = Benchmark(exactly, store, session, progress)
-    if store.folder(other.all_recipes["passages"]) in session.made:
+    if store.folder(other.recipes["passages"]) in session.made:
         other.ensure("passages")  # an earlier exact search may be of other vectors
-    both = approximate, other
-    found, exact = (each.opened(each.retriever.ranking).passages for each in both)
-    scored = [read_values(each.ensure(SCORES).folder) for each in both]
-    (names, query_ids, values), (_, _, exact_values) = scored
-    measures = parse_measures(names) if names else []  # no name where nothing is judged
-    draws = draws_of(query_ids, approximate.opened(SCORES).get("clusters", ()))
-    compared = compare_with_exact(found, exact, measures, values, exact_values, draws)
-    return {AgainstExact.key: compared}
+    scores = [each.ensure(SCORES) for each in (approximate, other)]
+
+    def compare(draft: Draft) -> Facts:
+        found, exact = (each.opened(each.retriever.ranking).passages for each in (approximate, other))
+        (names, query_ids, values), (_, _, exact_values) = (read_values(each.folder) for each in scores)
+        measures = parse_measures(names) if names else []  # no name where nothing is judged
+        draws = draws_of(query_ids, scores[0].facts.get("clusters", ()))
+        return compare_with_exact(found, exact, measures, values, exact_values, draws)
+
+    sources = [[each.manifest["key"], each.content, each.manifest["made"]["from_files"]] for each in scores]
+    recipe = Recipe(AgainstExact.key, {"schema": SCHEMA, "scores": sources})
+    return {AgainstExact.key: (store.load(recipe) or store.make(recipe, compare)).facts}

@@ -123,7 +123,7 @@ def _forecast(
             with contextlib.suppress(InputError):  # the model is not here either
                 whole = _estimate_unseen(config, session, passages, queries or QUERIES)
         return Forecast(name, [], {}, str(error), passages, queries, estimate=whole)
-    read = benchmark.store.find(benchmark.all_recipes[COLLECTION])
+    read = benchmark.store.find(benchmark.recipes[COLLECTION])
     passages = int(read.facts["passages"]) if read else passages
     queries = int(read.facts["queries"]) if read else None
     if all(stage["exists"] for stage in stages) or benchmark.searched:

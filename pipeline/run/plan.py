@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from pipeline.data.collection_files import open_collection
 from pipeline.data.contents import contents_of
 from pipeline.data.loading import Identity
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.retrievers.retriever import COLLECTION, Assessment, Evaluator, Retriever, check_cutoff
+from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever, check_cutoff
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
@@ -59,8 +59,8 @@ def measures_of(config: Config) -> list[Measure]:
 
 
 def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
-    """Scores the ranking, and makes the retriever's assessments."""
-    measures, assessments = measures_of(config), retriever.assessments()
+    """Scores the ranking, and what else the retriever assesses."""
+    measures = measures_of(config)
     settings = {
         "qrels": retriever.identity.qrels,
         "measures": [str(measure) for measure in measures],
@@ -72,9 +72,8 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
         settings["clusters"] = hash_json(clusters)
     if added := {each.name: each.definition.added for each in measures if each.definition.added}:
         settings["added_measures"] = added
-    assessed = (role for assessment in assessments for role in assessment.rankings)
-    made_of = {role: role for role in (retriever.ranking, *assessed)}
-    make = partial(_evaluate, config, measures, clusters, retriever.ranking, assessments)
+    made_of = {role: role for role in (retriever.ranking, *retriever.assessed)}
+    make = partial(_evaluate, config, measures, clusters, retriever)
     needs = (COLLECTION, *made_of)
     return Stage(SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, _open_scores, grows_with="queries")
 
@@ -89,8 +88,7 @@ def _evaluate(
     config: Config,
     measures: list[Measure],
     clusters: Mapping[str, str],
-    ranking: str,
-    assessments: Sequence[Assessment],
+    retriever: Retriever,
     inputs: Inputs,
     draft: Draft,
     context: Context,
@@ -101,7 +99,7 @@ def _evaluate(
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
     evaluator = Evaluator(collection, measures, clusters)
-    queries, judged, scored = collection.queries, evaluator.queries, inputs[ranking]
+    queries, judged, scored = collection.queries, evaluator.queries, inputs[retriever.ranking]
     qrels, ignored = collection.qrels, evaluation.ignored_hits(collection, config.data.ignored)
     values = scoring.compute_measures(scored, qrels, len(queries), measures)[judged]
     shares = scoring.judged_shares(scored, qrels, len(queries), measures)
@@ -151,9 +149,7 @@ def _evaluate(
         )
     if ties := Ties.of(scoring.tied_at_cutoffs(scored, measures)[judged]):
         facts["ties"] = ties.model_dump()
-    for assessment in assessments:
-        facts |= assessment.assess(evaluator, [inputs[role] for role in assessment.rankings])
-    return facts
+    return facts | retriever.assess(evaluator, inputs)
 
 
 def _under_own_ids(collection: Collection) -> int:

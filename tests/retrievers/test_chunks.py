@@ -189,7 +189,7 @@ def test_results_and_the_page_say_what_was_cut_and_which_chunk_was_found(
     assert cut.cut == int((np.diff(chunks.bounds) > 1).sum())
     compared = compare([each.result.folder for each in made], "ndcg@10")
     table = next(table for table in compared.tables() if table.title == "chunks of passages")
-    assert [row[1] for row in table.rows] == ["whole", "24", "24"]
+    assert [row[1:3] for row in table.rows] == [("24", "6"), ("24", "7")]
     page = render_page(compared)
     assert '<section id="quality-against-chunk-size">' in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]

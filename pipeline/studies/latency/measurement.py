@@ -115,7 +115,7 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
     """Refuse a result of other settings, and one whose artifacts are not in the cache."""
     path = path_of(benchmark.retriever, benchmark)
     again = "run its config again; what is in the cache is not computed again"
-    if benchmark.all_recipes["evaluate"].key != result.key:
+    if benchmark.recipes["evaluate"].key != result.key:
         raise InputError(
             f"{result.folder} is a result of other settings or data than its config has now",
             allowed="a result whose index can be opened",
