@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.config import BACKENDS, Config
 from pipeline.config.model import RowSettings
 from pipeline.data.loading import Identity
-from pipeline.retrievers.retriever import Identities, MakeRetriever, Retriever
-
-Kind = Callable[[Config, Identities, Identity, Path, MakeRetriever], Retriever]
-"""The class of a retriever."""
+from pipeline.retrievers.retriever import Identities, Retriever
 
 
 def make_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
     """The retriever of a config; arguments as of `Retriever`."""
-    return kind_of(config)(config, identities, identity, corpus, make_retriever)
+    configs = [config.first_stage] if config.rerank else config.parts
+    parts = [make_retriever(part, identities, identity, corpus) for part in configs]
+    return kind_of(config)(config, identities, identity, corpus, parts)
 
 
-def kind_of(config: Config) -> Kind:
+def kind_of(config: Config) -> type[Retriever]:
     """The class of retriever that a config asks for; no other kind is imported."""
     model = config.model
     if config.rerank:
@@ -35,7 +33,7 @@ def kind_of(config: Config) -> Kind:
             from pipeline.retrievers.bm25 import Bm25
 
             return Bm25
-        added: Kind = BACKENDS.opener(model.backend)
+        added: type[Retriever] = BACKENDS.opener(model.backend)
         return added
     if model.output == "sparse":
         from pipeline.retrievers.sparse import Sparse

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,20 +13,29 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.config.model import Bm25Settings
 from pipeline.core.display import Bar, silent
-from pipeline.core.records import Int64, Ranking, Role, Texts
+from pipeline.core.records import ROLES, Int64, Ranking, Role, Texts
 from pipeline.encoders.batching import Usage
-from pipeline.retrievers.retriever import Search
+from pipeline.retrievers.retriever import QueryEncoder, Retriever, Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
-from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens
+from pipeline.retrievers.texts import (
+    chunking,
+    documents_of,
+    search_depth,
+    search_here,
+    search_stage,
+    text_stage,
+    texts_of,
+    with_chunks,
+)
 from pipeline.search import bm25_index
 from pipeline.search.bm25_index import Tokenization, TokenizedTexts
-from pipeline.storage.artifacts import Draft
+from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
 SCHEMAS = {"passages": 4, "queries": 4, "index": 1, "search": 3}
 
 
-class Bm25(TextRetriever[Bm25Settings]):
+class Bm25(Retriever[Bm25Settings]):
     """Words, and their postings."""
 
     @property
@@ -33,28 +43,33 @@ class Bm25(TextRetriever[Bm25Settings]):
         return Tokenization(self.settings.stop_words, self.settings.stemmer)
 
     @override
-    def tokens(self) -> Tokens:
-        from pipeline.data.chunking import word_spans
-
-        return Tokens({"words": 1}, lambda: word_spans)
+    def stages(self) -> Plan:
+        plan = {role: self._words(role) for role in ROLES}
+        plan["index"] = Stage(
+            "index",
+            SCHEMAS["index"],
+            needs=("passages",),
+            made_of={"passages": "passages"},
+            settings=keyed_settings(self.settings, "index"),
+            make=self._index,
+            open=bm25_index.open_postings,
+        )
+        make = partial(search_here, self)
+        plan["search"] = search_stage(self, SCHEMAS["search"], ("index", "queries"), make, {})
+        return with_chunks(self, None, plan)
 
     @override
-    def stages(self) -> Plan:
-        return {
-            "passages": self._words("passages"),
-            "queries": self._words("queries"),
-            "index": self._postings(),
-            "search": self.search_stage(SCHEMAS["search"], ("index", "queries"), self.search, {}),
-        }
+    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
+        return chunking(self.config, artifacts)
 
     def _words(self, role: Role) -> Stage:
         """Cuts the passages or the queries into words."""
         settings = {"model": self._tokenization.recipe(), **keyed_settings(self.settings, role)}
         make = partial(self._tokenize, role)
-        return self.text_stage(role, SCHEMAS[role], settings, make, bm25_index.open_tokenized)
+        return text_stage(self, role, SCHEMAS[role], settings, make, bm25_index.open_tokenized)
 
     def _tokenize(self, role: Role, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        texts = self.texts_of(role, inputs)
+        texts = texts_of(role, inputs)
         bar_of = context.progress(f"tokenize {role}", len(texts), "texts")
         with bar_of as bar, context.meter.working("bm25s.tokenization", "Stemmer"):
             words = self._tokenization.tokenize(texts, bar)
@@ -62,13 +77,8 @@ class Bm25(TextRetriever[Bm25Settings]):
         context.meter.count(len(texts))
         return {"rows": len(texts), "words": len(words.ids), "vocabulary": len(words.vocabulary)}
 
-    def _postings(self) -> Stage:
-        """Builds the postings of the passages' words."""
-        made_of, settings = {"passages": "passages"}, keyed_settings(self.settings, "index")
-        opened = bm25_index.open_postings
-        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, self._index, opened)
-
     def _index(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        """Build the postings of the passages' words."""
         model, passages = self.settings, inputs["passages"]
         bar_of = context.progress("index", len(passages), "passages")
         with bar_of as bar, context.meter.working("bm25s"):
@@ -87,8 +97,8 @@ class Bm25(TextRetriever[Bm25Settings]):
         from pipeline.core.order import descending_id_rank
         from pipeline.search.documents import rank
 
-        index, top_k, documents = inputs["index"], self.search_depth(inputs), self.documents(inputs)
-        ids = inputs["data"].passages.ids
+        index, ids = inputs["index"], inputs["data"].passages.ids
+        top_k, documents = search_depth(self.config, inputs), documents_of(self.config, inputs)
         # equal chunks decide nothing
         order = descending_id_rank(ids) if documents is None else np.arange(documents.chunks)
 

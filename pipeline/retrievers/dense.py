@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,15 @@ from typing_extensions import override
 from pipeline.config import FLAT, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, Role, VectorForm
-from pipeline.retrievers.dense_search import (
-    StoredIndex,
-    build_index,
-    build_quantized,
-    open_quantized,
-    open_whole,
-    search_parts,
-    search_whole,
-)
+from pipeline.core.records import Collection, Float32, VectorForm
+from pipeline.retrievers import dense_search
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
-from pipeline.retrievers.rows import RowFormat
+from pipeline.retrievers.rows import VectorFormat
 from pipeline.retrievers.sections import IndexCost, VectorsCost
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
-from pipeline.storage import vector_forms, vector_shards
+from pipeline.retrievers.texts import search_stage, with_chunks
+from pipeline.storage import vector_forms
 from pipeline.storage.artifacts import Artifact, Draft
 
 TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
@@ -40,12 +33,29 @@ class Dense(EncodingRetriever):
 
     @override
     def stages(self) -> Plan:
-        return {
-            "passages": self._vectors("passages", partial(vector_shards.open_embeddings, form=self._form)),
-            "queries": self._vectors("queries", partial(vector_shards.read_all_rows, form=self._query_form)),
-            "index": self._index(),
-            "search": self._ranking(),
+        config = self.config
+        form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
+        index = {"form": form, **keyed_settings(config.index, "index")}
+        opened = dense_search.open_quantized if self.settings.is_quantized else dense_search.StoredIndex
+        searched = ("passages" if self._by_vectors else "index", "queries")
+        measured: Facts = {"measured": True} if self._measured else {}
+        plan = {
+            "passages": self.encode_stage("passages", SCHEMAS["passages"], VectorFormat(self._form)),
+            "queries": self.encode_stage(
+                "queries", SCHEMAS["queries"], VectorFormat(self._query_form, held=True)
+            ),
+            "index": Stage(
+                "index",
+                SCHEMAS["index"],
+                needs=("passages",),
+                made_of={"passages": "passages"},
+                settings=index,
+                make=self._build,
+                open=opened,
+            ),
+            "search": search_stage(self, SCHEMAS["search"], searched, self._search, measured),
         }
+        return with_chunks(self, self.source.model, plan)
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -64,14 +74,10 @@ class Dense(EncodingRetriever):
     @override
     def check(self) -> None:
         super().check()
-        from pipeline.search import exact, faiss_index
-
-        index, search = self.config.index, self.config.search
-        exact.check_device(search.device)
         dimensions = self._form.dimensions
         if dimensions and self._model_dimension:
             vector_forms.check_dimensions(dimensions, self._model_dimension)
-        faiss_index.check_index(index.factory, index.metric, search.parameters, self._known_dimension)
+        dense_search.check(self.config, self._known_dimension)
 
     @override
     def check_collection(self, collection: Collection) -> None:
@@ -84,12 +90,12 @@ class Dense(EncodingRetriever):
                 fix="lower it",
             )
         super().check_collection(collection)
-        if self.cuts:  # there are more chunks than passages, and how many is not known yet
+        if self.config.data.chunks:  # there are more than passages, and how many is not known yet
             return
         from pipeline.search import faiss_index
 
         index, dimension = self.config.index, self._known_dimension
-        faiss_index.check_size(index.factory, index.metric, dimension, passages, index.train_rows, shards)
+        faiss_index.check_size(index.factory, index.metric, dimension, passages, shards)
 
     @property
     def _model_dimension(self) -> int | None:
@@ -121,9 +127,9 @@ class Dense(EncodingRetriever):
         sizes = {role: StoredSize(count * (4 * stored + TEXT_BYTES)) for role, count in counts.items()}
         if self.settings.is_quantized:
             return {**sizes, "index": StoredSize(passages * self._bytes_of_vector(indexed))}
-        from pipeline.search.faiss_index import index_bytes
+        from pipeline.search import faiss_index
 
-        size = index_bytes(index.factory, index.metric, indexed, passages)
+        size = faiss_index.index_bytes(index.factory, index.metric, indexed, passages)
         if index.factory == FLAT:
             smaller = "search.memory_mb, which searches the stored vectors instead"
         else:
@@ -135,45 +141,21 @@ class Dense(EncodingRetriever):
         bits = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}[self.settings.vector_precision]
         return -(-dimension * bits // 8)
 
-    def _vectors(self, role: Role, opened: Callable[[Artifact], object]) -> Stage:
-        """Encodes the passages or the queries, and keeps a whole vector of each, as the model gives it."""
-
-        def save(draft: Draft, start: int, vectors: Float32, ids: list[str]) -> None:
-            vector_shards.check_vectors(vectors, ids, self._query_form.given_at_length_1)
-            draft.save_array(vector_shards.shard_name(start, start + len(vectors)), vectors)
-
-        rows = RowFormat(save, opened, vector_shards.read_some_rows, vector_shards.join_rows)
-        return self.encode_stage(role, SCHEMAS[role], rows)
-
-    def _index(self) -> Stage:
-        """Builds the index from the passages' vectors; finished shards of an interrupted run are kept."""
-        form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
-        settings, made_of = (
-            {"form": form, **keyed_settings(self.config.index, "index")},
-            {"passages": "passages"},
-        )
-        opened = open_quantized if self.settings.is_quantized else StoredIndex
-        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, self._build, opened)
-
     def _build(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        """Build the index of the passages' vectors; finished shards of an interrupted run are kept."""
         if self.settings.is_quantized:
-            return build_quantized(self.settings.vector_precision, inputs, draft, context)
-        return build_index(self.config.index, inputs, draft, context)
+            return dense_search.build_quantized(self.settings.vector_precision, inputs, draft, context)
+        return dense_search.build_index(self.config.index, inputs, draft, context)
 
     @override
     def open_search(self, inputs: Inputs) -> Search:
-        from pipeline.search import searchers
-
-        index, search, documents = self.config.index, self.config.search, self.documents(inputs)
-        if index.shards > 1:
+        if self.config.index.shards > 1:
             raise InputError(
-                f"index.shards: {index.shards}, which workers search in parts",
+                f"index.shards: {self.config.index.shards}, which workers search in parts",
                 allowed="an index that one process holds",
                 fix="set index.shards to 1",
             )
-        search = search.model_copy(update={"top_k": self.search_depth(inputs)})
-        searcher, ids = open_whole(index, search, inputs), inputs["data"].passages.ids
-        return lambda queries, bar: searchers.rank(searcher, queries, search.top_k, ids, bar, documents)
+        return dense_search.open_search(self.config, inputs)
 
     @override
     def query_row(self, encoded: Any) -> Float32:
@@ -184,7 +166,7 @@ class Dense(EncodingRetriever):
     @property
     def _distributed(self) -> bool:
         """Whether many workers search: each a part of the stored vectors, if the search is exact."""
-        return self.config.engine.kind != "local" and not self.cuts
+        return self.config.engine.kind != "local" and not self.config.data.chunks
 
     @property
     def _by_vectors(self) -> bool:
@@ -193,22 +175,12 @@ class Dense(EncodingRetriever):
         shared = self._distributed and index.factory == FLAT
         return (search.memory_mb is not None or shared) and not self.settings.is_quantized
 
-    def _ranking(self) -> Stage:
-        """Searches the index, or the stored vectors; the speed of an approximate index is measured too."""
-        settings: Facts = {"measured": True} if self._measured else {}
-        needs = ("passages" if self._by_vectors else "index", "queries")
-        return self.search_stage(SCHEMAS["search"], needs, self._search, settings)
-
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        index = self.config.index
-        search = self.config.search.model_copy(update={"top_k": self.search_depth(inputs)})
-        save = partial(self.save_found, inputs, draft)
-        in_shards = index.shards > 1 and not self.settings.is_quantized
-        if in_shards or (self._distributed and self._by_vectors):
-            facts = search_parts(index, search, self._measured, save, inputs, context)
-        else:
-            documents = self.documents(inputs)
-            facts = search_whole(index, search, self._measured, documents, save, inputs, context)
+        """Search the index, or the stored vectors; the speed of an approximate index is measured too."""
+        in_shards = self.config.index.shards > 1 and not self.settings.is_quantized
+        in_parts = in_shards or (self._distributed and self._by_vectors)
+        search = dense_search.search_parts if in_parts else dense_search.search_whole
+        facts = search(self.config, self._measured, inputs, draft, context)
         dimension = inputs["queries"].shape[1]
         cost = {"dimension": dimension, "precision": self.settings.vector_precision}
-        return {**facts, "vectors": {**cost, "bytes": self._bytes_of_vector(dimension)}}
+        return {**facts, VectorsCost.key: {**cost, "bytes": self._bytes_of_vector(dimension)}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,21 +12,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.config import FLAT, IndexConfig, SearchConfig
+from pipeline.config import FLAT, Config, IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.engines import Engine, Job, Part, PartJob, PartResult, engine as jobs
+from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.stage import Context, Facts, Inputs
+from pipeline.retrievers.texts import documents_of, save_found, search_depth
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.search.documents import Documents
     from pipeline.search.quantized import QuantizedVectors
     from pipeline.search.searchers import Searcher
+
+
+def check(config: Config, dimension: int | None) -> None:
+    """Refuse an index and a search that do not fit vectors of a dimension, None if unknown, or this machine."""
+    from pipeline.search import exact, faiss_index
+
+    index, search = config.index, config.search
+    exact.check_device(search.device)
+    faiss_index.check_index(index.factory, index.metric, search.parameters, dimension)
 
 
 @dataclass(frozen=True)
@@ -144,41 +154,44 @@ PARTS = 4  # parts of the vectors for each worker to search: small ones end at a
 PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
 
-def search_whole(
-    index: IndexConfig,
-    search: SearchConfig,
-    measured: bool,
-    documents: Documents | None,
-    save: Callable[[Ranking], Facts],
-    inputs: Inputs,
-    context: Context,
-) -> Facts:
+def search_whole(config: Config, measured: bool, inputs: Inputs, draft: Draft, context: Context) -> Facts:
     """Search in this process: the index, or the stored vectors if the inputs have no index.
 
-    Where the vectors are those of chunks, `documents` are ranked.
+    Where the vectors are those of chunks, documents are ranked.
     """
     from pipeline.search import exact, searchers
 
     collection, queries, meter = inputs["data"], inputs["queries"], context.meter
-    searcher = open_whole(index, search, inputs)
+    depth, documents = search_depth(config, inputs), documents_of(config, inputs)
+    searcher = _open_whole(config, depth, inputs)
     count = len(collection.passages) if documents is None else documents.chunks
     vector_shards.check_counts(searcher.count, searcher.dimension, count, queries)
     if searcher.by_products:
         exact.prepare(queries, searcher.count)
     with context.progress("search", len(queries), "queries") as bar, meter.working():
-        ranking = searchers.rank(searcher, queries, search.top_k, collection.passages.ids, bar, documents)
+        ranking = searchers.rank(searcher, queries, depth, collection.passages.ids, bar, documents)
     meter.count(len(queries))
-    facts = save(ranking)
+    facts = save_found(config, inputs, draft, ranking)
     meter.stop()
     if measured and isinstance(searcher, searchers.ApproximateSearcher):
         facts["index"] = {**inputs["index"].cost, **searcher.measure(queries)}
     return facts
 
 
-def open_whole(index: IndexConfig, search: SearchConfig, inputs: Inputs) -> Searcher:
+def open_search(config: Config, inputs: Inputs) -> Search:
+    """What ranks the passages for queries, as `search_whole` does."""
+    from pipeline.search import searchers
+
+    depth, documents = search_depth(config, inputs), documents_of(config, inputs)
+    searcher, ids = _open_whole(config, depth, inputs), inputs["data"].passages.ids
+    return lambda queries, bar: searchers.rank(searcher, queries, depth, ids, bar, documents)
+
+
+def _open_whole(config: Config, depth: int, inputs: Inputs) -> Searcher:
     """The searcher of the index, or of the stored vectors if the inputs have no index."""
     from pipeline.search import searchers
 
+    index, search = config.index, config.search.model_copy(update={"top_k": depth})
     if "index" not in inputs:
         return searchers.StreamingSearcher(index, search, inputs["passages"])
     stored = inputs["index"]
@@ -187,29 +200,24 @@ def open_whole(index: IndexConfig, search: SearchConfig, inputs: Inputs) -> Sear
     return searchers.QuantizedSearcher(search, stored)
 
 
-def search_parts(
-    index: IndexConfig,
-    search: SearchConfig,
-    measured: bool,
-    save: Callable[[Ranking], Facts],
-    inputs: Inputs,
-    context: Context,
-) -> Facts:
+def search_parts(config: Config, measured: bool, inputs: Inputs, draft: Draft, context: Context) -> Facts:
     """Have an engine search the index's shards, or parts of the stored vectors, and merge the hits."""
     from pipeline.search import exact, searchers
 
     collection, queries, meter, engine = inputs["data"], inputs["queries"], context.meter, context.engine
+    index, depth = config.index, search_depth(config, inputs)
+    search = config.search.model_copy(update={"top_k": depth})
     best: Ranking | None = None
     job, parts = _parts_to_search(index, search, inputs, engine.workers)
     engine.start(len(parts))
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
     with bar_of as bar, meter.working("pipeline.search.searchers"):
         for result in counted_parts(engine, meter, job, parts, bar):
-            best = exact.merge(best, result.outputs, result.part.start, search.top_k, collection.passages.ids)
+            best = exact.merge(best, result.outputs, result.part.start, depth, collection.passages.ids)
     if best is None:
         raise RuntimeError("a collection without passages")
     meter.count(len(queries))
-    facts = save(best)
+    facts = save_found(config, inputs, draft, best)
     meter.stop()
     if measured and "index" in inputs:
         stored: StoredIndex = inputs["index"]

@@ -26,8 +26,8 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import TextOpener
 from pipeline.engines import Part, engine as jobs
 from pipeline.models.model import CalibrationCorpus, ResolvedModel
-from pipeline.models.tokenizer import token_spans
 from pipeline.retrievers.dense_search import counted_parts
+from pipeline.retrievers.retriever import QueryEncoder, Retriever
 from pipeline.retrievers.rows import (
     TEXTS,
     AnyRows,
@@ -38,8 +38,8 @@ from pipeline.retrievers.rows import (
     rows_of_shard,
     table_of,
 )
-from pipeline.retrievers.stage import Context, Facts, Inputs, Stage
-from pipeline.retrievers.texts import QueryEncoder, TextRetriever, Tokens
+from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Stage
+from pipeline.retrievers.texts import chunking, text_stage, texts_of
 from pipeline.retrievers.truncation import Truncation
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -48,7 +48,7 @@ from pipeline.storage.store import Store
 Settings = TypeVar("Settings", bound=RowSettings, covariant=True, default=RowSettings)
 
 
-class EncodingRetriever(TextRetriever[Settings], ABC):
+class EncodingRetriever(Retriever[Settings], ABC):
     """A retriever that keeps rows that a model makes of texts, or that are given in files."""
 
     @cached_property
@@ -58,6 +58,11 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         if isinstance(source, TextOpener) and source.model.precision == "int8":
             return source.calibrated_on(CalibrationCorpus(self.identity.passages, self.corpus))
         return source
+
+    @cached_property
+    def _server_engine(self) -> EngineFactory | None:
+        """What asks the server, where there is one."""
+        return EngineFactory(self.source, None) if self.source.served else None
 
     @override
     def check(self) -> None:
@@ -84,17 +89,9 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
             )
 
     @override
-    def tokens(self) -> Tokens:
-        model = self.source.model
-        if model is None:
-            raise RuntimeError("rows from files have no tokenizer")
-        identity = {**model.files.tokenizer_identity, "probe": model.tokenizer.probe}
-        return Tokens(identity, partial(token_spans, model.tokenizer))
-
-    @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        truncation = Truncation.reported(artifacts, self.cuts)
-        return {**super().report(artifacts, scores, stages), **truncation}
+        chunks = chunking(self.config, artifacts)
+        return {**chunks, **Truncation.reported(artifacts, bool(chunks))}
 
     @override
     def check_collection(self, collection: Collection) -> None:
@@ -130,13 +127,13 @@ class EncodingRetriever(TextRetriever[Settings], ABC):
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
         settings = self.source.ingredients(role) | keyed_settings(self.settings, role)
         make = partial(self._encode, role, form)
-        stage = self.text_stage(role, schema, settings, make, form.open)
-        return replace(stage, engine=self.server_engine) if self.source.served else stage
+        stage = text_stage(self, role, schema, settings, make, form.open)
+        return replace(stage, engine=self._server_engine)
 
     def _encode(
         self, role: Role, form: RowFormat[AnyRows], inputs: Inputs, draft: Draft, context: Context
     ) -> Facts:
-        texts = self.texts_of(role, inputs)
+        texts = texts_of(role, inputs)
         if self.source.stored:
             self._copy_precomputed(role, texts, form, draft, context)
             return {"rows": len(texts)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from typing_extensions import override
 
@@ -13,8 +14,8 @@ from pipeline.core.result_records import in_part
 from pipeline.retrievers.composition import FusedRankings, FusionFacts
 from pipeline.retrievers.retriever import (
     COLLECTION,
-    CompositeRetriever,
     Evaluator,
+    Retriever,
     open_ranking,
     save_ranking,
 )
@@ -27,7 +28,7 @@ FUSE = "fuse"
 SCHEMAS = {FUSE: 1}
 
 
-class FusionRetriever(CompositeRetriever[FuseConfig]):
+class FusionRetriever(Retriever[FuseConfig]):
     """Joins the rankings of its `parts`."""
 
     section = "fuse"
@@ -89,9 +90,10 @@ class FusionRetriever(CompositeRetriever[FuseConfig]):
             for role, size in part.stored_sizes(passages, queries).items()
         }
 
+    @cached_property
     @override
     def engine(self) -> EngineFactory:
-        return self.parts[0].engine()
+        return self.parts[0].engine
 
     def _fuse(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection = inputs[COLLECTION]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,31 @@ from typing_extensions import override
 
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Embeddings, Float32, Int64, RaggedRows, Ranking, Role, TokenEmbeddings
+from pipeline.core.records import Embeddings, Float32, Int64, RaggedRows, Ranking, TokenEmbeddings
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
-from pipeline.retrievers.rows import RowFormat
-from pipeline.retrievers.stage import Inputs, Plan, Stage
+from pipeline.retrievers.rows import RaggedFormat
+from pipeline.retrievers.stage import Inputs, Plan
+from pipeline.retrievers.texts import documents_of, search_depth, search_here, search_stage, with_chunks
 from pipeline.storage import ragged_shards, vector_forms, vector_shards
 from pipeline.storage.artifacts import Draft
 
 SCHEMAS = {"passages": 2, "queries": 2, "search": 1}
 CHECKED = 1 << 16  # token vectors checked at once
+
+
+class TokenVectorFormat(RaggedFormat):
+    """The token vectors of each text, as float16 if `halves`."""
+
+    def __init__(self, halves: bool = False) -> None:
+        super().__init__()
+        self.halves = halves
+
+    @override
+    def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
+        check_token_vectors(rows, ids)
+        vectors = vector_forms.to_halves(rows.columns[0], start) if self.halves else rows.columns[0]
+        super().save(draft, start, RaggedRows(rows.ends, (vectors,)), ids)
 
 
 class MultiVector(EncodingRetriever):
@@ -28,11 +44,14 @@ class MultiVector(EncodingRetriever):
     @override
     def stages(self) -> Plan:
         """There is no index: the stored vectors are searched themselves."""
-        return {
-            "passages": self._vectors("passages", halves=self.settings.token_precision == "fp16"),
-            "queries": self._vectors("queries", halves=False),
-            "search": self._ranking(),
+        halves, searched = self.settings.token_precision == "fp16", ("passages", "queries")
+        settings, make = {"mean": self._mean}, partial(search_here, self)
+        plan = {
+            "passages": self.encode_stage("passages", SCHEMAS["passages"], TokenVectorFormat(halves)),
+            "queries": self.encode_stage("queries", SCHEMAS["queries"], TokenVectorFormat()),
+            "search": search_stage(self, SCHEMAS["search"], searched, make, settings, index="passages"),
         }
+        return with_chunks(self, self.source.model, plan)
 
     @property
     def _mean(self) -> bool:
@@ -41,30 +60,14 @@ class MultiVector(EncodingRetriever):
         declared = model is not None and model.mean_over_tokens
         return declared if self.settings.score is None else self.settings.score == "mean"
 
-    def _vectors(self, role: Role, halves: bool) -> Stage:
-        """Encodes the passages or the queries, and keeps their token vectors, as float16 if `halves`."""
-
-        def save(draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
-            check_token_vectors(rows, ids)
-            vectors = vector_forms.to_halves(rows.columns[0], start) if halves else rows.columns[0]
-            ragged_shards.save_rows(draft, start, RaggedRows(rows.ends, (vectors,)))
-
-        form = RowFormat(
-            save, ragged_shards.open_rows, ragged_shards.read_some_rows, ragged_shards.join_and_order
-        )
-        return self.encode_stage(role, SCHEMAS[role], form)
-
-    def _ranking(self) -> Stage:
-        """Searches the stored vectors."""
-        searched, settings = ("passages", "queries"), {"mean": self._mean}
-        return self.search_stage(SCHEMAS["search"], searched, self.search, settings, index="passages")
-
     @override
     def open_search(self, inputs: Inputs) -> Search:
         from pipeline.search.documents import rank
         from pipeline.search.maxsim import MaxSimScorer, maxsim_search
 
-        settings, ids, documents = self.config.search, inputs["data"].passages.ids, self.documents(inputs)
+        config, ids = self.config, inputs["data"].passages.ids
+        memory_mb, depth = config.search.memory_mb, search_depth(config, inputs)
+        documents = documents_of(config, inputs)
         passages, mean = token_embeddings(inputs["passages"]), self._mean
         ids_of_rows = ids if documents is None else documents.chunk_ids
 
@@ -73,16 +76,14 @@ class MultiVector(EncodingRetriever):
 
             def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
                 tokens = token_embeddings([ragged_shards.take_rows(queries, chosen)])
-                return maxsim_search(
-                    passages, tokens, k, ids_of_rows, bar, mean=mean, memory_mb=settings.memory_mb
-                )
+                return maxsim_search(passages, tokens, k, ids_of_rows, bar, mean=mean, memory_mb=memory_mb)
 
             def score(query: int, chunks: Int64) -> Float32:
                 row = ragged_shards.slice_rows(queries, query, query + 1)
                 bounds = np.concatenate([[0], row.ends])
                 return MaxSimScorer(passages, row.columns[0], bounds, mean)(chunks, np.zeros_like(chunks))
 
-            return rank(find, len(queries), documents, self.search_depth(inputs), ids, bar, score)
+            return rank(find, len(queries), documents, depth, ids, bar, score)
 
         return search
 

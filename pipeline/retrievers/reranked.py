@@ -19,13 +19,12 @@ from pipeline.retrievers.composition import Reranking
 from pipeline.retrievers.pair_scores import QueryPassagePairs, ScoreStore, score_pairs
 from pipeline.retrievers.retriever import (
     COLLECTION,
-    CompositeRetriever,
     Evaluator,
     Retriever,
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
+from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -35,7 +34,7 @@ DEPTHS = (10, 20, 50, 100, 200, 500, 1000)
 """Depths below that of the config at which measures are computed too."""
 
 
-class RerankingRetriever(CompositeRetriever[ScorerSettings]):
+class RerankingRetriever(Retriever[ScorerSettings]):
     """Scores the best hits of its `first` stage again."""
 
     section = "rerank"
@@ -62,7 +61,7 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
             settings={"scorer": self.source.recipe(), **keyed_settings(self.settings, RERANK)},
             make=self._rerank,
             open=open_ranking,
-            engine=self.server_engine if self.source.served else None,
+            engine=EngineFactory(self.source, None) if self.source.served else None,
             grows_with="queries",
         )
         return {**self.first.plan(), RERANK: stage}
@@ -89,6 +88,10 @@ class RerankingRetriever(CompositeRetriever[ScorerSettings]):
             cut = {"chunks": self.config.data.chunks is not None, **sections.get(Truncation.key, {})}
             sections = {**sections, Truncation.key: {**cut, "pairs": pairs_cut}}
         return {**sections, Reranking.key: {**scores[Reranking.key], **speed}}
+
+    @override
+    def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
+        return self.first.stored_sizes(passages, queries)
 
     @override
     def check(self) -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic
 
 import numpy as np
-from typing_extensions import TypeVar, override
+from typing_extensions import TypeVar
 
-from pipeline import engines
-from pipeline.config import Config
+from pipeline.config import Config, DataSettings
 from pipeline.config.settings import Section
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
@@ -23,11 +22,12 @@ from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
 from pipeline.encoders import choice
 from pipeline.encoders.base import ModelSource
+from pipeline.encoders.batching import Usage
 from pipeline.encoders.openers import resolve
 from pipeline.metrics.names import Measure
 from pipeline.models.files import find_model
 from pipeline.models.model import ResolvedModel
-from pipeline.retrievers.stage import EngineFactory, Facts, Plan, StoredSize
+from pipeline.retrievers.stage import EngineFactory, Facts, Inputs, Plan, StoredSize
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
@@ -38,8 +38,8 @@ PASSAGES, SCORES, BEST_CHUNKS = "passages.npy", "scores.npy", "chunks.npy"
 Settings = TypeVar("Settings", bound=Section, covariant=True, default=Section)
 Search = Callable[[Any, Bar], Ranking]
 """Ranks the passages for queries, given as the stage `queries` opens them."""
-MakeRetriever = Callable[[Config, "Identities", Identity, Path], "Retriever"]
-"""Makes the retriever of a config: `pipeline.registry.make_retriever`."""
+QueryEncoder = Callable[[str, Usage], Any]
+"""Turns the text of a query into its row; what that costs is added."""
 
 
 def save_ranking(draft: Draft, collection: Collection, ranking: Ranking) -> Facts:
@@ -128,10 +128,21 @@ class Identities:
     def __init__(self) -> None:
         self.cache: Path | None = None
         """Where tokenizers are kept if the user's store cannot be written."""
-        self.collection = cache(identify)
-        find = cache(find_model)
-        self.resolve: Callable[[Any], Any] = cache(lambda section: resolve(section, find, self.cache))
-        """Gives the source of a section `model` or `rerank`, see `pipeline.encoders.openers.resolve`."""
+        self._find = cache(find_model)
+        self._collections: dict[DataSettings, Identity] = {}
+        self._sources: dict[Section, Any] = {}
+
+    def collection(self, settings: DataSettings) -> Identity:
+        """The hashes of a collection's parts."""
+        if settings not in self._collections:
+            self._collections[settings] = identify(settings)
+        return self._collections[settings]
+
+    def resolve(self, section: Section) -> Any:
+        """The source of a section `model` or `rerank`, see `pipeline.encoders.openers.resolve`."""
+        if section not in self._sources:
+            self._sources[section] = resolve(section, self._find, self.cache)
+        return self._sources[section]
 
     def settle(self, config: Config) -> Config:
         """The config with the backends that `auto` takes, and vectors compared as models declare it.
@@ -157,7 +168,8 @@ class Retriever(ABC, Generic[Settings]):
         identities: Looks up and hashes the files that the config names.
         identity: The hashes of the collection's parts.
         corpus: The file of the passages, which exists once the collection is read.
-        make: Makes the retriever of another config, for one that is made of others.
+        parts: The retrievers that are joined, or the one whose ranking is reranked: each is that of a
+            benchmark alone.
     """
 
     section: ClassVar[str] = "model"
@@ -166,7 +178,7 @@ class Retriever(ABC, Generic[Settings]):
     identities: Identities
     identity: Identity
     corpus: Path
-    make: MakeRetriever
+    parts: Sequence[Retriever] = ()
 
     @property
     def settings(self) -> Settings:
@@ -197,20 +209,24 @@ class Retriever(ABC, Generic[Settings]):
 
     def check(self) -> None:
         """Refuse settings that do not fit the model, the index or this machine."""
-        return
+        for part in self.parts:
+            part.check()
 
     def confirm(self, store: Store, fresh: bool) -> None:
         """Check that served models still return what is cached; cache keys cannot detect a change."""
+        for part in self.parts:
+            part.confirm(store, fresh)
         if self.source and self.source.served:
             self.source.confirm(store, fresh)
 
     def check_collection(self, collection: Collection) -> None:
         """Refuse settings that do not fit the collection, once it is read and before texts are encoded."""
-        return
+        for part in self.parts:
+            part.check_collection(collection)
 
     def models(self) -> list[ResolvedModel]:
         """The models that texts are encoded with."""
-        return []
+        return [model for part in self.parts for model in part.models()]
 
     def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
         """Of so many texts, by role: sizes of vectors and indexes, where a formula gives them."""
@@ -221,15 +237,21 @@ class Retriever(ABC, Generic[Settings]):
         """What gives the rows or scores that parts of the work consist of; None if no work is divided."""
         return None
 
+    @cached_property
     def engine(self) -> EngineFactory:
         """The engine that runs parts of the work; benchmarks whose models and engines are equal share one."""
-        source, config = self.source, self.config.engine
-        key = engines.key_of(config, source) if source else None
-        return EngineFactory(key or self, source, config)
+        return EngineFactory(self.source, self.config.engine)
 
-    def server_engine(self) -> EngineFactory:
-        """The engine that asks the server of a source."""
-        return EngineFactory((self, "server"), self.source, None)
+    def open_search(self, inputs: Inputs) -> Search:
+        """Opens what the stage `search` searches; of its inputs, the queries are not needed.
+
+        A kind that reads texts itself has this and `encode_query`: by them it answers queries one at a time.
+        """
+        raise NotImplementedError
+
+    def encode_query(self, store: Store) -> QueryEncoder:
+        """Loads what turns the text of one query into what the stage `queries` would open."""
+        raise NotImplementedError
 
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         """What `metrics.json` says besides the measures, by key of `pipeline.retrievers.sections`.
@@ -238,37 +260,3 @@ class Retriever(ABC, Generic[Settings]):
         JSON.
         """
         return {}
-
-
-class CompositeRetriever(Retriever[Settings], ABC):
-    """A retriever that is made of others, and delegates checks and models to them."""
-
-    @cached_property
-    def parts(self) -> list[Retriever]:
-        """Those that are joined, or the one whose ranking is reranked: each is that of a benchmark alone."""
-        configs = [self.config.first_stage] if self.config.rerank else self.config.parts
-        return [self.make(config, self.identities, self.identity, self.corpus) for config in configs]
-
-    @override
-    def check(self) -> None:
-        for part in self.parts:
-            part.check()
-
-    @override
-    def confirm(self, store: Store, fresh: bool) -> None:
-        for part in self.parts:
-            part.confirm(store, fresh)
-        super().confirm(store, fresh)
-
-    @override
-    def check_collection(self, collection: Collection) -> None:
-        for part in self.parts:
-            part.check_collection(collection)
-
-    @override
-    def models(self) -> list[ResolvedModel]:
-        return [model for part in self.parts for model in part.models()]
-
-    @override
-    def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
-        return self.parts[0].stored_sizes(passages, queries)

@@ -11,16 +11,29 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
-from pipeline.core.records import Array, Int32, Int64, JsonObject, Texts, UInt64
+from pipeline.core.records import (
+    Array,
+    Embeddings,
+    Float32,
+    Int32,
+    Int64,
+    JsonObject,
+    RaggedRows,
+    Texts,
+    UInt64,
+    VectorForm,
+)
 from pipeline.retrievers.truncation import truncation_of
-from pipeline.storage import vector_shards
+from pipeline.storage import ragged_shards, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 LEAST = 512  # texts of the smallest shard: batches of fewer have more padding
@@ -42,22 +55,75 @@ def rows_of_shard(texts: int, most: int) -> int:
     return min(most, max(LEAST, -(-texts // SHARDS)))
 
 
-@dataclass(frozen=True)
-class RowFormat(Generic[AnyRows]):
-    """How the rows that a model gives for texts, one for each text, are stored.
+class RowFormat(ABC, Generic[AnyRows]):
+    """How the rows that a model gives for texts, one for each text, are stored."""
 
-    Attributes:
-        save: Checks consecutive rows and writes them as one file; it gets the draft, the number of the first
-            row, the rows and the texts' ids.
-        open: Opens all rows of a finished artifact.
-        read: Some rows of a finished artifact, by their numbers, int64 [n], in any order.
-        join: The rows of several such parts, one after the other, in an order, int64 [rows].
+    @abstractmethod
+    def save(self, draft: Draft, start: int, rows: AnyRows, ids: list[str]) -> None:
+        """Check consecutive rows, the first of which is `start`, and write them as one file."""
+
+    @abstractmethod
+    def open(self, artifact: Artifact) -> object:
+        """All rows of a finished artifact, for the stages that need them."""
+
+    @abstractmethod
+    def read(self, artifact: Artifact, rows: Int64) -> AnyRows:
+        """Some rows of a finished artifact, by their numbers, int64 [n], in any order."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[AnyRows], order: Int64) -> AnyRows:
+        """The rows of several parts, one after the other, in an order, int64 [rows]."""
+
+
+class VectorFormat(RowFormat[Float32]):
+    """A vector of each text, float32 as the model gives it; `form` is made of it when it is read.
+
+    Those that are `held` are read into memory at once, else memory-mapped.
     """
 
-    save: Callable[[Draft, int, AnyRows, list[str]], None]
-    open: Callable[[Artifact], object]
-    read: Callable[[Artifact, Int64], AnyRows]
-    join: Callable[[Sequence[AnyRows], Int64], AnyRows]
+    def __init__(self, form: VectorForm, held: bool = False) -> None:
+        self.form, self.held = form, held
+
+    @override
+    def save(self, draft: Draft, start: int, rows: Float32, ids: list[str]) -> None:
+        vector_shards.check_vectors(rows, ids, self.form.given_at_length_1)
+        draft.save_array(vector_shards.shard_name(start, start + len(rows)), rows)
+
+    @override
+    def open(self, artifact: Artifact) -> Embeddings | Float32:
+        read = vector_shards.read_all_rows if self.held else vector_shards.open_embeddings
+        return read(artifact, self.form)
+
+    @override
+    def read(self, artifact: Artifact, rows: Int64) -> Float32:
+        return vector_shards.read_some_rows(artifact, rows)
+
+    @override
+    def join(self, parts: Sequence[Float32], order: Int64) -> Float32:
+        return vector_shards.join_rows(parts, order)
+
+
+class RaggedFormat(RowFormat[RaggedRows]):
+    """Rows of different lengths; those that are `held` are read as one, else a shard at a time."""
+
+    def __init__(self, held: bool = False) -> None:
+        self.held = held
+
+    @override
+    def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
+        ragged_shards.save_rows(draft, start, rows)
+
+    @override
+    def open(self, artifact: Artifact) -> Sequence[RaggedRows] | RaggedRows:
+        return ragged_shards.read_all_rows(artifact) if self.held else ragged_shards.open_rows(artifact)
+
+    @override
+    def read(self, artifact: Artifact, rows: Int64) -> RaggedRows:
+        return ragged_shards.read_some_rows(artifact, rows)
+
+    @override
+    def join(self, parts: Sequence[RaggedRows], order: Int64) -> RaggedRows:
+        return ragged_shards.join_and_order(parts, order)
 
 
 class ShardWriter(Generic[AnyRows]):

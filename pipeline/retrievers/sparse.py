@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ from typing_extensions import override
 from pipeline.config import keyed_settings
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Int64, RaggedRows, Ranking, Role
+from pipeline.core.records import Int64, RaggedRows, Ranking
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
-from pipeline.retrievers.rows import RowFormat
+from pipeline.retrievers.rows import RaggedFormat
 from pipeline.retrievers.sections import Sparsity
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
+from pipeline.retrievers.texts import documents_of, search_depth, search_here, search_stage, with_chunks
 from pipeline.storage import ragged_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.vector_shards import shard_name
@@ -24,17 +25,37 @@ from pipeline.storage.vector_shards import shard_name
 SCHEMAS = {"passages": 2, "queries": 2, "index": 1, "search": 1}
 
 
+class WeightFormat(RaggedFormat):
+    """The weights of words of each text."""
+
+    @override
+    def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
+        check_weights(rows, ids)
+        super().save(draft, start, rows, ids)
+
+
 class Sparse(EncodingRetriever):
     """Weights of words, and an inverted index."""
 
     @override
     def stages(self) -> Plan:
-        return {
-            "passages": self._weights("passages", ragged_shards.open_rows),
-            "queries": self._weights("queries", ragged_shards.read_all_rows),
-            "index": self._postings(),
-            "search": self._ranking(),
+        """Where memory is limited, the stored rows are searched, and inverted part by part."""
+        searched = "index" if self.config.search.memory_mb is None else "passages"
+        plan = {
+            "passages": self.encode_stage("passages", SCHEMAS["passages"], WeightFormat()),
+            "queries": self.encode_stage("queries", SCHEMAS["queries"], WeightFormat(held=True)),
+            "index": Stage(
+                "index",
+                SCHEMAS["index"],
+                needs=("passages",),
+                made_of={"passages": "passages"},
+                settings=keyed_settings(self.settings, "index"),
+                make=_build,
+                open=ragged_shards.open_shards,
+            ),
+            "search": search_stage(self, SCHEMAS["search"], (searched, "queries"), self._search, {}),
         }
+        return with_chunks(self, self.source.model, plan)
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -42,41 +63,17 @@ class Sparse(EncodingRetriever):
         sections = {key: facts[key] for key in (Sparsity.key,) if key in facts}
         return {**super().report(artifacts, scores, stages), **sections}
 
-    def _weights(self, role: Role, opened: Callable[[Artifact], object]) -> Stage:
-        """Encodes the passages or the queries, and keeps the weights of their words."""
-
-        def save(draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
-            check_weights(rows, ids)
-            ragged_shards.save_rows(draft, start, rows)
-
-        form = RowFormat(save, opened, ragged_shards.read_some_rows, ragged_shards.join_and_order)
-        return self.encode_stage(role, SCHEMAS[role], form)
-
-    def _postings(self) -> Stage:
-        """Builds the inverted index, in segments; those that an interrupted run has finished are kept."""
-        made_of, settings = {"passages": "passages"}, keyed_settings(self.settings, "index")
-        opened = ragged_shards.open_shards
-        return Stage("index", SCHEMAS["index"], ("passages",), made_of, settings, _build, opened)
-
-    def _ranking(self) -> Stage:
-        """Searches the index; or the stored rows, inverted part by part, where memory is limited."""
-        searched = "index" if self.config.search.memory_mb is None else "passages"
-        return self.search_stage(SCHEMAS["search"], (searched, "queries"), self._search, {})
-
     @override
     def open_search(self, inputs: Inputs) -> Search:
         from pipeline.core.order import descending_id_rank
         from pipeline.search import inverted_index
         from pipeline.search.documents import rank
 
-        segments, top_k, memory_mb = (
-            _segments(inputs),
-            self.search_depth(inputs),
-            self.config.search.memory_mb,
-        )
+        segments, top_k = _segments(inputs), search_depth(self.config, inputs)
+        memory_mb = self.config.search.memory_mb
         memory = inverted_index.QUERY_BYTES if memory_mb is None else memory_mb << 18
         inverted_index.compile_all()
-        ids, documents = inputs["data"].passages.ids, self.documents(inputs)
+        ids, documents = inputs["data"].passages.ids, documents_of(self.config, inputs)
         # equal chunks decide nothing
         order = descending_id_rank(ids) if documents is None else np.arange(documents.chunks)
 
@@ -92,7 +89,7 @@ class Sparse(EncodingRetriever):
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import inverted_index
 
-        facts, documents = self.search(inputs, draft, context), self.documents(inputs)
+        facts, documents = search_here(self, inputs, draft, context), documents_of(self.config, inputs)
         rows = len(inputs["data"].passages) if documents is None else documents.chunks
         sparsity = inverted_index.sparsity(_segments(inputs), rows, inputs["queries"])
         return {**facts, "sparsity": sparsity}
@@ -121,6 +118,7 @@ def check_weights(rows: RaggedRows, ids: list[str]) -> None:
 
 
 def _build(inputs: Inputs, draft: Draft, context: Context) -> Facts:
+    """Build the inverted index, in segments; those that an interrupted run has finished are kept."""
     from pipeline.search import inverted_index
 
     shards = inputs["passages"]

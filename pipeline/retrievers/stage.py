@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
+
+from typing_extensions import override
 
 from pipeline import engines
 from pipeline.config import EngineConfig
@@ -20,20 +23,31 @@ Inputs = Mapping[str, Any]
 """By name the results of the stages that a stage needs, opened by their own `Stage.open`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EngineFactory:
     """Opens an engine; those that are equal open the same one.
 
     Attributes:
-        key: All that shapes the engine and the model of its workers; the retriever itself where its engine is
-            not to be shared with other benchmarks.
         source: What its workers load; None if they need no model.
         config: The kind of engine; None where the server of `source` is asked.
     """
 
-    key: Hashable
-    source: ModelSource | None = field(compare=False)
-    config: EngineConfig | None = field(compare=False)
+    source: ModelSource | None
+    config: EngineConfig | None
+
+    @cached_property
+    def key(self) -> Hashable:
+        """All that shapes the engine and the model of its workers; its own where nobody may share it."""
+        shared = engines.key_of(self.config, self.source) if self.config and self.source else None
+        return shared or id(self)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EngineFactory) and self.key == other.key
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def __call__(self, store: Store) -> Engine:
         """Open the engine; what a backend converts is in `store`."""
@@ -51,7 +65,7 @@ class Context:
     Attributes:
         store: The cache, for what is kept beside the stages' results and outlives them.
         open_engine: Opens the engine of a factory, or gives it where it is open.
-        factory: Gives the stage's own; None where nothing is divided.
+        factory: That of the stage; None where nothing is divided.
         fresh: Whether nothing stored is used.
     """
 
@@ -60,7 +74,7 @@ class Context:
     meter: Meter
     store: Store
     open_engine: Callable[[EngineFactory, Store], Engine]
-    factory: Callable[[], EngineFactory] | None = None
+    factory: EngineFactory | None = None
     fresh: bool = False
 
     @property
@@ -68,7 +82,7 @@ class Context:
         """The engine that runs parts of the work; opened when a stage of the run first uses it."""
         if self.factory is None:
             raise RuntimeError(f"stage {self.recipe.stage} has no engine")
-        return self.open_engine(self.factory(), self.store)
+        return self.open_engine(self.factory, self.store)
 
     def find_alike(self) -> list[Artifact]:
         """Finished artifacts of other texts, else by the same recipe, the last used first."""
@@ -105,7 +119,7 @@ class Stage:
         open: Opens a finished artifact for the stages that need it.
         exact_bytes: Whether the same key always gives the same files. If not (threads, a GPU or a batch size
             can change the last bits of vectors), what was made from other files than today's is made again.
-        engine: Gives the factory of the engine that runs parts of the work; None where nothing is divided.
+        engine: Opens the engine that runs parts of the work; None where nothing is divided.
         grows_with: What its time and its bytes are in proportion to. The time of `product` is so to passages
             times queries, and its bytes to queries.
     """
@@ -118,7 +132,7 @@ class Stage:
     make: Callable[[Inputs, Draft, Context], Facts]
     open: Callable[[Artifact], object]
     exact_bytes: bool = False
-    engine: Callable[[], EngineFactory] | None = None
+    engine: EngineFactory | None = None
     grows_with: Growth = "passages"
 
     def with_prefix(self, prefix: str, shared: Collection[str]) -> Stage:

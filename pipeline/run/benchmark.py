@@ -210,15 +210,14 @@ class Benchmark:
     def engines_to_open(self) -> list[EngineFactory]:
         """The engines of the stages that have to be made, in order."""
         stages = (self.stages[name] for name in self.missing([self.retriever.ranking]))
-        return list(dict.fromkeys(stage.engine() for stage in stages if stage.engine))
+        return list(dict.fromkeys(stage.engine for stage in stages if stage.engine))
 
     def make_with(self, factory: EngineFactory) -> None:
         """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
         started = time.perf_counter()
         self.confirm()
         for name in self.missing([self.retriever.ranking]):
-            engine = self.stages[name].engine
-            if engine and engine() == factory:
+            if self.stages[name].engine == factory:
                 self.ensure(name)
         self.seconds += time.perf_counter() - started
 

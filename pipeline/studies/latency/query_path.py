@@ -28,7 +28,6 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.fused import FUSE, FusionRetriever
 from pipeline.retrievers.reranked import RERANK, RerankingRetriever, rerank
 from pipeline.retrievers.retriever import Retriever
-from pipeline.retrievers.texts import TextRetriever
 from pipeline.run.benchmark import Benchmark
 from pipeline.search import fusion
 from pipeline.studies.latency.record import ENCODE
@@ -93,7 +92,7 @@ def path_of(retriever: Retriever, benchmark: Benchmark, prefix: str = "") -> Que
             for number, part in enumerate(retriever.parts, start=1)
         ]
         return FusedPath(retriever, benchmark, parts)
-    if isinstance(retriever, TextRetriever):
+    if type(retriever).encode_query is not Retriever.encode_query:
         return TextPath(retriever, benchmark, prefix)
     raise InputError(
         f"{benchmark.config.name}: a {type(retriever).__name__} does not answer queries one by one",
@@ -111,7 +110,7 @@ def local_lock(retriever: Retriever) -> AbstractContextManager[Any]:
 class TextPath(QueryPath):
     """Tokens, a row, a search."""
 
-    def __init__(self, retriever: TextRetriever, benchmark: Benchmark, prefix: str) -> None:
+    def __init__(self, retriever: Retriever, benchmark: Benchmark, prefix: str) -> None:
         self.retriever, self.benchmark = retriever, benchmark
         needs = retriever.plan()[retriever.ranking].needs
         in_plan = benchmark.stages[prefix + retriever.ranking].needs
