@@ -16,7 +16,8 @@ from pipeline.config import FLAT, Config, IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.machine import Meter
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
-from pipeline.engines import Engine, Job, Part, PartJob, PartResult, engine as jobs
+from pipeline.engines import engine as jobs
+from pipeline.engines.engine import Engine, Job, Part, PartJob, PartResult
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.stage import Context, Facts, Inputs
 from pipeline.retrievers.texts import documents_of, save_found, search_depth
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def check(config: Config, dimension: int | None) -> None:
-    """Refuse an index and a search that do not fit vectors of a dimension, None if unknown, or this machine."""
+    """Refuse an index and a search that do not fit this machine, or the vectors' dimension, where known."""
     from pipeline.search import exact, faiss_index
 
     index, search = config.index, config.search

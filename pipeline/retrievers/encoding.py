@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from typing_extensions import TypeVar, override
 
-from pipeline import engines
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
@@ -24,7 +23,8 @@ from pipeline.core.records import Collection, Role, Texts
 from pipeline.encoders.base import EmbeddingSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import TextOpener
-from pipeline.engines import Part, engine as jobs
+from pipeline.engines import engine as jobs, opening
+from pipeline.engines.engine import Part
 from pipeline.models.model import CalibrationCorpus, ResolvedModel
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import QueryEncoder, Retriever
@@ -66,7 +66,7 @@ class EncodingRetriever(Retriever[Settings], ABC):
 
     @override
     def check(self) -> None:
-        engines.check(self.config.engine, self.source)
+        opening.check(self.config.engine, self.source)
         self.source.check()
         self._check_chunks()
 

@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 from typing_extensions import override
 
-from pipeline import engines
 from pipeline.config import ScorerSettings, keyed_settings
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Float32, Int64, Qrels, Ranking
 from pipeline.encoders.base import ScoreSource
 from pipeline.encoders.opener import PairOpener
+from pipeline.engines import opening
 from pipeline.metrics import paired
 from pipeline.retrievers.composition import Reranking
 from pipeline.retrievers.pair_scores import QueryPassagePairs, ScoreStore, score_pairs
@@ -96,7 +96,7 @@ class RerankingRetriever(Retriever[ScorerSettings]):
     @override
     def check(self) -> None:
         super().check()
-        engines.check(self.config.engine, self.source, "rerank")
+        opening.check(self.config.engine, self.source, "rerank")
         self.source.check()
 
     def _rerank(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:

@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple
 
 from typing_extensions import override
 
-from pipeline import engines
 from pipeline.config import EngineConfig
 from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
 from pipeline.core.records import Facts as Facts
 from pipeline.encoders.base import ModelSource
-from pipeline.engines import Engine
+from pipeline.engines import opening
+from pipeline.engines.engine import Engine, LocalEngine, ServerEngine
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
@@ -38,7 +38,7 @@ class EngineFactory:
     @cached_property
     def key(self) -> Hashable:
         """All that shapes the engine and the model of its workers; its own where nobody may share it."""
-        shared = engines.key_of(self.config, self.source) if self.config and self.source else None
+        shared = opening.key_of(self.config, self.source) if self.config and self.source else None
         return shared or id(self)
 
     @override
@@ -52,10 +52,10 @@ class EngineFactory:
     def __call__(self, store: Store) -> Engine:
         """Open the engine; what a backend converts is in `store`."""
         if self.source is None:
-            return engines.LocalEngine()
+            return LocalEngine()
         if self.config is None:
-            return engines.ServerEngine(self.source.connect)
-        return engines.open_with(self.config, self.source, store)
+            return ServerEngine(self.source.connect)
+        return opening.open_with(self.config, self.source, store)
 
 
 @dataclass
