@@ -27,7 +27,7 @@ from workplaces import read_json
 
 import pipeline
 from pipeline import load_config
-from pipeline.config import RUN_HERE, STAGES, Config, ManySettings, kinds_of, mark_of, outputs_of
+from pipeline.config import STAGES, Config, ManySettings, kinds_of, mark_of, outputs_of
 from pipeline.run import Benchmark, Session
 from pipeline.storage import Store
 
@@ -247,9 +247,6 @@ def options_of(annotation: Any) -> Iterator[Any]:
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every field of a model that holds a value, sections opened: all kinds, and those that are an option."""
     for name, field in model.model_fields.items():
-        if kinds_of(field) is RUN_HERE:  # the settings are those of `model`
-            yield prefix + name, field
-            continue
         if kinds := kinds_of(field):
             for kind in kinds:
                 if issubclass(kinds[kind], ManySettings):

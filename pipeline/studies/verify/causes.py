@@ -8,23 +8,18 @@ all that it moves to the last published digit. The search goes on while chance m
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pipeline.config import Config
 from pipeline.core.display import Progress
 from pipeline.core.records import JsonObject
 from pipeline.core.result_records import Record
-from pipeline.metrics.names import parse_measure
 from pipeline.results.published import ScoreCheck
 from pipeline.storage.whole_files import temporary_folder
-from pipeline.studies.verify.fit import Fit, Means
+from pipeline.studies.verify.fit import Fit
 from pipeline.studies.verify.scored_run import EVALUATION, ScoredRun
 from pipeline.studies.verify.trials import Trials
-
-APART = ("ndcg@10", "ndcg@100", "map@100", "mrr@10", "recall@10", "recall@100", "precision@10", "success@1")
-"""Measures of which one may tell candidates apart."""
-PLACES = 5  # to which candidates must differ to be told apart
 
 
 class ScoreChange(Record):
@@ -35,13 +30,6 @@ class ScoreChange(Record):
     difference: float
 
 
-class TellingMeasure(Record):
-    """A measure that tells changes apart which explain a score alike: its value with each."""
-
-    measure: str
-    values: dict[str, float]
-
-
 class ExplainedScore(ScoreCheck):
     """A published score and the measured one, with what was tried to explain a difference.
 
@@ -49,13 +37,11 @@ class ExplainedScore(ScoreCheck):
         why: Changes that were tried and move the score, the nearest first; None where none was asked for.
         not_tried: Changes that were not tried, in the order in which they would be.
         explained_by: Changes that give the published digits of this score and of all others that they move.
-        telling: A measure that tells these apart, where there are several.
     """
 
     why: tuple[ScoreChange, ...] | None = None
     not_tried: tuple[str, ...] = ()
     explained_by: tuple[str, ...] = ()
-    telling: TellingMeasure | None = None
 
     @classmethod
     def of(cls, checks: Iterable[ScoreCheck]) -> list[ExplainedScore]:
@@ -116,15 +102,13 @@ def _explained(
         if changed and (means := changed.means(names)) != fit.base:
             fit.measured[change] = means
     if config is None:
-        return _with_causes(fit, [], _telling(fit, scored_run, None, APART))
+        return _with_causes(fit, [])
     with temporary_folder() as place, progress("causes", None, "change") as bar:
         trials = Trials(config, scored_run, deadline, bar, Path(place), fit)
-        not_tried = trials.run()
-        names = [name for name in APART if (parse_measure(name).cutoff or 0) <= config.search.top_k]
-        return _with_causes(fit, not_tried, _telling(fit, scored_run, trials, names))
+        return _with_causes(fit, trials.run())
 
 
-def _with_causes(fit: Fit, not_tried: Sequence[str], telling: TellingMeasure | None) -> list[ScoreCheck]:
+def _with_causes(fit: Fit, not_tried: Sequence[str]) -> list[ScoreCheck]:
     """The scores with the changes that move them: those that explain them, then the nearest to all scores."""
     names = {name: name for name in fit.nearest(fit.measured)}
     names |= {name: f"{name} (estimated on a sample)" for name in fit.nearest(fit.estimated)}
@@ -145,34 +129,7 @@ def _with_causes(fit: Fit, not_tried: Sequence[str], telling: TellingMeasure | N
             cell = ExplainedScore.of([cell])[0].model_copy(
                 update={
                     "why": tuple(why), "not_tried": tuple(not_tried), "explained_by": tuple(explaining),
-                    "telling": telling if len(explaining) > 1 else None,
                 }
             )  # fmt: skip
         checks.append(cell)
     return checks
-
-
-def _telling(
-    fit: Fit, scored_run: ScoredRun, trials: Trials | None, names: Sequence[str]
-) -> TellingMeasure | None:
-    """The measure that tells most candidates apart, with the value that each gives it; None if none does."""
-    candidates = [change for change in fit.nearest(fit.measured) if fit.explained(change)]
-    if len(candidates) < 2:
-        return None
-    names = [name for name in names if name not in fit.base]
-    values: dict[str, Means] = {}
-    for change in candidates:
-        if change in EVALUATION:
-            changed = EVALUATION[change](scored_run)
-            means: Means | None = changed.means(names) if changed else None
-        else:
-            means = trials.measure_anew(change, names) if trials else None
-        if means:
-            values[change] = means
-    apart = {name: {change: round(means[name], PLACES) for change, means in values.items()} for name in names}
-    name = max(apart, key=lambda each: (len({*apart[each].values()}), _spread(apart[each])))
-    return TellingMeasure(measure=name, values=apart[name]) if _spread(apart[name]) else None
-
-
-def _spread(values: Mapping[str, float]) -> float:
-    return max(values.values()) - min(values.values())

@@ -10,13 +10,11 @@ import contextlib
 import json
 import logging
 import math
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +31,7 @@ from pipeline.formats.given import write_collection
 from pipeline.metrics.evaluation import join_run_and_qrels
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
-from pipeline.studies.verify.fit import Fit, Means
+from pipeline.studies.verify.fit import Fit
 from pipeline.studies.verify.scored_run import ScoredRun
 
 log = logging.getLogger(__name__)
@@ -43,15 +41,11 @@ Values = Mapping[str, Sequence[float]]
 
 SAMPLE = "sample"
 SAMPLE_QUERIES, SAMPLE_HITS = 60, 10
-"""Of the first sample: its queries, and the hits of each that are searched, beside what is judged."""
-FEWEST_QUERIES, MOST_HITS = 20, 50
-"""Of a sample that fits the time: queries at least, and hits of each at most."""
+"""Of the sample: its queries, and the hits of each that are searched, beside what is judged."""
 NEAR = 0.003
 """An estimate no further away is measured on the whole collection at once: it may be the cause."""
 ROUGH = 0.001  # of an estimate's error, whatever its spread
 WHOLE = 3  # changes that are measured on the whole collection, at least
-PAIRED = 6  # changes, the nearest, of which pairs are tried if none of them explains the scores
-PAIRS_OF_NEAREST = f"pairs of the {PAIRED} nearest"
 CHEAP = {
     "model.query_instruction", "model.query_max_length", "data.lowercase_queries", "data.ignored",
     "model.normalize"
@@ -163,13 +157,11 @@ class Trials:
         """Try settings on a sample, then the best on the whole collection; returns those not tried."""
         started = time.monotonic()
         self.changes = self._effective()
-        singles = len(self.changes)
         if started < self.deadline and not self.fit.settled():
             with _quiet():
-                size = self._write_sample(SAMPLE_QUERIES, SAMPLE_HITS)
+                size = self._write_sample()
             self._search(started, size)
-        left = [name for name in self.changes if name not in self.tried]
-        return left if len(self.changes) > singles or self.fit.settled() else [*left, PAIRS_OF_NEAREST]
+        return [name for name in self.changes if name not in self.tried]
 
     def _effective(self) -> dict[str, Facts]:
         """The changes that can be made and that by their recipes give another ranking, each only once."""
@@ -198,34 +190,12 @@ class Trials:
         left = [name for name in self.changes if name not in self.tried]
         # how many times this sample's time there is for each change
         room = (share - now) / (now - began) / (len(left) + 1)
-        # A change may bring up passages that the sample lacks; the more hits it has, the fewer those are.
-        hits = min(MOST_HITS, max(SAMPLE_HITS, int(room * SAMPLE_HITS)))
-        queries = max(FEWEST_QUERIES, min(SAMPLE_QUERIES, int(room * SAMPLE_QUERIES)))
-        if small and size.whole <= 1.5 * room * size.sample:  # without estimates, all of the time is for this
-            if self._measure_each(left, self.deadline):
-                return
-        elif (queries, hits) != (SAMPLE_QUERIES, SAMPLE_HITS):
-            with _quiet():
-                self._write_sample(queries, hits)
-            before = self._values({}, self._sample()) or before
+        if small and size.whole <= 1.5 * room * size.sample:  # then all of the time is for the collection
+            self._measure_each(left, self.deadline)
+            return
         for until in (share, self.deadline):  # what is left of the time goes to changes that are left
             if self._try_on_sample(before, until) or self._confirm_on_collection():
                 return
-        if time.monotonic() < self.deadline and not all(map(self.fit.candidates, self.fit.wrong)):
-            self._try_pairs(before)
-
-    def _try_pairs(self, before: Values) -> None:
-        """Try pairs of the nearest changes."""
-        nearest = self.fit.nearest(self.fit.estimated | self.fit.measured)
-        best = [name for name in nearest if name in self.changes][:PAIRED]
-        self.changes |= {
-            f"{first} and {second}": self.changes[first] | self.changes[second]
-            for first, second in sorted(combinations(best, 2), key=lambda pair: best.index(pair[1]))
-            if not self.changes[first].keys() & self.changes[second].keys()
-        }
-        now = time.monotonic()
-        if not self._try_on_sample(before, now + 0.6 * (self.deadline - now)):
-            self._confirm_on_collection(len(self.fit.estimated))
 
     def _measure_each(self, names: Sequence[str], until: float) -> bool:
         """Measure changes on the whole collection; returns whether the scores are explained."""
@@ -272,22 +242,17 @@ class Trials:
             each: math.hypot(effects[each].std() / math.sqrt(count), ROUGH) for each in effects
         }
 
-    def _confirm_on_collection(self, count: int = WHOLE) -> bool:
+    def _confirm_on_collection(self) -> bool:
         """Measure the likeliest on the whole collection; returns whether the scores are explained."""
-        return self._measure_each(self.fit.likeliest()[:count], self.deadline)
+        return self._measure_each(self.fit.likeliest()[:WHOLE], self.deadline)
 
     def _measure(self, name: str) -> None:
         """Measure a change on the whole collection."""
-        means = self.measure_anew(name, [*self.fit.base])
+        values = self._values(self.changes[name], {"output": str(self.place / "whole")}) or {}
+        means = {measure: float(np.mean(column)) for measure, column in values.items()}
         self.fit.estimated.pop(name, None)
-        if means and any(self.fit.moves(means, measure) for measure in means):
+        if any(self.fit.moves(means, measure) for measure in means):
             self.fit.measured[name] = means
-
-    def measure_anew(self, name: str, measures: Sequence[str]) -> Means | None:
-        """The means of any measures with a change, on the whole collection."""
-        sections = {"output": str(self.place / "whole"), "evaluate": {"measures": [*measures]}}
-        values = self._values(self.changes[name], sections)
-        return {measure: float(np.mean(column)) for measure, column in values.items()} if values else None
 
     def _sample(self) -> Facts:
         """The sections of a config that runs on the sample."""
@@ -296,7 +261,7 @@ class Trials:
         data |= {"source": "beir", "path": str(self.place / SAMPLE), "split": "test"}
         return {"data": data, "cache": str(self.place / "cache"), "output": str(self.place)}
 
-    def _write_sample(self, count: int, hits: int) -> _Size:
+    def _write_sample(self) -> _Size:
         """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
 
         A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly
@@ -310,7 +275,7 @@ class Trials:
             as_written["data.title_separator"] = None
             bare = session.benchmark(_changed(config, as_written)).collection.passages.texts
             joined = join_run_and_qrels(scored_run.run, scored_run.qrels)
-            rows = np.linspace(0, len(joined.query_ids) - 1, count).astype(int)
+            rows = np.linspace(0, len(joined.query_ids) - 1, SAMPLE_QUERIES).astype(int)
             queries = {joined.query_ids[int(row)].as_py() for row in rows}
             chosen = np.array([each in queries for each in scored_run.run.query_ids.to_pylist()])
             lines = np.flatnonzero(chosen[scored_run.run.queries])
@@ -318,7 +283,7 @@ class Trials:
             lines = lines[np.lexsort((-scored_run.run.scores[lines], scored_run.run.queries[lines]))]
             of_query = scored_run.run.queries[lines]
             rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
-            wanted = set(scored_run.run.documents.take(pa.array(lines[rank < hits])).to_pylist())
+            wanted = set(scored_run.run.documents.take(pa.array(lines[rank < SAMPLE_HITS])).to_pylist())
             qrels, graded = scored_run.qrels, defaultdict[str, dict[str, float]](dict)
             names = qrels.query_ids.to_pylist(), qrels.passage_ids.to_pylist()
             judged = zip(qrels.queries.tolist(), qrels.passages.tolist(), qrels.grades.tolist(), strict=True)
@@ -334,7 +299,6 @@ class Trials:
                     title = "" if whole == rest else whole.as_py().removesuffix(SEPARATOR + text)
                     passages[name.as_py()] = {"title": title, "text": text}
             asked = zip(collection.queries.ids.to_pylist(), collection.queries.texts.to_pylist(), strict=True)
-            shutil.rmtree(place, ignore_errors=True)  # a sample of another size
             write_collection(place, passages, {name: text for name, text in asked if name in queries}, graded)
             return _Size(len(wanted), len(collection.passages))
 

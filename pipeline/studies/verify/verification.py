@@ -40,7 +40,7 @@ from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.shared.mteb_tasks import task_of
 from pipeline.studies.shared.printing import html_page
-from pipeline.studies.verify.causes import ExplainedScore, ScoreChange, TellingMeasure, explain
+from pipeline.studies.verify.causes import ExplainedScore, ScoreChange, explain
 from pipeline.studies.verify.contradictions import Point, contradictions, point_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
 from pipeline.studies.verify.scored_run import ScoredRun, measure_anew, scored_run_of
@@ -134,7 +134,7 @@ def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
         (Column("got", "right", "never"), [score_figure(tried.got, worst) for tried in why[:TRIED]]),
         (Column("difference", "right", "never"), [_difference(tried, worst) for tried in why[:TRIED]]),
     ]
-    notes = [_telling(worst.telling)] if len(worst.explained_by) > 1 else []
+    notes = []
     others = ", ".join(cell.measure for cell in cells if cell is not worst)
     if others:
         notes.append(f"The same holds for {others}.")
@@ -167,14 +167,6 @@ def _explanation(cell: ExplainedScore) -> str:
     if candidates:
         return f"{cell.measure}: explained by {candidates[0]} (difference {left})"
     return f"{cell.measure}: nothing that was tried explains it; nearest: {nearest.change} (leaves {left})"
-
-
-def _telling(telling: TellingMeasure | None) -> str:
-    """Which measure tells candidates apart."""
-    if telling is None:
-        return "The candidates rank alike here: no other measure tells them apart."
-    values = "; ".join(f"{value:.5f} with {change}" for change, value in telling.values.items())
-    return f"To tell them apart, find the published {telling.measure}: {values}."
 
 
 def expected_of(

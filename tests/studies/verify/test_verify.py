@@ -413,11 +413,8 @@ def test_changes_that_give_the_same_digits_are_candidates(tmp_path: Path, graded
     command = ("verify", *graded, "--expected", csv, "--why")
     (cell,) = document(*command, "--json", code=3)["cells"]
     assert cell["explained_by"] == ["grades from 2 count as relevant", "recall over at most k"]
-    assert cell["telling"]["measure"] == "map@100"
-    assert [*cell["telling"]["values"].values()] == [1.0, 0.5]
     lines = benchmarco(*command, code=3).stdout
     assert "recall@10: 2 changes give the published digits, each a candidate" in lines
-    assert "To tell them apart, find the published map@100: 1.00000 with grades from 2" in lines
 
 
 def test_what_leaves_more_than_the_last_digit_explains_nothing(tmp_path: Path, graded: list[object]) -> None:
@@ -474,7 +471,7 @@ def test_minutes_are_those_of_all_targets(
     assert all(cell.why for cell in found.cells)
     for cell in found.cells:  # all that can be tried of BM25, in order
         assert cell.not_tried[0] == "k1 1.2, b 0.75"
-        assert cell.not_tried[-2:] == ("data.title_separator null", "pairs of the 6 nearest")
+        assert cell.not_tried[-1] == "data.title_separator null"
     notes = [note for table in found.tables()[1:] for note in table.notes]
     assert sum("changes were not tried; the next would be k1 1.2, b 0.75," in note for note in notes) == 2
 
