@@ -44,7 +44,7 @@ class Bm25(Retriever[Bm25Settings]):
 
     @override
     def stages(self) -> Plan:
-        plan = {role: self._words(role) for role in ROLES}
+        plan: Plan = {role: self._words(role) for role in ROLES}
         plan["index"] = Stage(
             "index",
             SCHEMAS["index"],
