@@ -174,6 +174,7 @@ def evaluate(
     *,
     ignore_identical_ids: bool = False,
     single_precision: bool = False,
+    columns: Mapping[str, str] | None = None,
 ) -> Evaluation:
     """Score any run with any judgments.
 
@@ -185,6 +186,8 @@ def evaluate(
         measures: Names as in docs/measures.md, as a list or separated by commas.
         ignore_identical_ids: Drop documents whose id is the query's own.
         single_precision: Compare scores as float32, as trec_eval did before 9.0.8 and pytrec_eval does.
+        columns: Of tables with other names, the column of `query`, `passage`, `grade` or `score`:
+            `{"grade": "weight"}`.
 
     Returns:
         Values per query, means and 95% intervals.
@@ -195,4 +198,5 @@ def evaluate(
     from pipeline.metrics.evaluation import evaluate_files
     from pipeline.metrics.names import parse_measures
 
-    return evaluate_files(qrels, run, parse_measures(measures), ignore_identical_ids, single_precision)
+    named = parse_measures(measures)
+    return evaluate_files(qrels, run, named, ignore_identical_ids, single_precision, columns)

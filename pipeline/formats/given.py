@@ -32,19 +32,45 @@ TEXT = ("text", "contents", "content")
 TITLE = ("title",)
 
 
-def judgments_of(qrels: QrelsLike) -> Judgments:
+FIELDS = {"query": QUERY, "passage": DOCUMENT, "grade": GRADE, "score": SCORE}
+"""What a table of judgments or of a run holds, and the columns that are taken for it."""
+
+
+def named_columns(columns: Mapping[str, str], qrels: QrelsLike, run: QrelsLike) -> dict[str, tuple[str, ...]]:
+    """`FIELDS` with the columns that somebody named; refused where no table that needs one has it."""
+    tables = {"qrels": qrels, "run": run}
+    held = {name: set(_names(table)) if is_table(table) else set() for name, table in tables.items()}
+    needed_by = {"grade": ("qrels",), "score": ("run",)}
+    for field, column in columns.items():
+        found = [column in held[name] for name in needed_by.get(field, tables)]
+        if field not in FIELDS or not any(found):
+            shown = "; ".join(f"{name} has {', '.join(sorted(each))}" for name, each in held.items() if each)
+            raise InputError(
+                f"columns: {field} is {column!r}; {shown or 'no table is given'}",
+                allowed=f"a column of a table for {', '.join(FIELDS)}",
+                fix="correct the name",
+            )
+    return {
+        field: ((columns[field],) if field in needed_by else (columns[field], *names))
+        if field in columns
+        else names
+        for field, names in FIELDS.items()
+    }
+
+
+def judgments_of(qrels: QrelsLike, fields: Mapping[str, Sequence[str]] = FIELDS) -> Judgments:
     """Judgments from a file or from Python values, whose rows are counted from 0 in messages."""
     if isinstance(qrels, str | Path):
         return read_qrels(qrels)
-    queries, documents, grades = _lines(qrels, "qrels", GRADE)
+    queries, documents, grades = _lines(qrels, "qrels", "grade", fields)
     return make_judgments(queries, documents, grades, "qrels", "row", np.arange(len(grades)))
 
 
-def run_of(run: QrelsLike) -> Run:
+def run_of(run: QrelsLike, fields: Mapping[str, Sequence[str]] = FIELDS) -> Run:
     """A run from a file or from Python values, with each document once for a query."""
     if isinstance(run, str | Path):
         return read_run(run)
-    queries, documents, scores = _lines(run, "run", SCORE)
+    queries, documents, scores = _lines(run, "run", "score", fields)
     if not len(scores) or np.isnan(scores).any():
         found = "has no line" if not len(scores) else "a score is not a number"
         raise InputError(f"run: {found}", allowed="a number for each document", fix="check what made it")
@@ -93,10 +119,14 @@ def is_table(value: object) -> bool:
     return hasattr(value, "columns") and not isinstance(value, Mapping)
 
 
-def _lines(given: QrelsLike, what: str, value: Sequence[str]) -> tuple[pa.Array, pa.Array, Any]:
+def _lines(
+    given: QrelsLike, what: str, value: str, fields: Mapping[str, Sequence[str]]
+) -> tuple[pa.Array, pa.Array, Any]:
     """Ids of queries and of documents, Arrow strings [lines], and a number for each, float64 [lines]."""
     if is_table(given):
-        queries, documents, numbers = columns_of(given, what, QUERY, DOCUMENT, value)
+        queries, documents, numbers = columns_of(
+            given, what, *(fields[name] for name in ("query", "passage", value))
+        )
     elif isinstance(given, Mapping) and all(isinstance(each, Mapping) for each in given.values()):
         lines = [(query, name, number) for query, values in given.items() for name, number in values.items()]
         queries, documents, numbers = map(list, zip(*lines, strict=True)) if lines else ([], [], [])
@@ -104,7 +134,7 @@ def _lines(given: QrelsLike, what: str, value: Sequence[str]) -> tuple[pa.Array,
         raise InputError(
             f"{what} is {short_repr(given)}",
             allowed="a file, {query: {document: number}}, or a table with columns "
-            f"{QUERY[0]}, {DOCUMENT[0]} and {value[0]}",
+            f"{QUERY[0]}, {DOCUMENT[0]} and {value}",
         )
     try:
         values = np.array(numbers, np.float64)

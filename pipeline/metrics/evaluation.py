@@ -10,7 +10,7 @@ get one of their own; all others share one, as no measure needs to know which of
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking
 from pipeline.core.table import Column, Table, Tabular, table_of
-from pipeline.formats.given import QrelsLike, judgments_of, run_of
+from pipeline.formats.given import QrelsLike, judgments_of, named_columns, run_of
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.run_rows import RunRows
 from pipeline.formats.runs import Run
@@ -199,6 +199,7 @@ def evaluate_files(
     measures: Sequence[Measure],
     ignore_identical_ids: bool = False,
     single_precision: bool = False,
+    columns: Mapping[str, str] | None = None,
 ) -> Evaluation:
     """Score a TREC run with TREC or BEIR judgments; refused if no query or no document of it is judged.
 
@@ -208,9 +209,11 @@ def evaluate_files(
         measures: The measures to compute.
         ignore_identical_ids: Remove hits whose document id is the query's own id before ranks are counted.
         single_precision: Compare scores as float32, as trec_eval did before 9.0.8, and not as float64.
+        columns: Of tables: the column of `query`, `passage`, `grade` or `score`.
     """
-    qrels = judgments_of(qrels_given)
-    run = run_of(run_given)
+    fields = named_columns(columns or {}, qrels_given, run_given)
+    qrels = judgments_of(qrels_given, fields)
+    run = run_of(run_given, fields)
     names = _name(run_given, "the run"), _name(qrels_given, "the judgments")
     _refuse_swapped_values(run, qrels, names)
     joined = join_run_and_qrels(run, qrels, single_precision)

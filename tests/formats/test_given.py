@@ -23,6 +23,16 @@ def frame(values: dict[str, dict[str, Any]], *names: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(names))
 
 
+def test_tables_may_have_any_columns_that_are_named() -> None:
+    qrels, run = frame(QRELS, "search", "sku", "weight"), frame(RUN, "search", "sku", "similarity")
+    columns = {"query": "search", "passage": "sku", "grade": "weight", "score": "similarity"}
+    found = evaluate(qrels, run, MEASURES, columns=columns)
+    assert np.array_equal(found.values, evaluate(QRELS, RUN, MEASURES).values)
+    for wrong in ({"grade": "wieght"}, {"grades": "weight"}):
+        with pytest.raises(InputError, match=r"columns: grades? is"):
+            evaluate(qrels, run, MEASURES, columns=columns | wrong)
+
+
 def test_dictionaries_give_trec_eval_s_values_and_so_do_tables_and_files(tmp_path: Path) -> None:
     found = evaluate(QRELS, RUN, MEASURES)
     names = ["ndcg_cut.10", "map", "recip_rank"]
