@@ -64,6 +64,8 @@ ERRORS = (
     "any",
     "of 10",
     "shown and misses",
+    "marked",
+    "missed",
     "bets: false",
     "bets: labels",
     "labels",

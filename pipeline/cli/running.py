@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,7 +110,7 @@ def _show_result(result: Result, verbose: bool) -> None:
         show(*result.tables())
         return
     record = result.record
-    show(result_table(record, result.only_collection().by_measure))
+    show(result_table(record))
     if verbose:
         tables = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*tables.values())))
@@ -142,8 +143,9 @@ def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
 
         records = [result.record for result in done]
         measure = next(iter(records[0].metrics), "")
-        comparable = _show_comparison(done)
-        show(summary_table(records, count))
+        comparable, notes = _show_comparison(done)
+        table = summary_table(records, count)
+        show(replace(table, notes=[*table.notes, *notes]))
         tables = section_tables({record.name: record for record in records}, measure) if verbose else {}
         show(*_upright(each for each in chain(*tables.values()) if each.columns[0].name == "result"))
     for result in done:
@@ -151,16 +153,17 @@ def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
     return comparable
 
 
-def _show_comparison(done: list[Result]) -> bool:
-    """Show the verdict on several results; False where they do not compare: other queries, other kinds."""
+def _show_comparison(done: list[Result]) -> tuple[bool, list[str]]:
+    """Show the verdict on several results: whether they compare, and notes on how their data differ."""
+    from pipeline.comparison.notes import data_notes
     from pipeline.comparison.side_by_side import compare
 
     try:
         compared = compare(done)
-    except InputError:
-        return False
+    except InputError:  # other queries, other kinds
+        return False, []
     show_verdict(compared.verdict, not compared.pairs or any(pair.shown for pair in compared.pairs))
-    return True
+    return True, [f"Note: {note}." for note in data_notes(compared.loaded)]
 
 
 def plan(

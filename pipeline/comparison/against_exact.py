@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.core.records import Facts, Float64, Int64
 from pipeline.metrics.names import Measure
-from pipeline.metrics.statistics import ONE, estimate, pool_draws
+from pipeline.metrics.paired import changes
 
 
 def overlap(approximate: Int64, exact: Int64, cutoff: int) -> float:
@@ -40,22 +40,9 @@ def compare_with_exact(
     float64 [queries, measures]. Queries of which `draws` are equal count as one in intervals.
 
     Returns:
-        `overlap` at each cutoff of the measures and at the ranking's depth; `change` by measure: the `exact`
-        mean, the `difference` to it, and `ci_low` and `ci_high`, the 95% interval of the mean difference per
-        query; None where none is shown.
+        `overlap` at each cutoff of the measures and at the ranking's depth; `change` from exact search, as of
+        `pipeline.metrics.paired.changes`.
     """
     cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
     overlaps = {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs}
-    if not measures:  # nothing is judged
-        return {"overlap": overlaps, "change": {}}
-    differences = values - exact_values
-    highest = np.array([measure.highest for measure in measures])
-    pooled, _ = pool_draws([differences], ONE, [draws])
-    estimates = estimate(pooled, low=-highest, high=highest)
-    means, changes = exact_values.mean(axis=0).tolist(), differences.mean(axis=0).tolist()
-    names = ("exact", "difference", "ci_low", "ci_high")
-    rows = (
-        dict(zip(names, (mean, change, *ends), strict=True))
-        for mean, change, ends in zip(means, changes, estimates.ends, strict=True)
-    )
-    return {"overlap": overlaps, "change": dict(zip(map(str, measures), rows, strict=True))}
+    return {"overlap": overlaps, "change": changes(measures, exact_values, values, draws)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from math import ceil, isfinite, log, sqrt
+from math import isfinite, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -44,20 +44,15 @@ class Detection:
         return float(detectable_difference(self.spread / sqrt(queries), queries - 1, level))
 
     def sentence(self, name: str, queries: int | None) -> str:
-        """What it takes, and what the queries of the collection `name` detect, if their number is known.
-
-        A gate takes more. Where a share s of all queries loses everything, none of n queries shows it with
-        probability (1 - s)^n, which is 5% or less from n = log(1 / 5%) / s on. Values are taken to be between
-        0 and 1.
-        """
+        """What it takes, and what the queries of the collection `name` detect, if their number is known."""
         said = f"a difference of {self.difference:g} takes about {self.queries:,} queries (80% power; "
         said += f"{self.origin})"
         detected = self.detects(queries) if queries else None
-        if detected is not None:
-            said += f"; the {queries:,} of {name} detect {figure(detected, '.2g')}"
-        least = ceil(log(1 / LEVEL) / self.difference)
-        said += f"; a gate with this margin takes {least:,} or more, "
-        return said + "as it allows for losses that no query shows"
+        return (
+            said
+            if detected is None
+            else f"{said}; the {queries:,} of {name} detect {figure(detected, '.2g')}"
+        )
 
     def document(self, queries: int | None) -> JsonObject:
         """The same as JSON."""

@@ -71,6 +71,21 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
     return notes
 
 
+def data_notes(results: Sequence[Result]) -> list[str]:
+    """How the data of each result differ from the first one's, a sentence each without its full stop."""
+    names = [result.name for result in results]
+    of_each = zip(*(result.collections for result in results), strict=True)
+    return list(dict.fromkeys(note for parts in of_each for note in _on_data(names, parts)))
+
+
+def _on_data(names: Sequence[str], parts: Sequence[CollectionResult]) -> list[str]:
+    return [
+        f"{names[0]} and {name} {clause}"
+        for name, part in zip(names[1:], parts[1:], strict=True)
+        for clause in comparable(parts[0], part).values()
+    ]
+
+
 def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult], several: bool) -> list[str]:
     """What to know of the results on one collection, or on one of several."""
     left_out = {"ties": None, **({Truncation.key: None} if several else {})}
@@ -78,6 +93,4 @@ def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult], seve
     notes = [note for note in of_each[0] if all(note in others for others in of_each)]
     for name, said in zip(names, of_each, strict=True):
         notes += [f"{name}: {note}" for note in said if note not in notes]
-    for name, part in zip(names[1:], parts[1:], strict=True):
-        notes += [f"{names[0]} and {name} {clause}" for clause in comparable(parts[0], part).values()]
-    return notes
+    return notes + _on_data(names, parts)

@@ -16,11 +16,12 @@ from pipeline.metrics.paired import (
     detectable_difference,
     holm,
     larger_p,
+    most_lost_of,
     paired_differences,
+    paired_tests,
     queries_needed,
 )
-from pipeline.metrics.resampling import randomization_test
-from pipeline.metrics.statistics import MANY_OTHERS, Ends, Estimate, Strata, estimate
+from pipeline.metrics.statistics import MANY_OTHERS, ONE, Ends, Estimate, Strata
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class CollectionDifference:
         p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
         p_holm: The larger of the two (`larger_p`), by Holm's correction over all collections and pairs.
         shown: Whether `p_holm` is below 5%.
+        fragile: As of `Pair`.
     """
 
     collection: str
@@ -44,6 +46,7 @@ class CollectionDifference:
     p_randomization: float
     p_holm: float
     shown: bool
+    fragile: bool
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def compare_pairs(
         strata: The same as strata of independent queries, which `pool_draws` makes.
         weights: float64 [strata].
         pairs: Positions of the two results of each pair.
-        highest: The highest value of the measure; infinite where there is none: that of the values counts.
+        highest: The highest value of the measure; infinite where there is none: that of the pair counts.
         detect: A difference of which the number of queries that detect it is wanted.
         values: float64 [queries, results] of one collection, where a stratum has clusters of them.
     """
@@ -132,18 +135,18 @@ def compare_pairs(
         return []
     first, second = np.array(pairs).T
     differences = [paired_differences(values.take(first, 1), values.take(second, 1)) for values in strata]
-    if not isfinite(highest):
-        highest = float(max(values.max() for values in strata))
-    estimates = estimate(differences, weights, low=-highest, high=highest)
+    seen = np.max([values.max(axis=0) for values in strata], axis=0)
+    most_lost = most_lost_of(highest, np.maximum(seen[first], seen[second]))
+    estimates, p_randomization = paired_tests(differences, weights, most_lost)
     p_values = {
         "p_ttest": estimates.p,
-        "p_randomization": randomization_test(differences, weights),
+        "p_randomization": p_randomization,
         "p_holm": holm(estimates.p),
     }
     shown = np.maximum(p_values["p_holm"], p_values["p_randomization"]) < LEVEL
     simultaneous: list[Ends] = [(None, None)] * len(pairs)
     if len(pairs) > 1:
-        simultaneous = _simultaneous(estimates, shown, highest)
+        simultaneous = _simultaneous(estimates, shown, most_lost)
     level = LEVEL / 2 / np.maximum((~shown).sum() + shown, 1)
     detects = detectable_difference(estimates.wide_errors, estimates.wide_freedom, level)
     detects[estimates.others < MANY_OTHERS] = inf
@@ -161,7 +164,7 @@ def compare_pairs(
             name: paired_differences(values.take(first, 1), values.take(second, 1))
             for name, values in collections.items()
         }
-        per_collection = _per_collection(by_collection, len(pairs), highest)
+        per_collection = _per_collection(by_collection, most_lost)
         units = np.stack([values.mean(axis=0) for values in by_collection.values()])
     signs = np.sign(np.where(np.abs(units) <= SAME, 0, units))
     wins, ties, losses = ((signs == sign).sum(axis=0).tolist() for sign in (1, 0, -1))
@@ -197,12 +200,12 @@ def _reach(estimates: Estimate, level: float) -> Float64:
     return reach
 
 
-def _simultaneous(estimates: Estimate, shown: BoolArray, highest: float) -> list[Ends]:
+def _simultaneous(estimates: Estimate, shown: BoolArray, most_lost: Float64) -> list[Ends]:
     """Simultaneous intervals of the differences, by Bonferroni: each of 1 - 5% / pairs."""
     reach = _reach(estimates, LEVEL / len(shown))
     # the tests can decide otherwise where 0 is near an end: later steps of Holm's are corrected for fewer
     # pairs, and randomizations may reach what the t-test does not. Then the end moves to 0
-    low, high = np.clip([estimates.means - reach, estimates.means + reach], -highest, highest)
+    low, high = np.clip([estimates.means - reach, estimates.means + reach], -most_lost, most_lost)
     above = estimates.means > 0
     low = np.where(shown, np.where(above, np.maximum(low, 0), low), np.minimum(low, 0))
     high = np.where(shown, np.where(above, high, np.minimum(high, 0)), np.maximum(high, 0))
@@ -211,11 +214,12 @@ def _simultaneous(estimates: Estimate, shown: BoolArray, highest: float) -> list
 
 
 def _per_collection(
-    differences: Mapping[str, Float64], pairs: int, highest: float
+    differences: Mapping[str, Float64], most_lost: Float64
 ) -> list[tuple[CollectionDifference, ...]]:
     """For each pair its tests on every collection, corrected for the number of collections and pairs."""
-    estimates = [estimate([values], low=-highest, high=highest) for values in differences.values()]
-    randomized = [randomization_test([values]) for values in differences.values()]
+    estimates, randomized = zip(
+        *(paired_tests([values], ONE, most_lost) for values in differences.values()), strict=True
+    )
     larger = larger_p(np.array([each.p for each in estimates]), np.array(randomized))
     corrected = holm(larger.ravel()).reshape(larger.shape)
     return [
@@ -229,8 +233,9 @@ def _per_collection(
                 p_randomization=float(randomized[c][i]),
                 p_holm=float(corrected[c, i]),
                 shown=bool(corrected[c, i] < LEVEL),
+                fragile=bool(estimates[c].fragile[i]),
             )
             for c, name in enumerate(differences)
         )
-        for i in range(pairs)
+        for i in range(len(most_lost))
     ]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pipeline.comparison.pairs import Pair
-from pipeline.core.display import bounds, counted, figure
+from pipeline.comparison.pairs import CollectionDifference, Pair
+from pipeline.core.display import FRAGILE, bounds, counted, figure, interval
 from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
@@ -78,7 +78,7 @@ class ColumnGroup(NamedTuple):
 
 
 class PastRun(NamedTuple):
-    """A result of a name: when it ended, as UTC in ISO 8601, its mean with the ends of its interval.
+    """A result of a name: when it ended, as UTC in ISO 8601, its mean, the ends of its interval, their mark.
 
     `shown` says whether it differs from the one before by more than chance, tested as a pair.
     """
@@ -87,6 +87,7 @@ class PastRun(NamedTuple):
     mean: float
     low: float | None
     high: float | None
+    fragile: bool
     shown: bool
 
 
@@ -133,7 +134,10 @@ def leaderboard(
     columns: list[FilledColumn] = [
         (Column("result", least=8), [entry.name for entry in entries]),
         (right(MACRO if of_suites else "mean", best=True), [entry.mean for entry in entries]),
-        (right("95% interval"), [_marked(figure(_ends(entry)), entry, entry.ci_low) for entry in entries]),
+        (
+            right("95% interval"),
+            [Cell(interval(each.ci_low, each.ci_high, each.fragile), each.ci_low) for each in entries],
+        ),
         (right(SUCH), [(entry.over_collections_low, entry.over_collections_high) for entry in entries]),
     ]
     if several:
@@ -170,18 +174,6 @@ def leaderboard(
     return table_of(f"{measure} over {queries}", columns, notes)
 
 
-FRAGILE = "~: one unseen query that loses everything would move the mean by more than the interval reaches."
-
-
-def _ends(of: Entry | Pair) -> tuple[float | None, float | None]:
-    return of.ci_low, of.ci_high
-
-
-def _marked(text: str, of: Entry | Pair, value: float | None) -> Cell:
-    """An interval, with "~" where it is fragile."""
-    return Cell(text + "~" * (of.fragile and bool(text)), value)
-
-
 def _rank(entry: Entry) -> str:
     """The places that the tests leave possible; of suites, after the place by macro mean."""
     if not entry.by_collection:
@@ -198,7 +190,9 @@ TESTS = (
     f"p: two-sided and paired, of a t-test and of {PERMUTATIONS:,} randomizations; Holm corrects the t-test "
     "for the number of pairs."
 )
-SIMULTANEOUS = "First interval: of that pair alone. [95%, all pairs]: valid for all pairs together."
+SIMULTANEOUS = (
+    "difference [95%]: this pair alone; * corrects for all. [95%, all pairs]: valid for all together."
+)
 COUNTS = "w/t/l: queries where a wins, ties, loses."
 SUITE_COUNTS = "w/t/l: collections where a wins, ties, loses."
 OF_QUERIES = "Randomizations are of single queries."
@@ -210,7 +204,7 @@ EACH = (
 )
 
 
-def star(pair: Pair) -> str:
+def star(pair: Pair | CollectionDifference) -> str:
     """The mark of a difference that is shown; "*~" where its interval is fragile."""
     return f" *{'~' * pair.fragile}" if pair.shown else ""
 
@@ -221,27 +215,20 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
     With `detect`, also how many queries detect such a difference.
     """
     of_suites = bool(pairs and pairs[0].collections)
-    ends = [
-        [(pair.ci_low, pair.ci_high) for pair in pairs],
-        [(pair.simultaneous_low, pair.simultaneous_high) for pair in pairs],
+    single = [bounds(pair.ci_low, pair.ci_high, pair.fragile, "+.4f") for pair in pairs]
+    simultaneous = [
+        bounds(pair.simultaneous_low, pair.simultaneous_high, pair.fragile, "+.4f").lstrip() for pair in pairs
     ]
-    single, simultaneous = (
-        [
-            _marked(f"[{text}]" if (text := figure(each, "+.4f", ",")) else "", pair, None)
-            for each, pair in zip(column, pairs, strict=True)
-        ]
-        for column in ends
-    )
     differences = [
-        Cell(f"{figure(pair.difference, '+.4f')} {interval}".rstrip(), pair.difference)
-        for pair, interval in zip(pairs, single, strict=True)
+        Cell(f"{figure(pair.difference, '+.4f')}{ends}", pair.difference)
+        for pair, ends in zip(pairs, single, strict=True)
     ]
     columns: list[FilledColumn] = [
         (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
         (Column("difference [95%]", "right", "words"), differences),
         (
             right("[95%, all pairs]"),
-            [Cell(text, low) for text, (low, _) in zip(simultaneous, ends[1], strict=True)],
+            [Cell(text, pair.simultaneous_low) for text, pair in zip(simultaneous, pairs, strict=True)],
         ),
     ]
     p_values = {
@@ -351,9 +338,7 @@ def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
     for number, first in enumerate(pairs[0].collections):
         column = Column(first.collection, "right", "never")
         differences = [pair.collections[number] for pair in pairs]
-        cells = [
-            Cell(figure(each.difference, "+.4f") + " *" * each.shown, each.difference) for each in differences
-        ]
+        cells = [Cell(figure(each.difference, "+.4f") + star(each), each.difference) for each in differences]
         columns.append((column, cells))
     return table_of(f"differences in {measure} on each collection", columns, [EACH])
 
@@ -378,7 +363,7 @@ def verdict(
     mean = f"macro mean of {measure}" if best.by_collection else measure
     if not pairs:
         what = f"{'The ' * bool(best.by_collection)}{mean} of {best.name}"
-        return mean_sentence(what, best.mean, best.ci_low, best.ci_high, queries)
+        return mean_sentence(what, best.mean, best.ci_low, best.ci_high, best.fragile, queries)
     against = [(pair.b if pair.a == best.name else pair.a, pair) for pair in pairs]
     if baseline:
         opening = f"Against {baseline} in {measure}"
@@ -421,7 +406,7 @@ def _of_pair(measure: str, pair: Pair) -> str:
         low, high = -high, -low
     p = figure(pair.deciding_p, "p")
     p = f"p < {p[1:]}" if p.startswith("<") else f"p = {p}"
-    by = f"{figure(abs(pair.difference))}{bounds(low, high)}{'~' * (pair.fragile and low is not None)}"
+    by = f"{figure(abs(pair.difference))}{bounds(low, high, pair.fragile)}"
     if pair.shown:
         return f"{first} is better than {second} in {measure} by {by} ({p})"
     apart = low is not None and low > 0

@@ -48,9 +48,20 @@ def figure(value: Number, form: str = ".4f", between: str = " to ") -> str:
     return text[1:] if form.startswith("+") and float(text) == 0 else text
 
 
-def bounds(low: float | None, high: float | None) -> str:
-    """An interval after its mean, with a space before it: " [0.1200, 0.2800]"; nothing without an end."""
-    return f" [{figure((low, high), between=', ')}]" if low is not None and high is not None else ""
+def interval(low: float | None, high: float | None, fragile: bool, form: str = ".4f") -> str:
+    """The ends of an interval, with "~" where it is fragile: 0.6012 to 0.6842~; nothing without ends."""
+    text = figure((low, high), form)
+    return f"{text}{'~' * fragile}" if text else ""
+
+
+def bounds(low: float | None, high: float | None, fragile: bool, form: str = ".4f") -> str:
+    """An interval after its mean, with a space before it: " [0.1200, 0.2800]~"; nothing without an end."""
+    text = figure((low, high), form, ", ")
+    return f" [{text}]{'~' * fragile}" if text else ""
+
+
+FRAGILE = "~: one unseen query that loses everything would move the mean by more than the interval reaches."
+"""What the mark of an interval means."""
 
 
 def counted(count: int, one: str, many: str = "") -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from pipeline.core.display import Number, figure
+from pipeline.core.display import Number, figure, interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,10 +138,10 @@ def stacked(tables: Sequence[Table]) -> Table:
 
 
 def with_interval(
-    value: float | None, low: float | None, high: float | None, form: str, mark: str = ""
+    value: float | None, low: float | None, high: float | None, fragile: bool, form: str, mark: str = ""
 ) -> Cell:
-    """A number, and its interval on a second line."""
-    return Cell(f"{figure(value, form)}{mark}\n{figure((low, high), form)}".rstrip(), value)
+    """A number, and its interval on a second line, with "~" where that is fragile."""
+    return Cell(f"{figure(value, form)}{mark}\n{interval(low, high, fragile, form)}".rstrip(), value)
 
 
 def transposed(table: Table) -> Table:

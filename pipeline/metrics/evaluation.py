@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Collection, Float64, Int64, JsonObject, Qrels, Ranking
+from pipeline.core.records import BoolArray, Collection, Float64, Int64, JsonObject, Qrels, Ranking
 from pipeline.core.table import Column, Table, Tabular, table_of
 from pipeline.formats.given import QrelsLike, judgments_of, named_columns, run_of
 from pipeline.formats.judgments import Judgments
@@ -91,6 +91,7 @@ class Evaluation(Tabular):
         values: float64 [queries, measures].
         means: float64 [measures], over all judged queries.
         intervals: The 95% interval of each mean; None where none is shown.
+        fragile: Bool [measures]: the mark of each, as of `Estimate`.
         missing: Number of judged queries that the run does not have; they score 0.
         unjudged: Number of the run's queries without judgments; they are left out.
         missing_ids: The first judged queries that the run does not have.
@@ -106,6 +107,7 @@ class Evaluation(Tabular):
     values: Float64
     means: Float64
     intervals: list[Interval]
+    fragile: BoolArray
     missing: int
     unjudged: int
     missing_ids: tuple[str, ...] = ()
@@ -126,6 +128,11 @@ class Evaluation(Tabular):
         """The 95% interval of each mean, by the measure's name; None where none is shown."""
         return dict(zip(map(str, self.measures), self.intervals, strict=True))
 
+    @property
+    def fragile_by_measure(self) -> dict[str, bool]:
+        """The mark of each interval, by the measure's name."""
+        return dict(zip(map(str, self.measures), self.fragile.tolist(), strict=True))
+
     def json(self) -> JsonObject:
         """The document that `evaluate --json` prints."""
         return {
@@ -138,6 +145,7 @@ class Evaluation(Tabular):
             else None,
             "metrics": self.mean_by_measure,
             "intervals": self.interval_by_measure,
+            "fragile": self.fragile_by_measure,
             "unjudged_documents": {name: {"judged": share} for name, share in self.judged.items()},
             "ties": self.ties.model_dump() if self.ties else None,
             "ignored_relevant": self.ignored_relevant,
@@ -160,10 +168,8 @@ class Evaluation(Tabular):
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
             + (f", {merged} merged" if self.repeated else "")
         )
-        means = self.mean_by_measure
-        values = dict(zip(means, self.values.T.tolist(), strict=True))
         table = measure_table(
-            title, len(self.query_ids), means, self.interval_by_measure, self.judged, values=values
+            title, self.mean_by_measure, self.interval_by_measure, self.fragile_by_measure, self.judged
         )
         notes = [
             f"{note}."
@@ -215,7 +221,6 @@ def evaluate_files(
     qrels = judgments_of(qrels_given, fields)
     run = run_of(run_given, fields)
     names = _name(run_given, "the run"), _name(qrels_given, "the judgments")
-    _refuse_swapped_values(run, qrels, names)
     joined = join_run_and_qrels(run, qrels, single_precision)
     if len(joined.query_ids) == joined.missing:
         _refuse_swapped_ids(run, qrels, names)
@@ -240,12 +245,14 @@ def evaluate_files(
         for name, share in judged_shares(*scored).items():
             shares.setdefault(name, np.empty(n_queries))[rows] = share
         tied[rows] = tied_at_cutoffs(ranking, measures)
+    estimated = estimate([values], low=0, high=[each.highest for each in measures])
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
         measures=list(measures),
         values=values,
         means=values.mean(axis=0),
-        intervals=estimate([values], low=0, high=[each.highest for each in measures]).intervals,
+        intervals=estimated.intervals,
+        fragile=estimated.fragile,
         missing=joined.missing,
         unjudged=joined.unjudged,
         missing_ids=tuple(joined.query_ids.filter(pa.array(lacking)).slice(0, 3).to_pylist()),
@@ -263,17 +270,6 @@ def _of_rows(qrels: Qrels, rows: Int64) -> Qrels:
     is_in = np.isin(qrels.queries, rows)
     queries = np.searchsorted(rows, qrels.queries[is_in])
     return Qrels(queries, qrels.passages[is_in], qrels.grades[is_in])
-
-
-def _refuse_swapped_values(run: Run, qrels: Judgments, names: tuple[str, str]) -> None:
-    """Refuse judgments of which no grade is whole, if all scores of the run are."""
-    if (qrels.grades % 1 != 0).all() and (run.scores % 1 == 0).all():
-        raise InputError(
-            f"the grades of {names[1]} are such as {qrels.grades[0]:g}, and the scores of {names[0]} such as "
-            f"{run.scores[0]:g}: this looks like a run and its judgments",
-            allowed="the judgments first, and then the run",
-            fix="swap the two",
-        )
 
 
 def _refuse_swapped_ids(run: Run, qrels: Judgments, names: tuple[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from math import inf
 from string import ascii_lowercase
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike
 from pipeline.core.records import Float64, JsonObject
 from pipeline.metrics.names import Measure
 from pipeline.metrics.resampling import PERMUTATIONS, randomization_test
-from pipeline.metrics.statistics import ONE, estimate, pool_draws
+from pipeline.metrics.statistics import ONE, Estimate, Strata, estimate, pool_draws
 
 SAME = 1e-12
 """Values that differ by no more are a tie; above 1, such as those of DCG, as a share of the highest."""
@@ -26,6 +27,37 @@ def paired_differences(ours: Float64, theirs: Float64) -> Float64:
     """Ours minus theirs, value by value; 0 where they are a tie, so that rounding decides nothing."""
     differences, highest = ours - theirs, np.maximum(np.abs(ours), np.abs(theirs))
     return np.where(np.abs(differences) <= SAME * np.maximum(highest, 1), 0, differences)
+
+
+class PairedTests(NamedTuple):
+    """What is said of paired differences wherever they are shown.
+
+    Attributes:
+        estimated: Means, t-tests, intervals and their marks.
+        p_randomization: float64 [columns]: two-sided, of the randomization test.
+    """
+
+    estimated: Estimate
+    p_randomization: Float64
+
+
+def paired_tests(differences: Strata, weights: Float64, most_lost: ArrayLike) -> PairedTests:
+    """Test differences, and estimate their means.
+
+    Args:
+        differences: For each collection float64 [queries, columns], as of `paired_differences`.
+        weights: float64 [collections].
+        most_lost: How much a query can lose, as of `most_lost_of`, float64 [columns] or one for all.
+    """
+    most = np.asarray(most_lost)
+    return PairedTests(
+        estimate(differences, weights, low=-most, high=most), randomization_test(differences, weights)
+    )
+
+
+def most_lost_of(highest: ArrayLike, seen: ArrayLike) -> Float64:
+    """How much a query can lose: the highest value of its measure, or the highest seen, if there is none."""
+    return np.where(np.isfinite(highest), highest, seen)
 
 
 def changes(
@@ -42,16 +74,18 @@ def changes(
     differences = paired_differences(after, before)
     highest = np.array([measure.highest for measure in measures])
     pooled, _ = pool_draws([differences], ONE, [draws])
-    estimated = estimate(pooled, low=-highest, high=highest)
+    seen = np.maximum(before, after).max(axis=0)
+    estimated, p_randomization = paired_tests(pooled, ONE, most_lost_of(highest, seen))
     columns = {
         "before": before.mean(axis=0),
         "difference": estimated.means,
         "p_ttest": estimated.p,
-        "p_randomization": randomization_test(pooled),
+        "p_randomization": p_randomization,
         "p_holm": holm(estimated.p),
         "wins": (differences > 0).sum(axis=0),
         "ties": (differences == 0).sum(axis=0),
         "losses": (differences < 0).sum(axis=0),
+        "fragile": estimated.fragile,
     }
     listed = {name: column.tolist() for name, column in columns.items()}
     listed["ci_low"], listed["ci_high"] = map(list, zip(*estimated.ends, strict=True))

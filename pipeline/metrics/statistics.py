@@ -74,7 +74,7 @@ class Estimate:
         others: int [columns]: the values that differ from the most common one of their collection; of each
             collection at most `MANY_OTHERS` are counted.
         fragile: Whether one unseen query that loses everything, where a query counts most, would move M by
-            more than the interval reaches; never of values of 0 and 1.
+            more than the interval reaches; never of values of 0 and 1, and where no interval is shown.
         intervals: M ± t · wide error, t the quantile of Student's t; within the range. Of values that are all
             the lowest or the highest of the range, `_score_intervals`.
         ends: The same, as two values of each.
@@ -139,11 +139,12 @@ def estimate(
     binary = np.zeros(len(power), dtype=bool)
     if len(strata) == 1:
         binary = ((strata[0] == 0) | (strata[0] == highest)).all(axis=0) & (lowest == 0) & (highest > 0)
+        binary &= np.isfinite(highest)
         bounds[:, binary] = _score_intervals(means[binary], highest[binary], len(strata[0]))
     widest = np.max([np.abs(values).max(axis=0) for values in strata], axis=0)
     range_of = np.where(np.isfinite(highest), highest, widest)
-    fragile = (reach < range_of * np.max(weights[:, None] / sizes)) & ~binary
-    shown = sizes.sum() >= SHOWN_FROM and sizes.min() > 1
+    shown = bool(sizes.sum() >= SHOWN_FROM and sizes.min() > 1)
+    fragile = (reach <= range_of * np.max(weights[:, None] / sizes)) & ~binary & shown
     ends = np.ldexp(bounds.T, power[:, None]).tolist()
     intervals = [(start, end) if shown else None for start, end in ends]
     return Estimate(

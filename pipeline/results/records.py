@@ -71,6 +71,7 @@ class Metrics(Record):
         clusters: The cluster of each judged query by `evaluate.cluster`, None where it has none.
         short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
         intervals: None where none is shown.
+        fragile: Their marks, as of `pipeline.metrics.statistics.Estimate`.
         ties: Only where documents on both sides of a measure's cutoff have equal scores.
         expected: Published scores that the config gave, each with its verdict.
         unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
@@ -93,6 +94,7 @@ class Metrics(Record):
     clusters: tuple[str | None, ...] = ()
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})
+    fragile: dict[str, bool] = Field({})
     unjudged: dict[str, JudgedShare] = Field({})
     stages: tuple[StageRow, ...]
     short_rankings: ShortRankings | None = None

@@ -67,6 +67,7 @@ class SuiteRecord(Record):
     passages: int
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float] | None] = Field({})
+    fragile: dict[str, bool] = Field({})
     intervals_over_collections: dict[str, tuple[float, float]] = Field({})
 
 
@@ -122,7 +123,8 @@ class Result(Tabular):
         """The content of `metrics.json`, typed; of a suite, macro means and the stages of all collections."""
         if self.suite is None:
             return self.collections[0].record
-        totals = {key: getattr(self.suite, key) for key in ("queries", "passages", "metrics", "intervals")}
+        keys = ("queries", "passages", "metrics", "intervals", "fragile")
+        totals = {key: getattr(self.suite, key) for key in keys}
         stages = [
             row.model_copy(update={"stage": f"{each.name}/{row.stage}"})
             for each in self.collections
@@ -202,7 +204,8 @@ class Result(Tabular):
         for measure, mean in record.metrics.items():
             low, high = record.intervals.get(measure) or (None, None)
             what = f"The macro mean of {measure}" if self.suite else measure
-            return mean_sentence(f"{what} of {record.name}", mean, low, high, record.queries)
+            fragile = record.fragile.get(measure, False)
+            return mean_sentence(f"{what} of {record.name}", mean, low, high, fragile, record.queries)
         return ""
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -221,7 +224,7 @@ class Result(Tabular):
         """The measures; of a suite by collection, then published scores, if the suite gives any."""
         where = f"in {self.folder}"
         if self.suite is None:
-            table = result_table(self.record, self.collections[0].by_measure)
+            table = result_table(self.record)
             notes = [f"reused: {', '.join(self.reused) or 'nothing'}", where]
             return [replace(table, notes=[*table.notes, *notes])]
         records = {each.name: each.record for each in self.collections}
@@ -293,6 +296,7 @@ def write_suite(
             update={
                 "metrics": dict(zip(measures, macro.means.tolist(), strict=True)),
                 "intervals": dict(zip(measures, macro.intervals, strict=True)),
+                "fragile": dict(zip(measures, macro.fragile.tolist(), strict=True)),
                 "intervals_over_collections": {
                     name: ends for name, ends in zip(measures, over, strict=True) if ends[0] is not None
                 },

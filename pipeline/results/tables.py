@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pipeline.core.display import bounds, counted, figure
+from pipeline.core.display import FRAGILE, bounds, counted, figure, interval
 from pipeline.core.records import Facts
 from pipeline.core.result_records import StageRow
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
@@ -20,18 +20,15 @@ WIDE = 80
 PEAK = Column("peak MB", "right", from_width=WIDE, form=",.0f")
 
 
-def mean_sentence(what: str, mean: float, low: float | None, high: float | None, queries: int) -> str:
+def mean_sentence(
+    what: str, mean: float, low: float | None, high: float | None, fragile: bool, queries: int
+) -> str:
     """A mean with its interval, as a sentence without its full stop."""
-    return f"{what} is {figure(mean)}{bounds(low, high)} over {counted(queries, 'query', 'queries')}"
+    return f"{what} is {figure(mean)}{bounds(low, high, fragile)} over {counted(queries, 'query', 'queries')}"
 
 
-def result_table(record: Metrics, values: Mapping[str, list[float]] | None = None) -> Table:
-    """A measure a row, under the benchmark's name and size, and what is judged and not in the collection.
-
-    Args:
-        record: The content of `metrics.json`.
-        values: The value of each query, by measure; from them a note says why a mean has no interval.
-    """
+def result_table(record: Metrics) -> Table:
+    """A measure a row, under the benchmark's name and size, and what is judged and not in the collection."""
     scored = record.queries if record.metrics else record.unjudged_queries
     queries, passages = counted(scored, "query", "queries"), counted(record.passages, "passage")
     title = f"{record.name}: {queries}, {passages}"
@@ -39,11 +36,7 @@ def result_table(record: Metrics, values: Mapping[str, list[float]] | None = Non
     published = {
         check.measure: (check.expected, check.verdict) for check in record.expected if check.got is not None
     }
-    if record.clusters:
-        values = None  # which are not what was drawn
-    table = measure_table(
-        title, record.independent, record.metrics, record.intervals, judged, published, values
-    )
+    table = measure_table(title, record.metrics, record.intervals, record.fragile, judged, published)
     not_measured = [
         f"{check.measure}, published as {check.expected:g}: {check.verdict}, {check.reason}."
         for check in record.expected
@@ -257,7 +250,10 @@ def suite_table(
         ends = {name: tuple(document["intervals"].get(name) or (None, None)) for name in measures}
         if not all(ends[name][0] is not None for name in document["metrics"]):
             notes.append(NO_INTERVAL)
-        rows.append(["95% interval" + THESE * bool(over), "", "", *(figure(ends[name]) for name in measures)])
+        marks = {name: document["fragile"].get(name, False) for name in measures}
+        notes += [FRAGILE] if any(marks.values()) else []
+        texts = [interval(*ends[name], marks[name]) for name in measures]
+        rows.append(["95% interval" + THESE * bool(over), "", "", *texts])
         if over:
             such = [figure(tuple(over.get(name) or (None, None))) for name in measures]
             rows.append([f"95% interval, {SUCH}", "", "", *such])

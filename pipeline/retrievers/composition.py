@@ -23,25 +23,6 @@ from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, wit
 from pipeline.retrievers.truncation import Truncation
 
 
-class MeanChange(Record):
-    """Mean of a measure minus its `exact` mean, that of exact search, with the difference's 95% interval.
-
-    The ends of the interval are None where none is shown.
-    """
-
-    exact: float
-    difference: float
-    ci_low: float | None
-    ci_high: float | None
-
-
-def change_cell(change: MeanChange | PairedChange | None) -> Cell:
-    """A difference, and its interval on a second line."""
-    if change is None:
-        return Cell("", None)
-    return with_interval(change.difference, change.ci_low, change.ci_high, "+.4f")
-
-
 class PairedChange(Record):
     """What became of a measure, query by query; see `pipeline.metrics.paired.changes`."""
 
@@ -55,6 +36,11 @@ class PairedChange(Record):
     wins: int
     ties: int
     losses: int
+    fragile: bool = False
+
+    def cell(self) -> Cell:
+        """The difference, and its interval on a second line."""
+        return with_interval(self.difference, self.ci_low, self.ci_high, self.fragile, "+.4f")
 
 
 class FirstStage(ReportSection):
@@ -119,7 +105,7 @@ class Reranking(ReportSection):
             (Column("measure"), measures),
             (Column("first stage", "right"), map(first.metrics.get, measures)),
             (Column("reranked", "right"), map(record.metrics.get, measures)),
-            (Column("difference", "right"), map(change_cell, changes)),
+            (Column("difference", "right"), [change.cell() if change else None for change in changes]),
             (Column("p, Holm", "right", form="p"), [change.p_holm if change else None for change in changes]),
             (Column("ceiling", "right"), map(self.ceiling.get, measures)),
         ]

@@ -17,9 +17,8 @@ from pipeline.retrievers.composition import (
     FirstStage,
     FusedRankings,
     FusionFacts,
-    MeanChange,
+    PairedChange,
     Reranking,
-    change_cell,
 )
 from pipeline.retrievers.truncation import Truncation
 
@@ -102,7 +101,7 @@ class AgainstExact(ReportSection):
     key = "against_exact"
 
     overlap: dict[str, float]
-    change: dict[str, MeanChange]
+    change: dict[str, PairedChange]
 
 
 class Latency(Record):
@@ -165,7 +164,9 @@ class IndexCost(ReportSection):
         cutoffs = sorted({cutoff for exact in exacts for cutoff in exact.overlap}, key=int)
         overlaps = {f"overlap@{k}": [exact.overlap.get(k) for exact in exacts] for k in cutoffs}
         changed = dict.fromkeys(name for exact in exacts for name in exact.change)
-        changes = {f"change of {n}": [change_cell(exact.change.get(n)) for exact in exacts] for n in changed}
+        changes = {
+            f"change of {n}": [e.change[n].cell() if n in e.change else None for e in exacts] for n in changed
+        }
         losses_of_each = [(Column(name, "right"), cells) for name, cells in (overlaps | changes).items()]
         notes = [
             "Overlap is the share of the top hits of exact search that the index finds. A change is the mean "

@@ -15,7 +15,7 @@ from pipeline.run.plan import SCORES
 from pipeline.storage.artifacts import Draft, Recipe
 
 MEMORY_MB = 1024  # for the exact search
-SCHEMA = 1
+SCHEMA = 2
 
 
 def exact_config(config: Config) -> Config | None:

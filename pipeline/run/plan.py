@@ -111,13 +111,14 @@ def _evaluate(
     names = [str(measure) for measure in measures]
     highest = [measure.highest for measure in measures]
     draws, _ = statistics.pool_draws([values], statistics.ONE, [evaluator.draws], of_means=True)
-    intervals = statistics.estimate(draws, low=0, high=highest).intervals if measures else []
+    estimated = statistics.estimate(draws, low=0, high=highest) if measures else None
     facts: Facts = {
         "queries": len(judged),
         "passages": len(collection.passages),
         "missing": collection.facts["missing"],
         "metrics": evaluator.means(values),
-        "intervals": dict(zip(names, intervals, strict=True)),
+        "intervals": dict(zip(names, estimated.intervals, strict=True)) if estimated else {},
+        "fragile": dict(zip(names, estimated.fragile.tolist(), strict=True)) if estimated else {},
         "unjudged": {name: {"judged": float(share[judged].mean())} for name, share in shares.items()},
         CONTENTS: contents_of(collection, judged),
     }

@@ -15,11 +15,12 @@ from pipeline.studies.gate.margin_tests import (
     detectable,
     needed as gate_needed,
     noninferiority,
-    one_more_undoes,
+    with_one_more,
 )
 from simulations.values import (
     DIFFERENCES,
     LEVEL,
+    MARGIN,
     Cell,
     Figure,
     Sampler,
@@ -30,7 +31,6 @@ from simulations.values import (
     skewed_losses,
 )
 
-MARGIN = 0.01
 BETS = 100  # samples of a cell that are bet on
 BINARY = ((0, 0.01), (0.01, 0.02), (0.05, 0.06), (0.2, 0.21))
 """Shares of queries that win and lose: worse by the margin."""
@@ -53,8 +53,10 @@ def by_rates(wins: float, losses: float) -> Sampler:
 
 def gates(samples: int) -> Iterator[Cell]:
     """Results that are worse by exactly the margin, and results that are equally good."""
+    noise: dict[str, Sampler] = {"noise of 0.0001": lambda *size: random.normal(0, 1e-4, size)}
     cases: dict[str, tuple[Sampler, Sampler]] = {
-        name: (lambda *size, draw=draw: draw(*size) - MARGIN, draw) for name, draw in DIFFERENCES.items()
+        name: (lambda *size, draw=draw: draw(*size) - MARGIN, draw)
+        for name, draw in (DIFFERENCES | noise).items()
     }
     for wins, losses in BINARY:
         cases[f"binary, {wins:.0%} win, {losses:.0%} lose"] = by_rates(wins, losses), by_rates(wins, wins)
@@ -68,11 +70,31 @@ def _gates(at_margin: Sampler, equal: Sampler, samples: int, n_queries: int) -> 
         values = draw(samples, n_queries).T
         not_worse, is_worse = noninferiority([values], np.full(samples, MARGIN))
         bet = [Bets.of_one(one.clip(-1, 1)).p_value(-MARGIN) < LEVEL for one in values.T[:BETS]]
-        figures.append(Figure(name, percent(by_t(values)), percent(not_worse < LEVEL)))
+        figures += by_mark_of_verdict(name, values, not_worse, by_t(values))
         figures.append(Figure(f"{name}, --guarantee", "", percent(bet)))
         if draw is at_margin:
-            figures.append(Figure("false fails", percent(by_t(values, -1)), percent(is_worse < LEVEL)))
+            figures += by_mark_of_verdict("false fails", values, is_worse, by_t(values, -1), 1)
     return figures
+
+
+def by_mark_of_verdict(
+    name: str, values: Float64, p: Float64, t_alone: BoolArray, side: int = 0, margin: float = MARGIN
+) -> list[Figure]:
+    """How many verdicts there are, of differences float64 [queries, samples], and how many without `~`.
+
+    Args:
+        name: Of the verdict.
+        values: Differences.
+        p: float64 [samples], by the gate.
+        t_alone: bool [samples]: the verdict of a t-test.
+        side: 0 for passes, 1 for fails.
+        margin: Of the gate.
+    """
+    undone = with_one_more([values], np.full(len(p), margin), ONE, 1.0)[side] >= LEVEL
+    return [
+        Figure(name, percent(t_alone), percent(p < LEVEL)),
+        Figure(f"{name} without ~", "", percent((p < LEVEL) & ~undone)),
+    ]
 
 
 def by_t(values: Float64, sign: int = 1, margin: float = MARGIN) -> BoolArray:
@@ -101,8 +123,11 @@ def suite_gates(samples: int) -> Iterator[Cell]:
 
 def _suite_gate(draws: list[Sampler], sizes: tuple[int, ...], samples: int) -> list[Figure]:
     strata = [draw(samples, size).T for draw, size in zip(draws, sizes, strict=True)]
-    p = noninferiority(strata, np.full(samples, MARGIN), np.full(len(sizes), 1 / len(sizes)))[0]
-    return [Figure("false passes", "", percent(p < LEVEL))]
+    weights, margins = np.full(len(sizes), 1 / len(sizes)), np.full(samples, MARGIN)
+    passes = noninferiority(strata, margins, weights)[0] < LEVEL
+    undone = with_one_more(strata, margins, weights, 1.0)[0] >= LEVEL
+    marked = Figure("false passes without ~", "", percent(passes & ~undone))
+    return [Figure("false passes", "", percent(passes)), marked]
 
 
 def rare_losses(samples: int) -> Iterator[Cell]:
@@ -118,12 +143,10 @@ def _rare(draw: Sampler, samples: int, n_queries: int) -> list[Figure]:
     for side, (name, sign) in enumerate((("false passes", 1), ("false fails, as many gain", -1))):
         values = (sign * draw(samples, n_queries) - MARGIN).T
         p = noninferiority([values], np.full(samples, MARGIN))[side]
-        figures.append(Figure(name, percent(by_t(values, sign)), percent(p < LEVEL)))
+        figures += by_mark_of_verdict(name, values, p, by_t(values, sign), side)
         if side == 0:
-            undone = [
-                one_more_undoes([one[:, None]], np.full(1, MARGIN), ONE, 1.0, LEVEL)[0] for one in values.T
-            ]
-            figures.append(Figure(f"{name} without ~", "", percent((p < LEVEL) & ~np.array(undone))))
+            bet = [Bets.of_one(one.clip(-1, 1)).p_value(-MARGIN) < LEVEL for one in values.T[:BETS]]
+            figures.append(Figure(f"{name}, --guarantee", "", percent(bet)))
     return figures
 
 

@@ -117,7 +117,7 @@ def _pair(loss: float, samples: int) -> list[Figure]:
         tied = random.random(QUERIES) < 0.2
         differences = np.where(tied, 0, (ours - theirs) / 2) + np.where(inside[WORSE], loss, 0)
         smallest = smallest_shown([int(group.sum()) for group in inside], 1)
-        shown = difference_tests(differences[:, None], inside, smallest)[1][:, 0] < LEVEL
+        shown = difference_tests(differences[:, None], inside, 1.0, smallest)[2][:, 0] < LEVEL
         apart = [row for row, group in enumerate(inside) if not (group & inside[WORSE]).any()]
         counts.append((shown[apart].any(), shown[WORSE]))
     false, found = map(percent, np.array(counts).T)

@@ -12,11 +12,24 @@ from scipy.special import stdtrit
 from pipeline.core.records import Float64, Int64
 from pipeline.metrics import holm, resampling, standings
 from pipeline.metrics.statistics import ONE, estimate, over_collections, pool_draws
-from simulations.values import LEVEL, VALUES, Cell, Figure, Values, covers, each_size, percent, random
+from pipeline.studies.gate.margin_tests import noninferiority
+from simulations.values import (
+    LEVEL,
+    MARGIN,
+    VALUES,
+    Cell,
+    Figure,
+    Values,
+    by_mark,
+    covers,
+    each_size,
+    percent,
+    random,
+)
 
 
 def intervals(samples: int) -> Iterator[Cell]:
-    """Of a mean: t of all samples, and the intervals that are shown."""
+    """Of a mean: t of all samples, and the intervals that are shown, by their mark."""
     cases = ((name, (values, samples)) for name, values in VALUES.items())
     return each_size(cases, _interval)
 
@@ -25,11 +38,7 @@ def _interval(values: Values, samples: int, n_queries: int) -> list[Figure]:
     drawn = values.draw(samples, n_queries).T
     found = estimate([drawn], low=values.low, high=values.high)
     by_t = np.abs(found.means - values.mean) <= stdtrit(n_queries - 1, 0.975) * found.errors
-    held = covers(found.ends, values.mean)[~found.fragile]
-    return [
-        Figure("mean held", percent(by_t), percent(held)),
-        Figure("unmarked", "", percent(~found.fragile)),
-    ]
+    return by_mark("mean", by_t, covers(found.ends, values.mean), found.fragile)
 
 
 SUITES: dict[str, tuple[int, ...]] = {
@@ -57,19 +66,15 @@ def suites(samples: int) -> Iterator[Cell]:
 def _suite(kinds: Sequence[Values], sizes: Sequence[int], samples: int) -> list[Figure]:
     chosen = [kinds[number % len(kinds)] for number in range(len(sizes))]
     truth, weights = float(np.mean([one.mean for one in chosen])), np.full(len(sizes), 1 / len(sizes))
-    by_t, held, shown = [], [], []
+    by_t, held, fragile = [], [], []
     for _ in range(-(-samples // BATCH)):
         strata = [one.draw(BATCH, size).T for one, size in zip(chosen, sizes, strict=True)]
         found = estimate(strata, weights, low=kinds[0].low, high=max(one.high for one in chosen))
         reach = stdtrit(np.maximum(found.freedom, 1), 0.975) * found.errors
         by_t.append(np.abs(found.means - truth) <= reach)
-        held.append(covers(found.ends, truth)[~found.fragile])
-        shown.append(~found.fragile)
-    of_shown = percent(np.concatenate(held))
-    return [
-        Figure("macro mean held", percent(np.concatenate(by_t)), of_shown),
-        Figure("unmarked", "", percent(np.concatenate(shown))),
-    ]
+        held.append(covers(found.ends, truth))
+        fragile.append(found.fragile)
+    return by_mark("macro mean", *map(np.concatenate, (by_t, held, fragile)))
 
 
 SHARED = {
@@ -125,7 +130,7 @@ CLUSTERS: dict[str, Callable[[int], Int64]] = {
 
 
 def clusters(samples: int) -> Iterator[Cell]:
-    """Clusters of queries, as the questions of one document, counted apart and drawn.
+    """Clusters of queries, as the questions of one document, counted apart and drawn; also by a gate.
 
     Values are nDCG-like: the difficulty of a cluster, and noise of each of its queries.
     """
@@ -135,7 +140,7 @@ def clusters(samples: int) -> Iterator[Cell]:
 
 
 def _clusters(sizes: Callable[[int], Int64], number: int, samples: int) -> list[Figure]:
-    held, false = [], []
+    held, false, fragile, passes = [], [], [], []
     for _ in range(samples):
         ids = np.repeat(np.arange(number), sizes(number)).tolist()
         hard, apart = (np.repeat(random.normal(0, 1, number), np.bincount(ids)) for _ in range(2))
@@ -143,12 +148,17 @@ def _clusters(sizes: Callable[[int], Int64], number: int, samples: int) -> list[
         ours, theirs = 1 / (1 + np.exp(-(hard + 0.5 * apart * [[1], [-1]] + noise)))
         values, differences = ours[:, None], (ours - theirs)[:, None]
         both = [([values], ONE), pool_draws([values], ONE, [ids], of_means=True)]
-        held.append([bool(covers(estimate(*one).ends, 0.5)[0]) for one in both])
+        found = [estimate(*one, low=0, high=1) for one in both]
+        held.append([bool(covers(each.ends, 0.5)[0]) for each in found])
+        fragile.append(bool(found[1].fragile[0]))
         both = [([differences], ONE), pool_draws([differences], ONE, [ids])]
         false.append([bool(estimate(*one).p[0] < LEVEL) for one in both])
+        both = [([differences - MARGIN], ONE), pool_draws([differences - MARGIN], ONE, [ids])]
+        passes.append([bool(noninferiority(one, np.full(1, MARGIN), each)[0] < LEVEL) for one, each in both])
     return [
-        Figure("mean held", *map(percent, np.array(held).T)),
+        *by_mark("mean", *np.array(held).T, fragile),
         Figure("false t-tests", *map(percent, np.array(false).T)),
+        Figure("false passes", *map(percent, np.array(passes).T)),
     ]
 
 

@@ -15,7 +15,7 @@ random = np.random.default_rng(20190)
 """Seeded again for each cell, so that its figures depend on nothing else."""
 SIZES = (25, 43, 114, 300)
 """Numbers of queries."""
-LEVEL = 0.05
+LEVEL, MARGIN = 0.05, 0.01
 FEWEST = 20
 """Fewer samples than these have no share."""
 
@@ -67,6 +67,21 @@ def covers(
     low, high = np.asarray(ends, dtype=np.float64).T
     inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (low - 1e-12 <= truth) & (truth <= high + 1e-12)
     return inside
+
+
+def by_mark(what: str, by_t: ArrayLike, held: ArrayLike, fragile: ArrayLike) -> list[Figure]:
+    """Coverage of intervals: by t and as shown, then of those without and with `~`, bool [samples] each.
+
+    What is missed without `~` is a share of all samples.
+    """
+    covered, marked = np.asarray(held), np.asarray(fragile)
+    return [
+        Figure(f"{what} held", percent(by_t), percent(covered)),
+        Figure(f"{what} held, without ~", "", percent(covered[~marked])),
+        Figure(f"{what} held, with ~", "", percent(covered[marked])),
+        Figure(f"marked ~: {what}", "", percent(marked)),
+        Figure(f"missed without ~: {what}", "", percent(~covered & ~marked)),
+    ]
 
 
 class Values(NamedTuple):

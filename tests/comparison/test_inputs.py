@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 from comparison.made import config
-from workplaces import benchmarco
+from workplaces import benchmarco, on_one_line
 
 from pipeline import InputError, compare, run_benchmark
 from pipeline.results import Result
+from pipeline.studies.board.board import compare_below
 from pipeline.studies.gate import gate_result
+from pipeline.studies.judge.pool import open_results
+from pipeline.studies.reproduce.reproduction import reproduce
 
 PASSAGES = {
     f"p{number}": f"passage {number} of {word} things" for number, word in enumerate(["red", "green"] * 6)
@@ -94,6 +97,34 @@ def test_a_gate_refuses_other_data_unless_told(base: tuple[Path, Result], what: 
             compare([first, other])
     else:
         assert any(clause in note for note in compare([first, other]).notes)
+
+
+def test_whatever_compares_two_results_says_that_their_passages_differ(tmp_path: Path) -> None:
+    fewer = dict(list(PASSAGES.items())[:-1])
+    configs = []
+    for name, texts in (("a", PASSAGES), ("b", fewer)):
+        settings = config(tmp_path, name, data={"source": "beir", "path": str(tmp_path / f"data-{name}")})
+        written(tmp_path / f"data-{name}", texts, QUERIES, PLAIN)
+        configs.append(tmp_path / f"{name}.yaml")
+        configs[-1].write_text(json.dumps(settings))
+    said = {"run": on_one_line(benchmarco("run", *configs))}
+    results = tmp_path / "results"
+    pair = results / "a", results / "b"
+    page = tmp_path / "page.html"
+    said["page"] = on_one_line(benchmarco("compare", *pair, "--html", page)) and page.read_text()
+    for options in ((), ("--groups",), ("--limit", "p95 <= 20ms"), ("--queries", "2"), ("-v",), ("--json",)):
+        said[f"compare {' '.join(options)}"] = on_one_line(benchmarco("compare", *pair, *options))
+    said["board"] = on_one_line(benchmarco("compare", results))
+    said["reproduce"] = str(reproduce(pair[0], against=pair[1])[0])
+    with pytest.raises(InputError) as refused:
+        open_results(pair)
+    said["pool"] = str(refused.value)
+    # a result of one name that followed another
+    benchmarco("run", configs[1], "--set", "name=a")
+    said["history"] = on_one_line(benchmarco("compare", results / "a", results / "a~1", "--json"))
+    (board,) = compare_below(results)
+    assert any("searched different passages" in note for note in board.notes if "and 2" in note)
+    assert not [door for door, text in said.items() if "searched different passages, 1" not in text]
 
 
 def test_a_gate_refuses_scores_of_which_other_passages_are_ignored(base: tuple[Path, Result]) -> None:

@@ -32,7 +32,7 @@ def result() -> Result:
 
 def evaluation() -> Evaluation:
     half = np.array([0.5])
-    return Evaluation(["q1"], [parse_measure("mrr")], half[None], half, [(0.25, 0.75)], 0, 2)
+    return Evaluation(["q1"], [parse_measure("mrr")], half[None], half, [(0.25, 0.75)], half > 1, 0, 2)
 
 
 @pytest.mark.parametrize(

@@ -126,10 +126,15 @@ def test_what_is_swapped_is_said(paths: tuple[Path, Path], what: str) -> None:
         assert re.search(message, on_one_line(command))
 
 
-def test_swapped_values_of_python_are_said() -> None:
-    run, judged = {"a": {"1": 0.91, "2": 0.83}}, {"a": {"1": 1}}
-    with pytest.raises(InputError, match="this looks like a run and its judgments"):
-        evaluate(run, judged, ["mrr"])
+def test_nothing_is_refused_for_its_values_where_it_is_said_what_it_is(paths: tuple[Path, Path]) -> None:
+    # grades of 0.5, and whole scores: the options name the files
+    paths[0].write_text("q1 0 a 0.5\nq2 0 b 0.5\n")
+    paths[1].write_text("q1 Q0 a 1 3 t\nq2 Q0 c 1 2 t\n")
+    named = "--qrels", paths[0], "--run", paths[1], "--measures", "mrr(rel=0.5)"
+    assert document("evaluate", *named)["metrics"] == {"mrr(rel=0.5)": 0.5}
+
+
+def test_a_table_of_judgments_for_a_run_is_said() -> None:
     tables = [pd.DataFrame({"qid": ["a"], "docid": ["1"], name: [1]}) for name in ("score", "relevance")]
     with pytest.raises(InputError, match="this looks like judgments"):
         evaluate(*tables, ["mrr"])

@@ -11,6 +11,7 @@ from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 
+from pipeline.comparison.notes import data_notes
 from pipeline.comparison.side_by_side import Comparison, compare
 from pipeline.comparison.tables import ColumnGroup, History, PastRun
 from pipeline.core.errors import InputError
@@ -108,8 +109,14 @@ def _compare_group(
         for name, each in zip(names, runs.values(), strict=True)
         if len(each) > 1
     ]
+    notes = [
+        f"{_created(before)[:10]} and {_created(after)[:10]}: {note}"
+        for each in runs.values()
+        for before, after in pairwise(each)
+        for note in data_notes([before, after])
+    ]
     days = [_created(each)[:10] for each in newest]
-    dates = ColumnGroup("run", [{"date": day} for day in days], [(Column("date", wrap="never"), days)], [])
+    dates = ColumnGroup("run", [{"date": day} for day in days], [(Column("date", wrap="never"), days)], notes)
     return replace(comparison.with_columns([dates]), collection=label, history=history)
 
 
@@ -121,7 +128,8 @@ def _past_runs(results: Sequence[Result], measure: str) -> Iterator[PastRun]:
     for result, shown in zip(results, changed, strict=True):
         if measure in result.measures:
             low, high = result.record.intervals.get(measure) or (None, None)
-            yield PastRun(_created(result), result.metrics[measure], low, high, shown)
+            fragile = result.record.fragile.get(measure, False)
+            yield PastRun(_created(result), result.metrics[measure], low, high, fragile, shown)
 
 
 def _created(result: Result) -> str:

@@ -11,8 +11,8 @@ from pipeline.terminal import Json, argument, end_with, option, show_measures_as
 
 
 def gate(
-    folder: Annotated[Path, argument("Result folder of the new version.", "RESULT_DIR")],
-    baseline: Annotated[Path, option("Result folder of the version it may not fall behind.", "RESULT_DIR")],
+    folders: Annotated[list[Path], argument("Result folders of new versions.", "RESULT_DIR")],
+    baseline: Annotated[Path, option("Result folder of the version they may not fall behind.", "RESULT_DIR")],
     measures: Annotated[
         list[str] | None,
         option("Measure to check; may be repeated. By default the baseline's first.", flags="--measure"),
@@ -30,6 +30,9 @@ def gate(
         float | None,
         option("Largest acceptable loss against that; by default the margin.", flags="--since-margin"),
     ] = None,
+    corrected: Annotated[
+        bool, option("Correct p for the number of results, too, by Holm.", flags="--holm")
+    ] = False,
     other_data: Annotated[
         bool, option("Compare results of other passages, queries' texts or judgments.", flags="--other-data")
     ] = False,
@@ -43,26 +46,24 @@ def gate(
     as_markdown: Annotated[bool, option("Print Markdown.", flags="--markdown")] = False,
     as_json: Json = False,
 ) -> None:
-    """Test whether a result is as good as a baseline.
+    """Test whether results are as good as a baseline.
 
-    The exit code is 0 if it is, 3 if it is worse, 4 if the queries are too few to decide. About 5% of results
-    that are worse by exactly the margin pass, if at least 10 queries differ. A loss in few queries may be in
-    none of yours: such a pass is printed as pass~, as one query more that loses everything would undo it.
+    The exit code is 0 if all are, 3 if one is worse, else 4: the queries are too few to decide. About 5% of
+    results that are worse by exactly the margin pass, if at least 10 queries differ. A loss in few queries
+    may be in none of yours: such a pass is printed as pass~, as one query more that loses everything would
+    undo it; fail~, as one that gains everything would.
     """
     refuse_both(as_json, as_markdown)
-    from pipeline.studies.gate.gate import EXIT_CODES, gate_result
+    from pipeline.studies.gate.gate import gate_results
 
     show_measures_as(measures or ())
-    verdicts = gate_result(
-        folder, baseline, measures or (), margin, alpha, guarantee, since, since_margin, other_data
-    )
-    print_as(verdicts, as_json, as_markdown)
-    undecided = verdicts.verdict == "undecided" or (no_fragile and verdicts.fragile)
-    code = EXIT_CODES["undecided" if undecided else verdicts.verdict]
-    end_with(0 if allow_undecided and undecided else code)
+    settings = (margin, alpha, guarantee, since, since_margin, other_data, corrected)
+    gates = gate_results(folders, baseline, measures or (), *settings)
+    print_as(gates, as_json, as_markdown)
+    end_with(gates.exit_code(allow_undecided, no_fragile))
 
 
 STUDY = Study(
-    "Is a result as good as a baseline?",
+    "Are results as good as a baseline?",
     {"gate": Command(gate, "results/new --baseline results/released --margin 0.01")},
 )

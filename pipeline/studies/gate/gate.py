@@ -1,32 +1,39 @@
-"""Whether a result is as good as a baseline: a verdict for a build server.
+"""Whether results are as good as a baseline: a verdict for a build server.
 
 gate_result("results/new", "results/released", ["ndcg@10"]).verdict
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf, isfinite
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pipeline.comparison.inputs import ALL_DATA, ResultLike, comparable, read_results, shared_values
+from pipeline.comparison.inputs import ALL_DATA, ResultLike, read_results, shared_values
+from pipeline.comparison.notes import data_notes
+from pipeline.core.display import FRAGILE as FRAGILE_INTERVAL, counted, interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
-from pipeline.metrics.paired import LEVEL, holm, paired_differences
-from pipeline.metrics.resampling import randomization_test
-from pipeline.metrics.statistics import CONFIDENCE, Ends, Strata, estimate
+from pipeline.metrics.paired import LEVEL, holm, most_lost_of, paired_differences, paired_tests
+from pipeline.metrics.statistics import Ends, Estimate, Strata
 from pipeline.results.result import Result, refuse_edited
 from pipeline.results.tables import collection_notes
 from pipeline.studies.gate.betting import Bets
-from pipeline.studies.gate.margin_tests import detectable, needed, noninferiority, one_more_undoes
+from pipeline.studies.gate.margin_tests import detectable, needed, noninferiority, with_one_more
 
 Verdict = Literal["pass", "fail", "undecided"]
-EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 3, "undecided": 4}
+EXIT_CODES: dict[Verdict, int] = {"pass": 0, "undecided": 4, "fail": 3}
+"""By verdict, the best first."""
 MARGIN, ALPHA = 0.01, 0.05
+
+
+def worst(verdicts: Collection[Verdict]) -> Verdict:
+    """Fail if anything fails; else undecided if anything is; else pass."""
+    return max(verdicts, key=list(EXIT_CODES).index)
 
 
 @dataclass(frozen=True)
@@ -46,9 +53,11 @@ class GatedMeasure:
         detectable: The smallest loss that `queries` exclude in 80% of cases, if there is no loss; None where
             no loss is.
         p: That of the verdict's own test: of a loss beyond the margin where it fails, else `p_not_worse`.
-        fragile: Whether it passes, and one query more that loses everything would undo it.
+        fragile: Whether it passes, and one query more that loses everything would undo it; or it fails, and
+            one more that gains everything would.
         p_lower: Where the mean is lower than the baseline's: the larger p of the paired t-test and the paired
             randomization test; None where it is not.
+        interval_fragile: The mark of the interval, as in a comparison.
     """
 
     measure: str
@@ -64,6 +73,7 @@ class GatedMeasure:
     p: float
     fragile: bool
     p_lower: float | None
+    interval_fragile: bool
 
     @property
     def mark(self) -> str:
@@ -92,10 +102,14 @@ class Gate(Tabular):
     since: Gate | None = None
 
     @property
+    def parts(self) -> list[GatedMeasure | Gate]:
+        """What the verdict is made of: the measures, and the gate against a release of record."""
+        return [*self.measures, *([self.since] if self.since else [])]
+
+    @property
     def verdict(self) -> Verdict:
-        """Fail if anything fails; else undecided if anything is; else pass."""
-        verdicts = {each.verdict for each in self.measures} | ({self.since.verdict} if self.since else set())
-        return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+        """The worst of the parts' verdicts."""
+        return worst([each.verdict for each in self.parts])
 
     @property
     def message(self) -> str:
@@ -111,7 +125,7 @@ class Gate(Tabular):
             return f"pass{'~' * self.fragile}: {self.result} {loss} {self.baseline} in {named}{whatever}"
         if self.verdict == "fail":
             more = f" by more than {margin:g}" if margin else ""
-            return f"fail: {self.result} is worse than {self.baseline}{more} in {named}"
+            return f"fail{'~' * self.fragile}: {self.result} is worse than {self.baseline}{more} in {named}"
         undecided = [each for each in self.measures if each.verdict == "undecided"]
         lower = [each for each in undecided if each.p_lower is not None and each.p_lower < LEVEL]
         opening = f"undecided: {self.result} in {named}"
@@ -127,9 +141,9 @@ class Gate(Tabular):
 
     @property
     def fragile(self) -> bool:
-        """Whether it passes, and one query more that loses everything would undo that."""
-        parts: list[GatedMeasure | Gate] = [*self.measures, *([self.since] if self.since else [])]
-        return self.verdict == "pass" and any(each.fragile for each in parts)
+        """Whether one query more would undo its pass or its fail: any of its passes, or all of its fails."""
+        marks = [each.fragile for each in self.parts if each.verdict == self.verdict]
+        return all(marks) if self.verdict == "fail" else any(marks)
 
     def _named(self, verdict: Verdict) -> str:
         return ", ".join(each.measure for each in self.measures if each.verdict == verdict)
@@ -145,16 +159,50 @@ class Gate(Tabular):
 
     def tables(self) -> list[Table]:
         """A measure a row, against each baseline."""
-        if self.since:
-            return [*replace(self, since=None).tables(), *self.since.tables()]
-        measures = self.measures
+        return Gates([self]).tables()
+
+
+@dataclass(frozen=True, repr=False)
+class Gates(Tabular):
+    """Gates of results against one baseline."""
+
+    gates: list[Gate]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the gates' verdicts."""
+        return worst([gate.verdict for gate in self.gates])
+
+    def exit_code(self, allow_undecided: bool = False, no_fragile: bool = False) -> int:
+        """The code of the worst verdict; with `no_fragile` a pass with "~" is undecided."""
+        verdicts: list[Verdict] = [
+            "undecided" if no_fragile and gate.fragile and gate.verdict == "pass" else gate.verdict
+            for gate in self.gates
+        ]
+        code = EXIT_CODES[worst(verdicts)]
+        return 0 if allow_undecided and code == EXIT_CODES["undecided"] else code
+
+    def json(self) -> JsonObject:
+        """The document that `gate --json` prints: that of the only gate, or a list of several."""
+        documents = [gate.json() for gate in self.gates]
+        return documents[0] if len(documents) == 1 else {"results": documents, "verdict": self.verdict}
+
+    def tables(self) -> list[Table]:
+        """One table, a measure a row, of each result and against each baseline."""
+        first, several = self.gates[0], len(self.gates) > 1
+        gates = [one for gate in self.gates for one in (gate, gate.since) if one]
+        rows = [(gate, each) for gate in gates for each in gate.measures]
+        measures = [each for _, each in rows]
+        bounds = f"{1 - 2 * first.alpha:.0%} bounds" if first.guarantee else "95% interval"
         columns: list[FilledColumn] = [
+            (Column("result"), [gate.result if several else "" for gate, _ in rows]),
+            (Column("against"), [gate.baseline if first.since else "" for gate, _ in rows]),
             (Column("measure"), [each.measure for each in measures]),
             (Column("verdict"), [each.mark for each in measures]),
             (right("difference", form="+.4f"), [each.difference for each in measures]),
             (
-                right(f"{1 - 2 * self.alpha:.0%} bounds" if self.guarantee else "95% interval", form="+.4f"),
-                [(each.ci_low, each.ci_high) for each in measures],
+                right(bounds),
+                [interval(each.ci_low, each.ci_high, each.interval_fragile, "+.4f") for each in measures],
             ),
             (right("margin", form="g"), [each.margin for each in measures]),
             (right("p", form="p"), [each.p for each in measures]),
@@ -162,22 +210,34 @@ class Gate(Tabular):
             (right("detects"), [each.detectable for each in measures]),
             (right("needed", form=","), [each.queries_needed for each in measures]),
         ]
-        title = f"{self.result} against {self.baseline}"
-        notes = [] if self.same else [BETTING if self.guarantee else LEGEND]
-        notes += [FRAGILE] if any(each.fragile for each in measures) else []
-        return [table_of(title, columns, [f"{self.message}.", *notes, *self.slices])]
+        notes = [f"{gate.message}." for gate in self.gates]
+        if not all(gate.same for gate in gates):
+            notes.append(BETTING if first.guarantee else LEGEND)
+        fragile = {each.verdict for each in measures if each.fragile}
+        notes += [FRAGILE[verdict] for verdict in FRAGILE if verdict in fragile]
+        notes += [FRAGILE_INTERVAL] if any(each.interval_fragile for each in measures) else []
+        title = f"{counted(len(self.gates), 'result') if several else first.result} against {first.baseline}"
+        return [table_of(title, columns, [*notes, *first.slices])]
 
 
 LEGEND = "p is that of the verdict's test, corrected for the number of measures (docs/compare.md)."
-FRAGILE = "pass~: one query more that loses everything would undo it."
+FRAGILE: dict[Verdict, str] = {
+    "pass": "pass~: one query more that loses everything would undo it.",
+    "fail": "fail~: one query more that gains everything would undo it.",
+}
 BETTING = (
     "p is that of a test by betting against a loss of the margin or more. It holds for every distribution "
     "and however often queries are added, and is corrected for the number of measures (docs/compare.md)."
 )
 
 
-def gate_result(
-    result: ResultLike,
+def gate_result(result: ResultLike, baseline: ResultLike, *settings: Any, **named: Any) -> Gate:
+    """The gate of a single result; the settings are those of `gate_results`."""
+    return gate_results([result], baseline, *settings, **named).gates[0]
+
+
+def gate_results(
+    results: Sequence[ResultLike],
     baseline: ResultLike,
     measures: Sequence[str] = (),
     margin: float = MARGIN,
@@ -186,22 +246,24 @@ def gate_result(
     since: ResultLike | None = None,
     since_margin: float | None = None,
     other_data: bool = False,
-) -> Gate:
-    """Whether a result is no more than a margin below a baseline, measure by measure.
+    corrected: bool = False,
+) -> Gates:
+    """Whether results are no more than a margin below a baseline, measure by measure.
 
     Args:
-        result: The result, of one collection or of a suite, whose macro means are compared.
-        baseline: What it is compared with.
+        results: One or more, of one collection or of a suite, whose macro means are compared.
+        baseline: What they are compared with.
         measures: Names of measures that all have; none takes the baseline's first that all have.
         margin: How far below the baseline a mean may be.
         alpha: Significance level: the probability, at most, of passing a result that is worse by the margin,
-            over all measures together.
+            over all its measures together.
         guarantee: Decide by betting bounds, which hold for every distribution of differences, also of rare
             losses that no query shows, and at any time of stopping. It takes more queries.
-        since: A release of record, against which the result must pass as well: small losses against one
+        since: A release of record, against which results must pass as well: small losses against one
             baseline after another add up.
         since_margin: How far below that a mean may be; None is `margin`.
         other_data: Compare results of other passages, query texts, judgments or `data.ignored` all the same.
+        corrected: Whether `alpha` is over all results together, and not over each.
 
     Raises:
         InputError: They searched other passages, have other queries or judgments, a measure is not in all, or
@@ -219,41 +281,48 @@ def gate_result(
     ):
         if not low <= value <= high or not isfinite(value):
             raise InputError(f"{name} {value}", allowed=allowed)
-    named = [baseline, result, *([] if since is None else [since])]
-    results, _ = read_results(named, same=() if other_data else ALL_DATA)
-    for one in results:
+    named = [baseline, *results, *([] if since is None else [since])]
+    loaded, _ = read_results(named, same=() if other_data else ALL_DATA)
+    for one in loaded:
         refuse_edited(one)
-    chosen, values, _ = shared_values(results, measures)
-    first, new, *of_record = results
-    slices = collection_notes([each.record for one in results for each in one.collections])
-    for one in results[1:]:
-        for ours, theirs in zip(results[0].collections, one.collections, strict=True):
-            slices += [
-                f"{results[0].name} and {one.name} {each}." for each in comparable(ours, theirs).values()
-            ]
-    gate = _against(first, new, chosen, [each[:, :2] for each in values], margin, alpha, guarantee)
-    if of_record:
-        pairs = [each[:, [2, 1]] for each in values]
-        record = _against(of_record[0], new, chosen, pairs, since_margin, alpha, guarantee)
-        gate = replace(gate, since=record)
-    return replace(gate, slices=tuple(slices))
+    chosen, values, _ = shared_values(loaded, measures)
+    slices = collection_notes([each.record for one in loaded for each in one.collections])
+    slices += [f"{note}." for note in data_notes(loaded)]
+    first, new, number = loaded[0], loaded[1 : 1 + len(results)], 1 + len(results)
+    settings = alpha, guarantee, corrected
+    gates = _against(first, new, chosen, [each[:, :number] for each in values], margin, *settings)
+    if since is not None:
+        order = [number, *range(1, number)]
+        of_record = _against(
+            loaded[-1], new, chosen, [each[:, order] for each in values], since_margin, *settings
+        )
+        gates = [replace(gate, since=record) for gate, record in zip(gates, of_record, strict=True)]
+    return Gates([replace(gate, slices=tuple(slices)) for gate in gates])
 
 
 def _against(
     first: Result,
-    new: Result,
+    candidates: Sequence[Result],
     chosen: Sequence[str],
     values: Sequence[Float64],
     margin: float,
     alpha: float,
     guarantee: bool,
-) -> Gate:
-    """The gate against one baseline; of each collection float64 [queries, baseline and result, measures]."""
-    differences = [paired_differences(each[:, 1], each[:, 0]) for each in values]
-    sample = Sample(*first.pool_draws(differences), _most_lost(first, chosen, values), margin, alpha)
-    same = first.same_as(new)
+    corrected: bool,
+) -> list[Gate]:
+    """The gates against one baseline; of each collection float64 [queries, baseline and results, measures].
+
+    A column of what is tested is a measure of a result, one result after the other.
+    """
+    differences = [paired_differences(each[:, 1:], each[:, :1]).reshape(len(each), -1) for each in values]
+    seen = np.max([np.maximum(each[:, 1:], each[:, :1]).max(axis=0) for each in values], axis=0)
+    highest = first.highest(chosen)
+    most_lost = most_lost_of(highest, seen).ravel()
+    families = 1 if corrected else len(candidates)
+    sample = Sample(*first.pool_draws(differences), most_lost, margin, alpha, families)
+    tests = paired_tests(sample.strata, sample.weights, most_lost)
     if guarantee:
-        if unbounded := [name for name in chosen if not isfinite(first.highest([name])[0])]:
+        if unbounded := [name for name, most in zip(chosen, highest, strict=True) if not isfinite(most)]:
             raise InputError(
                 f"--guarantee with {', '.join(unbounded)}, which have no highest value",
                 allowed="measures from 0 to 1, such as ndcg@10",
@@ -262,56 +331,66 @@ def _against(
         (ones, _) = first.pool_draws([np.ones((len(each), 1)) for each in differences])
         tested = _by_bets(sample, np.array([each.max() for each in ones]))
     else:
-        tested = _by_tests(sample)
+        tested = _by_tests(sample, tests.estimated)
     queries = sum(map(len, differences))
-    lower = np.maximum(estimate(sample.strata, sample.weights).p, randomization_test(*sample[:2]))
+    lower = np.maximum(tests.estimated.p, tests.p_randomization)
     queries_of_a_draw = queries / sample.queries if any(each.clusters for each in first.collections) else 1
-    gated = []
-    for i, measure in enumerate(chosen):
+
+    def gated(i: int, same: bool) -> GatedMeasure:
         decided = same or min(tested.p_not_worse[i], tested.p_worse[i]) < alpha
         verdict: Verdict = "undecided"
         if decided:
             verdict = "pass" if same or tested.p_not_worse[i] < alpha else "fail"
         needed_queries = inf if decided else tested.needed(i)
         loss = float(tested.detectable[i])
-        gated.append(
-            GatedMeasure(
-                measure=measure,
-                difference=float(tested.means[i]),
-                ci_low=tested.ends[i][0],
-                ci_high=tested.ends[i][1],
-                margin=margin,
-                p_not_worse=0.0 if same else float(tested.p_not_worse[i]),
-                verdict=verdict,
-                queries=queries,
-                # of clusters, as many queries as they have
-                queries_needed=ceil(needed_queries * queries_of_a_draw) if isfinite(needed_queries) else None,
-                detectable=loss if isfinite(loss) else None,
-                p=0.0 if same else float((tested.p_worse if verdict == "fail" else tested.p_not_worse)[i]),
-                fragile=verdict == "pass" and not same and bool(tested.fragile[i]),
-                p_lower=float(lower[i]) if tested.means[i] < 0 else None,
-            )
+        undone = {"pass": tested.pass_undone, "fail": tested.fail_undone}.get(verdict)
+        return GatedMeasure(
+            measure=chosen[i % len(chosen)],
+            difference=float(tested.means[i]),
+            ci_low=tested.ends[i][0],
+            ci_high=tested.ends[i][1],
+            margin=margin,
+            p_not_worse=0.0 if same else float(tested.p_not_worse[i]),
+            verdict=verdict,
+            queries=queries,
+            # of clusters, as many queries as they have
+            queries_needed=ceil(needed_queries * queries_of_a_draw) if isfinite(needed_queries) else None,
+            detectable=loss if isfinite(loss) else None,
+            p=0.0 if same else float((tested.p_worse if verdict == "fail" else tested.p_not_worse)[i]),
+            fragile=undone is not None and not same and bool(undone[i]),
+            p_lower=float(lower[i]) if tested.means[i] < 0 else None,
+            interval_fragile=bool(tested.interval_fragile[i]),
         )
-    return Gate(new.name, first.name, gated, alpha, guarantee, same)
 
-
-def _most_lost(result: Result, measures: Sequence[str], values: Sequence[Float64]) -> Float64:
-    """float64 [measures]: how much a query can lose, of values as of `shared_values`.
-
-    That is the highest value of a measure; where it has none, the highest that was seen.
-    """
-    highest, seen = result.highest(measures), np.max([each.max(axis=(0, 1)) for each in values], axis=0)
-    return np.where(np.isfinite(highest), highest, seen)
+    gates = []
+    for number, new in enumerate(candidates):
+        same, start = first.same_as(new), number * len(chosen)
+        measures = [gated(start + place, same) for place in range(len(chosen))]
+        gates.append(Gate(new.name, first.name, measures, alpha, guarantee, same))
+    return gates
 
 
 class Sample(NamedTuple):
-    """What is tested: strata of differences float64 [queries, measures], and how much a query can lose."""
+    """What is tested: strata of differences float64 [queries, columns], and how much a query can lose.
+
+    `families` says into how many parts of as many columns p is corrected by itself.
+    """
 
     strata: Strata
     weights: Float64
     most_lost: Float64
     margin: float
     alpha: float
+    families: int
+
+    def corrected(self, p_values: Float64) -> Float64:
+        """Correct p-values by Holm, each family by itself."""
+        return np.concatenate([holm(part) for part in np.split(p_values, self.families)])
+
+    @property
+    def level(self) -> float:
+        """That of the first step of Holm's correction."""
+        return self.alpha * self.families / len(self.most_lost)
 
     @property
     def queries(self) -> int:
@@ -320,43 +399,44 @@ class Sample(NamedTuple):
 
 
 class MeasureTests(NamedTuple):
-    """What tests say of each measure; `needed` gives the number of queries that excludes the margin."""
+    """What tests say of each column; `needed` gives the number of queries that excludes the margin.
+
+    `pass_undone` and `fail_undone` say whether one query more would undo a verdict.
+    """
 
     means: Float64
     ends: Sequence[Ends]
+    interval_fragile: BoolArray
     p_not_worse: Float64
     p_worse: Float64
-    fragile: BoolArray
+    pass_undone: BoolArray
+    fail_undone: BoolArray
     detectable: Float64
     needed: Callable[[int], float]
 
 
-def _by_tests(sample: Sample) -> MeasureTests:
+def _by_tests(sample: Sample, estimated: Estimate) -> MeasureTests:
     """By t-tests and the bootstrap."""
-    from scipy.special import stdtrit
-
-    strata, weights, most_lost, margin, alpha = sample
+    strata, weights, most_lost, margin, alpha, _ = sample
     margins = np.full(len(most_lost), margin)
-    not_worse, is_worse = map(holm, noninferiority(strata, margins, weights))
-    level = alpha / len(margins)  # as Holm's first step
-    estimated = estimate(strata, weights)
-    freedom = np.maximum(estimated.wide_freedom, 1)
-    reach = stdtrit(freedom, (1 + CONFIDENCE) / 2) * estimated.wide_errors
-    bounds = np.clip([estimated.means - reach, estimated.means + reach], -most_lost, most_lost)
+    not_worse, is_worse = map(sample.corrected, noninferiority(strata, margins, weights))
+    more_lost, more_gained = map(sample.corrected, with_one_more(strata, margins, weights, most_lost))
     return MeasureTests(
         estimated.means,
-        list(zip(*bounds.tolist(), strict=True)),
+        estimated.ends,
+        estimated.fragile,
         not_worse,
         is_worse,
-        one_more_undoes(strata, margins, weights, most_lost, alpha),
-        detectable(strata, weights, level),
-        needed(strata, weights, margin, level).__getitem__,
+        more_lost >= alpha,
+        more_gained >= alpha,
+        detectable(strata, weights, sample.level),
+        needed(strata, weights, margin, sample.level).__getitem__,
     )
 
 
 def _by_bets(sample: Sample, scales: Float64) -> MeasureTests:
     """By betting bounds; a query can lose `scales`, float64 [strata], times what one collection's can."""
-    strata, weights, most_lost, margin, alpha = sample
+    strata, weights, most_lost, margin, alpha, _ = sample
     columns = range(len(most_lost))
     better, worse = (
         [
@@ -370,16 +450,14 @@ def _by_bets(sample: Sample, scales: Float64) -> MeasureTests:
         ]
         for sign in (1, -1)
     )
-    not_worse = holm(np.array([bets.p_value(-margin) for bets in better]))
-    is_worse = holm(np.array([bets.p_value(margin) for bets in worse]))
+    not_worse = sample.corrected(np.array([bets.p_value(-margin) for bets in better]))
+    is_worse = sample.corrected(np.array([bets.p_value(margin) for bets in worse]))
     means = weights @ np.stack([values.mean(axis=0) for values in strata])
     ends = [(better[i].lower_bound(alpha), -worse[i].lower_bound(alpha)) for i in columns]
-
-    level = alpha / len(columns)
-    detectable = means - [bets.lower_bound(level) for bets in better]
+    detectable = means - [bets.lower_bound(sample.level) for bets in better]
 
     def needed(i: int) -> float:
-        return better[i].times_needed(means[i] - margin, level) * sample.queries
+        return better[i].times_needed(means[i] - margin, sample.level) * sample.queries
 
     never = np.zeros(len(columns), np.bool_)
-    return MeasureTests(means, ends, not_worse, is_worse, never, detectable, needed)
+    return MeasureTests(means, ends, never, not_worse, is_worse, never, never, detectable, needed)

@@ -1,6 +1,6 @@
 """Tests of mean differences against a margin, and what such tests can show with so many queries.
 
-Losses are taken to be like those that the queries show. `one_more_undoes` tells which passes depend on that.
+Losses are taken to be like those that the queries show. `with_one_more` tells which verdicts depend on that.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics.paired import detectable_difference, holm, queries_needed
+from pipeline.core.records import Float64
+from pipeline.metrics.paired import detectable_difference, queries_needed
 from pipeline.metrics.resampling import resampled_t
 from pipeline.metrics.statistics import HALF_A_VALUE, MANY_OTHERS, ONE, ROUNDING, Strata, estimate
 
@@ -66,19 +66,29 @@ def _by_t(
     return t, stdtr(freedom, -t), stdtr(freedom, t)
 
 
-def one_more_undoes(
-    strata: Strata, margins: Float64, weights: Float64, highest: ArrayLike, alpha: float
-) -> BoolArray:
-    """Bool [columns]: whether the t-test would not pass with one query more that loses everything.
+def with_one_more(
+    strata: Strata, margins: Float64, weights: Float64, highest: ArrayLike
+) -> tuple[Float64, Float64]:
+    """The p-values of the t-test with one query more, which loses everything; or which gains everything.
 
-    It is added where a query counts most; no more spread is taken to be hidden. `highest`, float64 [columns]
-    or one for all, is what it loses.
+    The query is added where one counts most; no more spread is taken to be hidden.
+
+    Args:
+        strata: For each collection differences, float64 [queries, columns].
+        margins: float64 [columns].
+        weights: float64 [collections].
+        highest: What the query loses or gains, float64 [columns] or one for all.
+
+    Returns:
+        float64 [columns] each: p of not being worse with the loss, p of being worse with the gain.
     """
     most = int(np.argmax(weights / [len(values) for values in strata]))
-    lost = np.broadcast_to(-np.asarray(highest, np.float64), (1, len(margins)))
-    more = [np.vstack([values, lost]) if i == most else values for i, values in enumerate(strata)]
-    undone: BoolArray = holm(_by_t(more, margins, weights, hidden=0)[1]) >= alpha
-    return undone
+    p_values = []
+    for side, sign in ((1, -1), (2, 1)):
+        one = np.broadcast_to(sign * np.asarray(highest, np.float64), (1, len(margins)))
+        more = [np.vstack([values, one]) if i == most else values for i, values in enumerate(strata)]
+        p_values.append(_by_t(more, margins, weights, hidden=0)[side])
+    return p_values[0], p_values[1]
 
 
 def detectable(strata: Strata, weights: Float64, alpha: float) -> Float64:

@@ -8,9 +8,8 @@ import numpy as np
 
 from pipeline.core.records import BoolArray, Float64
 from pipeline.metrics import resampling
-from pipeline.metrics.paired import LEVEL, holm, larger_p
-from pipeline.metrics.resampling import randomization_test
-from pipeline.metrics.statistics import ROUNDING, estimate
+from pipeline.metrics.paired import LEVEL, holm, larger_p, paired_tests
+from pipeline.metrics.statistics import ONE, ROUNDING, Estimate
 
 SEED = 20193
 SMALLEST = 6
@@ -34,29 +33,31 @@ def smallest_shown(sizes: Sequence[int], pairs: int) -> int:
 
 
 def difference_tests(
-    differences: Float64, groups: Sequence[BoolArray], smallest: int = SMALLEST
-) -> tuple[Float64, Float64]:
-    """Two-sided p of paired differences within each group.
+    differences: Float64, groups: Sequence[BoolArray], highest: float, smallest: int = SMALLEST
+) -> tuple[list[Estimate], Float64, Float64]:
+    """Means of paired differences within each group, and their two-sided p.
 
     Args:
         differences: float64 [queries, pairs].
         groups: Bool [queries] each.
+        highest: What a query can lose.
         smallest: Groups of fewer queries are not tested; see `smallest_shown`.
 
     Returns:
-        float64 [groups, pairs] each: `larger_p` of the paired t-test and the paired randomization test; and
-        this corrected by Holm's method for all groups and pairs. Both are NaN for groups that are not tested,
-        which the correction does not count.
+        The estimates of each group; then float64 [groups, pairs] each: `larger_p` of the paired t-test and
+        the paired randomization test; and this corrected by Holm's method for all groups and pairs. Both are
+        NaN for groups that are not tested, which the correction does not count.
     """
     p_values = np.full((len(groups), differences.shape[1]), np.nan)
+    estimates = []
     for row, inside in enumerate(groups):
+        estimated, by_chance = paired_tests([differences[inside]], ONE, highest)
+        estimates.append(estimated)
         if inside.sum() >= smallest:
-            p_values[row] = larger_p(
-                estimate([differences[inside]]).p, randomization_test([differences[inside]])
-            )
+            p_values[row] = larger_p(estimated.p, by_chance)
     tested, corrected = ~np.isnan(p_values), p_values.copy()
     corrected[tested] = holm(p_values[tested])
-    return p_values, corrected
+    return estimates, p_values, corrected
 
 
 def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.display import cut
+from pipeline.core.display import FRAGILE, cut
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
     Array,
-    BoolArray,
     Collection,
     Float32,
     Float64,
@@ -28,7 +27,7 @@ from pipeline.core.table import Column, FilledColumn, Table, table_of, with_inte
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import LEVEL, paired_differences
-from pipeline.metrics.statistics import estimate
+from pipeline.metrics.statistics import Estimate, estimate
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import Manifest
 from pipeline.storage import vector_shards
@@ -65,7 +64,7 @@ class Grouping(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupMean:
-    """The mean of a result in a group, its 95% interval, and the mean in all other queries.
+    """The mean of a result in a group, its 95% interval with its mark, and the mean in all other queries.
 
     `p_maxt` is of the permutation test of the two means, corrected for all groups and results; None for a
     group that is not tested.
@@ -75,13 +74,14 @@ class GroupMean:
     mean: float
     ci_low: float | None
     ci_high: float | None
+    fragile: bool
     rest: float
     p_maxt: float | None
 
 
 @dataclass(frozen=True)
 class GroupDifference:
-    """The difference of two results in a group, its 95% interval, and the difference in all other queries.
+    """The difference of two results in a group, its 95% interval and its mark, and that in the other queries.
 
     Attributes:
         p: Of the paired tests in the group, the larger one, not corrected; None for a group that is not
@@ -97,6 +97,7 @@ class GroupDifference:
     difference: float
     ci_low: float | None
     ci_high: float | None
+    fragile: bool
     rest: float
     p: float | None
     p_holm: float | None
@@ -167,7 +168,7 @@ class GroupComparison(Findings):
             marks = [" +" if mean.mean > mean.rest else " -" for mean in each]
             marks = [mark if _below(mean.p_maxt) else "" for mark, mean in zip(marks, each, strict=True)]
             cells = [
-                with_interval(mean.mean, mean.ci_low, mean.ci_high, ".4f", mark)
+                with_interval(mean.mean, mean.ci_low, mean.ci_high, mean.fragile, ".4f", mark)
                 for mean, mark in zip(each, marks, strict=True)
             ]
             columns.append((Column(each[0].name, "right"), cells))
@@ -177,13 +178,17 @@ class GroupComparison(Findings):
             f"Groups of fewer than {SMALLEST_MARKED} queries get none."
         )
         notes = [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
+        notes += [FRAGILE] if any(mean.fragile for group in self.groups for mean in group.means) else []
         return table_of(f"{self.measure} in groups of queries", columns, [*notes, marked])
 
     def _differences_table(self) -> Table:
         """A group and a pair of results that differ in it a row."""
         found = self.found
         differences = [each for _, each in found]
-        cells = [with_interval(each.difference, each.ci_low, each.ci_high, "+.4f") for each in differences]
+        cells = [
+            with_interval(each.difference, each.ci_low, each.ci_high, each.fragile, "+.4f")
+            for each in differences
+        ]
         columns: list[FilledColumn] = [
             (Column("group"), [group.name for group, _ in found]),
             (Column("queries", "right", form=","), [len(group.query_ids) for group, _ in found]),
@@ -203,6 +208,7 @@ class GroupComparison(Findings):
             f"corrected for all {tested:,} tests. {small} unlike the others: small where the difference "
             "within the group is not that of the other queries."
         ]
+        notes += [FRAGILE] if any(each.fragile for each in differences) else []
         return table_of(title, columns, notes)
 
 
@@ -252,15 +258,18 @@ def groups_of(comparison: Comparison) -> GroupComparison:
     differences = paired_differences(values.take(first, 1), values.take(second, 1))
     p_rest = compare_with_rest(values, inside)
     smallest = smallest_shown([int(chosen.sum()) for chosen in inside], len(pairs))
-    tests = [*difference_tests(differences, inside, smallest), compare_with_rest(differences, inside)]
+    tested, *p_values = difference_tests(differences, inside, highest, smallest)
+    tests = [*p_values, compare_with_rest(differences, inside)]
     groups = []
     for row, (by, name, chosen) in enumerate(rows):
         means = [
             GroupMean(names[column], *figures, _known(p_rest[row, column]))
-            for column, figures in enumerate(_figures(values, chosen, 0, highest))
+            for column, figures in enumerate(
+                _figures(estimate([values[chosen]], low=0, high=highest), values[~chosen])
+            )
         ]
         compared = []
-        for column, figures in enumerate(_figures(differences, chosen, -highest, highest)):
+        for column, figures in enumerate(_figures(tested[row], differences[~chosen])):
             alone, holm, rest = (_known(test[row, column]) for test in tests)
             a, b = pairs[column]
             compared.append(GroupDifference(names[a], names[b], *figures, alone, holm, _below(holm), rest))
@@ -372,12 +381,11 @@ def _words(text: str) -> list[str]:
 
 
 def _figures(
-    values: Float64, inside: BoolArray, low: float, high: float
-) -> list[tuple[float, float | None, float | None, float]]:
-    """For each column the mean inside, the ends of its interval, and the mean outside."""
-    intervals = estimate([values[inside]], low=low, high=high).ends
-    means, rest = values[inside].mean(axis=0).tolist(), values[~inside].mean(axis=0).tolist()
-    return [(mean, *ends, other) for mean, ends, other in zip(means, intervals, rest, strict=True)]
+    inside: Estimate, outside: Float64
+) -> list[tuple[float, float | None, float | None, bool, float]]:
+    """For each column the mean inside, the ends of its interval, its mark, and the mean outside."""
+    columns = inside.means.tolist(), inside.ends, inside.fragile.tolist(), outside.mean(axis=0).tolist()
+    return [(mean, *ends, mark, rest) for mean, ends, mark, rest in zip(*columns, strict=True)]
 
 
 def _known(value: float) -> float | None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.comparison.inputs import ResultLike, read_results
+from pipeline.comparison.inputs import CONTENT_OF, ResultLike, read_results
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Int64, Qrels, from_numpy
 from pipeline.formats.judgments import GRADE_RULE, is_grade
@@ -122,20 +122,12 @@ def add_grades(folders: Sequence[ResultLike], grades: Grades, output: Path) -> i
 
 def open_results(folders: Sequence[ResultLike]) -> tuple[dict[str, CollectionResult], Collection]:
     """Results of one collection, by name, and the collection."""
-    loaded, _ = read_results(folders)
+    loaded, _ = read_results(folders, same=CONTENT_OF)
     results = {result.name: result.only_collection() for result in loaded}
-    keys = {name: result.manifest.recipes.get("data", {}).get("key") for name, result in results.items()}
-    first, *others = keys
-    if other := next((name for name in others if keys[name] != keys[first]), None):
-        raise InputError(
-            f"{first} and {other} searched different collections, as their manifests say",
-            allowed="results of one collection",
-            fix="pool those of each collection by themselves",
-        )
     found = next(filter(None, (find_collection(result) for result in results.values())), None)
     if found is None:
         raise InputError(
-            f"the collection of {first} is no longer in the cache that its config names",
+            f"the collection of {', '.join(results)} is no longer in the cache that its config names",
             allowed="results whose collection is in the cache",
             fix="run its config again, from the same folder; nothing else is computed again",
         )

@@ -126,6 +126,7 @@ class QueryData:
                     pair.difference,
                     pair.ci_low,
                     pair.ci_high,
+                    "~" * pair.fragile,
                     "a significant difference" if pair.shown else "no significant difference",
                     pair.wins,
                     pair.ties,

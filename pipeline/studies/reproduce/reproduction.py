@@ -11,6 +11,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from pipeline.comparison.inputs import comparable
 from pipeline.config.files import make_config, settings_of, with_overrides
 from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
@@ -53,6 +54,7 @@ class Reproduction(Tabular):
         queries: Number of queries that either has.
         changed: The ids of the queries whose ranking or values differ, or that one of them lacks.
         means: By measure the mean of the original and the mean of the new result.
+        data: How the contents of their data differ, a clause each.
         differences: What the manifests show to differ.
     """
 
@@ -60,6 +62,7 @@ class Reproduction(Tabular):
     queries: int
     changed: list[str]
     means: dict[str, tuple[float, float]]
+    data: list[str]
     differences: list[Difference]
 
     @property
@@ -78,6 +81,7 @@ class Reproduction(Tabular):
         if self.changed:
             listed = ", ".join(self.changed[:SHOWN]) + (", ..." if len(self.changed) > SHOWN else "")
             notes = [f"{len(self.changed):,} of {queries} differ: {listed}."]
+        notes += [f"The two {clause}." for clause in self.data]
         if not self.differences:
             notes.append("No input, setting, version or hardware differs.")
         before, after = zip(*self.means.values(), strict=True)
@@ -175,6 +179,7 @@ def compare_with_original(original: CollectionResult, again: CollectionResult) -
         queries=len(first | second),
         changed=[query for query in first | second if first.get(query) != second.get(query)],
         means={name: (original.record.metrics[name], again.record.metrics[name]) for name in measures},
+        data=list(comparable(original, again).values()),
         differences=list(_differences(original, again)),
     )
 

@@ -10,8 +10,10 @@ from comparison.made import MEASURES, THREE, make, result, single, values_of, wi
 from workplaces import benchmarco, document, read_json, seal
 
 from pipeline import InputError, compare
+from pipeline.core.display import interval
 from pipeline.results import Result
-from pipeline.studies.gate import EXIT_CODES, Bets, gate_result
+from pipeline.studies.gate import EXIT_CODES, Bets, Gates, gate_result, gate_results
+from pipeline.studies.page.queries import QueryData
 
 
 def made(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> Result:
@@ -47,7 +49,7 @@ def test_a_verdict_and_its_exit_code(new: Result, verdict: str, code: int) -> No
     for measure in document["measures"]:
         assert list(measure) == [
             "measure", "difference", "ci_low", "ci_high", "margin", "p_not_worse", "verdict", "queries",
-            "queries_needed", "detectable", "p", "fragile", "p_lower",
+            "queries_needed", "detectable", "p", "fragile", "p_lower", "interval_fragile",
         ]  # fmt: skip
         assert (measure["queries_needed"] is not None) == (measure["verdict"] == "undecided")
         if measure["verdict"] == "pass":
@@ -69,6 +71,49 @@ def test_a_pass_that_one_lost_query_more_would_undo_is_marked() -> None:
         assert ("one query more that loses everything would undo it" in str(found)) == fragile
 
 
+def test_a_fail_that_one_gained_query_more_would_undo_is_marked() -> None:
+    for shift, fragile in ((-0.025, True), (-0.1, False)):
+        found = gate_result(made("below", shift=shift, noise=0.005), BASE)
+        (measure,) = found.json()["measures"]
+        assert (found.verdict, measure["verdict"], measure["fragile"]) == ("fail", "fail", fragile)
+        assert ("fail~: below is worse than base" in found.message) == fragile
+        assert ("one query more that gains everything would undo it" in str(found)) == fragile
+        assert Gates([found]).exit_code(no_fragile=True) == 3
+
+
+def test_several_results_have_one_table_and_the_worst_code() -> None:
+    near, unsure = made("near", noise=1e-4), made("unsure", noise=0.2)
+    below = made("below", shift=-0.1, noise=0.1)
+    for results, verdict, code in (
+        ([near, made("same")], "pass", 0),
+        ([near, unsure], "undecided", 4),
+        ([below, near, unsure], "fail", 3),
+    ):
+        found = gate_results(results, BASE)
+        alone = [gate_result(each, BASE) for each in results]
+        assert [each.message for each in found.gates] == [each.message for each in alone]
+        assert (found.verdict, found.exit_code()) == (verdict, code)
+        (table,) = found.tables()
+        assert [row[0] for row in table.rows] == [each.name for each in results]
+        assert all(f"{each.message}." in table.notes for each in alone)
+        document = json.loads(json.dumps(found.json()))
+        assert [each["result"] for each in document["results"]] == [each.name for each in results]
+        assert document["verdict"] == verdict
+        for gate, one in zip(document["results"], alone, strict=True):
+            assert gate["measures"][0] == pytest.approx(one.json()["measures"][0])
+    assert gate_results([near, unsure], BASE).exit_code(allow_undecided=True) == 0
+    assert gate_results([near, made("same")], BASE).exit_code(no_fragile=True) == 4
+
+
+def test_holm_corrects_for_the_number_of_results() -> None:
+    results = [made(f"near-{noise}", noise=noise) for noise in (0.15, 0.2)]
+    alone = [gate_result(each, BASE, margin=0.1).measures[0].p_not_worse for each in results]
+    gates = gate_results(results, BASE, margin=0.1, corrected=True).gates
+    together = [gate.measures[0].p_not_worse for gate in gates]
+    assert min(together) == pytest.approx(2 * min(alone))
+    assert max(together) == pytest.approx(max(*alone, 2 * min(alone)))
+
+
 def test_a_loss_that_is_significant_and_may_be_below_the_margin_is_named() -> None:
     found = gate_result(made("lower", shift=-0.003, noise=0.02), BASE)
     assert found.verdict == "undecided"
@@ -77,11 +122,29 @@ def test_a_loss_that_is_significant_and_may_be_below_the_margin_is_named() -> No
     assert f"lower than base (p = {p:.3f}), but maybe by less than 0.01" in found.message
 
 
-def test_the_interval_is_that_of_the_comparison() -> None:
-    for seed in range(30):
-        new = with_values(BASE, np.random.default_rng(seed).random((43, 2)), "new")
-        (gated,), (pair,) = gate_result(new, BASE).measures, compare([new, BASE]).pairs
-        assert (gated.ci_low, gated.ci_high) == pytest.approx((pair.ci_low, pair.ci_high))
+def test_compare_gate_and_page_show_one_interval() -> None:
+    random = np.random.default_rng(0)
+    marked = 0
+    for number in range(30):
+        # few differing queries, ties and unbounded measures among them
+        queries = int(random.choice([6, 12, 43]))
+        measures = ("dcg@10", "mrr") if number % 3 == 0 else MEASURES
+        values = random.random((2, queries, 2)) * (random.random((2, queries, 2)) < random.random())
+        old, new = (
+            single(result(name, each, measures)) for name, each in zip(("old", "new"), values, strict=True)
+        )
+        comparison = compare([new, old])
+        (pair,), gate = comparison.pairs, gate_result(new, old)
+        (gated,) = gate.measures
+        ends = pair.ci_low, pair.ci_high, pair.fragile
+        assert (gated.ci_low, gated.ci_high, gated.interval_fragile) == ends
+        data = QueryData([], [], {}, {}, [], []).json(comparison)
+        assert data["pairs"][0][3:6] == [*ends[:2], "~" * pair.fragile]
+        shown = interval(*ends, "+.4f")
+        assert shown in str(gate)
+        assert f"[{shown.rstrip('~').replace(' to ', ', ')}]{'~' * pair.fragile}" in str(comparison)
+        marked += pair.fragile
+    assert 0 < marked < 30
 
 
 def test_verdicts_on_macro_means() -> None:
@@ -158,7 +221,11 @@ def test_a_release_of_record_has_a_margin_of_its_own() -> None:
     assert "pass: " in both.message
     assert "fail: " in both.message
     assert both.json()["since"]["verdict"] == both.json()["verdict"] == "fail"
-    assert len(both.tables()) == 2
+    (table,) = both.tables()
+    assert [(row[0], row[2]) for row in table.rows] == [
+        (both.baseline, "pass"),
+        (both.since.baseline, "fail"),
+    ]
     assert gate_result(new, last, margin=0.05, since=first).verdict == "pass"
     assert gate_result(new, last, margin=0.02, since=first).verdict == "undecided"
     with pytest.raises(InputError, match="--since-margin without --since"):
@@ -197,5 +264,7 @@ def test_the_command(finished: Path, tmp_path: Path) -> None:
     measures = "--measure", "RR@10", "--measure", "ndcg@10"
     text = benchmarco("gate", folder, "--baseline", kept, "--markdown", *measures).stdout
     assert "| mrr@10 | pass |" in text
+    both = document("gate", folder, worse, "--baseline", kept, "--holm", code=3)
+    assert [each["verdict"] for each in both["results"]] == ["pass", "fail"]
     for baseline in ([], ["--baseline", tmp_path / "none"]):
         benchmarco("gate", folder, *baseline, code=2)

@@ -15,7 +15,7 @@ def test_differences_in_groups_are_tested_as_by_scipy_and_corrected_for_all() ->
     random = np.random.default_rng(3)
     differences = random.normal([0.0, 0.4], 0.3, (60, 2))
     groups = [np.arange(60) < 20, np.arange(60) >= 45, np.arange(60) < groups_study.SMALLEST - 1]
-    found, corrected = groups_study.difference_tests(differences, groups)
+    _, found, corrected = groups_study.difference_tests(differences, groups, 1.0)
     assert np.isnan(found[2]).all()
     for row in range(2):
         chosen = differences[groups[row]]
