@@ -55,7 +55,7 @@ OPTIONS: dict[str, int] = {
     "run": 10,
     "compare": 12,
     "fuse": 11,
-    "gate": 13,
+    "gate": 12,
     "verify": 11,
 }
 """The most options of a command, where it may have more than 8: those that scripts rely on."""

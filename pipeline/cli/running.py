@@ -148,8 +148,8 @@ def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
         show(replace(table, notes=[*table.notes, *notes]))
         tables = section_tables({record.name: record for record in records}, measure) if verbose else {}
         show(*_upright(each for each in chain(*tables.values()) if each.columns[0].name == "result"))
-    for result in done:
-        print(f"written to {result.folder}")
+    for parent in dict.fromkeys(result.folder.parent for result in done):
+        print(f"written to {parent}")
     return comparable
 
 

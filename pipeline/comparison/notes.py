@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from pipeline.comparison.inputs import PairIndices, comparable
+from pipeline.core.display import counted
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
+from pipeline.results.records import compared_settings
 from pipeline.results.result import MAIN, Result, main_measures_note
 from pipeline.results.tables import most_truncated
+from pipeline.retrievers.composition import FusedRankings
 from pipeline.retrievers.truncation import Truncation
 
 
@@ -20,9 +24,8 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
     """
     first, names = results[0], [result.name for result in results]
     collections_of: dict[str, list[str]] = {}  # by note
-    several = len(first.collections) > 1
     for parts in zip(*(result.collections for result in results), strict=True):
-        for note in _on_collection(names, parts, several):
+        for note in _on_collection(names, parts, measure):
             collections_of.setdefault(note, []).append(parts[0].name)
     notes = [main_measures_note(first.main_measures)] if measure == MAIN else []
     times = Counter(query for collection in first.collections for query in collection.query_ids)
@@ -32,9 +35,12 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
     for note, collections in collections_of.items():
         everywhere = len(collections) == len(first.collections)
         notes.append(note if everywhere else f"{', '.join(collections)}: {note}")
-    for result in results if several else ():
-        of_parts = most_truncated([part.record for part in result.collections])
-        notes += [f"{result.name}: {note.rstrip('.')}" for note in of_parts]
+    records = [
+        part.record.model_copy(update={"name": result.name})
+        for result in results
+        for part in result.collections
+    ]
+    notes += [note.rstrip(".") for note in most_truncated(records)]
     # a speed depends on the processors and the threads; the last run's machine is known of all results
     machines = [
         {
@@ -54,21 +60,37 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
                 f"{names[0]} and {name} computed {stages} on different hardware or with other numbers of "
                 "threads: these speeds do not compare"
             )
+    return notes + _by_index_alone(results) + _fewer_judged(results, measure, pairs)
+
+
+def _by_index_alone(results: Sequence[Result]) -> list[str]:
+    """Which results differ from the one before them by the index alone, a sentence each."""
+    of_each = [compared_settings(result.collections[0].manifest.config) for result in results]
+    notes = []
+    for number, (one, other) in enumerate(pairwise(of_each)):
+        differing = {name for name in one | other if one.get(name) != other.get(name)}
+        if differing and all(name.startswith(("index.", "search.parameters")) for name in differing):
+            factories = " and ".join(str(each.get("index.factory")) for each in (one, other))
+            a, b = results[number].name, results[number + 1].name
+            notes.append(f"{a} and {b} differ by the index alone: {factories}")
+    return notes
+
+
+def _fewer_judged(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:
+    """The pairs whose lower result may be lower for its unjudged passages alone, as one sentence."""
+    found = []
     for a, b in pairs:
-        # unjudged passages count as not relevant: the result with more of them may be lower for that alone
-        low, high = sorted((a, b), key=lambda number: results[number].metrics[measure])
-        shares = [results[number].record.unjudged.get(measure) for number in (low, high)]
+        low, high = sorted((results[a], results[b]), key=lambda result: result.metrics[measure])
+        shares = [result.record.unjudged.get(measure) for result in (low, high)]
         if not all(shares):
             continue
         low_share, high_share = (share.judged for share in shares if share)
-        below = results[high].metrics[measure] - results[low].metrics[measure]
-        if 0 < below < high_share - low_share:
-            notes.append(
-                f"{names[low]} is {below:.4f} below {names[high]} and has fewer judged passages in its top "
-                f"{parse_measure(measure).cutoff}, {low_share:.1%} against {high_share:.1%}; unjudged ones "
-                "count as not relevant, which may be the difference"
-            )
-    return notes
+        if 0 < high.metrics[measure] - low.metrics[measure] < high_share - low_share:
+            found.append(f"{low.name} ({low_share:.1%} judged) is below {high.name} ({high_share:.1%})")
+    if not found:
+        return []
+    others = f" and {counted(len(found) - 2, 'other pair')}" if len(found) > 2 else ""
+    return [f"unjudged passages, which count as not relevant, may be why {', '.join(found[:2])}{others}"]
 
 
 def data_notes(results: Sequence[Result]) -> list[str]:
@@ -86,10 +108,16 @@ def _on_data(names: Sequence[str], parts: Sequence[CollectionResult]) -> list[st
     ]
 
 
-def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult], several: bool) -> list[str]:
-    """What to know of the results on one collection, or on one of several."""
-    left_out = {"ties": None, **({Truncation.key: None} if several else {})}
-    of_each = [part.record.model_copy(update=left_out).notes for part in parts]
+def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult], measure: str) -> list[str]:
+    """What to know of the results on one collection."""
+    cutoff = 0 if measure == MAIN else parse_measure(measure).cutoff
+    of_each = []
+    for part in parts:
+        left_out: dict[str, None] = {"ties": None, Truncation.key: None, FusedRankings.key: None}
+        short = part.record.short_rankings
+        if short and cutoff is not None and short.fewest >= cutoff:  # which says nothing of this measure
+            left_out["short_rankings"] = None
+        of_each.append(part.record.model_copy(update=left_out).notes)
     notes = [note for note in of_each[0] if all(note in others for others in of_each)]
     for name, said in zip(names, of_each, strict=True):
         notes += [f"{name}: {note}" for note in said if note not in notes]

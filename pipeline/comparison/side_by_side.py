@@ -130,9 +130,14 @@ class Comparison(Tabular):
             best = max(self.results, key=lambda entry: entry.mean).name
             pairs = [pair for pair in self.pairs if best in (pair.a, pair.b)]
             few = self.baseline or len(self.pairs) <= tables.MOST_PAIRS
-            table = tables.short_pairs(self.measure, self.pairs if few else pairs, self.detect)
-            some = f"Only pairs with {best} are shown (-v shows all {len(self.pairs)})."
-            shown.append(table if few else replace(table, notes=[some, *table.notes]))
+            board, table = (
+                shown[0],
+                tables.short_pairs(self.measure, self.pairs if few else pairs, self.detect),
+            )
+            some = "" if few else f"Only pairs with {best} are shown. "
+            legend = f"{some}{' '.join([*board.notes, *table.notes[:1]])}"
+            marks = [note for note in table.notes[1:] if note not in board.notes]
+            shown = [replace(board, notes=[]), replace(table, notes=[legend, *marks])]
         notes = [*shown[-1].notes, *(f"Note: {note}." for note in self.notes)]
         return [*shown[:-1], replace(shown[-1], notes=notes), *self._past()]
 

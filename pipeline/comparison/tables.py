@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pipeline.comparison.pairs import CollectionDifference, Pair
-from pipeline.core.display import FRAGILE, bounds, counted, figure, interval
+from pipeline.core.display import FRAGILE, bounds, counted, enumerated, figure, interval
 from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
@@ -78,16 +78,13 @@ class ColumnGroup(NamedTuple):
 
 
 class PastRun(NamedTuple):
-    """A result of a name: when it ended, as UTC in ISO 8601, its mean, the ends of its interval, their mark.
+    """A result of a name: when it ended, as UTC in ISO 8601, and its mean.
 
     `shown` says whether it differs from the one before by more than chance, tested as a pair.
     """
 
     created: str
     mean: float
-    low: float | None
-    high: float | None
-    fragile: bool
     shown: bool
 
 
@@ -343,10 +340,6 @@ def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
     return table_of(f"differences in {measure} on each collection", columns, [EACH])
 
 
-MOST_NAMED = 6
-"""Names in one enumeration; of more there is only the number."""
-
-
 def verdict(
     measure: str,
     results: Sequence[Entry],
@@ -412,10 +405,3 @@ def _of_pair(measure: str, pair: Pair) -> str:
     apart = low is not None and low > 0
     why = "; not shown by the randomization test" if apart else ""
     return f"No significant difference between {first} and {second} in {measure}: {by} ({p}{why})"
-
-
-def enumerated(names: Sequence[str]) -> str:
-    """Names joined by commas and "and", or their number if there are many."""
-    if len(names) > MOST_NAMED:
-        return f"{len(names)} others"
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

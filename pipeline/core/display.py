@@ -6,7 +6,7 @@ A measure, an interval or a size is written in one way wherever it is shown.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -67,6 +67,17 @@ FRAGILE = "~: one unseen query that loses everything would move the mean by more
 def counted(count: int, one: str, many: str = "") -> str:
     """A number with its noun: 1 query, 1,234 queries. Without `many`, the plural is `one` with an s."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+MOST_NAMED = 6
+"""Names in one enumeration; of more there is only the number."""
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """Names joined by commas and "and", or their number if there are many."""
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} others"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def cut(text: str, length: int) -> str:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 LOWEST_GRADE = -(2**31)
 HIGHEST_GRADE = 2**31 - 1
 GRADE_RULE = f"a number from {LOWEST_GRADE} to {HIGHEST_GRADE}"
-_ITERATIONS = ("0", "Q0")
 _HEADER_WORDS = {"score", "relevance", "rel", "grade", "label", "judgment", "judgement"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
@@ -161,7 +160,6 @@ BEIR = Form(("query", "document", "grade"), "grade", "string", grades_of, GRADE_
 def read_qrels(path: Path | str) -> Judgments:
     """Read a judgment file; one with a malformed or contradictory line, or with none, is refused."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     blocks = column_blocks(path)
     columns = None
@@ -183,16 +181,6 @@ def read_qrels(path: Path | str) -> Judgments:
         raise InputError(f"{path}: has no judgments", allowed=allowed, fix="check the file")
     queries = pa.DictionaryArray.from_arrays(columns.queries, columns.query_ids)
     documents = columns.documents
-    if (
-        form is TREC
-        and documents[0].as_py() in _ITERATIONS
-        and pc.all(pc.equal(documents, documents[0])).as_py()
-    ):
-        raise InputError(
-            f"{path}: the document of every line is {documents[0].as_py()}, which stands for an iteration",
-            allowed=f"lines of {' '.join(TREC.columns)}",
-            fix="swap the second column and the third",
-        )
     if documents.nbytes > MOST_BYTES:  # more than an array of Arrow's usual strings holds
         documents = documents.cast(pa.large_string())
     passages = documents.combine_chunks()

@@ -190,7 +190,6 @@ def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
         for note in scoring_notes(
             evaluation.short_rankings,
             evaluation.ties,
-            unjudged_queries=evaluation.unjudged,
             missing_queries=evaluation.missing,
             missing_ids=evaluation.missing_ids,
             ignored_relevant=evaluation.ignored_relevant,
@@ -223,7 +222,6 @@ def evaluate_files(
     names = _name(run_given, "the run"), _name(qrels_given, "the judgments")
     joined = join_run_and_qrels(run, qrels, single_precision)
     if len(joined.query_ids) == joined.missing:
-        _refuse_swapped_ids(run, qrels, names)
         raise _not_judged("query", "queries", names, (run.query_ids[0], joined.query_ids[0]))
     n_judged = len(qrels.passage_ids)  # which come first among `document_ids`
     if not any(
@@ -270,18 +268,6 @@ def _of_rows(qrels: Qrels, rows: Int64) -> Qrels:
     is_in = np.isin(qrels.queries, rows)
     queries = np.searchsorted(rows, qrels.queries[is_in])
     return Qrels(queries, qrels.passages[is_in], qrels.grades[is_in])
-
-
-def _refuse_swapped_ids(run: Run, qrels: Judgments, names: tuple[str, str]) -> None:
-    """Refuse a run most of whose queries are judged as documents, and its documents as queries."""
-    as_documents = pc.is_in(run.query_ids, qrels.passage_ids)
-    as_queries = pc.is_in(run.documents.unique(), qrels.query_ids)
-    if min(pc.mean(as_documents).as_py(), pc.mean(as_queries).as_py()) > 0.5:
-        raise InputError(
-            f"the queries of {names[0]} are documents in {names[1]}, and its documents queries",
-            allowed="ids of queries first, and then of documents, in both",
-            fix="swap the two columns of one of them",
-        )
 
 
 def _not_judged(

@@ -11,24 +11,17 @@ from pipeline.core.result_records import Record
 
 
 class ShortRankings(Record):
-    """How many queries have fewer hits than the deepest cutoff of the measures, and the fewest of one.
-
-    `by_words` says that the search finds only passages that share a word with the query.
-    """
+    """How many queries have fewer hits than the deepest cutoff of the measures, and the fewest of one."""
 
     queries: int
     fewest: int
     cutoff: int
-    by_words: bool = False
 
     @property
     def note(self) -> str:
         """A sentence without its full stop."""
-        few, fewest = f"fewer than {self.cutoff:,} passages", f"({self.fewest:,} at the fewest)"
-        if self.by_words:
-            queries = counted(self.queries, "query shares", "queries share")
-            return f"{queries} a word with {few} {fewest}; BM25 and sparse models find no others"
-        return f"{few} were found for {counted(self.queries, 'query', 'queries')} {fewest}"
+        queries = counted(self.queries, "query", "queries")
+        return f"fewer than {self.cutoff:,} passages were found for {queries} ({self.fewest:,} at the fewest)"
 
 
 class Ties(Record):
@@ -76,7 +69,6 @@ def scoring_notes(
     short: ShortRankings | None,
     ties: Ties | None,
     missing: MissingTexts | None = None,
-    unjudged_queries: int = 0,
     missing_queries: int = 0,
     ignored_relevant: int = 0,
     missing_ids: Sequence[str] = (),
@@ -107,7 +99,4 @@ def scoring_notes(
         queries = counted(missing.queries, "judged query", "judged queries")
         verb = "is" if missing.queries == 1 else "are"
         notes.append(f"{queries} without a text {verb} left out; trec_eval -c gives them a 0")
-    if unjudged_queries:
-        queries = counted(unjudged_queries, "query", "queries")
-        notes.append(f"{queries} without judgments {'is' if unjudged_queries == 1 else 'are'} not scored")
     return notes

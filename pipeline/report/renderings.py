@@ -56,7 +56,7 @@ def terminal_parts(table: Table, width: int) -> Iterator[Text | RichTable]:
             if title:
                 yield Text(title, style="bold")
             title = ""
-            rich_table = RichTable()
+            rich_table = RichTable(box=None, pad_edge=False)
             for column, heading, _, needed in group:
                 whole = column.wrap != "anywhere" and needed <= left  # a wider one wraps whatever it says
                 rich_table.add_column(

@@ -144,6 +144,9 @@ class Metrics(Record):
         if self.queries_under_own_ids:
             queries = counted(self.queries_under_own_ids, "query is", "queries are")
             notes.append(f"{queries} a passage of the same id (left out with data.ignored: identical_ids)")
+        if self.unjudged_queries and not self.metrics:
+            queries = counted(self.unjudged_queries, "query", "queries")
+            notes.append(f"{queries} without judgments: nothing is scored")
         if self.like_random:
             found, expected = self.like_random
             notes.append(
@@ -155,7 +158,6 @@ class Metrics(Record):
             self.short_rankings,
             self.ties,
             self.missing,
-            self.unjudged_queries,
             self.missing_queries,
             self.ignored_relevant,
             self.missing_ids,

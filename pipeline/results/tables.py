@@ -12,7 +12,8 @@ from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_
 from pipeline.metrics.measure_table import NO_INTERVAL, measure_table
 from pipeline.results.published import VERDICTS, ScoreCheck, decimals
 from pipeline.results.records import Metrics
-from pipeline.retrievers.sections import SECTIONS
+from pipeline.retrievers.composition import FirstStage
+from pipeline.retrievers.sections import SECTIONS, AgainstExact
 from pipeline.retrievers.truncation import Truncation
 
 WIDE = 80
@@ -36,7 +37,9 @@ def result_table(record: Metrics) -> Table:
     published = {
         check.measure: (check.expected, check.verdict) for check in record.expected if check.got is not None
     }
-    table = measure_table(title, record.metrics, record.intervals, record.fragile, judged, published)
+    first = record.section(FirstStage)
+    before = first.metrics if first else {}
+    table = measure_table(title, record.metrics, record.intervals, record.fragile, judged, published, before)
     not_measured = [
         f"{check.measure}, published as {check.expected:g}: {check.verdict}, {check.reason}."
         for check in record.expected
@@ -163,26 +166,27 @@ def _encoding(row: StageRow) -> list[str]:
 def summary_table(records: Sequence[Metrics], total: int) -> Table:
     """A finished benchmark a row, of `total` that were to be run: every measure's mean, and what it took."""
     measures = dict.fromkeys(name for record in records for name in record.metrics)
-    stages = [record.all_stages for record in records]
-    computed = [f"{sum(row.outcome == 'computed' for row in rows)} of {len(rows)}" for rows in stages]
-    seconds = [sum(row.seconds or 0 for row in rows) for rows in stages]
+    rows: list[tuple[str, Mapping[str, float], Metrics | None]] = []
+    for record in records:
+        if first := record.section(FirstStage):
+            rows.append((f"{record.name}, before reranking", first.metrics, None))
+        rows.append((record.name, record.metrics, record))
+    stages = [record.all_stages if record else () for *_, record in rows]
+    computed = [f"{sum(row.outcome == 'computed' for row in each)} of {len(each)}" for each in stages]
     columns: list[FilledColumn] = [
-        (Column("result"), [record.name for record in records]),
-        *((right(name), [record.metrics.get(name) for record in records]) for name in measures),
-        (right("seconds", form=",.1f"), seconds),
-        (right("computed"), computed),
+        (Column("result"), [name for name, *_ in rows]),
+        *((right(name), [means.get(name) for _, means, _ in rows]) for name in measures),
+        (
+            right("seconds", form=",.1f"),
+            [sum(row.seconds or 0 for row in each) if each else None for each in stages],
+        ),
+        (right("computed"), [text if each else "" for text, each in zip(computed, stages, strict=True)]),
     ]
     title = f"{len(records):,} of {total:,} benchmarks finished"
-    notes = [REUSED] if any(row.reused for rows in stages for row in rows) else []
-    return table_of(
-        title,
-        columns,
-        [*notes, *most_truncated(records), *collection_notes(records), *_model_notes(records)],
-        keep_empty=True,
-    )
-
-
-REUSED = "seconds: all stages, reused ones with their original time."
+    exact = [(record.name, section) for record in records if (section := record.section(AgainstExact))]
+    notes = [f"{name}: {note}" for name, section in exact for note in section.notes()]
+    notes += [*most_truncated(records), *collection_notes(records), *_model_notes(records)]
+    return table_of(title, columns, notes, keep_empty=True)
 
 
 def most_truncated(records: Sequence[Metrics]) -> list[str]:
@@ -252,7 +256,7 @@ def suite_table(
             notes.append(NO_INTERVAL)
         marks = {name: document["fragile"].get(name, False) for name in measures}
         notes += [FRAGILE] if any(marks.values()) else []
-        texts = [interval(*ends[name], marks[name]) for name in measures]
+        texts = [interval(ends[name][0], ends[name][1], marks[name]) for name in measures]
         rows.append(["95% interval" + THESE * bool(over), "", "", *texts])
         if over:
             such = [figure(tuple(over.get(name) or (None, None))) for name in measures]

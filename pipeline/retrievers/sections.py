@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from pipeline.core.display import counted
+from pipeline.core.display import counted, enumerated
 from pipeline.core.result_records import Cost, Record, ReportSection, ResultFigures, StageRow, columns_of
 from pipeline.core.table import Column, Table, table_of
 from pipeline.retrievers.composition import (
@@ -102,6 +102,11 @@ class AgainstExact(ReportSection):
 
     overlap: dict[str, float]
     change: dict[str, PairedChange]
+
+    def notes(self) -> list[str]:
+        """The share of the exact top hits that the index finds."""
+        shares = enumerated([f"{share:.1%} of the exact top {k}" for k, share in self.overlap.items()])
+        return [f"The index finds {shares}."]
 
 
 class Latency(Record):

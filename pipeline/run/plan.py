@@ -28,7 +28,7 @@ REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged"
 """Parts of the scores that are in every result."""
 CONTENTS = "contents"
 """What the scores say of the data, for the manifest."""
-SCHEMAS = {SCORES: 9}  # that of the data is in `pipeline.data.loading`
+SCHEMAS = {SCORES: 10}  # that of the data is in `pipeline.data.loading`
 
 
 def collection_stage(config: Config, identity: Identity) -> Stage:
@@ -142,12 +142,11 @@ def _evaluate(
     if note := collection.facts.get("note"):
         facts["collection_note"] = note
     searchable = len(collection.passages) - np.bincount(ignored.queries, minlength=len(queries))
-    if short := scoring.short_rankings(scored.lengths(), measures, searchable):
-        searches = config.parts or (config.first_stage,)
-        by_words = all(each.model is not None and each.model.by_words for each in searches)
-        facts["short_rankings"] = short.model_copy(update={"by_words": by_words}).model_dump(
-            exclude_defaults=True
-        )
+    searches = config.parts or (config.first_stage,)
+    by_words = all(each.model is not None and each.model.by_words for each in searches)
+    short = scoring.short_rankings(scored.lengths(), measures, searchable)
+    if short and not by_words:  # which find all passages that share a word, however few these are
+        facts["short_rankings"] = short.model_dump()
     if ties := Ties.of(scoring.tied_at_cutoffs(scored, measures)[judged]):
         facts["ties"] = ties.model_dump()
     return facts | retriever.assess(evaluator, inputs)

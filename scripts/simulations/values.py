@@ -72,16 +72,17 @@ def covers(
 def by_mark(what: str, by_t: ArrayLike, held: ArrayLike, fragile: ArrayLike) -> list[Figure]:
     """Coverage of intervals: by t and as shown, then of those without and with `~`, bool [samples] each.
 
-    What is missed without `~` is a share of all samples.
+    What is missed without `~` is a share of all samples. What too few samples have is left out.
     """
     covered, marked = np.asarray(held), np.asarray(fragile)
-    return [
+    figures = [
         Figure(f"{what} held", percent(by_t), percent(covered)),
         Figure(f"{what} held, without ~", "", percent(covered[~marked])),
         Figure(f"{what} held, with ~", "", percent(covered[marked])),
         Figure(f"marked ~: {what}", "", percent(marked)),
         Figure(f"missed without ~: {what}", "", percent(~covered & ~marked)),
     ]
+    return [figure for figure in figures if figure.after]
 
 
 class Values(NamedTuple):

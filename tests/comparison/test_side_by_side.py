@@ -314,10 +314,18 @@ def test_notes_say_what_else_differs() -> None:
         ).notes
 
     assert notes(0.9, 0.9 - apart * 1.1) == [
-        f"two is {apart:.4f} below one and has fewer judged passages in its top 10, {0.9 - apart * 1.1:.1%} "
-        "against 90.0%; unjudged ones count as not relevant, which may be the difference"
+        "unjudged passages, which count as not relevant, may be why "
+        f"two ({0.9 - apart * 1.1:.1%} judged) is below one (90.0%)"
     ]
     assert notes(0.9, 0.9 - apart * 0.9) == notes(0.1, 0.9) == notes(0.9, 0.1, "mrr") == []
+    # what differs by the index alone
+    for saved, factory in ((one, "Flat"), (two, "IVF64,Flat")):
+        manifest = saved.only_collection().manifest
+        config = {"name": saved.name, "index": {"factory": factory}, "data": {"source": "sample"}}
+        saved.collections[0] = replace(
+            saved.only_collection(), manifest=manifest.model_copy(update={"config": config})
+        )
+    assert compare([one, two]).notes == ["one and two differ by the index alone: Flat and IVF64,Flat"]
     # on several collections, what holds on all of them is said once
     suites = make("one", 1, sizes=THREE), make("other", 2, sizes=THREE)
     for saved, threads in ((suites[0], 2), (suites[1], 4)):
@@ -358,7 +366,7 @@ def test_one_sentence_says_what_is_shown() -> None:
     assert len(both.short_tables()) == 2
     copies = (with_values(like, values_of(like), name) for name in ("other", "another"))
     *_, of_best = compare([low, high, like, *copies]).short_tables()
-    assert re.match(r"Only pairs with \w+ are shown \(-v shows all 10\)", of_best.notes[0])
+    assert re.match(r"Only pairs with \w+ are shown\. group: ", of_best.notes[0])
     against = compare([low, high, like], baseline="low").verdict
     assert against.startswith("Against low in ndcg@10; better: high")
     alone = compare([low]).verdict

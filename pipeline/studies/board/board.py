@@ -127,9 +127,7 @@ def _past_runs(results: Sequence[Result], measure: str) -> Iterator[PastRun]:
         changed.append(measure in before.measures and compare([before, after], measure).pairs[0].shown)
     for result, shown in zip(results, changed, strict=True):
         if measure in result.measures:
-            low, high = result.record.intervals.get(measure) or (None, None)
-            fragile = result.record.fragile.get(measure, False)
-            yield PastRun(_created(result), result.metrics[measure], low, high, fragile, shown)
+            yield PastRun(_created(result), result.metrics[measure], shown)
 
 
 def _created(result: Result) -> str:

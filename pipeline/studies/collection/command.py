@@ -58,8 +58,11 @@ def data(
     if as_json:
         print_each([{"name": name, **description} for name, description in described.items()])
         return
-    for name, description in described.items():
-        show(*collection_view(name, description, verbose))
+    named = [config for config in loaded if config.name in described]
+    named.sort(key=lambda config: "tokens" in described[config.name]["lengths"]["passages"])
+    once = {config.data: config.name for config in named}  # of each collection, with tokens if there are any
+    for name in described if verbose else once.values():
+        show(*collection_view(name, described[name], verbose))
     if cleaned:
         print(f"written to {cleaned}: changes.tsv lists the changed judgments", file=sys.stderr)
     if not verbose:

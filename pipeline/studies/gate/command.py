@@ -26,10 +26,6 @@ def gate(
         Path | None,
         option("Result folder of a release of record, to be tested against as well.", "RESULT_DIR"),
     ] = None,
-    since_margin: Annotated[
-        float | None,
-        option("Largest acceptable loss against that; by default the margin.", flags="--since-margin"),
-    ] = None,
     corrected: Annotated[
         bool, option("Correct p for the number of results, too, by Holm.", flags="--holm")
     ] = False,
@@ -57,7 +53,7 @@ def gate(
     from pipeline.studies.gate.gate import gate_results
 
     show_measures_as(measures or ())
-    settings = (margin, alpha, guarantee, since, since_margin, other_data, corrected)
+    settings = (margin, alpha, guarantee, since, other_data, corrected)
     gates = gate_results(folders, baseline, measures or (), *settings)
     print_as(gates, as_json, as_markdown)
     end_with(gates.exit_code(allow_undecided, no_fragile))

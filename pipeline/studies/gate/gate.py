@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.comparison.inputs import ALL_DATA, ResultLike, read_results, shared_values
 from pipeline.comparison.notes import data_notes
-from pipeline.core.display import FRAGILE as FRAGILE_INTERVAL, counted, interval
+from pipeline.core.display import FRAGILE, interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
@@ -122,10 +122,12 @@ class Gate(Tabular):
         if self.verdict == "pass":
             loss = f"does not lose {margin:g} or more against" if margin else "is above"
             whatever = ", whatever the distribution of the differences" if self.guarantee else ""
-            return f"pass{'~' * self.fragile}: {self.result} {loss} {self.baseline} in {named}{whatever}"
+            said = f"pass{'~' * self.fragile}: {self.result} {loss} {self.baseline} in {named}{whatever}"
+            return f"{said}, unless one query more loses everything" if self.fragile else said
         if self.verdict == "fail":
             more = f" by more than {margin:g}" if margin else ""
-            return f"fail{'~' * self.fragile}: {self.result} is worse than {self.baseline}{more} in {named}"
+            said = f"fail{'~' * self.fragile}: {self.result} is worse than {self.baseline}{more} in {named}"
+            return f"{said}, unless one query more gains everything" if self.fragile else said
         undecided = [each for each in self.measures if each.verdict == "undecided"]
         lower = [each for each in undecided if each.p_lower is not None and each.p_lower < LEVEL]
         opening = f"undecided: {self.result} in {named}"
@@ -210,25 +212,11 @@ class Gates(Tabular):
             (right("detects"), [each.detectable for each in measures]),
             (right("needed", form=","), [each.queries_needed for each in measures]),
         ]
-        notes = [f"{gate.message}." for gate in self.gates]
-        if not all(gate.same for gate in gates):
-            notes.append(BETTING if first.guarantee else LEGEND)
-        fragile = {each.verdict for each in measures if each.fragile}
-        notes += [FRAGILE[verdict] for verdict in FRAGILE if verdict in fragile]
-        notes += [FRAGILE_INTERVAL] if any(each.interval_fragile for each in measures) else []
-        title = f"{counted(len(self.gates), 'result') if several else first.result} against {first.baseline}"
-        return [table_of(title, columns, [*notes, *first.slices])]
-
-
-LEGEND = "p is that of the verdict's test, corrected for the number of measures (docs/compare.md)."
-FRAGILE: dict[Verdict, str] = {
-    "pass": "pass~: one query more that loses everything would undo it.",
-    "fail": "fail~: one query more that gains everything would undo it.",
-}
-BETTING = (
-    "p is that of a test by betting against a loss of the margin or more. It holds for every distribution "
-    "and however often queries are added, and is corrected for the number of measures (docs/compare.md)."
-)
+        said = [f"{gate.message}." for gate in self.gates]
+        title = f"{len(said)} results against {first.baseline}: {self.verdict}" if several else said.pop()
+        notes = [FRAGILE] if any(each.interval_fragile for each in measures) else []
+        notes = [*said, *notes, *first.slices]
+        return [table_of(title, columns, notes)]
 
 
 def gate_result(result: ResultLike, baseline: ResultLike, *settings: Any, **named: Any) -> Gate:
@@ -244,7 +232,6 @@ def gate_results(
     alpha: float = ALPHA,
     guarantee: bool = False,
     since: ResultLike | None = None,
-    since_margin: float | None = None,
     other_data: bool = False,
     corrected: bool = False,
 ) -> Gates:
@@ -261,7 +248,6 @@ def gate_results(
             losses that no query shows, and at any time of stopping. It takes more queries.
         since: A release of record, against which results must pass as well: small losses against one
             baseline after another add up.
-        since_margin: How far below that a mean may be; None is `margin`.
         other_data: Compare results of other passages, query texts, judgments or `data.ignored` all the same.
         corrected: Whether `alpha` is over all results together, and not over each.
 
@@ -269,14 +255,8 @@ def gate_results(
         InputError: They searched other passages, have other queries or judgments, a measure is not in all, or
             a setting is out of range; or there is no bound of a measure that has no highest value.
     """
-    if since is None and since_margin is not None:
-        raise InputError(
-            "--since-margin without --since", allowed="both", fix="name the release with --since"
-        )
-    since_margin = margin if since_margin is None else since_margin
     for value, name, low, high, allowed in (
         (margin, "--margin", 0, inf, "0 or more"),
-        (since_margin, "--since-margin", 0, inf, "0 or more"),
         (alpha, "--alpha", 1e-6, 0.5, "a share from 0.000001 to 0.5"),
     ):
         if not low <= value <= high or not isfinite(value):
@@ -293,9 +273,7 @@ def gate_results(
     gates = _against(first, new, chosen, [each[:, :number] for each in values], margin, *settings)
     if since is not None:
         order = [number, *range(1, number)]
-        of_record = _against(
-            loaded[-1], new, chosen, [each[:, order] for each in values], since_margin, *settings
-        )
+        of_record = _against(loaded[-1], new, chosen, [each[:, order] for each in values], margin, *settings)
         gates = [replace(gate, since=record) for gate, record in zip(gates, of_record, strict=True)]
     return Gates([replace(gate, slices=tuple(slices)) for gate in gates])
 

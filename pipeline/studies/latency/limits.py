@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.comparison.tables import ColumnGroup, enumerated
-from pipeline.core.display import figure
+from pipeline.comparison.tables import ColumnGroup
+from pipeline.core.display import enumerated, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of

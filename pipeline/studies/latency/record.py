@@ -179,7 +179,7 @@ class LatencyRecord(Record):
         return (*self.hardware.processors, self.threads)
 
     def tables(self) -> list[Table]:
-        """The times by stage and number of clients, then the cold start and memory."""
+        """The times by stage and number of clients, with the cold start and memory below."""
         rows = [(load, stage, times) for load in self.loads for stage, times in load.stages.items()]
         several = len(self.loads) > 1
         clients = Column("clients", "right", form="")
@@ -202,11 +202,9 @@ class LatencyRecord(Record):
         title = f"{self.name}: latency of {self.alone.queries} queries, one at a time"
         if several:
             title = f"{self.name}: latency of {self.alone.queries} queries, each client one at a time"
-        return [table_of(title, columns, list(self._notes())), self._costs()]
+        return [table_of(title, columns, list(self._notes()))]
 
     def _notes(self) -> Iterator[str]:
-        count, slowest = self.warm_up
-        yield f"Warm-up, not counted: {count} queries, the slowest {slowest:,.1f} ms."
         if self.network:
             trip = self.network.round_trip.p50
             share = f"{self.network.share:.0%} of {ENCODE}"
@@ -214,32 +212,20 @@ class LatencyRecord(Record):
         stable = self.stability
         if stable.noisy:
             yield f"The machine is noisy: {stable.noisy}. Measure again when it is quiet."
-        else:
-            yield (
-                f"No noise seen: halves of the queries {stable.first_half:,.2f} and "
-                f"{stable.second_half:,.2f} ms (median), fixed work {stable.work_p50:.3f} ms (p95 "
-                f"{stable.work_p95:.3f})."
-            )
         if self.agreement is not None and self.agreement < 1:
             yield f"{1 - self.agreement:.1%} of the queries have other first ten passages than in the result."
         threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
         gpus = "".join(f", {gpu}" for gpu in self.hardware.gpus)
         yield f"On {self.hardware.cpu}{gpus}, {threads}."
-
-    def _costs(self) -> Table:
         memory, cold = self.memory, self.cold_start
         sizes = {
-            "memory, all": memory.resident, "memory, peak": memory.peak, "memory, model": memory.model,
-            "memory, index": memory.index, "memory, GPU": memory.gpu,
+            "all": memory.resident, "peak": memory.peak, "model": memory.model, "index": memory.index,
+            "GPU": memory.gpu,
         }  # fmt: skip
-        rows = [(name, figure(size * 1e6, "bytes")) for name, size in sizes.items() if size is not None]
+        known = [f"{name} {figure(size * 1e6, 'bytes')}" for name, size in sizes.items() if size is not None]
+        yield f"Memory: {', '.join(known)}."
         parts = f"start {cold.start:.1f}, model {cold.model:.1f}, index {cold.index:.1f}"
-        rows.append(("cold start", f"{cold.seconds:.1f} s ({parts})"))
-        notes = [
-            "all: of the process after the queries. model: weights and the library that runs them. "
-            "cold start: from the process to its first answer."
-        ]
-        return Table(f"{self.name}: memory and start", [Column("what"), Column("size", "right")], rows, notes)
+        yield f"Cold start, to the first answer: {cold.seconds:.1f} s ({parts})."
 
 
 def write_latency(folder: Path, record: LatencyRecord) -> None:

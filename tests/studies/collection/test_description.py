@@ -58,7 +58,7 @@ def test_the_command_is_short_and_leaves_zeros_and_most_examples_to_v(tmp_path, 
     (tmp_path / "c.yaml").write_text(config, encoding="utf-8")
     short, whole = (benchmarco("data", "c.yaml", *options).stdout for options in ([], ["-v"]))
     assert len(short.splitlines()) <= 25
-    assert "judged queries │   114" in short
+    assert "judged queries 114" in " ".join(short.split())
     assert "query q001: how long does it take espresso beans to go stale\n  grade 3  coffee-01: " in short
     assert short.endswith("-v shows every count and more examples\n")
     only_whole = ["dropped: repeated judgments", "query: judgments of grade 0", "query q003: "]
