@@ -44,10 +44,10 @@ LINES: dict[str, int] = {
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {
     "benchmark": 22,
-    "data": 44,
-    "model": 35,
+    "data": 43,
+    "model": 34,
     "rerank": 16,
-    "stages": 32,
+    "stages": 31,
     "suites": 20,
 }
 """The most settings that the classes of each file of `pipeline/config` declare."""
