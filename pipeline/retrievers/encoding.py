@@ -68,17 +68,10 @@ class EncodingRetriever(Retriever[Settings], ABC):
     def check(self) -> None:
         opening.check(self.config.engine, self.source)
         self.source.check()
-        self._check_chunks()
-
-    @override
-    def models(self) -> list[ResolvedModel]:
-        return [self.source.model] if self.source.model else []
-
-    def _check_chunks(self) -> None:
-        """Refuse chunks that are longer than what the model reads: the end of each would not be searched."""
         chunks, model = self.config.data.chunks, self.source.model
         if chunks is None or model is None:
             return
+        # the end of a chunk that is longer than what the model reads would not be searched
         room = model.room_for_texts(special=False)["passages"]
         if chunks.tokens > room:
             raise InputError(
@@ -87,6 +80,10 @@ class EncodingRetriever(Retriever[Settings], ABC):
                 allowed=f"1 to {room:,}",
                 fix="lower it, or raise model.passage_max_length if the model can read more",
             )
+
+    @override
+    def models(self) -> list[ResolvedModel]:
+        return [self.source.model] if self.source.model else []
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:

@@ -140,7 +140,10 @@ def obstacle(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
     cache = Path(benchmark.config.cache)
     existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
     memory = {role: size.memory for role, size in sizes.items()}
-    disk = {role: size.disk - _written(benchmark, role) for role, size in sizes.items()}
+    disk = {role: size.disk for role, size in sizes.items()}
+    for role in sizes:  # an interrupted run has written some of it
+        folder = benchmark.store.folder(benchmark.recipes[role])
+        disk[role] -= sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
     for what, needs, needed, here, where in (
         ("memory", memory, max(memory.values(), default=0), machine.memory_bytes(), "this machine has"),
         ("disk", disk, sum(disk.values()), shutil.disk_usage(existing).free, f"the disk of {cache} has free"),
@@ -157,12 +160,6 @@ def obstacle(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
             fix=f"take {', or '.join([*filter(None, fixes), 'fewer passages by data.corpus'])}",
         )
     return None
-
-
-def _written(benchmark: Benchmark, role: str) -> int:
-    """The bytes that an interrupted run has written of a stage."""
-    folder = benchmark.store.folder(benchmark.recipes[role])
-    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
 
 def roles_of_run(benchmark: Benchmark) -> list[str]:

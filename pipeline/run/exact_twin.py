@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.comparison.against_exact import compare_with_exact
-from pipeline.config import FLAT, Config, IndexConfig
+from pipeline.config import FLAT, IndexConfig
 from pipeline.config.model import RowSettings
 from pipeline.core.records import Facts
 from pipeline.metrics.names import parse_measures
@@ -18,16 +18,6 @@ MEMORY_MB = 1024  # for the exact search
 SCHEMA = 2
 
 
-def exact_config(config: Config) -> Config | None:
-    """The same config with exact search; None where the index is exact, or is not to be compared."""
-    index, search = config.index, config.search
-    if not (search.against_exact and index.factory != FLAT and isinstance(config.model, RowSettings)):
-        return None
-    changes = {"parameters": {}, "memory_mb": MEMORY_MB, "against_exact": False}
-    flat = IndexConfig(factory=FLAT, metric=index.metric)
-    return config.model_copy(update={"index": flat, "search": search.model_copy(update=changes)})
-
-
 def losses(benchmark: Benchmark) -> Facts:
     """The section `against_exact` of `metrics.json`, by its key; empty where nothing is compared.
 
@@ -35,9 +25,12 @@ def losses(benchmark: Benchmark) -> Facts:
     scores and rankings, so that a run from the cache opens no ranking.
     """
     config = benchmark.resolved_config.first_stage
-    exactly = exact_config(config)
-    if exactly is None:
+    index, search = config.index, config.search
+    if not (search.against_exact and index.factory != FLAT and isinstance(config.model, RowSettings)):
         return {}
+    changes = {"parameters": {}, "memory_mb": MEMORY_MB, "against_exact": False}
+    flat = IndexConfig(factory=FLAT, metric=index.metric)
+    exactly = config.model_copy(update={"index": flat, "search": search.model_copy(update=changes)})
     store, session, progress = benchmark.store, benchmark.session, benchmark.progress
     approximate = Benchmark(config, store, session, progress) if benchmark.config.rerank else benchmark
     other = Benchmark(exactly, store, session, progress)

@@ -72,7 +72,9 @@ def run_model(
         paths = {role: str(path) for role, path in files.items()}
         settings = BACKENDS.make(backend="precomputed", name=type(model).__name__, **_kept(config), **paths)
         with Store(temporary / "indexes") as store:
-            _bring(reading, store)
+            read = reading.ensure(COLLECTION)  # the same files where the disk is the same
+            target = store.root / read.folder.parent.name / read.folder.name
+            shutil.copytree(read.folder, target, copy_function=whole_files.link)
             benchmark = Benchmark(_changed(config, model=settings), store, session, progress)
             check_collection(benchmark)
             return finish(benchmark, folder)
@@ -183,10 +185,3 @@ def _no_vectors(returned: str) -> InputError:
         allowed="an array or tensor [texts, dimension] of finite numbers",
         fix="change the method",
     )
-
-
-def _bring(reading: Benchmark, store: Store) -> None:
-    """Give another store the collection that was read: the same files where the disk is the same."""
-    artifact = reading.ensure(COLLECTION)
-    target = store.root / artifact.folder.parent.name / artifact.folder.name
-    shutil.copytree(artifact.folder, target, copy_function=whole_files.link)
