@@ -134,8 +134,8 @@ def _quiet() -> Iterator[None]:
 class Trials:
     """Trials of settings for some scores of a config, on a sample and on the whole collection.
 
-    The order depends on the config and its ranking alone. Time decides how large the sample is, whether there
-    is one, and where the search ends, unless the scores are explained before.
+    The order depends on the config and its ranking alone. Time decides whether there is a sample, and where
+    the search ends, unless the scores are explained before.
 
     Attributes:
         deadline: By the monotonic clock.
