@@ -76,6 +76,11 @@ def test_an_approximate_index_is_measured_against_exact_search_made_once(
     assert any(change["ci_low"] is not None for change in again["against_exact"]["change"].values())
     written = read_json(workplace / "results/t/metrics.json")
     assert written["against_exact"] == again["against_exact"]
+    comparisons = {path: (path / "manifest.json").read_bytes() for path in stored(workplace, "against_exact")}
+    assert len(comparisons) == 2  # a run from the cache reads what was compared
+    warm = run(workplace, *IVF, "search.parameters={nprobe: 1}")
+    assert (made(warm), warm["against_exact"]) == ([], again["against_exact"])
+    assert {path: (path / "manifest.json").read_bytes() for path in comparisons} == comparisons
     assert "recomputing it" not in caplog.text
     assert (flat / "manifest.json").read_bytes() == before
     assert len(stored(workplace, "search")) == 3
