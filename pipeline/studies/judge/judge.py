@@ -212,35 +212,29 @@ class JudgeReport(Tabular):
         return tables
 
     def _differences(self) -> Table:
-        rows: list[tuple[str, str, float, tuple[float, float] | None, float | None, float | None, str]] = []
+        rows: list[Facts] = []
         for each in self.decisions:
-            pair, estimated = f"{each.a} - {each.b}", each.estimate
-            rows.append((pair, "judge's alone", each.judged, None, None, None, "decides nothing"))
-            if estimated is None:
-                continue
-            mean, low, high = estimated.without_judge
-            alone, both = (None, None) if estimated.unshown else ((low, high), estimated.by_both[1:])
-            rows.append((pair, "people's alone", mean, alone, None, estimated.labelled, ""))
-            better = {"a": f"{each.a} is better", "b": f"{each.b} is better"}.get(each.verdict, each.verdict)
+            pair, found = {"results": f"{each.a} - {each.b}"}, each.estimate
             rows.append(
-                (
-                    pair,
-                    "people's and judge's",
-                    estimated.by_both.difference,
-                    both,
-                    estimated.weight,
-                    estimated.effective_labels,
-                    better,
-                )
+                {**pair, "labels": "judge's alone", "difference": each.judged, "verdict": "decides nothing"}
             )
+            if found is None:
+                continue
+            better = {"a": f"{each.a} is better", "b": f"{each.b} is better"}.get(each.verdict, each.verdict)
+            people = {"labels": "people's alone", "worth labels": found.labelled}
+            both = {"labels": "people's and judge's", "lambda": found.weight, "verdict": better}
+            both["worth labels"] = found.effective_labels
+            for row, (mean, *ends) in ((people, found.without_judge), (both, found.by_both)):
+                rows.append({**pair, **row, "difference": mean})
+                if not found.unshown:
+                    rows[-1]["95% interval"] = tuple(ends)
+        texts = {name: Column(name, wrap="words") for name in ("results", "labels", "verdict")}
+        forms = {"difference": "+.4f", "95% interval": "+.4f", "lambda": ".2f", "worth labels": ",.0f"}
+        numbers = {name: Column(name, "right", "never", form=form) for name, form in forms.items()}
+        order = ("results", "labels", *forms, "verdict")
         columns: list[FilledColumn] = [
-            (Column("results", wrap="words"), [row[0] for row in rows]),
-            (Column("labels", wrap="words"), [row[1] for row in rows]),
-            (Column("difference", "right", "never", form="+.4f"), [row[2] for row in rows]),
-            (Column("95% interval", "right", form="+.4f"), [row[3] for row in rows]),
-            (Column("lambda", "right", "never", form=".2f"), [row[4] for row in rows]),
-            (Column("worth labels", "right", "never", form=",.0f"), [row[5] for row in rows]),
-            (Column("verdict", wrap="words"), [row[6] for row in rows]),
+            ((texts | numbers)[name], [row.get(name, "" if name in texts else None) for row in rows])
+            for name in order
         ]
         labels, total = self.request.labels, len(self.request.opened.collection.queries)
         known = f"{len(labels.queries):,} labelled by people" if labels else "none labelled by people"

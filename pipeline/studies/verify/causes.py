@@ -69,22 +69,17 @@ def explain(
     """
     deadline = time.monotonic() + 60 * minutes
     compared = [cell for cell in cells if cell.got is not None and not cell.reason]
-    sets = [scores for scores in _sets(compared) if any(each.verdict == "not reproduced" for each in scores)]
+    several = len({cell.measure for cell in compared}) < len(compared)
+    together: dict[str, list[ScoreCheck]] = {}  # what one change must explain
+    for cell in compared:
+        together.setdefault(cell.source if several else "", []).append(cell)
+    sets = [each for each in together.values() if any(cell.verdict == "not reproduced" for cell in each)]
     explained: dict[int, ScoreCheck] = {}
     for number, scores in enumerate(sets):
         until = time.monotonic() + (deadline - time.monotonic()) / (len(sets) - number)
         checks = _explained(scores, scored_run, config, until, progress)
         explained |= {id(cell): check for cell, check in zip(scores, checks, strict=True)}
     return [explained.get(id(cell), cell) for cell in cells]
-
-
-def _sets(cells: Sequence[ScoreCheck]) -> list[list[ScoreCheck]]:
-    """The scores that one change must explain together: all, or of each source if a measure has several."""
-    several = len({cell.measure for cell in cells}) < len(cells)
-    sets: dict[str, list[ScoreCheck]] = {}
-    for cell in cells:
-        sets.setdefault(cell.source if several else "", []).append(cell)
-    return [*sets.values()]
 
 
 def _explained(

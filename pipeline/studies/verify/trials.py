@@ -194,7 +194,9 @@ class Trials:
             self._measure_each(left, self.deadline)
             return
         for until in (share, self.deadline):  # what is left of the time goes to changes that are left
-            if self._try_on_sample(before, until) or self._confirm_on_collection():
+            if self._try_on_sample(before, until):
+                return
+            if self._measure_each(self.fit.likeliest()[:WHOLE], self.deadline):
                 return
 
     def _measure_each(self, names: Sequence[str], until: float) -> bool:
@@ -241,10 +243,6 @@ class Trials:
         self.fit.errors[name] = {
             each: math.hypot(effects[each].std() / math.sqrt(count), ROUGH) for each in effects
         }
-
-    def _confirm_on_collection(self) -> bool:
-        """Measure the likeliest on the whole collection; returns whether the scores are explained."""
-        return self._measure_each(self.fit.likeliest()[:WHOLE], self.deadline)
 
     def _measure(self, name: str) -> None:
         """Measure a change on the whole collection."""

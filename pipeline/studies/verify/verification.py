@@ -13,13 +13,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from pipeline.config import Config, of_each_collection
 from pipeline.config.files import load_configs, make_config, settings_of, with_overrides
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
-from pipeline.core.table import Cell, Column, FilledColumn, Table, Tabular, table_of
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
@@ -40,7 +42,7 @@ from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.shared.mteb_tasks import task_of
 from pipeline.studies.shared.printing import html_page
-from pipeline.studies.verify.causes import ExplainedScore, ScoreChange, explain
+from pipeline.studies.verify.causes import ExplainedScore, explain
 from pipeline.studies.verify.contradictions import Point, contradictions, point_of
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
 from pipeline.studies.verify.scored_run import ScoredRun, measure_anew, scored_run_of
@@ -132,7 +134,10 @@ def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
     columns: list[FilledColumn] = [
         (Column("change"), [tried.change for tried in why[:TRIED]]),
         (Column("got", "right", "never"), [score_figure(tried.got, worst) for tried in why[:TRIED]]),
-        (Column("difference", "right", "never"), [_difference(tried, worst) for tried in why[:TRIED]]),
+        (
+            Column("difference", "right", "never", form=f"+.{min(max(worst.digits, 4), 6)}f"),
+            [tried.difference for tried in why[:TRIED]],
+        ),
     ]
     notes = []
     others = ", ".join(cell.measure for cell in cells if cell is not worst)
@@ -146,12 +151,6 @@ def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
         notes.append(f"{more} not tried; the next would be {first} (--json lists all).")
     place = f"{worst.model} on {worst.collection}, " if named else ""
     return table_of(place + _explanation(worst), columns, notes)
-
-
-def _difference(tried: ScoreChange, cell: ScoreCheck) -> Cell:
-    """What a change leaves of the difference."""
-    places = min(max(cell.digits, 4), 6)
-    return Cell(f"{tried.difference:+.{places}f}", tried.difference)
 
 
 def _explanation(cell: ExplainedScore) -> str:
@@ -246,7 +245,7 @@ def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> V
             )
     measures = [parse_measure(each.measure) for each in published]
     scored = evaluate_files(qrels, run, list(dict.fromkeys(measures)))
-    depth = _depth(run)
+    depth = int(np.bincount(read_run(run).queries).max())
     cells = []
     for each, measure in zip(published, measures, strict=True):
         deeper = (measure.cutoff or TREC_DEPTH) > depth
@@ -256,13 +255,6 @@ def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> V
             check_score(each.score, got, reason, each.model or run.name, each.collection or qrels.stem)
         )
     return Verification(ExplainedScore.of(require_scores(cells, str(run))))
-
-
-def _depth(run: Path) -> int:
-    """The length of the longest ranking of a run."""
-    import numpy as np
-
-    return int(np.bincount(read_run(run).queries).max())
 
 
 def require_scores(found: Sequence[Found], where: str) -> Sequence[Found]:
