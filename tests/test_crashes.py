@@ -21,7 +21,7 @@ import pytest
 from workplaces import give_rows, read_json
 
 from pipeline.storage import hash_file
-from pipeline.studies.cache import PruneLimits, cache_entries, prune, verify
+from pipeline.studies.cache import cache_entries, prune, verify
 
 STAGES = ("data", "passages", "queries", "index", "search", "evaluate")
 RESULTS = {"checksums.json", "manifest.json", "metrics.json", "per_query.csv", "run.trec"}
@@ -320,7 +320,7 @@ def test_of_two_processes_one_computes_and_the_other_waits_and_says_so(trial: Tr
         standing_still(trial, "--output", "first", path="indexes/passages/"),
     ):
         busy = {kept.stage: kept.busy() for kept in cache_entries(cache)}
-        removed = prune(cache, [], PruneLimits(size=0), dry=False)
+        removed = prune(cache, [], size=0, dry=False)
         said = other.enter_context(second(trial))
     assert (busy, removed) == ({"data": True, "passages": True}, [])  # what a run makes or uses
     assert said.startswith("benchmarco: waiting: another process is making passages ")
@@ -335,7 +335,7 @@ def test_of_two_processes_one_computes_and_the_other_waits_and_says_so(trial: Tr
     assert not made[0] & made[1]
     for name in ("per_query.csv", "run.trec"):
         assert (first / name).read_bytes() == (then / name).read_bytes()
-    assert len(prune(cache, [], PruneLimits(size=0), dry=False)) == 6
+    assert len(prune(cache, [], size=0, dry=False)) == 6
     assert cache_entries(cache) == list((cache / ".locks").iterdir()) == []
 
 

@@ -17,7 +17,7 @@ from pipeline.formats import read_run
 from pipeline.results import section_tables
 from pipeline.retrievers import ScoreStore, rerank
 from pipeline.storage import Store
-from pipeline.studies.cache import PruneLimits, prune
+from pipeline.studies.cache import prune
 
 
 @pytest.fixture
@@ -125,9 +125,9 @@ def test_scores_are_of_one_scorer_and_pairs_agree_in_both_numbers_and_what_is_in
     found = [ScoreStore(Store(tmp_path), {"model": name}).find(pairs) for name in ("one", "two")]
     np.testing.assert_array_equal([scores for scores, _ in found], [[5, np.nan], [np.nan, np.nan]])
     assert [tokens.tolist() for _, tokens in found] == [[[9, 2], [-1, -1]], [[-1, -1], [-1, -1]]]
-    assert prune(tmp_path, [], PruneLimits(unused=True), dry=False) == []
+    assert prune(tmp_path, [], unused=True, dry=False) == []
     del kept
-    assert len(prune(tmp_path, [], PruneLimits(unused=True), dry=False)) == 1
+    assert len(prune(tmp_path, [], unused=True, dry=False)) == 1
 
 
 def test_equal_scores_are_in_the_order_of_ids() -> None:

@@ -168,7 +168,7 @@ def test_what_carries_no_manifest_of_ours_is_neither_filled_nor_removed(tmp_path
         path.write_text("another program's", encoding="utf-8")
     with pytest.raises(InputError, match="was not created by benchmarco"):
         make(store)
-    assert cache.prune(tmp_path, [], cache.PruneLimits(size=0), dry=False) == []
+    assert cache.prune(tmp_path, [], size=0, dry=False) == []
     assert all(path.exists() for path in others)
 
 

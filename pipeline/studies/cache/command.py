@@ -71,7 +71,7 @@ def prune(
     """
     from pipeline.config import of_each_collection
     from pipeline.run.benchmark import Session
-    from pipeline.studies.cache.contents import PruneLimits, add_results, prune as prune_entries
+    from pipeline.studies.cache.contents import add_results, prune as prune_entries
     from pipeline.studies.cache.tables import prune_table
 
     if (unused and not configs) or not (unused or older_than or size):
@@ -86,8 +86,8 @@ def prune(
         recipes = [recipe for benchmark in benchmarks for recipe in benchmark.recipes.values()]
     seconds = _parse(older_than, "--older-than", _SECONDS, "12h, 30d, 8w") if older_than else None
     most = int(_parse(size.upper(), "--size", _BYTES, "500MB, 10GB")) if size else None
-    limits = PruneLimits(unused, seconds, most)
-    rows = add_results(prune_entries(folder, recipes, limits, dry=not yes), results)
+    removed = prune_entries(folder, recipes, unused=unused, older_than=seconds, size=most, dry=not yes)
+    rows = add_results(removed, results)
     table = prune_table(str(folder), rows, not yes, str(results)) if rows else None
     size_of_all = {"bytes": sum(row["bytes"] for row in rows)}
     _show_artifacts(folder, rows, as_json, size_of_all, table, "nothing to prune")

@@ -1,7 +1,7 @@
 """The contents of a cache: each artifact's size, state, inputs and users; the check of all bytes; pruning.
 
 `prune` keeps what a running process makes or uses, and everything that a given config uses. Of the rest it
-removes only what every given limit (`PruneLimits`) allows.
+removes only what every given limit allows.
 """
 
 from __future__ import annotations
@@ -209,27 +209,30 @@ def keys_in(value: object) -> Iterator[str]:
             yield from keys_in(inner)
 
 
-@dataclass(frozen=True)
-class PruneLimits:
-    """Which entries `prune` may remove: those that meet every limit given.
+def prune(
+    root: Path,
+    recipes: Collection[Recipe],
+    *,
+    unused: bool = False,
+    older_than: float | None = None,
+    size: int | None = None,
+    dry: bool,
+) -> list[Facts]:
+    """Remove entries that meet every limit given, least recently used first.
 
-    Attributes:
-        unused: Entries that no given config uses.
-        older_than: Entries not used for this many seconds.
-        size: The least recently used entries, until at most this many bytes are left.
-    """
+    The artifacts of `recipes` stay, together with everything they are made from; unreadable entries stay and
+    are logged.
 
-    unused: bool = False
-    older_than: float | None = None
-    size: int | None = None
+    Args:
+        root: The cache.
+        recipes: Those of all stages of the configs whose artifacts stay.
+        unused: Remove entries that no given config uses.
+        older_than: Remove entries not used for this many seconds.
+        size: Remove the least recently used entries, until at most this many bytes are left.
+        dry: Remove nothing: the rows are the entries that would be removed.
 
-
-def prune(root: Path, recipes: Collection[Recipe], limits: PruneLimits, dry: bool) -> list[Facts]:
-    """Remove entries within the limits, least recently used first; unreadable ones stay and are logged.
-
-    The artifacts of `recipes` stay, together with everything they are made from. Returns a row for each entry
-    removed: `stage`, `key`, `bytes`, `why`, and `removed`. With `dry`, which sets `removed` to false, nothing
-    is removed, and the rows are the entries that would be.
+    Returns:
+        A row for each entry removed: `stage`, `key`, `bytes`, `why`, and `removed`.
     """
     everything = sorted(cache_entries(root), key=lambda entry: (entry.used, entry.stage, entry.key))
     needed = _needed({entry.key: entry for entry in everything}, recipes)
@@ -239,32 +242,22 @@ def prune(root: Path, recipes: Collection[Recipe], limits: PruneLimits, dry: boo
         if not entry.readable:
             log.warning("%s: cannot be read, so it is kept", entry.folder)
             continue
-        why = _reason(entry, limits, left)
-        if why is None or entry.key in needed or entry.busy():
+        idle = time.time() - entry.used
+        reasons = {
+            "no config given uses it": unused,
+            f"not used for {format_age(idle)}": older_than is not None,
+            "least recently used": size is not None,
+        }
+        why = ", ".join(reason for reason, asked in reasons.items() if asked)
+        too_new = older_than is not None and idle <= older_than
+        if not why or too_new or (size is not None and left <= size):
             continue
-        if not dry and not entry.remove():
+        if entry.key in needed or entry.busy() or not (dry or entry.remove()):
             continue
         left -= entry.bytes
         row = {"stage": entry.stage, "key": entry.key, "bytes": entry.bytes}
         rows.append({**row, "why": why, "removed": not dry})
     return rows
-
-
-def _reason(entry: CacheEntry, limits: PruneLimits, left: int) -> str | None:
-    """Why an entry may be removed; None if it may not."""
-    idle = time.time() - entry.used
-    why = []
-    if limits.unused:
-        why.append("no config given uses it")
-    if limits.older_than is not None:
-        if idle <= limits.older_than:
-            return None
-        why.append(f"not used for {format_age(idle)}")
-    if limits.size is not None:
-        if left <= limits.size:
-            return None
-        why.append("least recently used")
-    return ", ".join(why) or None
 
 
 def _needed(known: Mapping[str, CacheEntry], recipes: Collection[Recipe]) -> set[str]:

@@ -15,7 +15,7 @@ from typer.testing import Result
 from workplaces import benchmarco, document
 
 from pipeline.storage import Recipe, Store
-from pipeline.studies.cache import PruneLimits, cache_entries, prune
+from pipeline.studies.cache import cache_entries, prune
 
 Cache = Callable[..., Result]
 DAY = 86400
@@ -135,7 +135,7 @@ def test_unfinished_work_is_listed_and_is_not_damage(cache: Cache, workplace: Pa
 def test_a_run_marks_what_it_uses_and_prune_says_first_what_would_go(cache: Cache, workplace: Path) -> None:
     ago(workplace, 40 * DAY, *stages(workplace))
     assert run(workplace) == []
-    assert prune(workplace / "indexes", [], PruneLimits(older_than=DAY), dry=True) == []
+    assert prune(workplace / "indexes", [], older_than=DAY, dry=True) == []
     ago(workplace, 40 * DAY, "passages", "index")
     told = json.loads(cache("prune", "--older-than", "30d", "--json").stdout)
     assert [(row["stage"], row["removed"], row["why"]) for row in told["artifacts"]] == [
@@ -160,10 +160,10 @@ def test_size_takes_the_least_recently_used_until_the_rest_fits(workplace: Path)
     sizes = {kept.stage: kept.bytes for kept in cache_entries(workplace / "indexes")}
     total = sum(sizes.values())
     room = total - sizes["search"] - 1
-    rows = prune(workplace / "indexes", [], PruneLimits(size=room), dry=False)
+    rows = prune(workplace / "indexes", [], size=room, dry=False)
     assert [row["stage"] for row in rows] == ["search", "data"]
     assert sum(kept.bytes for kept in cache_entries(workplace / "indexes")) <= room
-    assert prune(workplace / "indexes", [], PruneLimits(size=room), dry=False) == []
+    assert prune(workplace / "indexes", [], size=room, dry=False) == []
 
 
 def test_unused_is_what_no_config_given_uses_and_options_narrow_each_other(
