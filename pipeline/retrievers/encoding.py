@@ -35,7 +35,6 @@ from pipeline.retrievers.rows import (
     ShardWriter,
     count_truncated,
     hash_texts,
-    rows_of_shard,
     table_of,
 )
 from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Stage
@@ -135,8 +134,7 @@ class EncodingRetriever(Retriever[Settings], ABC):
             self._copy_precomputed(role, texts, form, draft, context)
             return {"rows": len(texts)}
         hashes = hash_texts(texts.texts)
-        shard_rows = rows_of_shard(len(texts), self.settings.shard_rows)
-        writer = ShardWriter(texts, hashes, form, draft, shard_rows, context.find_alike)
+        writer = ShardWriter(texts, hashes, form, draft, self.settings.shard_rows, context)
         usage = _encode_new(role, writer, context)
         draft.save_array(TEXTS, table_of(hashes))
         n_new = int(writer.new.sum())

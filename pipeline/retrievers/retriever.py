@@ -15,7 +15,6 @@ from typing_extensions import TypeVar
 from pipeline.config import Config, DataSettings
 from pipeline.config.settings import Section
 from pipeline.core.display import Bar
-from pipeline.core.errors import InputError
 from pipeline.core.plugins import origin
 from pipeline.core.records import Collection, Float64, Int64, Ranking, from_numpy
 from pipeline.core.result_files import RANKING
@@ -63,16 +62,6 @@ def open_ranking(artifact: Artifact) -> Ranking:
     if not kinds or not ranking.passages.shape == ranking.scores.shape == shape:
         raise ValueError(f"its ranking is not of shape {list(shape)}")
     return ranking
-
-
-def check_cutoff(measure: Measure, setting: str, top_k: int) -> None:
-    """Refuse a measure that looks at more ranks than are kept."""
-    if measure.cutoff and measure.cutoff > top_k:
-        raise InputError(
-            f"{setting}: {measure} looks at {measure.cutoff} ranks, search.top_k keeps {top_k}",
-            allowed=f"cutoffs up to {top_k}",
-            fix="raise search.top_k or lower the cutoff",
-        )
 
 
 @dataclass(frozen=True)

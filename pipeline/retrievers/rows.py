@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -32,6 +32,7 @@ from pipeline.core.records import (
     UInt64,
     VectorForm,
 )
+from pipeline.retrievers.stage import Context
 from pipeline.retrievers.truncation import truncation_of
 from pipeline.storage import ragged_shards, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
@@ -44,15 +45,6 @@ SHARDS = 32  # of a collection at least: a run that is killed loses a shard
 
 AnyRows = TypeVar("AnyRows")
 """What a model gives for several texts: vectors float32 [texts, dimension], or `RaggedRows` rows."""
-
-
-def rows_of_shard(texts: int, most: int) -> int:
-    """Rows of each shard of some texts, at most `most`.
-
-    A text's batch depends on its shard, and its vector's last bits on its batch. So the bounds of shards
-    depend on nothing that differs between two runs, such as the time they take.
-    """
-    return min(most, max(LEAST, -(-texts // SHARDS)))
 
 
 class RowFormat(ABC, Generic[AnyRows]):
@@ -129,7 +121,8 @@ class RaggedFormat(RowFormat[RaggedRows]):
 class ShardWriter(Generic[AnyRows]):
     """Writes the rows of some texts in shards: known rows are copied, the others are encoded.
 
-    `alike` gives the artifacts to look for known rows in, by the texts' hashes.
+    Known rows are looked up in artifacts like that of the `context`, by the texts' hashes. A shard has at
+    most so many rows.
 
     Attributes:
         missing: Ranges of rows [start, stop) that the draft lacked at first.
@@ -144,15 +137,18 @@ class ShardWriter(Generic[AnyRows]):
         hashes: UInt64,
         form: RowFormat[AnyRows],
         draft: Draft,
-        shard_rows: int,
-        alike: Callable[[], Sequence[Artifact]],
+        most: int,
+        context: Context,
     ) -> None:
+        # A text's batch depends on its shard, and its vector's last bits on its batch. So the bounds of
+        # shards depend on nothing that differs between two runs, such as the time they take.
+        shard_rows = min(most, max(LEAST, -(-len(texts) // SHARDS)))
         self.texts, self.form, self.draft = texts, form, draft
         self.missing = vector_shards.missing_ranges(len(texts), shard_rows, draft.whole)
         self.wanted = np.zeros(len(texts), np.bool_)
         for start, stop in self.missing:
             self.wanted[start:stop] = True
-        self.known = find_known_rows(alike() if self.missing else (), hashes, self.wanted)
+        self.known = find_known_rows(context.find_alike() if self.missing else (), hashes, self.wanted)
         self.new: Array = self.wanted & self.known.new
 
     def write(

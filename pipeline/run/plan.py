@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import Config, keyed_settings
+from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, from_numpy
 from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
@@ -18,7 +19,7 @@ from pipeline.data.collection_files import open_collection
 from pipeline.data.contents import contents_of
 from pipeline.data.loading import Identity
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever, check_cutoff
+from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
@@ -53,8 +54,14 @@ def measures_of(config: Config) -> list[Measure]:
     published = parse_measures([score.measure for score in config.expected]) if config.expected else []
     reached = [measure for measure in published if (measure.cutoff or 1) <= config.search.top_k]
     measures = list(dict.fromkeys([*measures, *reached]))
+    top_k = config.search.top_k
     for measure in measures:
-        check_cutoff(measure, "evaluate.measures", config.search.top_k)
+        if measure.cutoff and measure.cutoff > top_k:
+            raise InputError(
+                f"evaluate.measures: {measure} looks at {measure.cutoff} ranks, search.top_k keeps {top_k}",
+                allowed=f"cutoffs up to {top_k}",
+                fix="raise search.top_k or lower the cutoff",
+            )
     return measures
 
 

@@ -60,18 +60,6 @@ def _readable(path: Path) -> Iterator[None]:
         raise InputError(found, fix="check the file and its permissions") from None
 
 
-def hash_blocks(path: Path) -> tuple[bytes, ...]:
-    """SHA-256 of each `HASHED_BYTES` bytes of a file, on all cores: hashing has no lock of Python's."""
-    with open(path, "rb") as file:
-        handle, size = file.fileno(), os.fstat(file.fileno()).st_size
-
-        def digest(start: int) -> bytes:
-            return hashlib.sha256(os.pread(handle, HASHED_BYTES, start)).digest()
-
-        with ThreadPoolExecutor(machine.cores()) as pool:
-            return tuple(pool.map(digest, range(0, max(size, 1), HASHED_BYTES)))  # one even of an empty file
-
-
 def file_changed(what: str) -> InputError:
     """The error for a user's files whose hash differs from the one at the start of this run."""
     return InputError(
@@ -93,13 +81,20 @@ class VerifiedFile:
 
     @cached_property
     def _hashed(self) -> tuple[tuple[int, ...], str]:
-        with _readable(self.path):
+        with _readable(self.path), open(self.path, "rb") as file:
+            handle = file.fileno()
             # Where a program writes through memory, the file's times change at its first write to a page
             # since that page has reached the disk.
-            with open(self.path, "rb") as file, contextlib.suppress(OSError):
-                os.fsync(file.fileno())
+            with contextlib.suppress(OSError):
+                os.fsync(handle)
             before = self._state()
-            return before, hashlib.sha256(b"".join(hash_blocks(self.path))).hexdigest()
+
+            def digest(start: int) -> bytes:  # on all cores: hashing has no lock of Python's
+                return hashlib.sha256(os.pread(handle, HASHED_BYTES, start)).digest()
+
+            with ThreadPoolExecutor(machine.cores()) as pool:  # one block even of an empty file
+                blocks = pool.map(digest, range(0, max(os.fstat(handle).st_size, 1), HASHED_BYTES))
+                return before, hashlib.sha256(b"".join(blocks)).hexdigest()
 
     def _state(self) -> tuple[int, ...]:
         """What changes when a program writes to the file, or puts another in its place."""

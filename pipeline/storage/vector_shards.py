@@ -90,8 +90,9 @@ def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
     They are not copied if one float32 shard holds them all as they are read.
     """
     parts = [shard[a:b] for shard, a, b in _spans(embeddings, start, stop)]
-    if _is_free(parts, embeddings.form):
-        return np.asanyarray(parts[0])
+    first = parts[0] if len(parts) == 1 else None
+    if first is not None and first.dtype == np.float32 and is_stored_form(embeddings.form, first.shape[1]):
+        return np.asanyarray(first)
     rows = np.empty((stop - start, embeddings.dimension), np.float32)
     done = 0
     for part in parts:
@@ -104,14 +105,6 @@ def read_all_rows(artifact: Artifact, form: VectorForm = AS_STORED) -> Float32:
     """float32 [rows, dimension]: all vectors of a finished artifact; for queries, which are few."""
     embeddings = open_embeddings(artifact, form)
     return read_rows(embeddings, 0, len(embeddings))
-
-
-def _is_free(parts: Sequence[Array], form: VectorForm) -> bool:
-    """Whether rows, those of each shard apart, are one float32 array that is read as it is stored."""
-    if len(parts) != 1:
-        return False
-    whole = parts[0]
-    return whole.dtype == np.float32 and is_stored_form(form, whole.shape[1])
 
 
 def gather_rows(embeddings: Embeddings, rows: Int64) -> Float32:
