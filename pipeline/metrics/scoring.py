@@ -78,10 +78,9 @@ def own_passages(rows: Int64) -> Qrels:
 def drop_hits(ranking: Ranking, ignored: Qrels, top_k: int | None = None) -> Ranking:
     """Remove the passages that are `ignored` for a query from its row; the hits below them move up.
 
-    The first `top_k` of a row are kept, padded with -1; None keeps the width. Nothing is cut where nothing is
-    ignored.
+    The first `top_k` of a row are kept, padded with -1; None keeps the width.
     """
-    if not len(ignored.queries):
+    if not len(ignored.queries) and ranking.passages.shape[1] <= (top_k or ranking.passages.shape[1]):
         return ranking
     cells, _ = _judged_cells(ranking.passages, ignored)
     dropped = ranking.passages < 0

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import pytrec_eval
 from hypothesis import given, settings, strategies as st
-from workplaces import give_rows, hits, run
+from layouts import Plain, beir_mteb
+from workplaces import config, give_rows, hits, run
 
 from pipeline import run_benchmark, write_collection
 
@@ -108,6 +109,42 @@ def test_measures_are_trec_eval_s_of_the_whole_ranking_without_what_is_ignored(
     for measure, name in zip(measures, names, strict=True):
         total = sum(each[name] for each in theirs.values()) / len(grades)
         assert result.metrics[measure] == pytest.approx(total, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["arguana", "quora"])
+def test_arguana_and_quora_of_the_suites_are_scored_as_beir_scores_them(name: str, tmp_path: Path) -> None:
+    """BEIR drops a query's own passage of the ranking and keeps k; here search.top_k is the cutoff."""
+    draw = np.random.default_rng(len(name))
+    texts = {f"{number}-con": " ".join(draw.choice(WORDS, 6)) for number in range(30)}
+    queries = {passage: texts[passage] for passage in [*texts][:10]}
+    if name == "quora":  # some of whose queries are no passages
+        queries |= {f"q{number}": " ".join(draw.choice(WORDS, 3)) for number in range(5)}
+    grades = {
+        query: dict.fromkeys(draw.choice([each for each in texts if each != query], 2).tolist(), 1)
+        for query in queries
+    }
+    rows = [(query, passage, 1) for query, row in grades.items() for passage in row]
+    passages = [(passage, "", text) for passage, text in texts.items()]
+    beir_mteb(tmp_path / "data", Plain(passages, [*queries.items()], rows))
+    suite = "name: t\ndata: {source: suite, suite: beir}\nmodel: {backend: bm25}\n"
+    (tmp_path / "c.yaml").write_text(suite, encoding="utf-8")
+    data = config(tmp_path).members[name].data.model_dump(mode="json")
+    data |= {"path": str(tmp_path / "data"), "revision": None}
+    given = {
+        "name": "t", "data": data, "model": {"backend": "bm25"}, "search": {"top_k": 10},
+        "evaluate": {"measures": ["ndcg@10", "recall@10"]}, "cache": str(tmp_path / "indexes"),
+        "output": str(tmp_path / "results"),
+    }  # fmt: skip
+    result = run_benchmark(given)
+    whole = {**given, "name": "whole", "data": data | {"ignored": "none"}, "search": {"top_k": 1000}}
+    scores: dict[str, dict[str, float]] = defaultdict(dict)
+    for query, passage, score in hits(run_benchmark(whole).folder):
+        if query != passage:
+            scores[query][passage] = score
+    theirs = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut_10", "recall_10"}).evaluate(dict(scores))
+    for ours, name_there in (("ndcg@10", "ndcg_cut_10"), ("recall@10", "recall_10")):
+        total = sum(theirs[query][name_there] if query in theirs else 0 for query in grades)
+        assert result.metrics[ours] == pytest.approx(total / len(grades), abs=1e-9)
 
 
 def test_rerankers_and_fusion_get_no_passage_that_is_ignored(

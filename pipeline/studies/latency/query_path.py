@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -21,13 +22,15 @@ from typing_extensions import override
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
-from pipeline.core.records import Collection, Ranking
+from pipeline.core.records import Collection, Qrels, Ranking, from_numpy
 from pipeline.core.result_records import in_part
 from pipeline.encoders.batching import Usage
+from pipeline.metrics.evaluation import ignored_hits
+from pipeline.metrics.scoring import drop_hits
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.fused import FUSE, FusionRetriever
 from pipeline.retrievers.reranked import RERANK, RerankingRetriever, rerank
-from pipeline.retrievers.retriever import Retriever
+from pipeline.retrievers.retriever import COLLECTION, Retriever
 from pipeline.run.benchmark import Benchmark
 from pipeline.search import fusion
 from pipeline.studies.latency.record import ENCODE
@@ -127,8 +130,13 @@ class TextPath(QueryPath):
         yield MODEL
         inputs = {role: self.benchmark.opened(stage) for role, stage in self.roles.items()}
         self._search = self.retriever.open_search(inputs)
-        with silent("", None, "") as bar:
-            self.first = self._search(row, bar)
+        collection: Collection = inputs[COLLECTION]
+        ignored = ignored_hits(collection, self.retriever.config.data.ignored)
+        self._ignored = defaultdict[str, list[int]](list)  # by the text of a query
+        texts = collection.queries.texts.take(from_numpy(ignored.queries)).to_pylist()
+        for text, passage in zip(texts, ignored.passages.tolist(), strict=True):
+            self._ignored[text].append(passage)
+        self.first = self._find(query, row)
         yield INDEX
 
     @override
@@ -144,8 +152,14 @@ class TextPath(QueryPath):
             clock.add(TOKENIZE, usage.tokenize_seconds)
         if self.encodes:
             clock.add(ENCODE, seconds - usage.tokenize_seconds)
-        with clock.stage(SEARCH), silent("", None, "") as bar:
-            return self._search(row, bar)
+        with clock.stage(SEARCH):
+            return self._find(query, row)
+
+    def _find(self, query: str, row: Any) -> Ranking:
+        passages = np.unique(np.array(self._ignored.get(query, ()), np.int64))
+        ignored = Qrels(np.zeros_like(passages), passages, passages)
+        with silent("", None, "") as bar:
+            return drop_hits(self._search(row, bar), ignored, self.retriever.config.search.top_k)
 
 
 class RerankedPath(QueryPath):

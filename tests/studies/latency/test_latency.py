@@ -15,7 +15,7 @@ from comparison.made import config
 from embedding_server import MODEL
 from workplaces import benchmarco, change_json, document, on_one_line, read_json, seal
 
-from pipeline import run_benchmark
+from pipeline import run_benchmark, write_collection
 
 FEW = {"source": "sample", "queries": 30, "corpus": 200}
 
@@ -147,6 +147,18 @@ def test_parts_that_are_joined_and_reranked_are_answered_as_they_were_scored(
     record = document("latency", tmp_path / "results" / "all", "--queries", 8)
     assert list(record["loads"][0]["stages"]) == ["tokenize", "encode", "search", "fuse", "rerank", "whole"]
     assert record["agreement"] >= 0.8  # near ties
+
+
+def test_passages_that_a_query_ignores_are_left_out_before_they_are_reranked(tmp_path: Path) -> None:
+    """ArguAna: each answer had the query's own passage first, which no ranking of the result has."""
+    passages = {f"q{number}": f"word{number} and word{(number + 1) % 12} besides" for number in range(12)}
+    judged = {query: {f"q{(number + 1) % 12}": 1} for number, query in enumerate(passages)}
+    data = write_collection(tmp_path / "mine", passages, passages, judged) | {"ignored": "identical_ids"}
+    settings = config(tmp_path, "own", data=data) | {"search": {"top_k": 4}}
+    parts = [{"model": {"backend": "bm25", "k1": k1}} for k1 in (0.9, 2.0)]
+    settings.pop("model")
+    run_benchmark(settings | {"fuse": {"of": parts}, "evaluate": {"measures": ["recall@4"]}})
+    assert document("latency", tmp_path / "results" / "own", "--queries", 12)["agreement"] == 1.0
 
 
 def record_of(result: Path, p95: float, memory: float, cores: int = 4) -> None:
