@@ -6,10 +6,12 @@ verify_run(Path("run.trec"), Path("qrels.tsv"), read_published(Path("cacm.yaml")
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +28,7 @@ from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
 from pipeline.metrics.names import parse_measure
+from pipeline.metrics.paired import SAME
 from pipeline.results.folder import CollectionResult
 from pipeline.results.published import (
     ScoreCheck,
@@ -84,6 +87,7 @@ class Verification(Tabular):
             "cells": [cell.document() for cell in self.cells],
             "verdict": self.verdict,
             "contradictions": self.contradictions(),
+            "exchanged": self.exchanged(),
             "command": self.command,
             **_today(),
         }
@@ -91,7 +95,8 @@ class Verification(Tabular):
     def tables(self) -> list[Table]:
         """A published score a row; then what explains those that are not reproduced."""
         made = "{date}, benchmarco {version}".format(**_today())
-        notes = [f"{made}: {self.command}" if self.command else made, *self.contradictions()]
+        first = f"{made}: {self.command}" if self.command else made
+        notes = [first, *self.contradictions(), *self.exchanged()]
         return [published_table(self.cells, notes=notes), *self._why()]
 
     def contradictions(self) -> list[str]:
@@ -104,6 +109,21 @@ class Verification(Tabular):
             f"Published for {' on '.join(place)}, but impossible together: {each.values} ({each.reason})."
             for place, scores in published.items()
             for each in contradictions(scores)
+        ]
+
+    def exchanged(self) -> list[str]:
+        """Models or collections for each of which the scores measured for the other are published."""
+        wrong = defaultdict[str, dict[str, ExplainedScore]](dict)
+        for cell in self.cells:
+            if cell.verdict == "not reproduced":
+                wrong[f"{cell.model} on {cell.collection}"][cell.measure] = cell
+        return [
+            f"The scores published for {first} and for {second} may be exchanged: each reproduces what was "
+            "measured for the other."
+            for (first, a), (second, b) in combinations(wrong.items(), 2)
+            if a.keys() == b.keys()
+            and all(abs((a[name].got or 0) - b[name].expected) <= b[name].tolerance + SAME for name in a)
+            and all(abs((b[name].got or 0) - a[name].expected) <= a[name].tolerance + SAME for name in a)
         ]
 
     def _why(self) -> list[Table]:
