@@ -11,7 +11,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -327,6 +327,16 @@ def has_vnni() -> bool:
 
     features = llvm.get_host_cpu_features()
     return any(features.get(name) for name in ("avx512vnni", "avxvnni"))
+
+
+def float_kernels() -> str:
+    """How kernels of Numba add up float32 here, which shapes last bits, as `16 lanes`; may import Numba."""
+    features: Iterable[str] = processor_flags() if _compiles_for_itself() else ()
+    if not features:
+        target = importlib.import_module("numba.core.registry").cpu_target.target_context.codegen()
+        features = [each[1:] for each in target._get_host_cpu_features().split(",") if each[:1] == "+"]
+    fused = {"avx", "fma"}.issubset(features) or platform.machine() in ("aarch64", "arm64")
+    return f"{16 if 'avx512f' in features else 8} lanes{'' if fused else ', unfused'}"
 
 
 _ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18  # a system call of Linux, and what it is asked for

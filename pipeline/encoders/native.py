@@ -11,6 +11,7 @@ import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,8 @@ class NativeConversion(Conversion):
 
     @override
     def recipe(self, model: ResolvedModel) -> Recipe:
-        return conversion.conversion_recipe(model, "native", SCHEMA, "numba")
+        recipe = conversion.conversion_recipe(model, "native", SCHEMA, "numba")
+        return replace(recipe, plain={**recipe.plain, "kernels": machine.float_kernels()})
 
     @override
     def make(self, model: ResolvedModel, store: Store) -> Artifact:
