@@ -20,6 +20,7 @@ from pathlib import Path
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import each_collection, enumerated, leaderboard, pair_table
 from pipeline.core import display, machine
+from pipeline.core.errors import visible
 from pipeline.core.records import Facts, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.results.records import Metrics, compared_settings
@@ -126,12 +127,13 @@ def _render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
     environment.filters.update(breakable=_breakable, counted=display.counted)
     environment.globals.update(marks_of=_marks_of, summary="", facts=(), notes=(), sections={}, names=())
     script = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in scripts)
-    return environment.get_template(template).render(
+    page = environment.get_template(template).render(
         context,
         style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+    return visible(page)
 
 
 def _marks_of(table: Table, names: Sequence[str]) -> list[list[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, visible
 from pipeline.core.table import html_table
 from pipeline.terminal import print_json, show
 
@@ -48,4 +48,4 @@ def html_page(title: str, tables: Iterable[Table]) -> str:
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="generator" content="benchmarco">'
     head += f"<title>{escape(title)}</title>"
     style = "<style>body{font-family:sans-serif;margin:2em}td,th{padding:.2em .6em}</style>"
-    return f"{head}{style}<body>{''.join(map(html_table, tables))}</body></html>\n"
+    return visible(f"{head}{style}<body>{''.join(map(html_table, tables))}</body></html>\n")

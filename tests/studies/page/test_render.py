@@ -104,7 +104,7 @@ def test_without_the_cache_the_page_says_so_and_shows_ids(folders: list[Path], t
     assert data["ids"][0] == "q001"
 
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & {{ 7*7 }}"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & {{ 7*7 }} \x1b[2J\x07\x9b"
 
 
 def test_what_others_wrote_stays_text(workplace: Path) -> None:
@@ -120,6 +120,7 @@ def test_what_others_wrote_stays_text(workplace: Path) -> None:
     assert len(scripts(page)) == 2
     assert tree(page).find(".//img") is None
     assert shown(page)["texts"][0] == HOSTILE
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", page)
 
 
 def test_few_queries_have_their_passages_and_these_are_cut(
