@@ -295,6 +295,16 @@ def test_a_server_whose_vectors_change_with_the_size_of_a_request_is_refused(
     assert "answers differently in requests of 16 texts and of one" in caplog.text
 
 
+def test_lengths_that_change_with_the_size_of_a_request_count_unless_they_are_normalized(
+    run: Run, embedding_server: Any
+) -> None:
+    honest = embedding_server.embed
+    embedding_server.embed = lambda texts: np.array(honest(texts)) * (3 if len(texts) >= 16 else 1)
+    with pytest.raises(InputError, match=r"requests of 16 texts and of one: lengths differ by a factor of 3"):
+        run("model.normalize=false")
+    assert run().metrics
+
+
 def test_a_reranker_whose_scores_change_with_the_size_of_a_request_is_refused(
     run: Run, embedding_server: Any
 ) -> None:
@@ -309,6 +319,8 @@ def test_a_reranker_whose_scores_change_with_the_size_of_a_request_is_refused(
 SIZES = {
     "DashScope": (10, "batch size is invalid, it should not be larger than 10."),
     "OpenAI": (20, "Invalid 'input': input array must have 20 or fewer elements"),
+    "Voyage": (12, "The request has 24 inputs which is over the limit of 12"),
+    "Jina": (12, "List should have at most 12 items after validation, not 24"),
     "OpenAI's tokens": (12, "Requested 350000 tokens, max 300000 tokens per request"),
 }
 

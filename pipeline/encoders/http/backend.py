@@ -251,7 +251,11 @@ class EmbeddingServer(Server, EmbeddingSource):
             return f"they had {first.shape[1]:,} dimensions, and have {now.shape[1]:,}"
         similarity = cosines(now, first)
         if similarity.min() >= SAME:
-            return None
+            lengths = np.linalg.norm(now, axis=1) / np.linalg.norm(first, axis=1)
+            alike = self.settings.normalize or abs(np.log(lengths)).max() < SAME_SCORE
+            return (
+                None if alike else f"lengths differ by a factor of {lengths.max():.4g} to {lengths.min():.4g}"
+            )
         return f"the cosine is {similarity.min():.4f} at the lowest and {similarity.mean():.4f} in the mean"
 
 

@@ -346,7 +346,7 @@ class Client:
 
     def _unreachable(self, error: openai.APIConnectionError) -> InputError:
         """The error for a server that gives no answer."""
-        why = self.clean(str(error.__cause__ or error) or type(error.__cause__).__name__)
+        why = self.clean(str(error.__cause__ or error).rstrip(".") or type(error.__cause__).__name__)
         at = f"{self.section}.url: no answer from {self.url}"
         if not self._answered and _not_connected(error):
             return InputError(f"{at}: {why}", fix="start the server, or correct the address")
@@ -418,8 +418,9 @@ def _is_about_size(message: str) -> bool:
         "or fewer",
         "or less",
         "per request",
+        "limit of",
     )
-    measured = ("token", "length", "batch", "input", "size")
+    measured = ("token", "length", "batch", "input", "size", "items", "texts")
     return any(part in words for part in too_much) and any(part in words for part in measured)
 
 
