@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -49,8 +49,12 @@ def check_fusion(
     if weights is not None and len(weights) != expected:
         found = f"{len(weights)} are given"
         raise ValueError(f"{method} of {rankings} rankings takes {expected} weights, and {found}")
-    if weights is not None and not all(map(math.isfinite, weights)):
-        raise ValueError(f"the weights are {', '.join(map(str, weights))}: give finite numbers")
+    most = 1 if method == "interpolation" else sys.float_info.max
+    if weights is not None and not all(0 <= weight <= most for weight in weights):
+        given = ", ".join(map(str, weights))
+        raise ValueError(
+            f"the weights are {given}: give finite numbers of 0 or more, for interpolation up to 1"
+        )
     if weights is not None and not any(weights) and method != "interpolation":
         raise ValueError("all weights are 0, so that all passages would score 0: give one that is not 0")
     if method in ("weighted", "interpolation") and weights is None:
@@ -84,6 +88,8 @@ class FuseConfig(Section):
     @model_validator(mode="after")
     def _fits_method(self) -> Self:
         check_fusion(self.method, self.normalize, len(self.of), self.weights)
+        if self.method != "rrf" and self.k != type(self).model_fields["k"].default:
+            raise ValueError(f"k {self.k} with the method {self.method}, and it is for rrf: leave it out")
         return self
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, strategies as st
 from inside import resize
 
-from pipeline import InputError
+from pipeline import InputError, run_benchmark
 from pipeline.core import Ranking, descending_id_rank
 from pipeline.search import NORMALIZATIONS, Fusion, fuse
 from pipeline.studies.fuse import fuse as fuse_runs
@@ -152,6 +152,8 @@ def test_a_long_ranking_among_short_ones_takes_little_memory(tmp_path: Path) -> 
     ("method", "weights", "message"),
     [
         ("weighted", (0, 0), "all weights are 0"),
+        ("weighted", (-1, 2), "the weights are -1, 2: give finite numbers of 0 or more"),
+        ("interpolation", (1.5,), "the weights are 1.5: .* for interpolation up to 1"),
         ("weighted", (math.nan, 1), "the weights are nan, 1: give finite numbers"),
         ("interpolation", (math.inf,), "the weights are inf: give finite numbers"),
     ],
@@ -169,6 +171,9 @@ def test_weights_that_say_nothing_are_refused(
 def test_k_without_ranks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"k 10 with the method combsum.*k with rrf"):
         fuse_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "fused.trec", method="combsum", k=10)
+    fuse = {"method": "combsum", "k": 10, "of": [{"model": {"backend": "bm25"}}] * 2}
+    with pytest.raises(InputError, match=r"k 10 with the method combsum, and it is for rrf"):
+        run_benchmark({"name": "t", "data": {"source": "sample"}, "fuse": fuse, "output": str(tmp_path)})
 
 
 ROWS = st.lists(
