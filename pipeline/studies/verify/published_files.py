@@ -21,6 +21,7 @@ from pipeline.config.mistakes import parse_yaml
 from pipeline.config.stages import ExpectedScore
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
+from pipeline.formats.tables import columns_shown
 from pipeline.metrics.names import parse_measure
 
 MTEB_PLACES = 5  # MTEB rounds to these, and JSON drops the zeros at their end
@@ -56,8 +57,11 @@ class PublishedScore:
 
 def score(measure: str, text: str, source: str, percent: bool = False) -> ExpectedScore:
     """A score from the digits it is published with; those of a percentage count two places more."""
-    number = Decimal(text)
-    places = max(-int(number.as_tuple().exponent), 0) + (2 if percent else 0)
+    try:
+        number = Decimal(text)
+        places = max(-int(number.as_tuple().exponent), 0) + (2 if percent else 0)
+    except (ArithmeticError, ValueError):
+        raise ValueError(f"{measure} is {text!r}, which is no number") from None
     value = float(number / 100 if percent else number)
     highest = parse_measure(measure).highest
     if not 0 <= value <= highest:
@@ -102,7 +106,9 @@ def read_published(path: Path) -> list[PublishedScore]:
         if isinstance(error, InputError):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: not readable as published scores ({reason})", allowed=FORMS) from None
+        fix = "convert it to UTF-8" if isinstance(error, UnicodeError) else ""
+        what = f"{path}: not readable as published scores ({reason})"
+        raise InputError(what, allowed=FORMS, fix=fix) from None
     if not found:
         raise InputError(f"{path}: has no score of a measure of retrieval", allowed=FORMS)
     return found
@@ -249,7 +255,8 @@ def _csv(path: Path, text: str) -> Iterator[PublishedScore]:
     absent = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
     if absent:
         raise InputError(
-            f"{path}: no column {', '.join(absent)}", allowed=f"the columns {', '.join(COLUMNS)}"
+            f"{path}: no column {', '.join(absent)}; it has {columns_shown(rows.fieldnames or ())}",
+            allowed=f"the columns {', '.join(COLUMNS)}",
         )
     for row in rows:
         published = score(str(parse_measure(row["measure"])), row["value"], row.get("source") or path.name)

@@ -143,6 +143,14 @@ def test_files_without_scores_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8")
         with pytest.raises(InputError, match=name):
             read_published(tmp_path / name)
+    for content, said in (
+        (f"{HEADER}m,c,ndcg@10,64.5%\n".encode(), r"ndcg@10 is '64\.5%', which is no number"),
+        (HEADER.replace(",", ";").encode(), r"no column model.*separated by ';': write commas"),
+        (f"{HEADER}m,c,ndcg@10,0.5\n".encode("utf-16"), r"Convert it to UTF-8"),
+    ):
+        (tmp_path / "x.csv").write_bytes(content)
+        with pytest.raises(InputError, match=said):
+            read_published(tmp_path / "x.csv")
     os.mkfifo(tmp_path / "pipe.json")
     for name in ("pipe.json", "none.json"):
         with pytest.raises(InputError, match=name):
@@ -514,3 +522,28 @@ def test_published_scores_that_contradict_each_other_are_named(tmp_path: Path) -
         "Published for m on c, but impossible together: mrr@1 0.61000, precision@1 0.40000 ("
     )
     assert said in verified.tables()[0].notes
+
+
+def test_published_scores_of_two_collections_that_are_exchanged_are_recognised(
+    tmp_path: Path, suite: dict[str, Any]
+) -> None:
+    path = Path(suite["data"]["suite"])
+    listed = read_json(path)
+    for each in listed["collections"].values():
+        each.pop("expected")
+    written(path, listed)
+    suite["evaluate"] = {"measures": ["ndcg@10", "map@10"]}
+    made = run_benchmark(suite)
+    scores = {each.name: each.record.metrics for each in made.collections}
+    assert scores["small"]["ndcg@10"] != pytest.approx(scores["sample"]["ndcg@10"], abs=0.01)
+    csv, other = tmp_path / "published.csv", {"small": "sample", "sample": "small"}
+    lines = [
+        f"bm25,{other[name]},{measure},{value:.5f}\n"
+        for name, means in scores.items()
+        for measure, value in means.items()
+    ]
+    csv.write_text(HEADER + "".join(lines), encoding="utf-8")
+    said = "may be exchanged: each reproduces what was measured for the other"
+    assert [said in each for each in verify([made.folder], expected=[csv]).exchanged()] == [True]
+    csv.write_text(HEADER + "".join(lines[:-1]) + lines[-1].replace("0.", "0.1"), encoding="utf-8")
+    assert not verify([made.folder], expected=[csv]).exchanged()
