@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.config import DataSettings, keyed_settings
-from pipeline.core.display import Progress, silent
+from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Int64, JsonObject, Qrels
 from pipeline.data.collection_files import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = 4  # of reading, joining, slicing and storing; raise it when any of them gives other content
-JUDGED_SCHEMA = 4  # of choosing queries and storing judgments; raise it when passages stay the same
+JUDGED_SCHEMA = 5  # of choosing queries and storing judgments; raise it when passages stay the same
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         "judgments": len(qrels.grades),
         "titles": corpus.titles,
         "empty_texts": corpus.empty,
-        **({"note": note} if (note := _note(source, corpus)) else {}),
+        **({"note": note} if (note := _note(source, corpus, qrels)) else {}),
         **repeated,
         "empty_queries": blank(queries.table.column("text")),
         "content": {"passages": corpus.content, "queries": _write(draft, queries.table, missing, qrels)},
@@ -150,12 +150,15 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
     }
 
 
-def _note(source: Source, corpus: WrittenCorpus) -> str:
+def _note(source: Source, corpus: WrittenCorpus, qrels: Qrels) -> str:
     """What to know of a collection, as a sentence without its full stop; "" of most."""
     notes = [getattr(source, "note", "")]
     if corpus.kept < corpus.read:
         size = f"{corpus.kept:,} of {corpus.read:,} passages"
         notes.append(f"slice: {size}, judged or drawn at random: scores are too high")
+    if faint := int(((qrels.grades > 0) & (qrels.grades < 1)).sum()):
+        judgments = counted(faint, "judgment has", "judgments have")
+        notes.append(f"{judgments} a grade between 0 and 1: not relevant but for measures with a lower rel=N")
     return "; ".join(filter(None, notes))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-SPLIT = "split"  # a column of judgments
+SPLIT = ("split", "Split", "SPLIT")  # names of a column of judgments
 CSV_BLOCK_BYTES = 16 << 20  # no cell may be longer
 
 
@@ -108,7 +108,7 @@ class TableRows(SourceRecords):
 
     def _wrong_type(self, name: str, allowed: str) -> InputError:
         found = f"{self.origin}: column '{name}' holds {self.columns[name].type}"
-        return InputError(found, allowed=allowed, fix="name the right column in the config")
+        return InputError(found, allowed=allowed, fix="convert it, or name another column in the config")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -174,25 +174,29 @@ def read_judgments(
     """Judgments from files with columns of those names.
 
     A table lists relevant passages, of grade 1, if `grade` is None; with `grade_is_optional` also if it lacks
-    that column. Where queries have no ids, the column `query` holds their texts, which are `numbered`.
+    that column. Where queries have no ids, the column `query` holds their texts, which are `numbered`: of a
+    log, in which the grades of rows with the same text and passage are added up.
     """
     import pyarrow as pa
 
     graded = [grade] if grade is not None else []
     required = [query, passage, *([] if grade_is_optional else graded)]
-    rows = list(read_rows(files, required, [*graded, SPLIT], ids=[query, passage]))
+    rows = list(read_rows(files, required, [*graded, *SPLIT], ids=[query, passage]))
     _refuse_splits(rows)
     if not rows:
         raise InputError(f"{files[0]}: has no judgments", fix="check data.split")
-    queries = pa.concat_arrays([part.strings(query, integers=True) for part in rows])
-    return make_judgments(
-        queries if numbered is None else number_queries(queries, numbered),
-        pa.concat_arrays([part.strings(passage, integers=True) for part in rows]),
-        np.concatenate([_grades(part, grade) for part in rows]),
-        " + ".join(dict.fromkeys(part.origin for part in rows)),
-        rows[0].unit,
-        np.concatenate([np.array(part.numbers, np.int64) for part in rows]),
-    )
+    ids = ([part.strings(column, integers=True) for part in rows] for column in (query, passage))
+    queries, passages = map(pa.concat_arrays, ids)
+    grades = np.concatenate([_grades(part, grade) for part in rows])
+    numbers = np.concatenate([np.array(part.numbers, np.int64) for part in rows])
+    if numbered is not None:
+        log = pa.table([number_queries(queries, numbered), passages, grades, numbers], names=[*"qpgn"])
+        sums = [("g", "sum"), ("n", "min")]
+        log = log.group_by(["q", "p"], use_threads=False).aggregate(sums).combine_chunks()
+        queries, passages = (log[name].combine_chunks() for name in "qp")
+        grades, numbers = (log[name].to_numpy() for name in ("g_sum", "n_min"))
+    origin = " + ".join(dict.fromkeys(part.origin for part in rows))
+    return make_judgments(queries, passages, grades, origin, rows[0].unit, numbers)
 
 
 def number_queries(texts: pa.Array, numbered: pa.Array) -> pa.Array:
@@ -206,12 +210,12 @@ def number_queries(texts: pa.Array, numbered: pa.Array) -> pa.Array:
 
 def _refuse_splits(rows: Sequence[TableRows]) -> None:
     """Refuse judgments of several splits, as a column of that name tells: all would count."""
-    columns = [part.columns[SPLIT] for part in rows if SPLIT in part.columns]
+    columns = [part.columns[name] for part in rows for name in SPLIT if name in part.columns]
     splits = {str(name) for column in columns for name in column.unique().to_pylist()}
     if len(splits) > 1:
         names = ", ".join(sorted(splits)[:5])
         raise InputError(
-            f"{rows[0].origin}: its column '{SPLIT}' has {names}, and all rows would count",
+            f"{rows[0].origin}: its column 'split' has {names}, and all rows would count",
             allowed="the judgments of one split",
             fix="write those of each split to a file of its own, and name one",
         )

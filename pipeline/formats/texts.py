@@ -45,7 +45,19 @@ def read_jsonl(path: Path, id_field: str, title_field: str | None = None) -> Ite
 
 HEADERS = set(
     itertools.product(
-        ("id", "_id", "pid", "qid", "docid", "doc_id", "passage_id", "query_id", "query-id", "corpus-id"),
+        (
+            "id",
+            "_id",
+            "pid",
+            "qid",
+            "docid",
+            "docno",
+            "doc_id",
+            "passage_id",
+            "query_id",
+            "query-id",
+            "corpus-id",
+        ),
         ("text", "passage", "query", "content", "contents", "body", "question"),
     )
 )

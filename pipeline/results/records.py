@@ -151,7 +151,7 @@ class Metrics(Record):
             found, expected = self.like_random
             notes.append(
                 f"the first ten hits hold {counted(found, 'relevant passage')}, and those of a random order "
-                f"{expected:g}: do the judgments belong to these queries and passages?"
+                f"{expected:g}: check that the judgments belong to these queries and passages"
             )
         notes += [note for section in self.sections for note in section.cautions()]
         return notes + scoring_notes(

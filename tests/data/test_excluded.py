@@ -1,9 +1,11 @@
 """Passages that queries exclude, in folders and tables; and what was read in part or by mistake."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from workplaces import benchmarco, hits, on_one_line
 
@@ -70,26 +72,29 @@ def test_what_was_read_in_part_or_by_mistake_is_refused(
     queries = [{"id": "q0", "text": "word"}, {"id": "q1", "text": "number"}]
     config = {"name": "t", "model": {"backend": "bm25"}, "evaluate": {"measures": ["recall@2"]}}
     data = folder_of(tmp_path / "shards", [dict(query) for query in queries])
-    (tmp_path / "shards/corpus-00001.jsonl").write_text(lines([{"_id": "z", "text": "z"}]), encoding="utf-8")
-    with pytest.raises(InputError, match=r"corpus.jsonl and corpus-00001.jsonl, of which only the first"):
-        run_benchmark({**config, "data": data})
+    for name in ("corpus-00001.jsonl", "corpus_1.jsonl.gz"):
+        (tmp_path / "shards" / name).write_text(lines([{"_id": "z", "text": "z"}]), encoding="utf-8")
+        with pytest.raises(InputError, match=rf"corpus.jsonl and {name}, of which only the first"):
+            run_benchmark({**config, "data": data})
+        (tmp_path / "shards" / name).unlink()
     table = folder_of(tmp_path / "table", queries, "table")
-    (tmp_path / "table/qrels.csv").write_text(
-        "query_id,passage_id,grade,split\nq0,p3,1,train\nq1,p4,1,test\n", encoding="utf-8"
-    )
-    with pytest.raises(InputError, match=r"its column 'split' has test, train, and all rows would count"):
-        run_benchmark({**config, "data": table})
+    for name in ("split", "Split"):
+        judged = f"query_id,passage_id,grade,{name}\nq0,p3,1,train\nq1,p4,1,test\n"
+        (tmp_path / "table/qrels.csv").write_text(judged, encoding="utf-8")
+        with pytest.raises(InputError, match=r"its column 'split' has test, train, and all rows would count"):
+            run_benchmark({**config, "data": table})
     (tmp_path / "table/passages.csv").write_text("id,text,text\np3,a,b\np4,c,d\n", encoding="utf-8")
     (tmp_path / "table/qrels.csv").write_text("query_id,passage_id,grade\nq0,p3,1\n", encoding="utf-8")
     with pytest.raises(InputError, match="2 columns are named 'text'"):
         run_benchmark({**config, "data": table})
     marco = tmp_path / "marco"
     marco.mkdir()
-    (marco / "collection.tsv").write_text("pid\ttext\np3\tword\n", encoding="utf-8")
     (marco / "queries.dev.tsv").write_text("q0\tword\n", encoding="utf-8")
     (marco / "qrels.dev.tsv").write_text("q0\t0\tp3\t1\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"collection.tsv, line 1: 'pid text' looks like a header"):
-        run_benchmark({**config, "data": {"source": "msmarco", "path": str(marco), "split": "dev"}})
+    for name in ("pid", "docno"):
+        (marco / "collection.tsv").write_text(f"{name}\ttext\np3\tword\n", encoding="utf-8")
+        with pytest.raises(InputError, match=rf"collection.tsv, line 1: '{name} text' looks like a header"):
+            run_benchmark({**config, "data": {"source": "msmarco", "path": str(marco), "split": "dev"}})
 
 
 def test_judgments_that_are_shifted_by_a_line_are_likened_to_a_random_order(
@@ -128,3 +133,25 @@ def test_a_search_log_and_products_are_a_collection(
     found = {query: [p for q, p, _ in hits(folder) if q == query] for query in ("q1", "q2")}
     assert found["q1"][0] == "s1"
     assert found["q2"] == ["s2"]
+
+
+def test_rows_of_a_search_log_add_up_and_weights_below_1_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log has a row for each click or day; the second row of a pair was refused as a contradiction."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop").mkdir()
+    products = "sku,name\ns1,water kettle\ns2,lamp\ns3,water mug\n"
+    (tmp_path / "shop/products.csv").write_text(products, encoding="utf-8")
+    log = "query,sku,weight\nwater,s3,0.5\nwater,s1,0.25\nlamp,s2,1\nwater,s3,0.75\nwater,s1,0.25\n"
+    (tmp_path / "shop/log.csv").write_text(log, encoding="utf-8")
+    measures = "evaluate.measures=[recall@3, recall(rel=0.5)@3, dcg@3]"
+    said = on_one_line(benchmarco("run", "--model", "bm25", "--data", "shop", "--set", measures))
+    assert "1 judgment has a grade between 0 and 1: not relevant but for" in said
+    (folder,) = (tmp_path / "results").iterdir()
+    graded = {"s1": 0.5, "s3": 1.25}
+    ranked = [graded[passage] for query, passage, _ in hits(folder) if query == "q1"]
+    with open(folder / "per_query.csv", newline="", encoding="utf-8") as file:
+        values = {row["query_id"]: row for row in csv.DictReader(file)}["q1"]
+    assert values["recall@3"] == values["recall(rel=0.5)@3"] == "1.0"
+    assert float(values["dcg@3"]) == pytest.approx(ranked[0] + ranked[1] / np.log2(3), abs=1e-12)

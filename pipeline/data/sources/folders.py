@@ -197,7 +197,7 @@ def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
 def _refuse_shards(path: Path, name: str) -> None:
     """Refuse a file beside which others are that look like further parts of it: `corpus-00001.jsonl`."""
     stem, ending = name.rsplit(".", 1)
-    shards = [each.name for each in sorted(path.parent.glob(f"{Path(stem).name}-[0-9]*.{ending}*"))]
+    shards = [each.name for each in sorted(path.parent.glob(f"{Path(stem).name}[-_.][0-9]*.{ending}*"))]
     if shards:
         raise InputError(
             f"{path.parent}: {path.name} and {', '.join(shards[:3])}, of which only the first would be read",

@@ -24,32 +24,15 @@ from pipeline.formats.tables import column_names, columns_shown
 ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl")
 FILES = {
     "corpus_file": (
-        "corpus",
-        "passages",
-        "documents",
-        "docs",
-        "collection",
-        "chunks",
-        "articles",
-        "texts",
-        "products",
+        "corpus", "passages", "documents", "docs", "collection", "chunks", "articles", "texts", "products",
         "items",
     ),
     "queries_file": ("queries", "questions", "topics", "searches"),
     "judgments_file": (
-        "qrels",
-        "judgments",
-        "judgements",
-        "labels",
-        "relevance",
-        "grades",
-        "answers",
-        "clicks",
-        "log",
-        "search_log",
-        "purchases",
+        "qrels", "judgments", "judgements", "labels", "relevance", "grades", "answers", "clicks", "log",
+        "search_log", "purchases",
     ),
-}
+}  # fmt: skip
 """By the setting of a file the names that it is known by, without case and ending."""
 PASSAGE_IDS = (
     "passage_id", "passage-id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "pid", "docno",
@@ -59,15 +42,7 @@ QUERY_IDS = ("query_id", "query-id", "qid", "question_id", "topic_id")
 COLUMNS = {
     "corpus_id": ("id", "_id", *PASSAGE_IDS),
     "corpus_text": (
-        "text",
-        "contents",
-        "content",
-        "passage",
-        "body",
-        "document",
-        "description",
-        "name",
-        "title",
+        "text", "contents", "content", "passage", "body", "document", "description", "name", "title",
     ),
     "corpus_title": ("title", "headline", "heading", "name"),
     "query_id": ("id", "_id", *QUERY_IDS),
@@ -75,7 +50,7 @@ COLUMNS = {
     "judged_query": (*QUERY_IDS, "query"),
     "judged_passage": (*PASSAGE_IDS, "passage", "document", "doc"),
     "grade": ("grade", "score", "relevance", "rel", "label", "judgment", "weight", "clicks", "count"),
-}
+}  # fmt: skip
 """By the setting of a column the names that it is known by, without case."""
 MEANINGS = {
     "corpus_id": "the passage's id", "corpus_text": "the passage's text", "query_id": "the query's id",
@@ -145,7 +120,7 @@ def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTab
         said.append(f"{path.name} ({named})")
     if log:
         settings["query_id"] = None
-        said[-1] += ", whose distinct queries are numbered, as they have no ids"
+        said[-1] += ", whose distinct queries are numbered, as they have no ids, and repeated rows added up"
     return PlainTables(settings, f"--data {name}: reads {'; '.join(said)}")
 
 
