@@ -1,10 +1,16 @@
 #!/usr/bin/env python
-"""The whole benchmark at MS MARCO's size, with given vectors: seconds and peak memory of each stage.
+"""The whole benchmark at MS MARCO's size, of texts or of given vectors: seconds and memory of each stage.
 
     .venv/bin/python scripts/bench_full_size.py                   # 1, 3 and 8.8 million passages
     .venv/bin/python scripts/bench_full_size.py --rows 1000000    # one size
+    .venv/bin/python scripts/bench_full_size.py --rows 200000 --model all-minilm-l6-v2 --folder /tmp/texts
 
-Passages are generated as long as MS MARCO's, and vectors are drawn at random. A query is
+With --model, texts are generated whose lengths in tokens are those of a slice of MS MARCO, of words of the
+model's vocabulary by Zipf's law, and encoded by --backend. The run is killed when half of the vectors are
+stored, and run again; `--folder` is kept, and the same command continues there. Then `plan --passages
+8841823` tells what the whole would take here.
+
+Without, passages are generated as long as MS MARCO's, and vectors are drawn at random. A query is
 the vector of the passage that is judged relevant for it, with noise, so that the measures are known: nearly
 all of those passages come first. `benchmarco run` then does what it does for any benchmark: it reads and
 hashes the collection, stores the vectors, searches them exactly within --memory-mb and scores the ranking,
@@ -16,9 +22,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +39,9 @@ from pipeline.core.machine import hardware
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = [1_000_000, 3_000_000, 8_841_823]
 QUERIES, WORDS = 6_980, 2_000
+TOKENS = (12, 50, 57, 62, 67, 72, 80, 94, 111, 132, 260)
+"""Deciles of the lengths of 14,581 passages of MS MARCO, in tokens of BERT."""
+QUERY_TOKENS = (6, 6, 7, 8, 8, 9, 9, 9, 11, 12, 15)  # of 43 queries
 NOISE = 1.0  # length of the noise that is added to a passage's vector of length 1 to make its query
 BLOCK = 1 << 16
 
@@ -53,6 +65,39 @@ def generate(folder: Path, rows: int) -> None:
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
 
 
+def generate_texts(folder: Path, rows: int, model: str) -> None:
+    """Write a collection of words of a model's vocabulary in BEIR's layout, with queries of a passage's."""
+    from tokenizers import Tokenizer
+
+    from pipeline.models import find_model
+
+    vocabulary = Tokenizer.from_file(
+        str(find_model(model, None, False).folder() / "tokenizer.json")
+    ).get_vocab()
+    # about the order of how common they are
+    words = np.array([word for word in sorted(vocabulary, key=vocabulary.__getitem__) if word.isalpha()])
+    rng, bounds = np.random.default_rng(0), np.linspace(0, 1, len(TOKENS))
+    zipf = np.cumsum(1 / np.arange(1, len(words) + 1))
+    (folder / "qrels").mkdir(parents=True)
+    judged = np.sort(rng.choice(rows, min(QUERIES, rows // 10), replace=False))
+    asked = (
+        np.interp(rng.random(len(judged)), bounds, QUERY_TOKENS).astype(int) - 2
+    )  # without [CLS] and [SEP]
+    queries = iter(zip(judged.tolist(), asked.tolist(), strict=True))
+    row, length = next(queries)
+    with open(folder / "corpus.jsonl", "w") as corpus, open(folder / "queries.jsonl", "w") as file:
+        for start in range(0, rows, BLOCK):
+            lengths = np.interp(rng.random(min(BLOCK, rows - start)), bounds, TOKENS).astype(int) - 2
+            drawn = words[np.searchsorted(zipf, rng.random(lengths.sum()) * zipf[-1])]
+            for number, text in enumerate(np.split(drawn, np.cumsum(lengths)[:-1]), start=start):
+                corpus.write(f'{{"_id": "{number}", "title": "", "text": "{" ".join(text)}"}}\n')
+                if number == row:
+                    file.write(f'{{"_id": "q{row}", "text": "{" ".join(rng.choice(text, length))}"}}\n')
+                    row, length = next(queries, (-1, 0))
+    lines = "".join(f"q{row}\t{row}\t1\n" for row in judged.tolist())
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
+
+
 def draw_vectors(folder: Path, rows: int, dimension: int) -> None:
     """Write `passages.npy`, fp16 of length 1, and `queries.npy`, one for each judged passage."""
     generator = np.random.default_rng(1)
@@ -67,12 +112,13 @@ def draw_vectors(folder: Path, rows: int, dimension: int) -> None:
     np.save(folder / "queries.npy", queries / np.linalg.norm(queries, axis=1, keepdims=True))
 
 
-def write_config(folder: Path, memory_mb: int) -> Path:
-    """A benchmark of the generated files."""
+def write_config(folder: Path, memory_mb: int, model: dict[str, Any] | None = None) -> Path:
+    """A benchmark of the generated files, whose vectors are given if no model encodes the texts."""
     config = {
         "name": "full",
         "data": {"source": "beir", "path": str(folder)},
-        "model": {
+        "model": model
+        or {
             "backend": "precomputed",
             "passages": str(folder / "passages.npy"),
             "queries": str(folder / "queries.npy"),
@@ -99,6 +145,29 @@ def run(folder: Path, rows: int, arguments: argparse.Namespace) -> dict[str, Any
     return result
 
 
+def run_texts(folder: Path, rows: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Generate texts, run the benchmark, kill it at half of the passages and run it again."""
+    if not (folder / "qrels" / "test.tsv").exists():
+        generate_texts(folder, rows, arguments.model)
+    model = {"backend": arguments.backend, "name": arguments.model}
+    model |= {"precision": "int16"} if arguments.backend == "native" else {}
+    config = write_config(folder, arguments.memory_mb, model)
+    command = [sys.executable, "-m", "pipeline", "run", str(config)]
+    shards = -(-rows // max(512, min(16_384, -(-rows // 32))))
+    for half in (True, False):
+        started = time.monotonic()
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None:
+            time.sleep(0.5)
+            stored = len([*(folder / "indexes" / "passages").glob("*/rows-*.npy")])
+            if half and shards // 2 <= stored < shards:
+                os.killpg(process.pid, signal.SIGKILL)
+        print(f"exit code {process.wait()} after {time.monotonic() - started:.0f} s", flush=True)
+    subprocess.run([*command[:3], "plan", str(config), "--passages", "8841823"], check=True, cwd=ROOT)
+    result: dict[str, Any] = json.loads((folder / "results" / "full" / "metrics.json").read_text())
+    return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -107,6 +176,8 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=384)
     parser.add_argument("--memory-mb", type=int, default=2000)
     parser.add_argument("--folder", type=Path, help="where to generate; a temporary folder inside it is used")
+    parser.add_argument("--model", help="encode generated texts with it; --folder is kept")
+    parser.add_argument("--backend", default="native")
     parser.add_argument("--generate", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.generate:
@@ -117,8 +188,11 @@ def main() -> None:
     print(f"{machine['cpu']}, {machine['cores']} cores; {arguments.dimension} dimensions, stored as fp16")
     print(f"{'passages':>10} {'queries':>8}  {'stage':<9}{'seconds':>9}{'peak MB':>9}{'on disk MB':>12}")
     for rows in arguments.rows:
-        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-            result = run(Path(folder), rows, arguments)
+        if arguments.model:
+            result = run_texts(arguments.folder, rows, arguments)
+        else:
+            with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+                result = run(Path(folder), rows, arguments)
         queries = next(row["items"] for row in result["stages"] if row["stage"] == "queries")
         for row in (row for row in result["stages"] if row["seconds"] is not None):
             print(
