@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.comparison.inputs import read_results, shared_values
+from pipeline.comparison.pairs import two_sided
 from pipeline.core.display import figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
@@ -45,18 +46,22 @@ class Detection:
 
     def sentence(self, name: str, queries: int | None) -> str:
         """What it takes, and what the queries of the collection `name` detect, if their number is known."""
-        said = f"a difference of {self.difference:g} takes about {self.queries:,} queries (80% power; "
-        said += f"{self.origin})"
+        said = f"a difference of {self.difference:g} takes about {self.queries:,} queries in compare "
+        said += f"({two_sided(self.pairs)}) and {self.gate_queries:,} in gate (one-sided); {self.origin}"
         detected = self.detects(queries) if queries else None
-        return (
-            said
-            if detected is None
-            else f"{said}; the {queries:,} of {name} detect {figure(detected, '.2g')}"
-        )
+        if detected is not None:
+            said += f"; the {queries:,} of {name} detect {figure(detected, '.2g')}"
+        return said
+
+    @property
+    def gate_queries(self) -> int:
+        """How many exclude a loss of `difference`, where there is none, of one measure."""
+        return int(queries_needed(self.difference / self.spread, LEVEL))
 
     def document(self, queries: int | None) -> JsonObject:
         """The same as JSON."""
-        return {**asdict(self), "detects": self.detects(queries) if queries else None}
+        known = {"gate_queries": self.gate_queries, "detects": self.detects(queries) if queries else None}
+        return {**asdict(self), **known}
 
 
 def plan_detection(difference: float, spread: Sequence[str], results: int) -> Detection:
@@ -111,7 +116,11 @@ def _spread_of(folders: Sequence[str]) -> tuple[float, str]:
         for each in values
     ]
     strata, weights = results[0].pool_draws(columns)
-    spreads = estimate(strata, weights).errors * sqrt(sum(map(len, strata)))
+    estimated = estimate(strata, weights)
+    errors = estimated.wide_errors if pairs else estimated.errors
+    spreads = errors * sqrt(sum(map(len, strata)))
     widest = int(spreads.argmax())
     of = " and ".join(results[number].name for number in (pairs[widest] if pairs else (0,)))
-    return float(spreads[widest]), f"spread {figure(float(spreads[widest]), '.2g')} as of {of} in {name}"
+    of += "" if pairs else " alone, whose correlation with another result is taken for 0.5"
+    spread = float(spreads[widest])
+    return spread, f"spread {figure(spread, '.2g')}, in {name} of {of}"

@@ -109,6 +109,11 @@ class Pair:
         return max(self.p_holm, self.p_randomization)
 
 
+def two_sided(pairs: int) -> str:
+    """What a number of queries for a comparison assumes, as a clause."""
+    return f"80% power, two-sided{f', corrected for {pairs} pairs' if pairs > 1 else ''}"
+
+
 def compare_pairs(
     names: Sequence[str],
     collections: Mapping[str, Float64],
@@ -153,8 +158,9 @@ def compare_pairs(
     spreads = estimates.errors * sqrt(sum(map(len, strata)))
     needed = np.full(len(pairs), inf)
     if detect is not None:
-        effects = np.divide(detect, spreads, out=np.zeros(len(pairs)), where=np.isfinite(detects))
-        needed = queries_needed(effects, level)
+        wide = estimates.wide_errors * sqrt(sum(map(len, strata)))
+        effects = np.divide(detect, wide, out=np.zeros(len(pairs)), where=np.isfinite(detects))
+        needed = queries_needed(effects, LEVEL / 2 / len(pairs))
     per_collection: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
     units = differences[0]
     if values is not None:

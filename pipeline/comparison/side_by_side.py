@@ -40,8 +40,14 @@ from pipeline.retrievers.sections import SECTIONS
 
 OVER = ("over_collections_low", "over_collections_high", "rank_over_low", "rank_over_high")
 OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters", "fragile")
-OF_ONE = ("passages_per_second", "queries_per_second", "index_bytes", "seconds", "rank_low", "rank_high")
-OF_SUITES = ("rank", "rank_low", "rank_high", "best", "by_collection", "seconds", *OVER)
+OF_ONE = (
+    "passages_per_second", "queries_per_second", "index_bytes", "bytes_per_passage", "seconds", "rank_low",
+    "rank_high"
+)  # fmt: skip
+OF_SUITES = (
+    "rank", "rank_low", "rank_high", "best", "by_collection", "index_bytes", "bytes_per_passage", "seconds",
+    *OVER,
+)  # fmt: skip
 """Attributes of `Entry` in the JSON form, of results of one collection and of suites."""
 
 
@@ -99,6 +105,11 @@ class Comparison(Tabular):
     def verdict(self) -> str:
         """One sentence: which result is better and by how much, and what so many queries cannot show."""
         return tables.verdict(self.measure, self.results, self.pairs, self.baseline, self.detect)
+
+    @property
+    def headline(self) -> str:
+        """The verdict alone, in at most 25 words."""
+        return tables.headline(self.measure, self.results, self.pairs, self.baseline)
 
     @property
     def columns(self) -> list[FilledColumn]:
@@ -257,7 +268,8 @@ def compare(
     strata = [each[:, :, 0] for each in values]
     independent, weights = first.pool_draws(strata)
     highest = float(first.highest([chosen])[0])
-    indices = list(combinations(range(len(loaded)), 2))
+    best_first = sorted(range(len(loaded)), key=lambda number: -loaded[number].metrics[chosen])
+    indices = list(combinations(best_first, 2))
     if position is not None:
         indices = [(other, position) for other in range(len(loaded)) if other != position]
     collections = [collection.name for collection in first.collections] if first.suite else []
@@ -325,9 +337,7 @@ def _entries(
     means, queries = [result.metrics[measure] for result in loaded], sum(map(len, strata))
     entries = []
     for i, result in enumerate(loaded):
-        costs = [collection.record.cost for collection in result.collections]
-        seconds = [cost.seconds for cost in costs if cost.seconds is not None]
-        cost = Cost(None, None, None, None) if result.suite else costs[0]
+        cost = cost_of_all([collection.record for collection in result.collections])
         entries.append(
             Entry(
                 name=result.name,
@@ -342,7 +352,25 @@ def _entries(
                 passages_per_second=cost.passages_per_second,
                 queries_per_second=cost.queries_per_second,
                 index_bytes=cost.index_bytes,
-                seconds=sum(seconds) if seconds else None,
+                bytes_per_passage=cost.bytes_per_passage,
+                seconds=cost.seconds,
             )
         )
     return entries
+
+
+def cost_of_all(records: Sequence[Metrics]) -> Cost:
+    """The cost of a result; of a suite the index of all its collections and the seconds, but no speed."""
+    costs = [record.cost for record in records]
+    if len(costs) == 1:
+        return costs[0]
+    seconds = [cost.seconds for cost in costs if cost.seconds is not None]
+    sizes = [cost.index_bytes for cost in costs if cost.index_bytes is not None]
+    parts = [
+        cost.bytes_per_passage * record.passages
+        for cost, record in zip(costs, records, strict=True)
+        if cost.bytes_per_passage is not None
+    ]
+    whole = len(parts) == len(costs)
+    each = sum(parts) / sum(record.passages for record in records) if whole else None
+    return Cost(None, None, sum(sizes) if whole else None, each, sum(seconds) if seconds else None)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pipeline.comparison.pairs import CollectionDifference, Pair
+from pipeline.comparison.pairs import CollectionDifference, Pair, two_sided
 from pipeline.core.display import FRAGILE, bounds, counted, enumerated, figure, interval
 from pipeline.core.records import JsonObject
+from pipeline.core.result_records import BYTES
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.results.tables import GROUPED, MACRO, SUCH, intervals_of, mean_sentence
@@ -35,8 +36,8 @@ class Entry:
         over_collections_low, over_collections_high: Of suites of eight collections or more, the ends of the
             95% interval of the macro mean of all such collections; else None.
         rank_over_low, rank_over_high: The best and the worst rank by that mean.
-        passages_per_second, queries_per_second, index_bytes, seconds: As of `Cost`; of suites the seconds
-            alone.
+        passages_per_second, queries_per_second, index_bytes, bytes_per_passage, seconds: As of `Cost`; of
+            suites the seconds alone.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Entry:
     passages_per_second: float | None
     queries_per_second: float | None
     index_bytes: int | None
+    bytes_per_passage: float | None
     seconds: float | None
     letters: str | None = None
     rank_low: int | None = None
@@ -96,6 +98,7 @@ class History(NamedTuple):
 
 
 COST = (
+    (BYTES, "bytes_per_passage", ",.0f", "what each passage adds to the index"),
     (
         "passages/s",
         "passages_per_second",
@@ -103,10 +106,9 @@ COST = (
         "passages encoded and indexed per second, without the time to load the model",
     ),
     ("queries/s", "queries_per_second", "rate", "queries encoded and searched per second"),
-    ("index", "index_bytes", "bytes", "size on disk"),
     ("seconds", "seconds", ",.1f", "time of all stages, each in the run that completed it"),
 )
-"""Column, attribute of `Entry`, form, and what it is."""
+"""Column, attribute of `Entry`, form, and what it is; the first is shown beside a measured latency too."""
 GROUPS = "group: between results that share a letter the difference may be chance."
 RANKS = "rank: simultaneous 95% interval of each result's place."
 SUITE_RANKS = (
@@ -122,8 +124,8 @@ def leaderboard(
 ) -> Table:
     """A result a row: how good it is, and what it costs or its mean on every collection.
 
-    `groups` has the group of each collection that is in one, and `added` are further costs. Columns that are
-    empty in all rows are left out.
+    `groups` has the group of each collection that is in one, and `added` are further costs; where they are
+    known of all results, speeds of the runs are left out, and so are columns that are empty in all rows.
     """
     several = len(entries) > 1
     collections = list(entries[0].by_collection)
@@ -144,22 +146,26 @@ def leaderboard(
             (right(RANK_OVER), [_places(entry.rank_over_low, entry.rank_over_high) for entry in entries]),
         ]
     queries = counted(entries[0].queries, "query", "queries")
+    measured = any(column.form and all(cell is not None for cell in cells) for column, cells in added)
+    costs: list[FilledColumn] = [
+        (
+            right(name, section="" if of_suites else "cost", hint=hint, form=form),
+            [getattr(entry, attribute) for entry in entries],
+        )
+        for name, attribute, form, hint in (COST[:1] if measured else COST)
+    ]
+    costs += added
     if of_suites:
         best = right("best", form="", hint="collections with the highest mean")
-        seconds = right("seconds", form=",.1f", hint="time of all stages of all collections")
         columns.append((best, [entry.best if several else None for entry in entries]))
-        columns.append((seconds, [entry.seconds for entry in entries]))
-        columns += added
+        columns += costs
         for name in collections:
             column = right(name, section="by collection", best=True)
             columns.append((column, [entry.by_collection[name] for entry in entries]))
         over = any(entry.over_collections_low is not None for entry in entries)
         queries = f"{counted(len(collections), 'collection')}, {queries}; {intervals_of(over)}"
     else:
-        for name, attribute, form, hint in COST:
-            column = right(name, section="cost", hint=hint, form=form)
-            columns.append((column, [getattr(entry, attribute) for entry in entries]))
-        columns += added
+        columns += costs
     notes = [GROUPS] if several and entries[0].letters else []
     if several and (of_suites or entries[0].rank_low):
         notes.append(SUITE_RANKS if of_suites else RANKS)
@@ -263,7 +269,18 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
 
 MOST_PAIRS = 6
 """More pairs than these are shown in short only where they have the best result."""
-IN_SHORT = ("result", MACRO, "mean", "95% interval", SUCH, "group", "best", "queries/s", "seconds")
+IN_SHORT = (
+    "result",
+    MACRO,
+    "mean",
+    "95% interval",
+    SUCH,
+    "group",
+    "best",
+    BYTES,
+    "queries/s",
+    "seconds",
+)
 ROOMY = 100
 """Characters of a terminal that shows the other columns of a leaderboard in short, too."""
 
@@ -382,13 +399,31 @@ def verdict(
         said.append(f"{queries:,} queries detect a difference of {' to '.join(ends)} (80% power)")
     needed = max((pair.queries_to_detect or 0 for _, pair in against), default=0)
     if detect is not None and needed:
-        said.append(f"a difference of {detect:g} takes about {needed:,} queries")
+        said.append(f"a difference of {detect:g} takes about {needed:,} queries ({two_sided(len(pairs))})")
     elif detect is not None and not any(pair.detects for _, pair in against):
         said.append(
             f"how many queries a difference of {detect:g} takes is not known, as nearly all queries "
             "have the same difference"
         )
     return "; ".join(said)
+
+
+def headline(measure: str, results: Sequence[Entry], pairs: Sequence[Pair], baseline: str | None) -> str:
+    """The verdict in one sentence of at most 25 words, without its full stop."""
+    if len(pairs) < 2:
+        return verdict(measure, results, pairs, baseline).partition(";")[0]
+    if baseline:
+        better, worse = (sum(pair.shown and sign * pair.difference > 0 for pair in pairs) for sign in (1, -1))
+        return f"Of {len(pairs)} results, {better} are better than {baseline} in {measure} and {worse} worse"
+    best = max(results, key=lambda entry: entry.mean)
+    of_best = [pair for pair in pairs if best.name in (pair.a, pair.b)]
+    shown = sum(pair.shown for pair in of_best)
+    mean = f"macro mean of {measure}" if best.by_collection else measure
+    ends = bounds(best.ci_low, best.ci_high, best.fragile)
+    most = f"{best.name} has the highest {mean}, {figure(best.mean)}{ends}"
+    if shown == len(of_best):
+        return f"{most}, significantly better than {'both' if shown == 2 else f'all {shown}'} others"
+    return f"{most}, significantly better than {shown} of {len(of_best)} others"
 
 
 def _of_pair(measure: str, pair: Pair) -> str:

@@ -146,6 +146,10 @@ class StageRow(Record):
         return "not needed" if self.seconds is None else "computed"
 
 
+BYTES = "bytes/passage"
+"""The column of what a passage takes in an index."""
+
+
 class Cost(NamedTuple):
     """What a result cost; None where it is not known.
 
@@ -153,7 +157,8 @@ class Cost(NamedTuple):
         passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
             finished the encoding found all of it done by interrupted ones.
         queries_per_second: Encoded and then searched, likewise.
-        index_bytes: Size of the index on disk.
+        index_bytes: Size of the index.
+        bytes_per_passage: What each passage adds to it, ids in inverted lists not counted.
         seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
             run was interrupted and resumed.
     """
@@ -161,6 +166,7 @@ class Cost(NamedTuple):
     passages_per_second: float | None
     queries_per_second: float | None
     index_bytes: int | None
+    bytes_per_passage: float | None
     seconds: float | None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pipeline.core.display import counted, figure
+from pipeline.core.result_records import BYTES
 from pipeline.core.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -29,9 +30,14 @@ def plan_table(plan: Forecast) -> Table:
     known = {
         row["stage"]: ("cached" if row["exists"] else "not cached", row["key"][:12]) for row in plan.stages
     }
-    rows = []
+    rows, figures = [], FIGURES
+    if any(stage.bytes_per_passage for stage in stages.values()):
+        figures = [*FIGURES, Column(BYTES, "right", "never")]
     for role in known or stages:
-        takes = _figures(stages[role]) if role in stages else [""] * len(FIGURES)
+        takes: list[str] = [""] * len(figures)
+        if role in stages:
+            each = stages[role].bytes_per_passage
+            takes = [*_figures(stages[role]), figure(each, ",.0f") if each else ""][: len(figures)]
         rows.append((role, *known.get(role, ()), *(takes if stages else ())))
     notes = [
         f"model {model['name']}: backend {model['backend']}, {model['precision']} (chosen by auto)."
@@ -48,7 +54,7 @@ def plan_table(plan: Forecast) -> Table:
     if plan.passages is None and plan.stages:
         notes.append("--passages N estimates time, memory and disk for N passages.")
     title = plan.name if plan.stages else f"{plan.name}: {counted(plan.passages or 0, 'passage')}"
-    return Table(title, [*columns, *(FIGURES if stages else [])], rows, notes)
+    return Table(title, [*columns, *(figures if stages else [])], rows, notes)
 
 
 def _figures(stage: StageEstimate) -> list[str | Cell]:
@@ -68,7 +74,10 @@ def _totals(estimate: RunEstimate) -> list[str]:
     if measured is None:
         notes.append("Time: not measured on this machine; --probe does it on a part of the built-in sample.")
     else:
-        size = f"{counted(measured.passages, 'passage')}, {counted(measured.queries, 'query', 'queries')}"
+        passages = counted(measured.passages, "passage")
+        if tokens := measured.tokens.get("passages"):
+            passages += f" of {tokens:.0f} tokens"
+        size = f"{passages}, {counted(measured.queries, 'query', 'queries')}"
         notes.append(f"Scaled from what was measured here: {size}, by {measured.origin}.")
         if estimate.passages >= FAR * measured.passages:
             notes.append("That is far: a run of more passages (--set data.corpus=N) tells more.")

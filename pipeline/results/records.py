@@ -17,6 +17,7 @@ from pipeline.core.records import Facts
 from pipeline.core.result_records import Cost, Hardware, Name, Record, ReportSection, StageRow
 from pipeline.metrics.ranking_notes import MissingTexts, ShortRankings, Ties, scoring_notes
 from pipeline.results.published import ScoreCheck
+from pipeline.retrievers.costs import VectorsCost, cost_of
 from pipeline.retrievers.sections import SECTIONS
 
 S = TypeVar("S", bound=ReportSection)
@@ -178,18 +179,7 @@ class Metrics(Record):
     @property
     def cost(self) -> Cost:
         """What the result cost, by the figures of its stages and what its sections correct in them."""
-        stages = {row.stage: row for row in self.stages}
-        speeds = []
-        for first, then in (("passages", "index"), ("queries", "search")):
-            # one stage after the other; the second may not have been needed
-            rows = [stages[name] for name in (first, then) if name in stages]
-            rates = [row.items_per_second for row in rows if row.stage == first or row.seconds is not None]
-            # a run that finished what others began, and found nothing left to do, timed nothing
-            known = all(rates) and first in stages
-            speeds.append(1 / sum(1 / rate for rate in rates if rate) if known else None)
-        sizes = [stages[name].bytes for name in ("index", "passages") if name in stages]
-        seconds = [row.seconds for row in self.stages if row.seconds is not None]
-        cost = Cost(speeds[0], speeds[1], next(filter(None, sizes), None), sum(seconds) if seconds else None)
+        cost = cost_of(self.stages, self.passages, self.section(VectorsCost))
         for section in self.sections:
             cost = section.corrected(cost, self.passages)
         return cost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pydantic import Field, model_serializer
 from typing_extensions import override
@@ -20,6 +20,7 @@ from pipeline.core.result_records import (
     mean_columns,
 )
 from pipeline.core.table import Cell, Column, FilledColumn, Table, table_of, with_interval
+from pipeline.retrievers.costs import VectorsCost, add_times, cost_of
 from pipeline.retrievers.truncation import Truncation
 
 
@@ -93,9 +94,8 @@ class Reranking(ReportSection):
     @override
     def corrected(self, cost: Cost, passages: int) -> Cost:
         # a query is reranked after its search; its speed is unknown where no pair was left to score
-        if cost.queries_per_second is None or self.seconds_per_query is None:
-            return cost._replace(queries_per_second=None)
-        return cost._replace(queries_per_second=1 / (1 / cost.queries_per_second + self.seconds_per_query))
+        rate = 1 / self.seconds_per_query if self.seconds_per_query else None
+        return cost._replace(queries_per_second=add_times([cost.queries_per_second, rate]))
 
     def _before_and_after(self, name: str, record: ResultFigures, first: FirstStage) -> Table:
         """A measure a row: its mean before and after reranking, the difference, and the ceiling."""
@@ -152,6 +152,16 @@ class FusedRanking(Record):
     metrics: dict[str, float]
     stages: tuple[StageRow, ...] = ()
     truncation: Truncation | None = None
+    vectors: VectorsCost | None = None
+
+    def cost(self, passages: int) -> Cost:
+        """What it costs, its reranker included."""
+        cost, stages = cost_of(self.stages, passages, self.vectors), {row.stage: row for row in self.stages}
+        if reranked := stages.get("rerank"):
+            rate, pairs, queries = reranked.items_per_second, reranked.items, stages["queries"].items
+            per_second = rate * queries / pairs if rate and pairs and queries else None
+            cost = cost._replace(queries_per_second=add_times([cost.queries_per_second, per_second]))
+        return cost
 
 
 class FusedRankings(ReportSection):
@@ -188,8 +198,21 @@ class FusedRankings(ReportSection):
 
     @override
     def corrected(self, cost: Cost, passages: int) -> Cost:
-        seconds = [row.seconds for part in self.parts for row in part.stages if row.seconds is not None]
-        return cost._replace(seconds=sum(seconds, cost.seconds or 0.0)) if seconds else cost
+        parts = [part.cost(passages) for part in self.parts]
+
+        def total(figures: Iterable[float | None]) -> float | None:
+            known = [figure for figure in figures if figure is not None]
+            return sum(known) if len(known) == len(parts) else None
+
+        size = total(each.index_bytes for each in parts)
+        seconds = [each.seconds for each in (*parts, cost) if each.seconds is not None]
+        return Cost(
+            add_times([each.passages_per_second for each in parts]),
+            add_times([each.queries_per_second for each in parts]),
+            None if size is None else int(size),
+            total(each.bytes_per_passage for each in parts),
+            sum(seconds) if seconds else None,
+        )
 
     @property
     def stages_of_parts(self) -> tuple[StageRow, ...]:

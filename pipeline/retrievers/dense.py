@@ -15,17 +15,18 @@ from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, VectorForm
 from pipeline.retrievers import dense_search
+from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import VectorFormat
-from pipeline.retrievers.sections import IndexCost, VectorsCost
+from pipeline.retrievers.sections import IndexCost
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.retrievers.texts import search_stage, with_chunks
 from pipeline.storage import vector_forms
 from pipeline.storage.artifacts import Artifact, Draft
 
 TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
-SCHEMAS = {"passages": 6, "queries": 6, "index": 2, "search": 4}
+SCHEMAS = {"passages": 6, "queries": 6, "index": 2, "search": 5}
 
 
 class Dense(EncodingRetriever):
@@ -125,21 +126,17 @@ class Dense(EncodingRetriever):
             return {}
         counts = {"passages": passages, "queries": queries}
         sizes = {role: StoredSize(count * (4 * stored + TEXT_BYTES)) for role, count in counts.items()}
-        if self.settings.is_quantized:
-            return {**sizes, "index": StoredSize(passages * self._bytes_of_vector(indexed))}
-        from pipeline.search import faiss_index
+        from pipeline.search.index_size import index_size
 
-        size = faiss_index.index_bytes(index.factory, index.metric, indexed, passages)
+        searched = index_size(index.factory, index.metric, indexed, self.settings.vector_precision)
+        if self.settings.is_quantized:
+            return {**sizes, "index": StoredSize(searched.total(passages), passage=searched.passage)}
+        size = index_size(index.factory, index.metric, indexed).total(passages)  # Faiss keeps fp16 as fp32
         if index.factory == FLAT:
             smaller = "search.memory_mb, which searches the stored vectors instead"
         else:
             smaller = "index.shards, or an index.factory with smaller codes"
-        return {**sizes, "index": StoredSize(size, size // index.shards, smaller)}
-
-    def _bytes_of_vector(self, dimension: int) -> int:
-        """Of a vector in the precision that it is stored and compared in."""
-        bits = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}[self.settings.vector_precision]
-        return -(-dimension * bits // 8)
+        return {**sizes, "index": StoredSize(size, size // index.shards, smaller, searched.passage)}
 
     def _build(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         """Build the index of the passages' vectors; finished shards of an interrupted run are kept."""
@@ -181,6 +178,13 @@ class Dense(EncodingRetriever):
         in_parts = in_shards or (self._distributed and self._by_vectors)
         search = dense_search.search_parts if in_parts else dense_search.search_whole
         facts = search(self.config, self._measured, inputs, draft, context)
-        dimension = inputs["queries"].shape[1]
-        cost = {"dimension": dimension, "precision": self.settings.vector_precision}
-        return {**facts, VectorsCost.key: {**cost, "bytes": self._bytes_of_vector(dimension)}}
+        return {**facts, VectorsCost.key: self._vectors_cost(inputs["queries"].shape[1])}
+
+    def _vectors_cost(self, dimension: int) -> Facts:
+        """The section `VectorsCost` of vectors of so many components."""
+        from pipeline.search.index_size import index_size
+
+        index, precision = self.config.index, self.settings.vector_precision
+        size = index_size(index.factory, index.metric, dimension, precision)
+        sizes = {"bytes": round(size.passage), "ids": size.ids, "codebooks": size.codebooks * index.shards}
+        return {"dimension": dimension, "precision": precision, "factory": index.factory, **sizes}

@@ -12,6 +12,7 @@ from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Ranking
 from pipeline.core.result_records import in_part
 from pipeline.retrievers.composition import FusedRankings, FusionFacts
+from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.retriever import (
     COLLECTION,
     Evaluator,
@@ -79,7 +80,10 @@ class FusionRetriever(Retriever[FuseConfig]):
                 if row["stage"].startswith(prefix)
             ]
             truncation = Truncation.reported(artifacts, self.config.data.chunks is not None, prefix)
-            of.append({**part, "stages": rows, **truncation})
+            searched = artifacts.get(f"{prefix}search")
+            vectors = searched.facts.get(VectorsCost.key) if searched else None
+            forms = {VectorsCost.key: vectors} if vectors else {}
+            of.append({**part, "stages": rows, **truncation, **forms})
         return {FusedRankings.key: of, FusionFacts.key: artifacts[self.ranking].facts[FusionFacts.key]}
 
     @override

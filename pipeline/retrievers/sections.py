@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from pipeline.core.display import counted, enumerated
-from pipeline.core.result_records import Cost, Record, ReportSection, ResultFigures, StageRow, columns_of
+from pipeline.core.result_records import (
+    BYTES,
+    Cost,
+    Record,
+    ReportSection,
+    ResultFigures,
+    StageRow,
+    columns_of,
+)
 from pipeline.core.table import Column, Table, table_of
 from pipeline.retrievers.composition import (
     FirstStage,
@@ -20,34 +28,8 @@ from pipeline.retrievers.composition import (
     PairedChange,
     Reranking,
 )
+from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.truncation import Truncation
-
-
-class VectorsCost(ReportSection):
-    """The form in which passages' vectors were searched, and the bytes that one takes in it."""
-
-    key = "vectors"
-    heading = "Quality against size"
-    title = "forms of vectors"
-    shown = (("form", "form", ""), ("bytes a passage", "bytes", ","))
-    note = "Bytes are those of one vector in this form; queries per second are those of the search alone."
-    plotted = "bytes a passage"
-
-    dimension: int
-    precision: str
-    bytes: int
-
-    @property
-    def form(self) -> str:
-        """The number and the precision of its components."""
-        return f"{self.dimension} x {self.precision}"
-
-    @classmethod
-    @override
-    def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
-        """None where all forms have one size."""
-        sizes = {form.bytes for form in cls.of_each(results).values()}
-        return super().tables(results, measure) if len(sizes) > 1 else []
 
 
 class Chunking(ReportSection):
@@ -204,15 +186,15 @@ class Sparsity(ReportSection):
         size_of_one = next(filter(None, sizes), 0) / max(passages, 1)
         return [
             f"words with a weight: {self.query_words:.4g} a query, {self.passage_words:.4g} a passage; "
-            f"{self.flops:.4g} multiplications a pair (FLOPS); {size_of_one:,.0f} bytes a passage"
+            f"{self.flops:.4g} multiplications a pair (FLOPS); {size_of_one:,.0f} {BYTES}"
         ]
 
 
 SECTIONS: dict[str, type[ReportSection]] = {
     kind.key: kind
     for kind in (
-        VectorsCost, Chunking, IndexCost, AgainstExact, Sparsity, FirstStage, Reranking,
-        FusedRankings, FusionFacts, Truncation,
+        VectorsCost, Chunking, IndexCost, AgainstExact, Sparsity, FusedRankings, FusionFacts, FirstStage,
+        Reranking, Truncation,
     )
 }  # fmt: skip
 """By key, in the order in which their tables are shown."""

@@ -98,11 +98,13 @@ class StoredSize(NamedTuple):
     Attributes:
         memory: Held while it is searched.
         smaller: Which setting needs less memory; "" if none is known.
+        passage: Of each passage in an index; None of other stages.
     """
 
     disk: int
     memory: int = 0
     smaller: str = ""
+    passage: float | None = None
 
 
 @dataclass(frozen=True)

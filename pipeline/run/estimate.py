@@ -1,31 +1,38 @@
 """What a run takes, scaled from what a smaller or an earlier run measured; and whether it fits here.
 
-Time and bytes of a stage are in proportion to what its `Stage.grows_with` says. The bytes of vectors and
-indexes are known by a formula, `Retriever.stored_sizes`; a run checks these before it encodes.
+Time and bytes of a stage are in proportion to what its `Stage.grows_with` says, and the time of texts to
+their tokens. The bytes of vectors and indexes are known by a formula, `Retriever.stored_sizes`; a run checks
+these before it encodes.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pipeline.config import SOURCES, Config
-from pipeline.core import machine
+from pipeline.core import machine, records
 from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
-from pipeline.core.records import Facts
+from pipeline.core.records import ROLES, Facts
 from pipeline.core.result_files import MANIFEST, METRICS
-from pipeline.core.result_records import Hardware, StageRow, without_part
+from pipeline.core.result_records import Hardware, StageRow, in_part, without_part
+from pipeline.models.model import ResolvedModel
+from pipeline.models.tokenizer import token_counter
 from pipeline.results.folder import read_record
 from pipeline.results.records import Manifest, Metrics
-from pipeline.retrievers.retriever import COLLECTION
+from pipeline.retrievers.retriever import COLLECTION, Retriever
+from pipeline.retrievers.stage import StoredSize
 from pipeline.run.benchmark import Benchmark, Session, StageOutcome
 from pipeline.run.plan import SCORES
 
 PROBE = {"source": "sample", "corpus": 100, "queries": 20}  # the collection that a probe runs on
+SAMPLED_TEXTS = 500  # whose tokens are counted
 QUERIES = 1000  # that are taken where it is not known how many there are
 OF_TEXTS = ("model", "fuse", "index", "search", "rerank", "engine")
 """Sections of a config that decide how long a text of given length takes."""
@@ -37,6 +44,7 @@ class StageEstimate(NamedTuple):
     seconds: float | None = None
     memory_mb: float | None = None
     disk_bytes: int | None = None
+    bytes_per_passage: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,12 @@ class MeasuredRun:
     passages: int
     queries: int
     origin: str
+
+    @property
+    def tokens(self) -> dict[str, float]:
+        """By role the mean tokens of a text, where a model counted them."""
+        uses = {role: row.encoding for role, row in self.rows.items() if row.encoding}
+        return {role: use.tokens / use.texts for role, use in uses.items() if use.tokens and use.texts}
 
 
 @dataclass(frozen=True)
@@ -83,11 +97,12 @@ class RunEstimate:
             "passages": self.passages,
             "queries": self.queries,
             "stages": [{"stage": role, **stage._asdict()} for role, stage in self.stages.items()],
-            **self.total._asdict(),
+            **{name: value for name, value in self.total._asdict().items() if name != "bytes_per_passage"},
             "unknown": self.unknown,
             "measured": self.measured and {
                 "passages": self.measured.passages,
                 "queries": self.measured.queries,
+                "tokens": self.measured.tokens,
                 "by": self.measured.origin,
             },
             "obstacle": self.obstacle.found if self.obstacle else None,
@@ -106,9 +121,18 @@ def sum_stages(stages: Iterable[StageEstimate]) -> StageEstimate:
 
 
 def estimate(benchmark: Benchmark, passages: int, queries: int, roles: Collection[str]) -> RunEstimate:
-    """What the stages of some roles take for a collection of so many texts."""
+    """What the stages of some roles take for a collection of so many texts.
+
+    The time of a text is in proportion to its tokens, where the collection has been read.
+    """
     measured = _earlier_run(benchmark) or _probed(benchmark)
     sizes = benchmark.retriever.stored_sizes(passages, queries)
+    longer: dict[str, float] = {}
+    read = measured and measured.tokens and benchmark.has(COLLECTION)
+    if measured and read and len(benchmark.collection.passages) == passages:  # not those of a probe
+        lengths = dict(_mean_tokens(benchmark.retriever, benchmark.collection))
+        longer = {role: lengths[role] / was for role, was in measured.tokens.items() if role in lengths}
+        longer["rerank"] = longer.get("passages", 1)
     stages = {}
     for role in roles:
         size = sizes.get(role)
@@ -120,13 +144,17 @@ def estimate(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
             grows_with = benchmark.stages[role].grows_with
             items = (row.items or 0) * (by_passages if grows_with == "passages" else by_queries)
             work = items * (by_passages if grows_with == "product" else 1)
+            work *= longer.get(role, 1) * (1 - share_written(benchmark, role, size))
             seconds = work / row.items_per_second if row.items_per_second else None
             memory = row.peak_rss_mb
             if disk is None and row.bytes is not None and row.items:
                 disk = round(items * row.bytes / row.items)
         if size and size.memory:
             memory = (memory or 0) + size.memory / 1e6
-        stages[role] = StageEstimate(seconds, memory, disk)
+        each = size.passage if size else None
+        if each is None and disk and without_part(role) == "index":
+            each = disk / passages
+        stages[role] = StageEstimate(seconds, memory, disk, each)
     keys = {role: benchmark.recipes[role].key for role in roles}
     return RunEstimate(
         passages, queries, stages, keys, measured, obstacle(benchmark, passages, queries, roles)
@@ -140,10 +168,7 @@ def obstacle(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
     cache = Path(benchmark.config.cache)
     existing = next(path for path in (cache, *cache.absolute().parents) if path.exists())
     memory = {role: size.memory for role, size in sizes.items()}
-    disk = {role: size.disk for role, size in sizes.items()}
-    for role in sizes:  # an interrupted run has written some of it
-        folder = benchmark.store.folder(benchmark.recipes[role])
-        disk[role] -= sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
+    disk = {role: size.disk - _written(benchmark, role) for role, size in sizes.items()}
     for what, needs, needed, here, where in (
         ("memory", memory, max(memory.values(), default=0), machine.memory_bytes(), "this machine has"),
         ("disk", disk, sum(disk.values()), shutil.disk_usage(existing).free, f"the disk of {cache} has free"),
@@ -160,6 +185,38 @@ def obstacle(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
             fix=f"take {', or '.join([*filter(None, fixes), 'fewer passages by data.corpus'])}",
         )
     return None
+
+
+def _mean_tokens(
+    retriever: Retriever, collection: records.Collection, prefix: str = ""
+) -> Iterator[tuple[str, float]]:
+    """By role, of each part of a fusion, the tokens that a model reads of a text: the mean of a sample."""
+    parts = getattr(retriever, "parts", [])
+    for number, part in enumerate(parts, start=1):
+        fused = retriever.section == "fuse"
+        yield from _mean_tokens(part, collection, in_part(number, prefix) if fused else prefix)
+    model = None if parts else getattr(retriever.source, "model", None)
+    for role, texts in zip(ROLES, (collection.passages, collection.queries), strict=True):
+        if isinstance(model, ResolvedModel) and not (role == "passages" and retriever.config.data.chunks):
+            rows = np.unique(np.linspace(0, len(texts) - 1, SAMPLED_TEXTS).astype(np.int64))
+            before, after = model.prompts[role]
+            sampled = texts.texts.take(records.from_numpy(rows)).to_pylist()
+            sample = [before + text + after for text in sampled]
+            counts = np.array(token_counter(model.tokenizer_of(role))(sample))
+            yield prefix + role, float(np.minimum(counts, model.max_lengths[role]).mean())
+
+
+def share_written(benchmark: Benchmark, role: str, size: StoredSize | None) -> float:
+    """The share of a stage that an interrupted run has made."""
+    if benchmark.has(role) or not size or not size.disk:
+        return 0.0
+    return min(_written(benchmark, role) / size.disk, 1.0)
+
+
+def _written(benchmark: Benchmark, role: str) -> int:
+    """The bytes that an interrupted run has written of a stage."""
+    folder = benchmark.store.folder(benchmark.recipes[role])
+    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
 
 def roles_of_run(benchmark: Benchmark) -> list[str]:

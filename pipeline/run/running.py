@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.metrics.names import parse_measure
 from pipeline.results.result import Result, check_kind, write_suite
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.estimate import obstacle
+from pipeline.run.estimate import obstacle, share_written
 from pipeline.run.exact_twin import losses
 from pipeline.run.writing import check_folder, write_result
 from pipeline.storage.hashing import hash_json
@@ -292,4 +292,8 @@ def _log_work(benchmark: Benchmark) -> None:
         scored = "everything is in the cache" if not missing else f"in the cache but for {', '.join(missing)}"
         log.info("%s: %s", benchmark.config.name, scored)
         return
-    log.info("%s: computes %s.", benchmark.config.name, ", ".join(missing))
+    collection = benchmark.collection
+    sizes = benchmark.retriever.stored_sizes(len(collection.passages), len(collection.queries))
+    shares = {name: share_written(benchmark, name, sizes.get(name)) for name in missing}
+    parts = [f"{name} ({share:.0%} is there)" if share else name for name, share in shares.items()]
+    log.info("%s: computes %s.", benchmark.config.name, ", ".join(parts))

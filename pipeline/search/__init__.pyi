@@ -2,7 +2,6 @@ from .bm25_index import Tokenization as Tokenization
 from .faiss_index import (
     build_index as build_index,
     check_index as check_index,
-    index_bytes as index_bytes,
     least_training_rows as least_training_rows,
     read_index as read_index,
     search_index as search_index,
@@ -13,6 +12,7 @@ from .fusion import (
     Fusion as Fusion,
     fuse as fuse,
 )
+from .index_size import IndexSize as IndexSize, index_size as index_size
 from .quantized import QuantizedVectors as QuantizedVectors, binary_search as binary_search
 from .scoring import Metric as Metric
 from .searchers import time_searches as time_searches

@@ -7,9 +7,10 @@ hits, until a lower score appears or no passage is left. Then all hits are sorte
 
 from __future__ import annotations
 
+import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,15 @@ from pipeline.search.faiss_library import faiss
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
 
+log = logging.getLogger(__name__)
+
 ADDED_VECTORS = 65536  # vectors read and added at once
 TRAIN_ROWS, ROWS_PER_LIST = 65536, 64  # least size of the training sample, and its size for each list
 MAX_DIMENSION = 65536  # that a factory string is tried with
 _DIVISORS = re.compile(r"(?:Q|\+|IMI|Panorama)(\d+)")  # numbers in a factory that divide the dimension
 _TOO_FEW = re.compile(r"(?:IVF0+|HNSW0*[01]|NSG0*[0-3])(?!\d)")  # lists or links that make Faiss crash
+ADVISED_ROWS = 39  # vectors for each centroid, the default of Faiss's `min_points_per_centroid`
+SLOW_ROWS = 20_000  # from which training may take minutes
 OPQ_CODES = 256  # the codes of the quantizer that Faiss trains a rotation (OPQ) with, whatever follows it
 
 Parameters = Mapping[str, int | float]
@@ -59,7 +64,7 @@ def build_index(
         drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
         try:
             sample = for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric)
-            index.train(sample)
+            _train(index, sample, factory)
         except RuntimeError as error:
             raise _refusal(f"index.factory: '{factory}' on {len(drawn):,} of {n:,} vectors", error) from None
     chunk = n if "NSG" in factory else ADDED_VECTORS  # an NSG graph is built from all vectors at once
@@ -73,6 +78,43 @@ def build_index(
         vector_shards.release_memory(embeddings, start, stop)
         bar.update(stop - start)
     return index
+
+
+def _train(index: faiss.Index, sample: Float32, factory: str) -> None:
+    """Train an index; where the sample is small, that is said once, and not by Faiss for each quantizer."""
+    advised = ADVISED_ROWS * least_training_rows(index)
+    if len(sample) < advised:
+        log.warning(
+            "index.factory %s: trained on %s vectors; Faiss advises %s, %d for each centroid",
+            *(factory, f"{len(sample):,}", f"{advised:,}", ADVISED_ROWS),
+        )
+    elif len(sample) >= SLOW_ROWS:
+        log.info("training %s on %s vectors; Faiss tells no progress", factory, f"{len(sample):,}")
+    quantizers = []  # Faiss does not own those of rotations
+    for part in _parts_of(index):
+        for name in ("cp", "pq", "refine_pq", "rq"):
+            if (parameters := getattr(part, name, None)) is not None:
+                getattr(parameters, "cp", parameters).min_points_per_centroid = 1
+        if isinstance(part, faiss.OPQMatrix):
+            quantizers.append(faiss.ProductQuantizer(part.d_out, part.M, 8))
+            quantizers[-1].cp.min_points_per_centroid = 1
+            part.pq = quantizers[-1]
+    index.train(sample)
+    for part in _parts_of(index):
+        if isinstance(part, faiss.OPQMatrix):
+            part.pq = None
+
+
+def _parts_of(index: faiss.Index) -> Iterator[Any]:
+    """An index, the indexes that it is made of, and its transformations of vectors."""
+    kind = faiss.downcast_index(index)  # does not own the index, which must stay while it is used
+    actual: Any = kind
+    yield actual
+    if isinstance(kind, faiss.IndexPreTransform):
+        yield from map(faiss.downcast_VectorTransform, map(actual.chain.at, range(actual.chain.size())))
+    for name in ("quantizer", "index", "base_index", "refine_index", "storage"):
+        if (part := getattr(actual, name, None)) is not None:
+            yield from _parts_of(part)
 
 
 def create_index(factory: str, metric: Metric, dimension: int) -> faiss.Index:
@@ -213,28 +255,23 @@ def least_training_rows(index: faiss.Index) -> int:
     Those are the lists of an inverted file and the codes of quantizers. A PCA takes one for each component.
     For what is not known here, it is 1, and Faiss itself refuses to train the index.
     """
-    actual = faiss.downcast_index(index)  # does not own the index: both names are needed while it is used
-    needed = [1, *(1 << bits for bits in _code_bits(actual))]
-    if isinstance(actual, faiss.IndexIVF):
-        quantizer = faiss.downcast_index(actual.quantizer)
-        if not isinstance(quantizer, faiss.MultiIndexQuantizer):  # that one makes its lists of few centroids
-            needed.append(actual.nlist)
-    if isinstance(actual, faiss.IndexPreTransform):
-        chain = actual.chain  # a vector of SWIG, and in Faiss's stubs a list
-        for number in range(chain.size()):  # type: ignore[attr-defined]
-            step = faiss.downcast_VectorTransform(chain.at(number))  # type: ignore[attr-defined]
-            if isinstance(step, faiss.OPQMatrix):
-                needed.append(OPQ_CODES)
-            elif isinstance(step, faiss.PCAMatrix):
-                needed.append(step.d_out)
-    names = ("quantizer", "index", "base_index", "refine_index", "storage")
-    inner = [getattr(actual, name, None) for name in names]
-    return max([*needed, *(least_training_rows(part) for part in inner if part is not None)])
+    needed = [1]
+    for part in _parts_of(index):
+        needed += [1 << bits for bits in _code_bits(part)]
+        if isinstance(part, faiss.IndexIVF):
+            quantizer = faiss.downcast_index(part.quantizer)
+            if not isinstance(quantizer, faiss.MultiIndexQuantizer):  # makes its lists of few centroids
+                needed.append(part.nlist)
+        elif isinstance(part, faiss.OPQMatrix):
+            needed.append(OPQ_CODES)
+        elif isinstance(part, faiss.PCAMatrix):
+            needed.append(part.d_out)
+    return max(needed)
 
 
-def _code_bits(index: faiss.Index) -> list[int]:
+def _code_bits(index: Any) -> list[int]:
     """The bits of a code of each quantizer of an index's own that is trained by k-means."""
-    bits = [getattr(index, name).nbits for name in ("pq", "refine_pq") if hasattr(index, name)]
+    bits = [each.nbits for name in ("pq", "refine_pq") if (each := getattr(index, name, None)) is not None]
     for name in ("rq", "prq"):
         if hasattr(index, name):
             sizes = getattr(index, name).nbits
@@ -316,26 +353,3 @@ def _in_order(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[I
         _, first = np.unique(passages[row], return_index=True)
         passages[row, np.delete(np.arange(passages.shape[1]), first)] = -1
     return sort_hits_by_id(passages, scores, ids)
-
-
-def index_bytes(factory: str, metric: Metric, dimension: int, count: int) -> int:
-    """The size of an index of `count` vectors, in memory and on disk."""
-    index = create_index(factory, metric, dimension)
-    return int(count * _vector_bytes(index) + 4 * count_lists(index) * dimension)
-
-
-def _vector_bytes(index: faiss.Index) -> int:
-    """Bytes of one vector: its code, its number in an inverted list, its links in a graph."""
-    actual = faiss.downcast_index(index)
-    graph: Any = actual  # Faiss's stubs lack its attributes
-    if isinstance(actual, faiss.IndexPreTransform):
-        return _vector_bytes(actual.index)
-    if isinstance(actual, faiss.IndexRefine):
-        return _vector_bytes(actual.base_index) + _vector_bytes(actual.refine_index)
-    if isinstance(actual, faiss.IndexIVF):
-        return int(actual.code_size) + 8
-    if isinstance(actual, faiss.IndexHNSW):  # on the lowest level twice M links, above that few
-        return _vector_bytes(actual.storage) + 4 * (int(graph.hnsw.nb_neighbors(0)) + 2) + 12
-    if isinstance(actual, faiss.IndexNSG):
-        return _vector_bytes(graph.storage) + 4 * int(graph.nsg.R)
-    return int(actual.sa_code_size())

@@ -120,7 +120,8 @@ class Study:
         compare_help: A sentence for the help of `compare`.
         below: Compares the results below a folder, given a measure, a baseline and a difference to detect:
             gives a comparison for each collection; None if it is a result itself, or none lies there.
-        columns: What it knows of each of compared results, beside quality; None where that is nothing.
+        columns: What it knows of each of compared results, beside quality, given the values of its options;
+            None where that is nothing.
         plan: What it would do with the results of configs, for `plan`; None if nothing.
         next_step: A command for these results of a run, as a sentence and its arguments; None if it has none.
     """
@@ -134,7 +135,7 @@ class Study:
     outputs: Mapping[str, Output] = field(default_factory=dict)
     compare_help: str = ""
     below: Callable[[Path, str | None, Path | None, float | None], list[Comparison] | None] | None = None
-    columns: Callable[[Comparison], ColumnGroup | None] | None = None
+    columns: Callable[[Comparison, Mapping[str, Any]], ColumnGroup | None] | None = None
     plan: Callable[[Sequence[Config]], Plan | None] | None = None
     next_step: Callable[[Sequence[Result]], tuple[str, Sequence[str | Path]] | None] | None = None
 
@@ -173,7 +174,11 @@ class StudyOptions:
 
     def with_columns(self, comparison: Comparison) -> Comparison:
         """The comparison, with what studies know of each result beside quality."""
-        groups = (study.columns(comparison) for study in self.studies.values() if study.columns)
+        groups = (
+            study.columns(comparison, {option: self.values.get(option) for option in study.options})
+            for study in self.studies.values()
+            if study.columns
+        )
         return comparison.with_columns(group for group in groups if group)
 
     def findings(self, comparison: Comparison, on_page: bool) -> dict[str, Findings | None]:

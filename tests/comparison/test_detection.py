@@ -1,15 +1,17 @@
 """How many queries detect a difference, before anything is run."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
-from workplaces import benchmarco, document, on_one_line
+from workplaces import benchmarco, document, on_one_line, seal
 
-from pipeline import InputError
+from pipeline import InputError, compare
 from pipeline.comparison import plan_detection
 from pipeline.results import read_result
+from pipeline.studies.gate import gate_result
 
 
 @pytest.mark.parametrize(("results", "pairs"), [(1, 1), (2, 1), (6, 15)])
@@ -35,6 +37,24 @@ def test_the_spread_is_that_of_results(finished: Path) -> None:
     said = on_one_line(benchmarco(*arguments, *detection))
     assert f"a difference of 0.02 takes about {detect['queries']:,} queries" in said
     assert "--spread without --detect" in on_one_line(benchmarco(*arguments, *detection[2:], code=2))
+
+
+def test_plan_compare_and_gate_give_one_number(finished: Path, tmp_path: Path) -> None:
+    one, other = finished / "results" / "t", tmp_path / "other"
+    shutil.copytree(one, other)
+    first, *lines = (other / "per_query.csv").read_text(encoding="utf-8").splitlines()
+    ids, values = zip(*(line.split(",", 1) for line in lines), strict=True)
+    order = [n + (n % 3 == 0) - (n % 3 == 1) for n in range(len(lines))]  # two of three exchanged
+    near = [f"{query},{values[n]}" for query, n in zip(ids, order, strict=True)]
+    (other / "per_query.csv").write_text("\n".join([first, *near]) + "\n", encoding="utf-8")
+    seal(other)
+    planned = plan_detection(0.01, [str(one), str(other)], 2)
+    (pair,) = compare([one, other], detect=0.01).pairs
+    assert planned.queries == pair.queries_to_detect
+    gated = gate_result(other, one).measures[0]
+    assert (gated.verdict, gated.queries_needed) == ("undecided", planned.gate_queries)
+    for number in (planned.queries, planned.gate_queries):
+        assert f"{number:,} " in planned.sentence("t", 114)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,8 @@ def test_fused_run_files_have_the_order_of_the_fused_benchmark(
 def test_a_result_says_and_a_comparison_shows_what_the_reranker_brings(
     bm25: SimpleNamespace, reranked: SimpleNamespace, fused: SimpleNamespace
 ) -> None:
-    compared = compare([made.result.folder for made in (reranked, bm25, fused)], "ndcg@10")
+    folders = [made.result.folder for made in (reranked, bm25, fused)]
+    compared = compare(folders, "ndcg@10", baseline=folders[1])
     both, alone, _ = compared.results
     record = read_result(reranked.result.folder).record
     first, found = record.first_stage, record.reranking

@@ -1,10 +1,13 @@
 """What a run takes is said before anything is there, and what this machine does not hold is refused."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from inside import pretend
+from layouts import write_lines
 from workplaces import benchmarco, document, read_json
 
 from pipeline import load_config, run_benchmark
@@ -44,8 +47,10 @@ def test_a_collection_that_is_not_there_is_estimated_by_a_smaller_run_of_the_con
     record = run_benchmark(load_config(config, [PART])).record
     measured = {row.stage: row for row in record.stages}
     after = costs(config, "--set", "data={source: beir, path: nowhere, queries: 80}")
+    uses = {role: measured[role].encoding for role in ("passages", "queries")}
     assert after["measured"] == {
-        "passages": record.passages, "queries": 40, "by": str(config.parent / "out/c")
+        "passages": record.passages, "queries": 40, "by": str(config.parent / "out/c"),
+        "tokens": {role: use.tokens / use.texts for role, use in uses.items()},
     }  # fmt: skip
     assert after["unknown"] == []
     by_passages = WHOLE / record.passages
@@ -57,6 +62,24 @@ def test_a_collection_that_is_not_there_is_estimated_by_a_smaller_run_of_the_con
     assert after["search"]["disk_bytes"] == pytest.approx(2 * (measured["search"].bytes or 0), abs=1)
     other = costs(config, "--set", "model.passage_max_length=7")
     assert other["measured"] is None
+
+
+def test_longer_texts_take_longer(config: Path, root: Path, tmp_path: Path) -> None:
+    run_benchmark(load_config(config, [PART]))
+    seconds = {}
+    for times in (1, 3):
+        folder = tmp_path / f"{times} times"
+        shutil.copytree(root / "pipeline/data/sample", folder)
+        lines = (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+        longer = [{**json.loads(line), "title": ""} for line in lines]
+        longer = [{**each, "text": " ".join([each["text"]] * times)} for each in longer]
+        write_lines(folder / "corpus.jsonl", longer)
+        arguments = config, "--set", f"data={{source: beir, path: {folder}}}"
+        benchmarco("data", *arguments)
+        plan = document("plan", *arguments)
+        seconds[times] = {each["stage"]: each["seconds"] for each in plan["estimate"]["stages"]}
+    assert 2.5 * seconds[1]["passages"] < seconds[3]["passages"] < 3 * seconds[1]["passages"]
+    assert seconds[3]["queries"] == seconds[1]["queries"]
 
 
 def test_a_probe_runs_the_config_on_a_part_of_the_sample_once(config: Path, reranker: Any) -> None:
@@ -81,7 +104,8 @@ def test_each_of_a_sweep_is_estimated_and_what_they_share_counts_once(config: Pa
         for each in plans
     }
     assert "index" not in disk["streamed"]
-    assert disk["codes"]["index"] == WHOLE * (16 + 8) + 64 * 4 * DIMENSION
+    codebooks = 64 * (4 * DIMENSION + 8) + 256 * 4 * DIMENSION  # lists and codes
+    assert disk["codes"]["index"] == WHOLE * (16 + 8) + codebooks
     assert disk["whole"]["index"] == WHOLE * 4 * DIMENSION
     memory = {each["name"]: each["estimate"]["memory_mb"] for each in plans}
     assert memory["streamed"] is None

@@ -92,7 +92,7 @@ def _costs(record: LatencyRecord) -> dict[str, float]:
     }
 
 
-def columns_of(comparison: Comparison) -> ColumnGroup | None:
+def columns_of(comparison: Comparison, _: object = None) -> ColumnGroup | None:
     """The latency and memory of each result, where one was measured."""
     costs = [costs_of(result) for result in comparison.loaded]
     if not any(costs):

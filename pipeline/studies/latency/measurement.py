@@ -170,6 +170,7 @@ def _measure_one(
             "network": network,
             "hardware": Hardware.model_validate(machine.hardware()),
             "versions": machine.versions(),
+            "bytes_per_passage": result.record.cost.bytes_per_passage,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
     )

@@ -9,9 +9,9 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field
 
-from pipeline.core.display import figure
-from pipeline.core.result_records import Hardware, Name, Record
-from pipeline.core.table import Column, FilledColumn, Table, table_of
+from pipeline.core.display import counted, figure
+from pipeline.core.result_records import BYTES, Hardware, Name, Record
+from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.results.folder import CollectionResult, read_record
 from pipeline.storage import whole_files
@@ -146,6 +146,7 @@ class LatencyRecord(Record):
             ranking is not in the cache.
         threads: How many threads libraries could use.
         kernels: By library of matrix products, what it runs on.
+        bytes_per_passage: In the result's index; None where it is not known.
     """
 
     name: Name
@@ -162,6 +163,7 @@ class LatencyRecord(Record):
     kernels: dict[str, str]
     versions: dict[str, str]
     created: str
+    bytes_per_passage: float | None = None
 
     @property
     def alone(self) -> Load:
@@ -214,9 +216,17 @@ class LatencyRecord(Record):
             yield f"The machine is noisy: {stable.noisy}. Measure again when it is quiet."
         if self.agreement is not None and self.agreement < 1:
             yield f"{1 - self.agreement:.1%} of the queries have other first ten passages than in the result."
-        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+        yield self._where
+        yield from self._costs()
+
+    @property
+    def _where(self) -> str:
+        """The machine and the threads, as a sentence."""
         gpus = "".join(f", {gpu}" for gpu in self.hardware.gpus)
-        yield f"On {self.hardware.cpu}{gpus}, {threads}."
+        return f"On {self.hardware.cpu}{gpus}, {counted(self.threads, 'thread')}."
+
+    def _costs(self) -> Iterator[str]:
+        """Memory, the cold start and the index, a sentence each."""
         memory, cold = self.memory, self.cold_start
         sizes = {
             "all": memory.resident, "peak": memory.peak, "model": memory.model, "index": memory.index,
@@ -226,6 +236,32 @@ class LatencyRecord(Record):
         yield f"Memory: {', '.join(known)}."
         parts = f"start {cold.start:.1f}, model {cold.model:.1f}, index {cold.index:.1f}"
         yield f"Cold start, to the first answer: {cold.seconds:.1f} s ({parts})."
+        if self.bytes_per_passage:
+            yield f"Index: {figure(self.bytes_per_passage, ',.0f')} {BYTES}."
+
+
+def latency_table(records: Sequence[LatencyRecord]) -> Table:
+    """A result and number of clients a row: the times of a whole query, and what answering takes."""
+    rows = [(record, load, load.stages[WHOLE]) for record in records for load in record.loads]
+    several = len({load.concurrency for _, load, _ in rows}) > 1
+    columns: list[FilledColumn] = [
+        (Column("result", least=8), [record.name for record, *_ in rows]),
+        (right("clients", form=""), [load.concurrency if several else None for _, load, _ in rows]),
+        *(
+            (right(f"{name} ms", form=",.1f"), [getattr(times, name) for *_, times in rows])
+            for name in ("p50", "p95", "p99")
+        ),
+        (right("queries/s", form="rate"), [load.queries_per_second for _, load, _ in rows]),
+        (right("errors", form=","), [load.errors or None for _, load, _ in rows]),
+        (right("memory", form="bytes"), [record.memory.resident * 1e6 for record, *_ in rows]),
+        (right("cold start s", form=",.1f"), [record.cold_start.seconds for record, *_ in rows]),
+        (right(BYTES, form=",.0f"), [record.bytes_per_passage for record, *_ in rows]),
+    ]
+    notes = [
+        f"{each.name}: noisy machine, {each.stability.noisy}." for each in records if each.stability.noisy
+    ]
+    notes += dict.fromkeys(record._where for record in records)
+    return table_of("latency of single queries", columns, notes)
 
 
 def write_latency(folder: Path, record: LatencyRecord) -> None:
