@@ -31,7 +31,7 @@ def verify(
     minutes: Annotated[float, option("Time limit of --why, for all scores together.", min=0.1)] = 10.0,
     settings: Sets = None,
     as_json: Json = False,
-    as_markdown: Annotated[bool, option("Print Markdown.", flags="--markdown")] = False,
+    as_markdown: Annotated[bool, option("Print Markdown.", flags="--markdown", hidden=True)] = False,
     html: Annotated[Path | None, option("Write an HTML page.", "FILE")] = None,
     lint: Annotated[
         bool, option("Only look for values in result files that contradict each other.", flags="--lint")

@@ -66,16 +66,11 @@ class Fit:
         return abs(means[measure] - self.base[measure]) > PRECISION
 
     def explained(self, change: str) -> list[ScoreCheck]:
-        """The scores that a measured change explains; none unless it gives all scores that it moves.
-
-        It gives a score if it has its published digits, or is no further from a reproduced one than before.
-        """
+        """The scores that a measured change explains; none unless it gives all scores that it moves."""
         means = self.measured[change]
         moved = [cell for cell in self.scores if self.moves(means, cell.measure)]
-        for cell in moved:
-            before = abs(cell.difference or 0) if cell.verdict == "reproduced" else 0.0
-            if abs(means[cell.measure] - cell.expected) > max(half_unit(cell), before) + PRECISION:
-                return []
+        if not all(gives(means[cell.measure], cell) for cell in moved):
+            return []
         return [cell for cell in moved if cell.verdict == "not reproduced"]
 
     def candidates(self, cell: ScoreCheck) -> list[str]:
@@ -97,6 +92,13 @@ class Fit:
 def half_unit(cell: ScoreCheck) -> float:
     """Half a unit of a score's last published digit."""
     return 0.5 * 10.0**-cell.digits
+
+
+def gives(mean: float, cell: ScoreCheck) -> bool:
+    """Whether a mean has a score's published digits, or is no further from a reproduced one than before."""
+    distance = abs(mean - cell.expected)
+    before = abs(cell.difference or 0) if cell.verdict == "reproduced" else 0.0
+    return distance <= max(half_unit(cell), before) + PRECISION
 
 
 def _chance(cells: Iterable[ScoreCheck]) -> float:

@@ -23,13 +23,13 @@ import pyarrow as pa
 
 from pipeline.config import Config
 from pipeline.config.files import make_config, put
-from pipeline.core.display import Bar, silent
+from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Facts
+from pipeline.core.records import ROLES, Collection, Facts
 from pipeline.core.subprocesses import ending_at
 from pipeline.formats.given import write_collection
 from pipeline.metrics.evaluation import join_run_and_qrels
-from pipeline.run.benchmark import Session
+from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.fit import Fit
 from pipeline.studies.verify.scored_run import ScoredRun
@@ -46,12 +46,8 @@ NEAR = 0.003
 """An estimate no further away is measured on the whole collection at once: it may be the cause."""
 ROUGH = 0.001  # of an estimate's error, whatever its spread
 WHOLE = 3  # changes that are measured on the whole collection, at least
-CHEAP = {
-    "model.query_instruction", "model.query_max_length", "data.lowercase_queries", "data.ignored",
-    "model.normalize"
-}  # fmt: skip
-"""Settings whose changes need no sample: the cache has the passages, and up to `SMALL` are soon searched."""
 SMALL = 200_000
+"""Passages that are soon searched: changes that the cache has these for need no sample."""
 SEPARATOR = "\x1f"  # between a title and a text while a sample is cut
 PAIRS = (("query: ", "passage: "), ("search_query: ", "search_document: "))
 """Instructions of queries and passages that go together: E5's and Nomic's."""
@@ -62,7 +58,7 @@ LENGTHS = (512, 256, 128, 384, 64, 32, None)
 
 
 def settings_to_try(config: Config) -> dict[str, Facts]:
-    """Changes of settings by what they are called, the cheapest first: of queries, then of passages."""
+    """Changes of settings by what they are called, the likeliest first; lengths and precisions come last."""
     model = config.model
     if model is None:
         return {}
@@ -80,18 +76,13 @@ def settings_to_try(config: Config) -> dict[str, Facts]:
         changes = {f"k1 {k1}, b {b}": {"model.k1": k1, "model.b": b} for k1, b in pairs}
         add("model.stemmer", (None, "english", "porter"))
         add("model.stop_words", (None, "english"))
-    if "query_instruction" in fields:
-        add("model.query_instruction", prompts)
-        add("model.query_max_length", LENGTHS)
-        add("data.lowercase_queries", (True, False))
-    if "passage_instruction" in fields:
-        for each in LENGTHS:
-            add("model.passage_max_length", (each,))  # whose passages the next one finds in the cache
-            both = dict.fromkeys(("model.query_max_length", "model.passage_max_length"), each)
-            changes[f"length {each or 'of the model'}"] = both
+    add("data.title_separator", (None, " ", "\n", ". ", ""))
+    add("data.split", _other_splits(config))
     if config.data.ignored == "identical_ids":
         add("data.ignored", ("none",))
-    add("data.title_separator", (" ", "\n", ". ", "", None))
+    if "query_instruction" in fields:
+        add("model.query_instruction", prompts)
+        add("data.lowercase_queries", (True, False))
     if "passage_instruction" in fields:
         for query, passage in PAIRS:
             changes[f'instructions "{query}" and "{passage}"'] = {
@@ -106,9 +97,24 @@ def settings_to_try(config: Config) -> dict[str, Facts]:
         }
         add("model.pooling", ("cls", "mean"))
         add("model.normalize", (True, False))
+    if "query_instruction" in fields:
+        add("model.query_max_length", LENGTHS)
+    if "passage_instruction" in fields:
+        for each in LENGTHS:
+            add("model.passage_max_length", (each,))  # whose passages the next one finds in the cache
+            both = dict.fromkeys(("model.query_max_length", "model.passage_max_length"), each)
+            changes[f"length {each or 'of the model'}"] = both
+    if vectors:
         for precision in ("bf16", "int8"):  # last: another form of the model
             changes[f"precision {precision}"] = {"model.backend": "openvino", "model.precision": precision}
     return changes
+
+
+def _other_splits(config: Config) -> list[str]:
+    """The other judgments that a collection in BEIR's layout has here."""
+    folder = Path(str(getattr(config.data, "path", None) or "")) / "qrels"
+    splits = sorted(path.stem for path in folder.glob("*.tsv")) if config.data.source == "beir" else []
+    return [split for split in splits if split != getattr(config.data, "split", None)]
 
 
 def _changed(config: Config, change: Mapping[str, object], **sections: object) -> Config:
@@ -134,14 +140,15 @@ def _quiet() -> Iterator[None]:
 class Trials:
     """Trials of settings for some scores of a config, on a sample and on the whole collection.
 
-    The order depends on the config and its ranking alone. Time decides whether there is a sample, and where
-    the search ends, unless the scores are explained before.
+    Changes come first whose vectors are in the cache, then those that encode queries alone. Time decides
+    whether there is a sample, and where the search ends, unless the scores are explained before.
 
     Attributes:
         deadline: By the monotonic clock.
         place: A folder for what the trials write.
         fit: What changes make of the measures; filled.
         tried: Names of changes, also of those that cannot be made.
+        encoded: For each change the roles of texts that it has to encode.
     """
 
     config: Config
@@ -152,6 +159,7 @@ class Trials:
     fit: Fit
     changes: dict[str, Facts] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)
+    encoded: dict[str, list[str]] = field(default_factory=dict)
 
     def run(self) -> list[str]:
         """Try settings on a sample, then the best on the whole collection; returns those not tried."""
@@ -164,22 +172,32 @@ class Trials:
         return [name for name in self.changes if name not in self.tried]
 
     def _effective(self) -> dict[str, Facts]:
-        """The changes that can be made and that by their recipes give another ranking, each only once."""
+        """The changes that can be made and that by their recipes give another ranking, each only once.
+
+        Those whose vectors are in the cache come first, then those that encode queries alone.
+        """
         changes: dict[str, Facts] = {}
         with _quiet(), Session() as session:
-            known = {_key(session, _changed(self.config, {}))}
+            known = {_key(session.benchmark(_changed(self.config, {})))}
             for name, change in settings_to_try(self.config).items():
                 with contextlib.suppress(InputError):
-                    key = _key(session, _changed(self.config, change))
+                    benchmark = session.benchmark(_changed(self.config, change))
+                    key = _key(benchmark)
                     if key not in known:
                         known.add(key)
                         changes[name] = change
-        return changes
+                        self.encoded[name] = [
+                            role
+                            for role in benchmark.recipes
+                            if role.rpartition("/")[2] in ROLES and not benchmark.has(role)
+                        ]
+        cost = {name: ("passages" in str(roles), bool(roles)) for name, roles in self.encoded.items()}
+        return {name: changes[name] for name in sorted(changes, key=lambda name: cost[name])}
 
     def _search(self, started: float, size: _Size) -> None:
         share = started + 0.6 * (self.deadline - started)
         small = size.whole <= SMALL
-        cheap = [name for name, change in self.changes.items() if small and change.keys() <= CHEAP]
+        cheap = [name for name in self.changes if small and "passages" not in str(self.encoded[name])]
         if self._measure_each(cheap, share):
             return
         began = time.monotonic()
@@ -252,6 +270,10 @@ class Trials:
         if any(self.fit.moves(means, measure) for measure in means):
             self.fit.measured[name] = means
 
+    def _limited(self, label: str, total: int | None, unit: str) -> contextlib.AbstractContextManager[Bar]:
+        """A bar that is not shown, and ends what it counts at the deadline."""
+        return contextlib.nullcontext(_Limit(self.deadline))
+
     def _sample(self) -> Facts:
         """The sections of a config that runs on the sample."""
         names = {"title_separator", "lowercase_queries", "missing_passages", "ignored", "chunks"}
@@ -306,9 +328,9 @@ class Trials:
         try:
             with _quiet(), ending_at(self.deadline), Session() as session:
                 config = _changed(self.config, change, **sections)
-                (outcome,) = run_each(prepare([config], None, silent, session), silent, session)
+                (outcome,) = run_each(prepare([config], None, self._limited, session), self._limited, session)
             error = outcome.error
-        except InputError as refused:
+        except (InputError, TimeoutError) as refused:
             error = refused
         self.bar.update()
         if isinstance(error, TimeoutError):
@@ -319,9 +341,19 @@ class Trials:
         return outcome.result.only_collection().by_measure
 
 
-def _key(session: Session, config: Config) -> str:
-    """What a config's values are cached under."""
-    return [*session.benchmark(config).recipes.values()][-1].key
+def _key(benchmark: Benchmark) -> str:
+    """What a benchmark's values are cached under."""
+    return [*benchmark.recipes.values()][-1].key
+
+
+class _Limit(NamedTuple):
+    """A bar that shows nothing, and raises TimeoutError after a deadline."""
+
+    deadline: float
+
+    def update(self, n: int = 1) -> None:
+        if time.monotonic() > self.deadline:
+            raise TimeoutError("the time is over")
 
 
 class _Size(NamedTuple):

@@ -45,8 +45,9 @@ from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.shared.mteb_tasks import task_of
 from pipeline.studies.shared.printing import html_page
-from pipeline.studies.verify.causes import ExplainedScore, explain
+from pipeline.studies.verify.causes import ExplainedScore, ScoreChange, explain
 from pipeline.studies.verify.contradictions import Point, contradictions, point_of
+from pipeline.studies.verify.fit import gives
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
 from pipeline.studies.verify.scored_run import ScoredRun, measure_anew, scored_run_of
 
@@ -185,6 +186,8 @@ def _explanation(cell: ExplainedScore) -> str:
     left = f"{abs(nearest.difference):.{places}f} instead of {abs(cell.difference or 0):.{places}f}"
     if candidates:
         return f"{cell.measure}: explained by {candidates[0]} (difference {left})"
+    if abs(nearest.got - (cell.got or 0)) <= cell.tolerance:
+        return f"{cell.measure}: nothing that was tried explains it, or moves it by more than the tolerance"
     return f"{cell.measure}: nothing that was tried explains it; nearest: {nearest.change} (leaves {left})"
 
 
@@ -397,12 +400,46 @@ def run_configs(
     return [*measured, *(CollectionChecks(others) for _, others in given if others)]
 
 
+def _swap(first: CollectionChecks, second: CollectionChecks) -> None:
+    """Explain the scores of two collections by each other's, where those give the published digits."""
+    mine, theirs = ({cell.measure: cell for cell in each.cells} for each in (first, second))
+    shared = [name for name in mine if name in theirs]
+    pairs = [(mine[name], theirs[name]) for name in shared]
+    wrong = [pair for pair in pairs if all(cell.verdict == "not reproduced" for cell in pair)]
+    if not wrong or not all(
+        one.got is not None and other.got is not None and gives(one.got, other) and gives(other.got, one)
+        for one, other in wrong
+    ):
+        return
+    change = f"the published scores of {wrong[0][0].collection} and {wrong[0][1].collection} swapped"
+    for checks, others in ((first, theirs), (second, mine)):
+        checks.cells = [
+            ExplainedScore.of([cell])[0].model_copy(
+                update={
+                    "why": (ScoreChange(change=change, got=got, difference=got - cell.expected),),
+                    "explained_by": (change,),
+                }
+            )
+            if cell.verdict == "not reproduced" and (got := others[cell.measure].got) is not None
+            else cell
+            for cell in checks.cells
+        ]
+
+
 def _explain_all(measured: Sequence[CollectionChecks], minutes: float, progress: Progress) -> None:
     """Explain what is not reproduced, one collection after the other.
 
     Each has an equal part of the time that is left, so that what one does not use goes to the next ones.
     """
-    waiting = [each for each in measured if any(cell.verdict == "not reproduced" for cell in each.cells)]
+    for first, second in combinations(measured, 2):
+        _swap(first, second)
+    waiting = [
+        each
+        for each in measured
+        if any(
+            cell.verdict == "not reproduced" and not isinstance(cell, ExplainedScore) for cell in each.cells
+        )
+    ]
     deadline = time.monotonic() + 60 * minutes
     for number, each in enumerate(waiting):
         if each.config and each.folder:
