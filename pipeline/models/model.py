@@ -102,11 +102,13 @@ class ResolvedModel(ResolvedBase):
     decided: dict[str, SettingWithOrigin] = field(default_factory=dict)
 
     def describe(self) -> str:
-        """The settings that are used, and where each comes from, as a clause."""
-        return f"model {self.name}: " + ", ".join(
+        """The settings that neither the model's files nor a default decide, and what does, as a clause."""
+        shown = [
             f"{name} {short_repr(used.value) if 'instruction' in name else used.value} ({used.source})"
             for name, used in self.decided.items()
-        )
+            if used.source not in ("model", "default")
+        ]
+        return f"model {self.name}: {', '.join(shown) or 'all as its files declare it'}"
 
     @property
     def guessed(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.display import cut, figure
+from pipeline.core.display import counted, cut, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float64, Int64, JsonObject, Ranking
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
@@ -20,7 +20,7 @@ from pipeline.studies.shared.cached import find_collection, scored_ranking
 from pipeline.studies.study import Findings
 
 TEXT, PASSAGE = 60, 200  # characters shown of a query and of a passage
-MOST_RANKS = 6
+MOST_RANKS = 3
 """Relevant passages of one query in a table; CSV and JSON have all."""
 
 
@@ -89,16 +89,16 @@ class Changes(Findings):
         return Table("", [*map(Column, names), *map(Column, of_passage)], rows)
 
     def tables(self) -> list[Table]:
-        """A table for each pair, a query a row."""
-        return [self._table(pair) for pair in self.pairs]
+        """A table of the first pair, that of the two best results, a query a row; JSON and CSV have all."""
+        return [self._table(self.pairs[0])]
 
     def _table(self, pair: PairChanges) -> Table:
         changes = pair.queries
         columns: list[FilledColumn] = [
             (Column("query", least=8), [change.query for change in changes]),
             (Column("text", wrap="words"), [cut(change.text, TEXT) for change in changes]),
-            (right(pair.a), [change.value_a for change in changes]),
-            (right(pair.b), [change.value_b for change in changes]),
+            (right("a"), [change.value_a for change in changes]),
+            (right("b"), [change.value_b for change in changes]),
             (
                 right("a - b"),
                 [Cell(figure(change.difference, "+.4f"), change.difference) for change in changes],
@@ -106,10 +106,12 @@ class Changes(Findings):
             (Column("relevant: rank in a, in b", wrap="words"), [_ranks(each.relevant) for each in changes]),
         ]
         title = f"queries that differ most in {self.measure}, {pair.a} (a) and {pair.b} (b)"
-        note = (
+        notes = [
             "–: not retrieved." if self.known else "The collection is not in the cache: no texts and ranks."
-        )
-        return table_of(title, columns, [note])
+        ]
+        if others := len(self.pairs) - 1:
+            notes.append(f"{counted(others, 'other pair')}: --format json or csv.")
+        return table_of(title, columns, notes)
 
 
 def _ranks(relevant: Sequence[RelevantPassage]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.display import FRAGILE, cut
+from pipeline.core.display import FRAGILE, counted, cut
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
     Array,
@@ -158,13 +158,19 @@ class GroupComparison(Findings):
         return tables
 
     def _means_table(self) -> Table:
-        """A group a row: its queries, and the mean of each result."""
+        """A group a row, of those that are marked or where two results differ: the mean of each result."""
+        differing = [id(group) for group, _ in self.found]
+        groups = [
+            group
+            for group in self.groups
+            if id(group) in differing or any(_below(mean.p_maxt) for mean in group.means)
+        ] or self.groups
         columns: list[FilledColumn] = [
-            (Column("group"), [group.name for group in self.groups]),
-            (Column("by"), [group.by for group in self.groups]),
-            (Column("queries", "right", form=","), [len(group.query_ids) for group in self.groups]),
+            (Column("group"), [group.name for group in groups]),
+            (Column("by"), [group.by for group in groups]),
+            (Column("queries", "right", form=","), [len(group.query_ids) for group in groups]),
         ]
-        for each in zip(*(group.means for group in self.groups), strict=True):
+        for each in zip(*(group.means for group in groups), strict=True):
             marks = [" +" if mean.mean > mean.rest else " -" for mean in each]
             marks = [mark if _below(mean.p_maxt) else "" for mark, mean in zip(marks, each, strict=True)]
             cells = [
@@ -178,7 +184,9 @@ class GroupComparison(Findings):
             f"Groups of fewer than {SMALLEST_MARKED} queries get none."
         )
         notes = [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
-        notes += [FRAGILE] if any(mean.fragile for group in self.groups for mean in group.means) else []
+        notes += [FRAGILE] if any(mean.fragile for group in groups for mean in group.means) else []
+        if others := len(self.groups) - len(groups):
+            notes.append(f"{counted(others, 'other group')}, not unlike the rest: --format json.")
         return table_of(f"{self.measure} in groups of queries", columns, [*notes, marked])
 
     def _differences_table(self) -> Table:
