@@ -309,7 +309,7 @@ Sets = Annotated[
     option("Override a setting of the config; may be repeated.", "key.path=value", flags="--set"),
 ]
 Verbose = Annotated[bool, option("Show all tables and details.", flags="--verbose -v")]
-Json = Annotated[bool, option("Print one JSON document on stdout.", flags="--json")]
+Json = Annotated[bool, option("Print one JSON document on stdout.", flags="--json", hidden=True)]
 
 
 def load(paths: list[Path], settings: list[str] | None) -> list[Config]:

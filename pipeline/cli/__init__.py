@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
 from pipeline.cli import about, running, scoring
+from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import overwriting
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
@@ -52,6 +55,36 @@ class ExampleCommand(TyperCommand):
         except typer.BadParameter as error:
             error.message = error.message or self.epilog or ""
             raise
+
+
+FIRST = (
+    "run", "plan", "data", "compare", "gate", "verify", "evaluate", "fuse", "report", "cache", "doctor",
+    "example",
+)  # fmt: skip
+"""The commands that the help explains."""
+MORE: dict[str, Sequence[str]] = {
+    "labels and judges": ("pool", "judge", "questions"),
+    "exchange": ("export", "reproduce", "suites", "schema"),
+}
+"""Those that it only names, by what they are for."""
+OTHERS = "further questions"
+
+
+class GroupedHelp(TyperGroup):
+    """A group whose help lists commands by what they are for."""
+
+    @override
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        names = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, FIRST))
+        with formatter.section("Commands"):
+            rows = [(name, self.commands[name].get_short_help_str(width)) for name in FIRST if name in names]
+            formatter.write_dl(rows, col_spacing=2)
+        listed = {*FIRST, *chain.from_iterable(MORE.values())}
+        more = MORE | {OTHERS: [name for name in names if name not in listed]}
+        with formatter.section("More, each with --help"):
+            rows = [(of, ", ".join(name for name in group if name in names)) for of, group in more.items()]
+            formatter.write_dl([row for row in rows if row[1]], col_spacing=2)
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
@@ -99,15 +132,48 @@ def with_force(command: Callable[..., None]) -> Callable[..., None]:
     text = "Also overwrite files that benchmarco did not write."
     annotation = Annotated[bool, option(text, flags="--force")]
     force = inspect.Parameter("force", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
-    parameters = [*signature.parameters.values(), force]
-    wrapped: Any = run
-    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    wrapped.__signature__ = inspect.Signature(parameters)
-    return run
+    return _with_parameters(run, [*signature.parameters.values(), force])
+
+
+def with_format(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that prints JSON with the option `--format`, beside the flag of each form."""
+    signature = inspect.signature(command, eval_str=True)
+    if "as_json" not in signature.parameters or "form" in signature.parameters:
+        return command
+    known = {form: f"as_{form}" for form in ("json", "markdown")}
+    flags = {form: flag for form, flag in known.items() if flag in signature.parameters}
+    enumeration: Any = StrEnum  # its members are known here alone
+    choices = enumeration("Format", ["table", *flags])
+
+    @functools.wraps(command)
+    def run(form: str | None = None, **arguments: object) -> None:
+        given = [name for name, flag in flags.items() if arguments[flag]]
+        if form and given and given != [form]:
+            raise InputError(f"--format {form} and --{given[0]}", fix="leave one out")
+        if form in flags:
+            arguments[flags[form]] = True
+        command(**arguments)
+
+    annotated: Any = Annotated
+    annotation = annotated[choices | None, option("Output format.", flags="--format")]
+    form = inspect.Parameter("form", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return _with_parameters(run, [*signature.parameters.values(), form])
+
+
+def _with_parameters(function: Any, parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """A function with a signature as Typer reads it."""
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    function.__signature__ = inspect.Signature(parameters)
+    command: Callable[..., None] = function
+    return command
 
 
 app = typer.Typer(
-    name="benchmarco", context_settings=HELP_OPTIONS, rich_markup_mode=None, pretty_exceptions_enable=False
+    name="benchmarco",
+    cls=GroupedHelp,
+    context_settings=HELP_OPTIONS,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 _apps = {"": app}
 for _name, _help in GROUPS.items():
@@ -118,7 +184,7 @@ for _name, (_command, _example) in COMMANDS.items():
     _group, _, _last = _name.rpartition(" ")
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
     _apps[_group].command(_last, cls=ExampleCommand, epilog=_epilog)(
-        guarded(with_force(_command), resumed=_name in RESUMED)
+        guarded(with_force(with_format(_command)), resumed=_name in RESUMED)
     )
 for _name in GROUPS:
     app.add_typer(_apps[_name], name=_name)

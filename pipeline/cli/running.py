@@ -57,7 +57,8 @@ def run(
     ] = False,
     verbose: Verbose = False,
     as_json: Annotated[
-        bool, option("Print metrics.json on stdout; a list for several benchmarks.", flags="--json")
+        bool,
+        option("Print metrics.json on stdout; a list for several benchmarks.", flags="--json", hidden=True),
     ] = False,
 ) -> None:
     """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
@@ -226,18 +227,17 @@ def plan(
             for document in documents:
                 document["detect"] = detection.document(document["queries"])
         print_each(documents)
+    elif detection:  # what was asked for, alone
+        sizes = {known.queries: known.name for known in forecasts}
+        for queries, name in sizes.items() if len(sizes) == 1 else [(None, "")]:
+            print(f"detect: {detection.sentence(name, queries)}")
     else:
         if not any(config.suite for config in loaded):
             show(*(plan_table(each) for each in forecasts))
         if len(forecasts) > 1:
             show(forecast_table(forecasts))
-    if not as_json:
         for name, each in plans.items():
             print(f"{name}: {each.sentence}")
-        if detection:
-            sizes = {known.queries: known.name for known in forecasts}
-            for queries, name in sizes.items() if len(sizes) == 1 else [(None, "")]:
-                print(f"detect: {detection.sentence(name, queries)}")
 
 
 def command_line(*arguments: str | Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ class Format(StrEnum):
     """The forms in which `compare` prints."""
 
     table = "table"
+    json = "json"
     csv = "csv"
     markdown = "markdown"
     latex = "latex"
@@ -142,13 +144,22 @@ def evaluate(
         documents = [scored.json() for scored in all_scored]
         print_each([{"run": str(run), **each} for run, each in zip(runs, documents, strict=True)])
     elif len(runs) > 1:
-        show(runs_table(list(map(str, runs)), all_scored))
+        show(runs_table(_short_names(runs), all_scored))
     else:
         show(*all_scored[0].tables())
     if per_query:
         (scored,) = all_scored
         with replacing(per_query) as path, open(path, "w", encoding="utf-8", newline="") as file:
             write_per_query(file, scored.query_ids, scored.measures, scored.values)
+
+
+def _short_names(files: Sequence[Path]) -> list[str]:
+    """The names of files, with what of their folders tells them apart."""
+    paths = [file.absolute() for file in files]
+    if len({path.name for path in paths}) == len(paths):
+        return [path.name for path in paths]
+    shared = Path(os.path.commonpath([path.parent for path in paths]))
+    return [str(path.relative_to(shared)) for path in paths]
 
 
 def compare(
@@ -179,11 +190,12 @@ def compare(
 ) -> None:
     """Compare results: confidence intervals, paired tests, cost.
 
-    In a difference a - b, a is the result named first.
+    In a difference a - b, a has the higher mean; with --baseline, b is the baseline.
     """
     from pipeline.comparison import side_by_side
 
-    if as_json and form is not Format.table:
+    as_json = as_json or form is Format.json
+    if as_json and form not in (Format.table, Format.json):
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
     asked = studies.asked
     if form is Format.csv:

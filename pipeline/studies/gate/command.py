@@ -39,7 +39,7 @@ def gate(
         bool,
         option("Take pass~, which one lost query more would undo, for undecided.", flags="--no-fragile"),
     ] = False,
-    as_markdown: Annotated[bool, option("Print Markdown.", flags="--markdown")] = False,
+    as_markdown: Annotated[bool, option("Print Markdown.", flags="--markdown", hidden=True)] = False,
     as_json: Json = False,
 ) -> None:
     """Test whether results are as good as a baseline.
