@@ -15,9 +15,6 @@ from pipeline.studies.shared.plots import (
     MUTED,
     Handles,
     Plot,
-    SpeedPoint,
-    describe_points,
-    draw_speeds,
     draw_svg,
     result_style,
 )
@@ -57,22 +54,6 @@ def cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
         ends = ", ".join(f"{line.name} {figure(line.y[-1])}" for line in lines)
         svg = draw_curves(lines, measure, f"{measure} by cutoff k; at the largest: {ends}")
         plots.append(Plot(svg, f"{measure}@k for k = 1 to {largest:,}, mean over all queries."))
-    return plots
-
-
-def speed_plots(comparison: Comparison) -> list[Plot]:
-    """Quality against passages and against queries per second, for the results whose speed is known."""
-    plots, measure = [], comparison.measure
-    for unit, work in (("passages", "encoded and indexed"), ("queries", "encoded and searched")):
-        points = [
-            SpeedPoint(entry.name, number, speed, entry.mean, entry.ci_low, entry.ci_high)
-            for number, entry in enumerate(comparison.results)
-            if (speed := getattr(entry, f"{unit}_per_second"))
-        ]
-        if points:
-            svg = draw_speeds(points, measure, unit, describe_points(points, measure, f"{unit} per second"))
-            caption = f"{unit.capitalize()} {work} per second; bars are 95% intervals of {measure}."
-            plots.append(Plot(svg, caption))
     return plots
 
 

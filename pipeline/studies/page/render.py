@@ -17,14 +17,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.comparison.tables import each_collection, enumerated, leaderboard, pair_table
+from pipeline.comparison.tables import each_collection, leaderboard, pair_table
 from pipeline.core import display, machine
+from pipeline.core.display import enumerated
 from pipeline.core.errors import visible
 from pipeline.core.records import Facts, JsonObject
+from pipeline.core.result_records import BYTES
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
-from pipeline.results.records import Metrics, compared_settings
-from pipeline.results.tables import PEAK, published_table, section_tables
+from pipeline.results.records import compared_settings
+from pipeline.results.tables import published_table, section_tables
 from pipeline.storage import whole_files
 from pipeline.studies.page import plots
 from pipeline.studies.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
@@ -68,10 +72,10 @@ def write_page(comparison: Comparison, file: Path, parts: Sequence[PagePart] = (
 
 def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
     """The report as HTML."""
-    names, pairs = [entry.name for entry in comparison.results], len(comparison.pairs)
+    names = [entry.name for entry in comparison.results]
     head: JsonObject = {
         "title": " and ".join(names) if len(names) <= 2 else f"{len(names)} results by {comparison.measure}",
-        "summary": f"{comparison.verdict}." + (f" Corrected for {pairs} pairs." if pairs > 1 else ""),
+        "summary": f"{comparison.headline}.",
         "names": names,
     }
     if comparison.of_suites:
@@ -86,9 +90,9 @@ def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
         ["sort.js", "page.js"],
         head
         | _frame(comparison, data, before, after)
+        | {"decisive": _decisive_plot(comparison), "hardest": _hardest_table(comparison, data)}
         | _quality_section(comparison, data)
         | {"before": before, "after": after}
-        | _cost_section(comparison)
         | _provenance_section(comparison)
         | {"comparison": comparison, "measure": comparison.measure, "data": data.json(comparison)},
     )
@@ -183,8 +187,6 @@ def _frame(
         **{part.target: part.heading for part in before},
         "queries": "Query by query",
         **{part.target: part.heading for part in after},
-        "cost": "Quality against speed" if several else None,
-        "time": "Time by stage",
         "provenance": "What was run",
     }
     return {
@@ -196,6 +198,57 @@ def _frame(
         "guide": _guide(comparison, data),
         "version": machine.versions().get("benchmarco", ""),
     }
+
+
+def _decisive_plot(comparison: Comparison) -> list[Plot]:
+    """Quality against the cost that matters: a measured latency, else bytes a passage, else time."""
+    of_studies = [(column, cells) for column, cells in comparison.columns if column.name != "p50 ms"]
+    own: list[FilledColumn] = [
+        (right(name, form=form), [getattr(entry, attribute) for entry in comparison.results])
+        for name, attribute, form in ((BYTES, "bytes_per_passage", ",.0f"), ("seconds", "seconds", ",.1f"))
+    ]
+    names, means = [entry.name for entry in comparison.results], [entry.mean for entry in comparison.results]
+    for column, cells in (*of_studies, *own):
+        values = [value for value in cells if isinstance(value, float | int)]
+        if column.form and len(values) == len(names) > 1 and min(values) > 0 and len(set(values)) > 1:
+            columns: list[FilledColumn] = [
+                (Column("result"), names), (column, values), (Column(comparison.measure, "right"), means)
+            ]  # fmt: skip
+            table = table_of("", columns, plots=[(column.name, comparison.measure)])
+            return list(table_plots(comparison, table, front=True))
+    return []
+
+
+HARDEST = 5
+"""Queries that the page opens with."""
+FIRST_WORDS = 90
+"""Characters of a text that stand for it."""
+
+
+def _hardest_table(comparison: Comparison, data: QueryData) -> Table:
+    """The queries that the winner loses most by, or that a result alone is worst at, by their first words."""
+    values, results = comparison.values, comparison.results
+    winner = max(range(len(results)), key=lambda number: results[number].mean)
+    others = np.delete(values, winner, axis=1)
+    lost = (others.max(axis=1) if others.size else np.ones(len(values))) - values[:, winner]
+    rows = [row for row in np.argsort(-lost, kind="stable")[:HARDEST].tolist() if lost[row] > 0]
+    ids = [comparison.query_ids[row] for row in rows]
+    details = data.details[winner]
+    first = [details.queries[each].top[:1] if details and each in details.queries else [] for each in ids]
+    columns: list[FilledColumn] = [
+        (Column("query"), [display.cut(data.queries.get(each) or each, FIRST_WORDS) for each in ids]),
+        (Column(results[winner].name, "right"), values[rows, winner].tolist()),
+    ]
+    if others.size:
+        names = [entry.name for number, entry in enumerate(results) if number != winner]
+        by = [names[number] for number in others[rows].argmax(axis=1).tolist()]
+        best = Column("best other" if len(names) > 1 else names[0], "right")
+        columns.append((best, others[rows].max(axis=1).tolist()))
+        columns += [(Column("by"), by)] if len(names) > 1 else []
+    hits = [display.cut(data.passages.get(hit[0].passage, ""), FIRST_WORDS) if hit else "" for hit in first]
+    columns.append((Column(f"first hit of {results[winner].name}"), hits))
+    what = f"{results[winner].name} loses most by" if others.size else f"{results[winner].name} is worst at"
+    return table_of(f"Queries that {what}", columns)
 
 
 def _quality_section(comparison: Comparison, data: QueryData) -> JsonObject:
@@ -237,43 +290,6 @@ def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
 
 
 JUDGED = Column("judged@10", "right", hint="share of the top 10 that has a grade")
-
-
-def _cost_section(comparison: Comparison) -> JsonObject:
-    """Quality against speed, and the seconds of each stage."""
-    names = [entry.name for entry in comparison.results]
-    table = _time_table(names, [source.record for source in comparison.sources])
-    stages = len(table.columns) - 3  # beside the name, the total and the memory
-    seconds = [[getattr(cell, "value", None) or 0 for cell in row[1 : stages + 1]] for row in table.rows]
-    longest = max(map(sum, seconds)) or 1
-    return {
-        "times": table,
-        "stages": stages,
-        "bars": [[round(100 * value / longest, 2) for value in row] for row in seconds],
-        "speed_plots": plots.speed_plots(comparison),
-    }
-
-
-TIMES = (
-    "Each stage is timed in the run that completed its artifact. A stage that several results share ran "
-    "once. The work of interrupted runs is not counted."
-)
-
-
-def _time_table(names: Sequence[str], records: Sequence[Metrics]) -> Table:
-    """A result a row: the seconds of each stage, in the plan's order, and of all, and the most memory."""
-    rows = [record.all_stages for record in records]
-    stages = dict.fromkeys(row.stage for stages_of in rows for row in stages_of)
-    seconds = [{row.stage: row.seconds for row in stages_of} for stages_of in rows]
-    totals = [sum(row.seconds or 0 for row in stages_of) for stages_of in rows]
-    peaks = [max((row.peak_rss_mb or 0 for row in stages_of), default=0) or None for stages_of in rows]
-    columns: list[FilledColumn] = [
-        (Column("result"), names),
-        *((right(stage, form=",.2f"), [each.get(stage) for each in seconds]) for stage in stages),
-        (right("total", form=",.1f"), totals),
-        (PEAK, peaks),
-    ]
-    return table_of("seconds of each stage", columns, [TIMES], keep_empty=True)
 
 
 def _suite_context(comparison: Comparison) -> JsonObject:

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
+from math import ceil, floor, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,18 +100,13 @@ def table_plots(comparison: Comparison, table: Table, front: bool = False) -> It
                 ends = (entry.ci_low, entry.ci_high) if is_mean else (None, None)
                 points.append(SpeedPoint(row[0], numbers[row[0]], x, y, *ends))
         if len({point.speed for point in points}) > 1:
-            svg = draw_speeds(
-                points, upwards, across, describe_points(points, upwards, across), across, front
-            )
+            form = table.columns[columns[across]].form
+            figures = [f"{each.name} {figure(each.mean)} at {figure(each.speed, form)}" for each in points]
+            title = f"{upwards} against {across}: {', '.join(figures)}"
+            svg = draw_speeds(points, upwards, across, title, front, form)
             bars = f"; bars are 95% intervals of {upwards}" if is_mean else ""
-            line = "; the line joins the results that none with less is better than" if front else ""
+            line = "; the line joins the results that nothing cheaper beats" if front else ""
             yield Plot(svg, f"{upwards} against {across}{bars}{line}.")
-
-
-def describe_points(points: Sequence[SpeedPoint], upwards: str, across: str) -> str:
-    """The figures of a plot, for screen readers."""
-    figures = (f"{each.name} {figure(each.mean)} at {figure(each.speed, 'rate')}" for each in points)
-    return f"{upwards} against {across}: {', '.join(figures)}"
 
 
 LEAST_SPAN = 0.1
@@ -130,17 +126,12 @@ def mean_axis(means: Iterable[tuple[float, float | None, float | None]]) -> tupl
 
 
 def draw_speeds(
-    points: Sequence[SpeedPoint],
-    measure: str,
-    unit: str,
-    title: str,
-    axis: str | None = None,
-    front: bool = False,
+    points: Sequence[SpeedPoint], measure: str, axis: str, title: str, front: bool = False, form: str = ""
 ) -> str:
-    """Quality against speed with one point and interval per result, as an `<svg>` element.
+    """Quality against a speed or a cost with one point and interval per result, as an `<svg>` element.
 
-    `axis` is what the speeds are, if they are something else than `unit` per second; where they are costs,
-    `front` draws the line of the results that none with a lower cost is better than.
+    `axis` is what the speeds are, and `form` how they are written; where they are costs, `front` draws the
+    line of the results that nothing cheaper beats.
     """
 
     def draw(axes: Axes) -> Handles:
@@ -156,21 +147,40 @@ def draw_speeds(
             bars = [[abs(point.mean - end)] for end in ends]
             drawn.append(axes.errorbar(point.speed, point.mean, bars, elinewidth=1.1, **style))
         axes.set_xscale("log")
-        fastest = max(p.speed for p in points)
-        slowest = min(p.speed for p in points)
-        axes.set_xlim(slowest / 1.6, fastest * 1.6)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-        if fastest < 20 * slowest:
-            axes.xaxis.set_minor_formatter(
-                lambda value, _: f"{value:,.10g}" if f"{value:e}"[0] in "25" else ""
-            )
-        axes.set(xlabel=axis or f"{unit} per second", ylabel=measure)
-        if axis is None:
-            low, high = mean_axis((point.mean, point.low, point.high) for point in points)
-            axes.set_ylim(low - (high - low) / 20, high + (high - low) / 20)
+        low, high = (end(point.speed for point in points) for end in (min, max))
+        low, high = low / 1.6, high * 1.6
+        ticks = _log_ticks(low, high)
+        axes.set_xlim(low, high)
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [_short_number(tick, form) for tick in ticks])
+        axes.set(xlabel=axis, ylabel=measure)
         return drawn
 
-    return draw_svg(draw, [point.name for point in points], f"speed {unit} {measure}", title)
+    return draw_svg(draw, [point.name for point in points], f"speed {axis} {measure}", title)
+
+
+MOST_TICKS = 6
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from `low` to `high`, at most `MOST_TICKS`: of each decade 1, 2 and 5, or 1 alone."""
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    for digits in ((1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
+        ticks = [digit * 10.0**decade for decade in decades for digit in digits]
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if len(inside) <= MOST_TICKS:
+            break
+    return inside[:: -(-len(inside) // MOST_TICKS)]
+
+
+def _short_number(value: float, form: str) -> str:
+    """A round number of an axis: bytes with their unit, others with k and M."""
+    if form == "bytes":
+        return figure(value, "bytes").replace(".0 ", " ")
+    for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:g}{letter}"
+    return f"{value:g}"
 
 
 def result_style(number: int) -> dict[str, Any]:

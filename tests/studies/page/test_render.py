@@ -67,9 +67,28 @@ def test_page_is_whole_and_names_nothing_to_load(several: str) -> None:
     assert "default-src 'none'" in policy
 
 
+def test_page_opens_with_a_short_verdict_and_the_queries_that_the_winner_loses(
+    several: str, folders: list[Path]
+) -> None:
+    for given in (folders, folders[:2], folders[:1]):
+        compared = compare(given, "ndcg@10")
+        assert len(compared.headline.split()) <= 25
+        assert ";" not in compared.headline
+    compared, page = compare(folders, "ndcg@10"), tree(several)
+    assert "".join(page.find(".//h1").itertext()) == f"{compared.headline}."
+    table = html.unescape(several.split('id="hardest-caption"')[1].split("</table>")[0])
+    best = max(compared.results, key=lambda entry: entry.mean).name
+    column = [entry.name for entry in compared.results].index(best)
+    lost = compared.values.max(axis=1) - compared.values[:, column]
+    worst = shown(several)["texts"][int(lost.argmax())]
+    assert f"Queries that {best} loses most by" in table
+    assert worst[:40] in table
+    assert table.count("<tr>") - 1 == min(5, int((lost > 0).sum()))
+
+
 def test_plots_take_the_page_s_colours_and_keep_text_as_text(several: str) -> None:
     plots = re.findall(r"<svg.*?</svg>", several, re.DOTALL)
-    assert len(plots) == 4
+    assert len(plots) == 3
     for plot in plots:
         assert not re.search(r"#[0-9a-f]{6}\b|<style|font-family", plot)
         assert {"var(--series-0)", "var(--series-1)", "var(--series-2)"} <= set(
@@ -261,7 +280,7 @@ def test_forms_of_other_sizes_are_one_plot_and_a_table(results: Path, folders: l
     bits = workplaces.run(results, "name=bits", *settings).folder
     text = section(render_page(compare([folders[0], bits], "ndcg@10")), "quality-against-size")
     assert len(re.findall("<svg", text)) == 1
-    assert "bytes a passage" in text
+    assert "bytes<wbr>/passage" in text
     for form, size in (("128 x fp32", 512), ("100 x binary", 13)):
         assert form in text
         assert f'<td data-value="{size}">{size}</td>' in text
