@@ -170,7 +170,7 @@ def _many_gates(series: int, n_queries: int) -> list[Figure]:
     last, first = [], []
     for steps in random.normal(-MARGIN / 2, 0.05, (series, n_queries, 10)):
         passes = noninferiority([steps], np.full(10, MARGIN))[0] < LEVEL
-        since_first = noninferiority([steps.cumsum(axis=1)], np.full(10, 2 * MARGIN))[0] < LEVEL
+        since_first = noninferiority([steps.cumsum(axis=1)], np.full(10, MARGIN))[0] < LEVEL
         last.append(passes.sum())
         first.append((passes & since_first).sum())
     both = [f"{np.mean(each):.1f}" for each in (last, first)]
