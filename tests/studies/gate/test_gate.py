@@ -2,15 +2,17 @@
 
 import json
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from comparison.made import MEASURES, THREE, make, result, single, values_of, with_values
-from workplaces import benchmarco, document, read_json, seal
+from workplaces import benchmarco, document, process, read_json, seal
 
 from pipeline import InputError, compare
-from pipeline.core.display import interval
+from pipeline.core.display import bounds, interval
 from pipeline.results import Result
 from pipeline.studies.gate import EXIT_CODES, Bets, Gates, gate_result, gate_results
 from pipeline.studies.page.queries import QueryData
@@ -133,7 +135,7 @@ def test_compare_gate_and_page_show_one_interval() -> None:
         old, new = (
             single(result(name, each, measures)) for name, each in zip(("old", "new"), values, strict=True)
         )
-        comparison = compare([new, old])
+        comparison = compare([new, old], baseline="old")
         (pair,), gate = comparison.pairs, gate_result(new, old)
         (gated,) = gate.measures
         ends = pair.ci_low, pair.ci_high, pair.fragile
@@ -142,7 +144,7 @@ def test_compare_gate_and_page_show_one_interval() -> None:
         assert data["pairs"][0][3:6] == [*ends[:2], "~" * pair.fragile]
         shown = interval(*ends, "+.4f")
         assert shown in str(gate)
-        assert f"[{shown.rstrip('~').replace(' to ', ', ')}]{'~' * pair.fragile}" in str(comparison)
+        assert bounds(*ends, "+.4f") in str(comparison)
         marked += pair.fragile
     assert 0 < marked < 30
 
@@ -246,23 +248,47 @@ def test_what_cannot_be_decided_is_refused() -> None:
         gate_result(UNBOUNDED, UNBOUNDED, guarantee=True)
 
 
-def test_the_command(finished: Path, tmp_path: Path) -> None:
-    folder = finished / "results" / "t"
+def rescored(folder: Path, place: Path, change: Callable[[np.ndarray], np.ndarray]) -> Path:
+    """A copy of a result whose values per query, float64 [queries, measures], are changed."""
+    shutil.copytree(folder, place)
+    head, *lines = (place / "per_query.csv").read_text(encoding="utf-8").splitlines()
+    ids, *columns = zip(*(line.split(",") for line in lines), strict=True)
+    values = np.clip(change(np.array(columns, np.float64).T), 0, 1)
+    rows = [",".join([name, *map(repr, row)]) for name, row in zip(ids, values.tolist(), strict=True)]
+    (place / "per_query.csv").write_text("\n".join([head, *rows]) + "\n")
+    metrics = read_json(place / "metrics.json")
+    metrics["metrics"] = dict(zip(metrics["metrics"], values.mean(axis=0).tolist(), strict=True))
+    (place / "metrics.json").write_text(json.dumps(metrics))
+    seal(place)
+    return place
+
+
+def test_the_command_of_each_kind_ends_with_its_code(finished: Path, tmp_path: Path) -> None:
+    folder, draw = finished / "results" / "t", np.random.default_rng(0).normal
     kept = Path(shutil.copytree(folder, tmp_path / "kept"))
     (kept / "run.trec").unlink()
-    worse = Path(shutil.copytree(folder, tmp_path / "worse"))
-    head, *lines = (worse / "per_query.csv").read_text(encoding="utf-8").splitlines()
-    zeros = [",".join([line.split(",")[0], *["0.0"] * line.count(",")]) for line in lines]
-    (worse / "per_query.csv").write_text("\n".join([head, *zeros]) + "\n")
-    metrics = read_json(worse / "metrics.json")
-    metrics["metrics"] = dict.fromkeys(metrics["metrics"], 0.0)
-    (worse / "metrics.json").write_text(json.dumps(metrics))
-    seal(worse)
-    assert document("gate", worse, "--baseline", kept, code=3)["verdict"] == "fail"
+    near = rescored(folder, tmp_path / "near", lambda values: values + 1e-4 * draw(size=values.shape))
+    unsure = rescored(folder, tmp_path / "unsure", lambda values: values[::-1])
+    worse = rescored(folder, tmp_path / "worse", np.zeros_like)
+    for options, code, said in (
+        ([folder], 0, "pass: "),
+        ([near], 0, "pass~: "),
+        ([near, "--no-fragile"], 4, "pass~: "),
+        ([worse], 3, "fail"),
+        ([unsure], 4, "undecided: "),
+        ([unsure, "--allow-undecided"], 0, "undecided: "),
+        ([near, unsure, "--no-fragile", "--allow-undecided"], 0, "2 results against"),
+        ([near, worse, "--allow-undecided"], 3, "2 results against"),
+        ([], 2, ""),
+    ):
+        assert benchmarco("gate", *options, "--baseline", kept, code=code).stdout.startswith(said)
+    shell = f"{sys.executable} -m pipeline gate worse --baseline kept --markdown > summary; echo $?"
+    assert process(tmp_path, "sh", "-c", shell).stdout == "3\n"
+    assert (tmp_path / "summary").read_text().startswith("fail")
+    both = document("gate", folder, worse, "--baseline", kept, "--holm", code=3)
+    assert [each["verdict"] for each in both["results"]] == ["pass", "fail"]
     measures = "--measure", "RR@10", "--measure", "ndcg@10"
     text = benchmarco("gate", folder, "--baseline", kept, "--markdown", *measures).stdout
     assert "| mrr@10 | pass |" in text
-    both = document("gate", folder, worse, "--baseline", kept, "--holm", code=3)
-    assert [each["verdict"] for each in both["results"]] == ["pass", "fail"]
     for baseline in ([], ["--baseline", tmp_path / "none"]):
         benchmarco("gate", folder, *baseline, code=2)
