@@ -53,7 +53,7 @@ SETTINGS: dict[str, int] = {
 """The most settings that the classes of each file of `pipeline/config` declare."""
 OPTIONS: dict[str, int] = {
     "run": 10,
-    "compare": 12,
+    "compare": 13,
     "fuse": 11,
     "gate": 12,
     "verify": 11,

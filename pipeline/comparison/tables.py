@@ -146,7 +146,7 @@ def leaderboard(
             (right(RANK_OVER), [_places(entry.rank_over_low, entry.rank_over_high) for entry in entries]),
         ]
     queries = counted(entries[0].queries, "query", "queries")
-    measured = any(column.form and all(cell is not None for cell in cells) for column, cells in added)
+    measured = any(all(isinstance(cell, int | float) for cell in cells) for _, cells in added)
     costs: list[FilledColumn] = [
         (
             right(name, section="" if of_suites else "cost", hint=hint, form=form),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from pipeline.core.plugins import import_and_call
 from pipeline.studies.shared.printing import print_as, refuse_both
 from pipeline.studies.study import Command, Study
 from pipeline.terminal import Json, argument, end_with, option, show_measures_as
@@ -59,7 +61,14 @@ def gate(
     end_with(gates.exit_code(allow_undecided, no_fragile))
 
 
+Margin = Annotated[
+    float | None,
+    option("Also the gate's verdict on each against the first.", "DIFFERENCE", flags="--margin"),
+]
 STUDY = Study(
     "Are results as good as a baseline?",
     {"gate": Command(gate, "results/new --baseline results/released --margin 0.01")},
+    options={"margin": Margin},
+    columns=partial(import_and_call, "studies.gate.gate:margin_column"),
+    csv=True,
 )

@@ -5,7 +5,7 @@ gate_result("results/new", "results/released", ["ndcg@10"]).verdict
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf, isfinite
 from typing import Any, Literal, NamedTuple
@@ -14,6 +14,8 @@ import numpy as np
 
 from pipeline.comparison.inputs import ALL_DATA, ResultLike, read_results, shared_values
 from pipeline.comparison.notes import data_notes
+from pipeline.comparison.side_by_side import Comparison
+from pipeline.comparison.tables import ColumnGroup
 from pipeline.core.display import FRAGILE, interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Float64, JsonObject
@@ -222,6 +224,24 @@ class Gates(Tabular):
 def gate_result(result: ResultLike, baseline: ResultLike, *settings: Any, **named: Any) -> Gate:
     """The gate of a single result; the settings are those of `gate_results`."""
     return gate_results([result], baseline, *settings, **named).gates[0]
+
+
+def margin_column(comparison: Comparison, values: Mapping[str, float | None]) -> ColumnGroup | None:
+    """The verdict of each compared result, with a margin, against the first or the baseline, by Holm."""
+    margin, names = values.get("margin"), [entry.name for entry in comparison.results]
+    if margin is None or len(names) < 2:
+        return None
+    first = names.index(comparison.baseline) if comparison.baseline else 0
+    others = [number for number in range(len(names)) if number != first]
+    loaded, measures = [comparison.loaded[number] for number in others], [comparison.measure]
+    gates = gate_results(loaded, comparison.loaded[first], measures, margin, corrected=True).gates
+    marks = dict(zip(others, (gate.measures[0] for gate in gates), strict=True))
+    cells = [marks[number].mark if number in marks else "" for number in range(len(names))]
+    title = f"within {margin:g} of {names[first]}"
+    documents: list[JsonObject | None] = [
+        asdict(marks[number]) if number in marks else None for number in range(len(names))
+    ]
+    return ColumnGroup("gate", documents, [(Column(title, wrap="words"), cells)], [])
 
 
 def gate_results(

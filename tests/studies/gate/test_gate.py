@@ -292,3 +292,11 @@ def test_the_command_of_each_kind_ends_with_its_code(finished: Path, tmp_path: P
     assert "| mrr@10 | pass |" in text
     for baseline in ([], ["--baseline", tmp_path / "none"]):
         benchmarco("gate", folder, *baseline, code=2)
+
+
+def test_compare_shows_the_verdict_on_each_against_the_first(results: list[Path]) -> None:
+    names = ["--measure", "ndcg@10", "--margin", "0.01"]
+    found = document("compare", *results, *names)["results"]
+    gated = gate_result(results[1], results[0], ["ndcg@10"]).measures[0]
+    assert [each["gate"] and each["gate"]["verdict"] for each in found] == [None, gated.verdict]
+    assert f"{gated.mark} " in f"{benchmarco('compare', *results, *names).stdout} "
