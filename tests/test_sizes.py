@@ -52,11 +52,16 @@ SETTINGS: dict[str, int] = {
 }
 """The most settings that the classes of each file of `pipeline/config` declare."""
 OPTIONS: dict[str, int] = {
-    "run": 10,
+    "run": 11,
+    "plan": 9,
+    "evaluate": 9,
     "compare": 13,
-    "fuse": 11,
-    "gate": 12,
-    "verify": 11,
+    "data": 9,
+    "fuse": 12,
+    "gate": 13,
+    "pool": 9,
+    "verify": 12,
+    "cache": 9,
 }
 """The most options of a command, where it may have more than 8: those that scripts rely on."""
 

@@ -126,7 +126,7 @@ class Dense(EncodingRetriever):
             return {}
         counts = {"passages": passages, "queries": queries}
         sizes = {role: StoredSize(count * (4 * stored + TEXT_BYTES)) for role, count in counts.items()}
-        from pipeline.search.index_size import index_size
+        from pipeline.search.index_bytes import index_size
 
         searched = index_size(index.factory, index.metric, indexed, self.settings.vector_precision)
         if self.settings.is_quantized:
@@ -182,7 +182,7 @@ class Dense(EncodingRetriever):
 
     def _vectors_cost(self, dimension: int) -> Facts:
         """The section `VectorsCost` of vectors of so many components."""
-        from pipeline.search.index_size import index_size
+        from pipeline.search.index_bytes import index_size
 
         index, precision = self.config.index, self.settings.vector_precision
         size = index_size(index.factory, index.metric, dimension, precision)

@@ -12,7 +12,7 @@ from .fusion import (
     Fusion as Fusion,
     fuse as fuse,
 )
-from .index_size import IndexSize as IndexSize, index_size as index_size
+from .index_bytes import IndexSize as IndexSize, index_size as index_size
 from .quantized import QuantizedVectors as QuantizedVectors, binary_search as binary_search
 from .scoring import Metric as Metric
 from .searchers import time_searches as time_searches

@@ -89,8 +89,8 @@ class Changes(Findings):
         return Table("", [*map(Column, names), *map(Column, of_passage)], rows)
 
     def tables(self) -> list[Table]:
-        """A table of the first pair, that of the two best results, a query a row; JSON and CSV have all."""
-        return [self._table(self.pairs[0])]
+        """A table of the first pair that differs, a query a row; JSON and CSV have all pairs."""
+        return [self._table(next((pair for pair in self.pairs if pair.queries), self.pairs[0]))]
 
     def _table(self, pair: PairChanges) -> Table:
         changes = pair.queries
