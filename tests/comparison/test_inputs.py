@@ -10,10 +10,10 @@ from workplaces import benchmarco, on_one_line
 
 from pipeline import InputError, compare, run_benchmark
 from pipeline.results import Result
-from pipeline.studies.board.board import compare_below
+from pipeline.studies.board import compare_below
 from pipeline.studies.gate import gate_result
-from pipeline.studies.judge.pool import open_results
-from pipeline.studies.reproduce.reproduction import reproduce
+from pipeline.studies.judge import open_rankings
+from pipeline.studies.reproduce import reproduce
 
 PASSAGES = {
     f"p{number}": f"passage {number} of {word} things" for number, word in enumerate(["red", "green"] * 6)
@@ -117,7 +117,7 @@ def test_whatever_compares_two_results_says_that_their_passages_differ(tmp_path:
     said["board"] = on_one_line(benchmarco("compare", results))
     said["reproduce"] = str(reproduce(pair[0], against=pair[1])[0])
     with pytest.raises(InputError) as refused:
-        open_results(pair)
+        open_rankings(pair, "--decide")
     said["pool"] = str(refused.value)
     # a result of one name that followed another
     benchmarco("run", configs[1], "--set", "name=a")

@@ -1,3 +1,8 @@
 from .plots import Curve as Curve, draw_curves as draw_curves
-from .queries import Hit as Hit, explain_query as explain_query, read_query_data as read_query_data
+from .queries import (
+    Hit as Hit,
+    QueryData as QueryData,
+    explain_query as explain_query,
+    read_query_data as read_query_data,
+)
 from .render import facts as facts, render_page as render_page, write_page as write_page

@@ -12,10 +12,10 @@ from comparison.made import MEASURES, THREE, make, result, single, values_of, wi
 from workplaces import benchmarco, document, process, read_json, seal
 
 from pipeline import InputError, compare
-from pipeline.core.display import bounds, interval
+from pipeline.core import figure
 from pipeline.results import Result
 from pipeline.studies.gate import EXIT_CODES, Bets, Gates, gate_result, gate_results
-from pipeline.studies.page.queries import QueryData
+from pipeline.studies.page import QueryData
 
 
 def made(name: str, shift: float = 0, noise: float = 0, queries: int = 43) -> Result:
@@ -142,9 +142,9 @@ def test_compare_gate_and_page_show_one_interval() -> None:
         assert (gated.ci_low, gated.ci_high, gated.interval_fragile) == ends
         data = QueryData([], [], {}, {}, [], []).json(comparison)
         assert data["pairs"][0][3:6] == [*ends[:2], "~" * pair.fragile]
-        shown = interval(*ends, "+.4f")
-        assert shown in str(gate)
-        assert bounds(*ends, "+.4f") in str(comparison)
+        mark = "~" * pair.fragile
+        assert f"{figure(ends[:2], '+.4f')}{mark}" in str(gate)
+        assert f"[{figure(ends[:2], '+.4f', ', ')}]{mark}" in str(comparison)
         marked += pair.fragile
     assert 0 < marked < 30
 
