@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from pipeline.comparison.pairs import CollectionDifference, Pair, two_sided
-from pipeline.core.display import FRAGILE, bounds, counted, enumerated, figure, interval
+from pipeline.core.display import BYTES, FRAGILE, bounds, counted, enumerated, figure, interval
 from pipeline.core.records import JsonObject
-from pipeline.core.result_records import BYTES
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.resampling import PERMUTATIONS
 from pipeline.results.tables import GROUPED, MACRO, SUCH, intervals_of, mean_sentence

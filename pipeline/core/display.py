@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+BYTES = "bytes/passage"
+"""The column of what a passage takes in an index."""
 Number = float | tuple[float | None, float | None] | None
 """A number, or the ends of an interval; None where there is none."""
 

@@ -146,10 +146,6 @@ class StageRow(Record):
         return "not needed" if self.seconds is None else "computed"
 
 
-BYTES = "bytes/passage"
-"""The column of what a passage takes in an index."""
-
-
 class Cost(NamedTuple):
     """What a result cost; None where it is not known.
 

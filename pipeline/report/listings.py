@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from pipeline.core.display import counted, figure
-from pipeline.core.result_records import BYTES
+from pipeline.core.display import BYTES, counted, figure
 from pipeline.core.table import Cell, Column, Table
 
 if TYPE_CHECKING:

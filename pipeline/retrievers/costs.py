@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from typing_extensions import override
 
-from pipeline.core.result_records import BYTES, Cost, ReportSection, ResultFigures, StageRow
+from pipeline.core.display import BYTES
+from pipeline.core.result_records import Cost, ReportSection, ResultFigures, StageRow
 from pipeline.core.table import Table
 
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from pipeline.core.display import counted, enumerated
+from pipeline.core.display import BYTES, counted, enumerated
 from pipeline.core.result_records import (
-    BYTES,
     Cost,
     Record,
     ReportSection,

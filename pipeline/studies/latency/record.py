@@ -9,8 +9,8 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field
 
-from pipeline.core.display import counted, figure
-from pipeline.core.result_records import BYTES, Hardware, Name, Record
+from pipeline.core.display import BYTES, counted, figure
+from pipeline.core.result_records import Hardware, Name, Record
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.results.folder import CollectionResult, read_record

@@ -22,10 +22,9 @@ import numpy as np
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import each_collection, leaderboard, pair_table
 from pipeline.core import display, machine
-from pipeline.core.display import enumerated
+from pipeline.core.display import BYTES, enumerated
 from pipeline.core.errors import visible
 from pipeline.core.records import Facts, JsonObject
-from pipeline.core.result_records import BYTES
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.results.records import compared_settings
 from pipeline.results.tables import published_table, section_tables
