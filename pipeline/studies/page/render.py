@@ -191,7 +191,8 @@ def _frame(
     return {
         "kind": "comparison" if several else "result",
         "several": several,
-        "facts": facts(comparison),
+        "facts": [(term, value) for term, value in facts(comparison) if term in FIRST_FACTS],
+        "other_facts": [(term, value) for term, value in facts(comparison) if term not in FIRST_FACTS],
         "notes": [note + "." for note in comparison.notes] + data.notes,
         "sections": {target: heading for target, heading in sections.items() if heading},
         "guide": _guide(comparison, data),
@@ -218,6 +219,8 @@ def _decisive_plot(comparison: Comparison) -> list[Plot]:
     return []
 
 
+FIRST_FACTS = ("collection", "queries", "passages", "measure")
+"""What the page opens with; other facts are folded."""
 HARDEST = 5
 """Queries that the page opens with."""
 FIRST_WORDS = 90
