@@ -35,7 +35,7 @@ def doctor(
     """Show what is installed and runs here, or a config's models.
 
     For a CONFIG: files, tokenizer, modules, pooling, prompts, lengths and number formats of each model, what
-    its files do not say, and how rows of a converted one compare with its library's.
+    its files do not say, what each check of its network found, and how it compares with its library.
     """
     if configs:
         records = list(_model_records(load(configs, settings)))
@@ -58,9 +58,9 @@ def doctor(
 
 
 def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
-    """The record of each model that encodes texts, with its comparison."""
+    """The record of each local model, with what its checks found."""
     from pipeline.config import of_each_collection
-    from pipeline.encoders.opener import TextOpener
+    from pipeline.encoders.opener import Opener
     from pipeline.models.record import model_record
     from pipeline.run.benchmark import Session
 
@@ -68,13 +68,14 @@ def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
     with Session() as session:
         for config in of_each_collection(list(configs)):
             store = session.store(config)
-            for section in session.identities.settle(config).models:
+            settled = session.identities.settle(config)
+            for section in filter(None, (*settled.models, settled.rerank)):
                 opener = session.identities.resolve(section)
-                key = repr((opener.settings, opener.model)) if isinstance(opener, TextOpener) else ""
-                if isinstance(opener, TextOpener) and key not in known:
+                key = repr((opener.settings, opener.model)) if isinstance(opener, Opener) else ""
+                if isinstance(opener, Opener) and key not in known:
                     known.add(key)
-                    comparison = opener.comparison(store)
-                    yield {**model_record(opener.model), **({"comparison": comparison} if comparison else {})}
+                    compared = opener.comparison(store) or "not compared: its library computes it"
+                    yield {**model_record(opener.model), **opener.checks(store), "comparison": compared}
 
 
 def _record_table(record: Facts) -> Table:

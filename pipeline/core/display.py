@@ -100,13 +100,14 @@ class _Silent:
         return None
 
 
+NO_BAR: Bar = _Silent()
 Progress = Callable[[str, int | None, str], AbstractContextManager[Bar]]
 """(label, number of items, or None if it is not known, unit) -> a bar, open in a `with` block."""
 
 
 def silent(label: str, total: int | None, unit: str) -> AbstractContextManager[Bar]:
     """A bar that shows nothing."""
-    return nullcontext(_Silent())
+    return nullcontext(NO_BAR)
 
 
 def numbered(progress: Progress, number: int, total: int) -> Progress:

@@ -17,9 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Float32, Int32, Int64, RaggedRows
+from pipeline.core.records import Array, Float32, Int32, Int64, RaggedRows, TextPair
 from pipeline.data.sources.folders import SAMPLE
-from pipeline.encoders.batching import Backend, RowArrays, TokenBatch, in_order, padded, tokenize
+from pipeline.encoders.batching import (
+    Backend,
+    RowArrays,
+    TokenBatch,
+    in_order,
+    padded,
+    refuse_unknown_tokens,
+    tokenize,
+)
 from pipeline.storage.vector_forms import cosines
 
 if TYPE_CHECKING:
@@ -28,10 +36,24 @@ if TYPE_CHECKING:
 LIMITS = {"fp32": 0.99999, "int16": 0.99999, "fp16": 0.999, "bf16": 0.995, "int8": 0.9}
 """The lowest cosine, by precision, between a text's vector and that of fp32; int8 is lossy on purpose."""
 LONGEST = 1024  # tokens of the longest text that a conversion is checked on
-PROBES = "probes.npz"  # of a converted model, beside it
+PROBES, CHECKS = "probes.npz", "checks.json"  # of a converted model, beside it
 SHORT = 256  # tokens of the longest text that is computed whenever a model is loaded
 SHRINK = 0.75  # the length of each text, over that of the one before
 QUERIES = 6  # of the sample, as they are
+PAIR_LIMITS = {"fp32": 1e-4, "fp16": 0.02, "bf16": 0.1}
+"""By precision, how far a pair's score may be from the library's, over the spread of scores or 1."""
+_ANSWERS = {
+    "how long do bees live": "A worker bee lives for about six weeks in summer, and a queen for years.",
+    "what is the capital of australia": "Canberra has been the capital of Australia since 1913.",
+    "why is the sky blue": "Air scatters the short waves of sunlight more than the long ones, so it is blue.",
+    "who wrote the magic mountain": "Thomas Mann published the novel The Magic Mountain in November 1924.",
+}
+PAIRS: tuple[TextPair, ...] = (
+    *_ANSWERS.items(),
+    ("is a tomato a fruit", "Canberra."),
+    ("why is the sky blue", " ".join([*_ANSWERS.values()] * 8)),
+)
+"""Pairs that a reranker is compared on: good ones, a bad one, and a long one, which shows wrong positions."""
 CENTRED_FACTOR = 100  # factor by which the tolerance on mean-centred cosines is wider
 ROUNDING = 1e-5  # length of a mean-centred vector, over the vector's, below which fp32 does not hold it
 WATCHED = 1000  # characters of a shard of which one is compared with the fp32 model
@@ -54,6 +76,7 @@ class Probes(NamedTuple):
     def by(cls, backend: Backend, tokens: Sequence[Int32]) -> Probes:
         """Probes of tokenized texts, the longest first, with the rows that a backend computes."""
         texts = cls.of(tokens, backend.pad_id, [np.zeros(0)] * len(tokens))
+        refuse_unknown_tokens(backend, texts.ids)
         return texts._replace(rows=texts._computed(backend.forward)[0])
 
     @classmethod
@@ -135,7 +158,8 @@ def _lowest_cosine(rows: Float32, expected: Float32, lengths: Array, limit: floa
         return 1.0, ""
     rows, expected, lengths = _scaled(rows[~empty]), _scaled(expected[~empty]), lengths[~empty]
     mean = expected.mean(axis=0)
-    cosine, centred = cosines(rows, expected), cosines(rows - mean, expected - mean)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        cosine, centred = cosines(rows, expected), cosines(rows - mean, expected - mean)
     centred[np.linalg.norm(expected - mean, axis=1) < ROUNDING] = 1  # it is the mean
     cosine, centred = np.nan_to_num(cosine, nan=-1.0), np.nan_to_num(centred, nan=-1.0)
     for name, values, allowed in (

@@ -81,6 +81,14 @@ class BatchShape(Protocol):
     computes_padding: bool  # whether padding costs as much as other tokens
 
 
+class NetworkShape(BatchShape, Protocol):
+    """What a network allows in batches, where its backend knows that."""
+
+    name: str  # of the model
+    embedded: int | None  # tokens that it has embeddings of
+    reads_padding: bool  # whether texts of a batch must have equal lengths
+
+
 @runtime_checkable
 class WidthDependent(Protocol):
     """A backend that takes batches of fewer tokens than `token_budget` at some widths."""
@@ -318,7 +326,10 @@ def batches(
         waiting = sorted(waiting + (window or []), key=lambda text: -len(text[1]))
         while waiting:
             height = _height(shape, len(waiting[0][1]), max_length, batch_size)
-            if window is not None and len(waiting) <= height:
+            if getattr(shape, "reads_padding", False):
+                longest = len(waiting[0][1])
+                height = min(height, sum(len(ids) == longest for _, ids in waiting))
+            elif window is not None and len(waiting) <= height:
                 break  # the next window's longest texts may still fit
             yield _batch(shape, waiting[:height], max_length, usage)
             waiting = waiting[height:]
@@ -341,8 +352,11 @@ def _height(shape: BatchShape, longest: int, max_length: int, batch_size: int | 
 
 def _batch(shape: BatchShape, texts: Window, max_length: int, usage: Usage) -> TokenBatch:
     """Pad some texts, the longest first, to one width, and count their tokens."""
-    width = _width(shape, len(texts[0][1]), max_length)
+    width = len(texts[0][1])
+    if not getattr(shape, "reads_padding", False):
+        width = _width(shape, width, max_length)
     ids, mask = padded([ids for _, ids in texts], width, shape.pad_id)
+    refuse_unknown_tokens(shape, ids)
     tokens = int(mask.sum())
     usage.tokens += tokens
     usage.padded += ids.size if shape.computes_padding else tokens
@@ -357,14 +371,17 @@ def padded(tokens: Sequence[Int32], width: int, pad_id: int) -> tuple[Int64, Int
     return ids, mask
 
 
-def refuse_unknown_tokens(name: str, highest: int, embedded: int) -> None:
-    """Raise an `InputError` if the tokenizer of the model `name` gives a token that has no embedding.
+def refuse_unknown_tokens(shape: BatchShape, ids: Int64) -> None:
+    """Raise an `InputError` if token ids, of any shape, have one that a network has no embedding of.
 
-    `highest` is the largest of some token ids, and `embedded` the number of tokens that the network knows.
+    A GPU would not say which token it is, and stop for all that follows; OpenVINO takes zeros.
     """
-    if highest >= embedded:
+    embedded, highest = getattr(shape, "embedded", None), int(ids.max(initial=0))
+    if embedded is not None and highest >= embedded:
+        name = getattr(shape, "name", "")
         raise damaged(
-            f"the tokenizer of model '{name}' gives token {highest}, and its weights hold {embedded}"
+            f"the tokenizer of model '{name}' gives token {highest}, and its weights hold rows 0 to "
+            f"{embedded - 1}"
         )
 
 

@@ -2,12 +2,14 @@
 
 It is known before any key is computed, so what `auto` makes has the keys of the selected backend. The choice
 depends on the machine and on the model's files alone, and nothing is loaded for it: of the backends that
-compute in the precision, in the order of their measured speed, it is the first that suits both. If that one
-cannot convert the model, or its vectors differ from fp32, the run stops and names the setting to change.
+compute in the precision, in the order of their measured speed, it is the first that suits both. Where
+FlagEmbedding does not run a model as its files say, it is sentence-transformers. If the selected one cannot
+convert the model, or its vectors differ from fp32, the run stops and names the setting to change.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable
@@ -52,7 +54,13 @@ def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) ->
         _hint_fp32("rerank" if isinstance(settings, RerankSettings) else "model")
     for candidate in (*faster, last):
         candidate._asked = settings
-    resolve(last)  # so that what no backend runs is refused in the name of FlagEmbedding
+    try:
+        resolve(last)
+    except InputError as error:  # what no backend runs is refused in the name of FlagEmbedding
+        if library := _by_library(settings, last, resolve):
+            log.info("auto takes backend %s: %s", library.backend, error.found)
+            return library
+        raise
     for candidate in faster:
         if candidate.extra and not is_installed(candidate.extra):
             _log_missing_extra(candidate.backend, candidate.extra)
@@ -61,6 +69,25 @@ def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) ->
             if opener.conversion is None or opener.conversion.suits(opener.model):
                 return candidate
     return last
+
+
+LIBRARY = "sentence-transformers"
+
+
+def _by_library(
+    settings: RunsModel, last: RunsModel, resolve: Callable[[RunsModel], Opener]
+) -> RunsModel | None:
+    """The same settings for sentence-transformers, if it has all of them and runs the model."""
+    kinds: Kinds[Any] = RERANKERS if isinstance(settings, RerankSettings) else BACKENDS
+    known = settings.model_fields_set <= set(kinds[LIBRARY].model_fields)
+    if not known or last.backend == LIBRARY or settings.precision in CPU_ALONE:
+        return None
+    library = _with_backend(settings, backend=LIBRARY)
+    library._asked = settings
+    with contextlib.suppress(InputError):
+        resolve(library)
+        return library
+    return None
 
 
 METRICS = {"dot": "inner_product", "euclidean": "l2"}

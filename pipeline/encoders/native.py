@@ -22,8 +22,8 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, RaggedRows
 from pipeline.encoders import conversion
-from pipeline.encoders.agreement import PROBES, Reference
-from pipeline.encoders.batching import TokenBatch, refuse_unknown_tokens
+from pipeline.encoders.agreement import CHECKS, PROBES, Reference
+from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.opener import Conversion
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
 from pipeline.models.model import ResolvedModel
@@ -31,11 +31,12 @@ from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
+    from pipeline.models.card import ModelCard
     from pipeline.native.vectors import PackedM3, PackedModel, PackedNetwork, PackedSplade
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 11
+SCHEMA = 12
 WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
 TOKENS = 512  # tokens per batch, twice as many with AMX: their states stay in the processor's cache
 PLAIN = ("bert", "roberta", "xlm-roberta", "distilbert")
@@ -69,8 +70,8 @@ class NativeConversion(Conversion):
 
     @override
     def suits(self, model: ResolvedModel) -> bool:
-        two_chains = model.output == "sparse" and model.card.routed
-        return not two_chains and runs_here(model.card.config, model.trust_remote_code)
+        as_splade = _network(model) != "splade" or not splade_obstacle(model.card)
+        return as_splade and runs_here(model.card.config, model.trust_remote_code)
 
     @override
     def recipe(self, model: ResolvedModel) -> Recipe:
@@ -100,6 +101,30 @@ class NativeConversion(Conversion):
         else:
             same = Fp32M3(weights, model.output, model.normalize)
         return Reference(same.vector, "int16", self.fix(model))
+
+
+LOGARITHMS = {"relu": 1, "log1p_relu": 2}
+"""How many logarithms a weight goes through, by the activation of sentence-transformers' SpladePooling."""
+SPLADES = tuple(f"{name}ForMaskedLM" for name in ("Bert", "DistilBert", "Roberta", "XLMRoberta", "MPNet"))
+
+
+def splade_obstacle(card: ModelCard) -> str:
+    """Why a SPLADE is not computed here, by its modules and settings; "" where it is."""
+    pooling = {module.kind: module.config for module in card.modules}.get("SpladePooling", {})
+    head = next(iter(card.architectures), "")
+    for holds, obstacle in (
+        (card.routed, "it has a Router"),
+        (card.module_names[1:] not in ([], ["SpladePooling"]), f"its modules are {card.module_names}"),
+        (pooling.get("pooling_strategy", "max") != "max", "its pooling strategy is not max"),
+        (pooling.get("activation_function", "relu") not in LOGARITHMS, "its activation is another one"),
+        (card.settings.get("max_active_dims") is not None, "it limits the number of words"),
+        (card.similarity == "cosine", "it scales weights to length 1"),
+        (head not in SPLADES, f"it is a {head}"),
+        (card.config.get("tie_word_embeddings") is False, "its last layer is not that of its embeddings"),
+    ):
+        if holds:
+            return obstacle
+    return ""
 
 
 def load(model: ResolvedModel, prepared: Path) -> NativeRunner:
@@ -134,7 +159,7 @@ def _pack(model: ResolvedModel, draft: Draft, fix: str) -> dict[str, Any]:
             allowed=LIMITS,
             fix=fix,
         )
-        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER, PROBES, *MATRICES.values()))
+        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER, PROBES, CHECKS, *MATRICES.values()))
     return {"name": model.name}
 
 
@@ -163,6 +188,7 @@ class NativeRunner:
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.token_budget = 2 * TOKENS if machine.has_amx() else TOKENS
         self.width_multiple, self.computes_padding = 1, False
+        self.embedded, self.reads_padding = self.network.vocabulary, False
         self.threads = machine.threads()
 
     @abstractmethod
@@ -183,8 +209,7 @@ class NativeRunner:
                 yield rows, computed.result()
 
     def _check(self, batch: TokenBatch) -> None:
-        """Refuse tokens and positions that the weights have no embedding of: the kernels check no bounds."""
-        refuse_unknown_tokens(self.name, int(batch.ids.max()), self.network.vocabulary)
+        """Refuse positions that the weights have no embedding of: the kernels check no bounds."""
         if batch.ids.shape[1] > self.network.longest:  # config.json may not declare it
             raise InputError(
                 f"a text has {batch.ids.shape[1]} tokens, and model '{self.name}' has positions for "

@@ -13,13 +13,11 @@ import numpy as np
 from pipeline.core import machine
 from pipeline.encoders.agreement import PROBES
 from pipeline.encoders.conversion import library_rows, read_task
+from pipeline.encoders.native import LOGARITHMS, splade_obstacle
 from pipeline.encoders.torch.loading import load_network, read_head, unused_tokens
 from pipeline.models.card import ModelCard
 from pipeline.models.model import ResolvedModel
 from pipeline.native import vectors
-
-LOGARITHMS = {"relu": 1, "log1p_relu": 2}
-"""How many logarithms a weight goes through, by the activation of sentence-transformers' SpladePooling."""
 
 
 def pack_model(model: ResolvedModel, target: Path) -> None:
@@ -34,7 +32,7 @@ def pack_model(model: ResolvedModel, target: Path) -> None:
     # their time waiting for each other: with two on two cores, torch's vectors took 8 times as long.
     torch.set_num_threads(max(machine.threads() - 1, 1))
     splade = model.output == "sparse" and not model.card.has_m3_heads
-    network = load_network(model, "AutoModelForMaskedLM" if splade else "AutoModel")
+    network = load_network(model, "AutoModelForMaskedLM" if splade else "AutoModel", target)
     body = network.base_model
     head = _splade_arrays(model.card, network) if splade else _head_arrays(model)
     np.savez(target, **vectors.network_arrays(body), **head)
@@ -64,20 +62,10 @@ def _splade_arrays(card: ModelCard, network: Any) -> dict[str, Any]:
     Raises:
         ValueError: Its modules do more than a SPLADE.
     """
-    if card.routed:
-        raise ValueError("it has a Router")
-    names, activation = card.module_names, "relu"  # without modules that of a bare masked language model
-    if names:
-        if names not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
-            raise ValueError(f"its modules are {', '.join(names)}")
-        pooling = card.modules[1].config
-        if pooling.get("pooling_strategy", "max") != "max":
-            raise ValueError(f"its pooling strategy is {pooling['pooling_strategy']}")
-        activation = pooling.get("activation_function", "relu")
-    if activation not in LOGARITHMS:
-        raise ValueError(f"its activation is {activation}")
-    if card.settings.get("max_active_dims") is not None or card.similarity == "cosine":
-        raise ValueError("it limits the number of words, or scales weights to length 1")
+    if obstacle := splade_obstacle(card):
+        raise ValueError(obstacle)
+    pooling = {module.kind: module.config for module in card.modules}.get("SpladePooling", {})
+    activation = pooling.get("activation_function", "relu")  # also of a bare masked language model
     return vectors.splade_arrays(*_head(network), LOGARITHMS[activation])
 
 

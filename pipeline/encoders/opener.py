@@ -7,21 +7,33 @@ texts as a `Scorer`. Backends are functions that load a network; `openers.backen
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+import numpy as np
 from typing_extensions import override
 
 from pipeline.config import EncoderSettings, RerankSettings
 from pipeline.core import machine
-from pipeline.core.display import Bar
+from pipeline.core.display import NO_BAR, Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import ROLES, Facts, Float32, JsonObject, Role
 from pipeline.encoders import batching
-from pipeline.encoders.agreement import LIMITS, PROBES, Probes, Reference, Watch
+from pipeline.encoders.agreement import (
+    CHECKS,
+    LIMITS,
+    PAIR_LIMITS,
+    PAIRS,
+    PROBES,
+    Probes,
+    Reference,
+    Watch,
+)
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
 from pipeline.encoders.batching import Backend, RowArrays, Usage
 from pipeline.models.model import CalibrationCorpus, ResolvedModel
@@ -71,12 +83,14 @@ class Opener(ModelSource, ABC):
         model: The resolved model, a `ResolvedModel` or a `ResolvedReranker`.
         function: Loads the model: see `TextOpener` and `PairOpener`.
         conversion: None if the backend runs the model's own files.
+        library: Gives the scores of the model's library for some pairs, given settings and model.
     """
 
     settings: Any
     model: Any
     function: Callable[..., Any] | None = None
     conversion: Conversion | None = None
+    library: Callable[..., Float32] | None = None
 
     @property
     @override
@@ -90,20 +104,57 @@ class Opener(ModelSource, ABC):
     def prepare(self, store: Store) -> Artifact | None:
         """The converted model, made once for all benchmarks of this user; None if there is none.
 
-        The time it takes is not its stage's.
+        The first time, the model is compared with its library. The time both take is not the stage's.
 
         Raises:
-            InputError: See `Conversion.make`.
+            InputError: See `Conversion.make`; or the comparison shows other results than the library's.
         """
-        if self.conversion is None:
-            return None
-        recipe = self.conversion.recipe(self.model)
-        models = store.for_models(recipe)
-        is_new = models.find(recipe) is None
-        with machine.preparing(lambda: is_new):
-            converted = self.conversion.make(self.model, models)
-        self.model.files.check()
+        converted = None
+        if self.conversion is not None:
+            recipe = self.conversion.recipe(self.model)
+            models = store.for_models(recipe)
+            is_new = models.find(recipe) is None
+            with machine.preparing(lambda: is_new):
+                converted = self.conversion.make(self.model, models)
+            self.model.files.check()
+        if self.has_reference(converted):
+            folder, recipe = converted.folder if converted else None, self.comparison_recipe()
+            models = store.for_models(recipe)
+            is_new = models.find(recipe) is None
+            with machine.preparing(lambda: is_new):
+                models.make(recipe, lambda draft: self.compare(folder))
         return converted
+
+    @abstractmethod
+    def has_reference(self, converted: Artifact | None) -> bool:
+        """Whether there is something of the model's library to compare with."""
+
+    @abstractmethod
+    def comparison_recipe(self) -> Recipe:
+        """All that shapes what `compare` finds."""
+
+    @abstractmethod
+    def compare(self, prepared: Path | None) -> Facts:
+        """Compare the model, of the folder of a converted one or None, with its library.
+
+        Raises:
+            InputError: The results are too far from each other.
+        """
+
+    def comparison(self, store: Store) -> Facts:
+        """How the model compares with its library; empty if its library computes it."""
+        if not self.has_reference(self.prepare(store)):
+            return {}
+        recipe = self.comparison_recipe()
+        known = store.for_models(recipe).find(recipe)
+        return known.facts if known else {}
+
+    def checks(self, store: Store) -> Facts:
+        """What each check of the network has found, by its name; see `pipeline.encoders.torch.checks`."""
+        prepared = self.prepare(store)
+        if prepared:
+            return cast("Facts", json.loads(prepared.path(CHECKS).read_text(encoding="utf-8")))
+        return dict(getattr(self.load(None).backend, "figures", {}))
 
     @override
     def open(self, store: Store) -> Any:
@@ -141,40 +192,22 @@ class TextOpener(Opener, EmbeddingSource):
         return Encoder(self.settings, self.model, backend, watch)
 
     @override
-    def prepare(self, store: Store) -> Artifact | None:
-        """As `Opener.prepare`; the first time, rows are compared with those of the model's library."""
-        converted = super().prepare(store)
-        if converted and (converted.folder / PROBES).is_file():
-            recipe, folder = self._comparison_recipe(), converted.folder
-            models = store.for_models(recipe)
-            is_new = models.find(recipe) is None
-            with machine.preparing(lambda: is_new):
-                models.make(recipe, lambda draft: self._compare(folder))
-        return converted
+    def has_reference(self, converted: Artifact | None) -> bool:
+        return converted is not None and (converted.folder / PROBES).is_file()
 
-    def comparison(self, store: Store) -> Facts:
-        """How rows of a converted model compare with its library's; empty if nothing is converted."""
-        if self.prepare(store) is None:
-            return {}
-        recipe = self._comparison_recipe()
-        known = store.for_models(recipe).find(recipe)
-        return known.facts if known else {}
-
-    def _comparison_recipe(self) -> Recipe:
+    @override
+    def comparison_recipe(self) -> Recipe:
         backend = {"backend": self.settings.backend, "precision": self.model.precision}
         return Recipe(COMPARISON, {"schema": COMPARISON_SCHEMA, **backend, **self.prepared_key()})
 
-    def _compare(self, folder: Path) -> Facts:
-        """Compare rows of a converted model with those that its library gave.
-
-        Raises:
-            InputError: They are too far from each other.
-        """
+    @override
+    def compare(self, prepared: Path | None) -> Facts:
         assert self.function is not None
         assert self.conversion is not None
+        assert prepared is not None
         name, precision = self.settings.backend, self.model.precision
-        probes = Probes.read(folder / PROBES)
-        lowest, problem = probes.compare(self.function(self.model, folder).forward, precision)
+        probes = Probes.read(prepared / PROBES)
+        lowest, problem = probes.compare(self.function(self.model, prepared).forward, precision)
         if problem:
             raise InputError(
                 f"backend {name} does not run model '{self.model.name}' in {precision} as its library does: "
@@ -266,6 +299,36 @@ class PairOpener(Opener, ScoreSource):
         if prepared is None:
             self.model.files.check()
         return scorer
+
+    @override
+    def has_reference(self, converted: Artifact | None) -> bool:
+        return self.library is not None and not self.model.by_predict
+
+    @override
+    def comparison_recipe(self) -> Recipe:
+        versions = {package: metadata.version(package) for package in ("torch", "transformers")}
+        made = {"schema": COMPARISON_SCHEMA, "backend": self.settings.backend, "device": self.device}
+        return Recipe(COMPARISON, {**made, **versions, "scores": self.recipe()})
+
+    @override
+    def compare(self, prepared: Path | None) -> Facts:
+        assert self.library is not None
+        expected = self.library(self.settings, self.model, PAIRS)
+        scores = self.load(prepared).score(PAIRS, Usage(), NO_BAR)
+        difference = float(np.abs(scores - expected).max())
+        allowed = PAIR_LIMITS[self.model.precision] * max(float(np.ptp(expected)), 1)
+        if not difference <= allowed:  # also if it is NaN
+            raise InputError(
+                f"backend {self.settings.backend} gives pairs other scores with '{self.model.name}' than "
+                f"the model's library: they differ by {difference:.2g}",
+                allowed=f"a difference of {allowed:.2g}",
+                fix="set another rerank.backend, or rerank.precision to fp32",
+            )
+        return {
+            "reference": "the model's library",
+            "pairs": len(PAIRS),
+            "largest_difference": float(f"{difference:.2g}"),
+        }
 
     @override
     def ingredients(self) -> JsonObject:

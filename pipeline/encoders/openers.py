@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from pipeline.config.rerank import (
     SentenceTransformersRerankSettings,
 )
 from pipeline.config.settings import Kinds
-from pipeline.encoders.opener import Conversion, PairOpener, TextOpener
+from pipeline.encoders.opener import PairOpener, TextOpener
 from pipeline.models.files import find_model
 from pipeline.models.reranker import resolve_reranker
 from pipeline.models.resolution import FindModel, resolve_model
@@ -53,10 +52,10 @@ def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = No
     raise TypeError(f"{type(settings).__name__} names no model")
 
 
-def backend_of(settings: EncoderSettings | RerankSettings) -> tuple[Callable[..., Any], Conversion | None]:
-    """The function that loads a model by a section's backend, and how the backend converts it first.
+def backend_of(settings: EncoderSettings | RerankSettings) -> tuple[Any, ...]:
+    """The `function`, the `conversion` and the `library` of a section's backend; see `Opener`.
 
-    See `TextOpener` and `PairOpener` for the function. No other backend is imported.
+    No other backend is imported.
     """
     match settings:
         case FlagSettings():
@@ -78,15 +77,15 @@ def backend_of(settings: EncoderSettings | RerankSettings) -> tuple[Callable[...
         case FlagAutoRerankSettings():
             from pipeline.encoders.pairs import flag_rerankers
 
-            return flag_rerankers.load, None
+            return flag_rerankers.load, None, flag_rerankers.library_scores
         case SentenceTransformersRerankSettings():
             from pipeline.encoders.pairs import cross_encoders
 
-            return cross_encoders.load, None
+            return cross_encoders.load, None, cross_encoders.library_scores
         case OpenVINORerankSettings():
-            from pipeline.encoders.pairs import converted
+            from pipeline.encoders.pairs import converted, flag_rerankers
 
-            return converted.load, converted.RerankConversion()
+            return converted.load, converted.RerankConversion(), flag_rerankers.library_scores
     kinds: Kinds[Any] = RERANKERS if isinstance(settings, ScorerSettings) else BACKENDS
     added = kinds.opener(settings.backend)
     return added if isinstance(added, tuple) else (added, None)

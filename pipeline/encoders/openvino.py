@@ -11,6 +11,7 @@ The batches are arrays `ids-N` and `mask-N`, int64 [b, tokens].
 from __future__ import annotations
 
 import collections
+import json
 import logging
 import shutil
 import sys
@@ -29,7 +30,7 @@ from pipeline.core.installation import import_openvino, require
 from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
 from pipeline.core.subprocesses import last_line, run_in_subprocess
 from pipeline.data.collection_files import open_texts
-from pipeline.encoders import conversion
+from pipeline.encoders import agreement, conversion
 from pipeline.encoders.agreement import PROBES, Forward, Reference
 from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
 from pipeline.encoders.opener import Conversion
@@ -45,14 +46,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONVERTED = "encoder models that transformers loads and OpenVINO traces"
-SCHEMA = 6
-INT8_SCHEMA = 7
+SCHEMA = 7
+INT8_SCHEMA = 8
 TOKENS = 1024  # tokens of a batch, padding included
 TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples of it
-FILES = DESCRIPTION, WEIGHTS, TOKENIZER = "model.xml", "model.bin", "tokenizer.json"
+FILES = DESCRIPTION, WEIGHTS, TOKENIZER, CHECKS = "model.xml", "model.bin", "tokenizer.json", agreement.CHECKS
 SAMPLE = 256  # passages that an int8 model is calibrated on
 SEED = 0  # for drawing them
 REFERENCE = ("reference.xml", "reference.bin")  # beside an int8 model: the one that it was made of
+
+
+ENCODERS = (
+    "albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "eurobert",
+    "gte", "modernbert", "mpnet", "nomic_bert", "roberta", "xlm-roberta",
+)  # fmt: skip
+"""The values of `model_type` in `config.json` of the networks that tests convert."""
+
+
+def is_traced(model: ResolvedBase) -> bool:
+    """Whether a model's network is known to convert: an encoder of transformers with its usual positions."""
+    config = model.card.config
+    scaled = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    own = model.trust_remote_code and model.card.own_code
+    usual = not isinstance(scaled, dict) or scaled.get("rope_type", "default") == "default"
+    return config.get("model_type") in ENCODERS and not own and usual
 
 
 class OpenVINOConversion(Conversion):
@@ -60,8 +77,8 @@ class OpenVINOConversion(Conversion):
 
     @override
     def suits(self, model: ResolvedModel) -> bool:
-        """Whether a model is an encoder: its speed with decoders was not measured."""
-        return model.pooling != "last_token"
+        """Whether a model's network is one of `ENCODERS`: not all others can be traced."""
+        return is_traced(model)
 
     @override
     def reference(self, model: ResolvedModel, folder: Path) -> Reference | None:
@@ -103,17 +120,19 @@ class OpenVINOBatches:
     token_budget, computes_padding = TOKENS, True
 
     def __init__(self, model: ResolvedBase) -> None:
-        self.pad_id = model.pad_id
+        self.name, self.pad_id, self.reads_padding = model.name, model.pad_id, False
         self.width_multiple = 1 if model.precision == "fp32" else TILE
 
 
 class OpenVINORunner:
     """Computes batches of a converted network on the CPU, several in flight."""
 
-    def __init__(self, description: Path, bf16: bool) -> None:
+    def __init__(self, prepared: Path, bf16: bool) -> None:
+        checks = json.loads((prepared / CHECKS).read_text(encoding="utf-8"))
+        self.embedded: int | None = checks["tokens embedded"]
         core = import_openvino().Core()
         self.compiled = core.compile_model(
-            str(description),
+            str(prepared / DESCRIPTION),
             "CPU",
             {
                 "PERFORMANCE_HINT": "THROUGHPUT",
@@ -164,7 +183,7 @@ class OpenVINOBackend(OpenVINOBatches, OpenVINORunner):
         from tokenizers import Tokenizer
 
         OpenVINOBatches.__init__(self, model)
-        OpenVINORunner.__init__(self, prepared / DESCRIPTION, model.precision == "bf16")
+        OpenVINORunner.__init__(self, prepared, model.precision == "bf16")
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
 
@@ -205,7 +224,7 @@ def _quantize(model: ResolvedModel, converted: Artifact, draft: Draft) -> JsonOb
                 f"model '{model.name}' cannot be calibrated in int8: {last_line(error)}",
                 fix="set model.precision to bf16",
             )
-        for name in (TOKENIZER, PROBES):
+        for name in (TOKENIZER, PROBES, CHECKS):
             shutil.copy(converted.path(name), aside)
         for name, copied in zip((DESCRIPTION, WEIGHTS), REFERENCE, strict=True):
             shutil.copy(converted.path(name), aside / copied)
@@ -276,7 +295,7 @@ def _convert(model: ResolvedModel, target: Path) -> None:
     `target` is the `.xml` to write. The weights go beside it as `.bin`, in fp32, and rows of the model's
     library as `PROBES`.
     """
-    body = load_network(model)
+    body = load_network(model, target=target)
     probes = conversion.library_rows(model, body.config)
     if model.pooling == "cls":
         limit_last_layer_to_first_token(body)

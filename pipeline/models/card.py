@@ -43,6 +43,7 @@ POSITIONS_AFTER_PADDING = ("camembert", "mpnet", "data2vec-text", "longformer", 
 """Model types beside RoBERTa's whose positions are counted from the padding id plus 1."""
 CONFIG_TYPES = {
     "architectures": TEXTS,
+    "auto_map": OBJECT,
     "max_position_embeddings": COUNT,
     "model_type": TEXT,
     "pad_token_id": INTEGER,
@@ -146,6 +147,12 @@ class ModelCard:
     def architectures(self) -> list[str]:
         """The network's classes in transformers, or in Python files of the model's own."""
         return self.config.get("architectures") or []
+
+    @property
+    def own_code(self) -> list[str]:
+        """The classes of Python files in the folder that the network's `config.json` names; sorted."""
+        mapped = self.config.get("auto_map") or {}
+        return sorted(name for name in mapped.values() if isinstance(name, str))
 
     @property
     def module_names(self) -> list[str]:

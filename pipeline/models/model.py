@@ -44,6 +44,7 @@ class ResolvedBase:
         tokenizer: Its tokenizer; of passages, where queries have another one.
         card: What its files declare.
         trust_remote_code: Whether Python files that come with the model may run.
+        decided: The settings that its files, its family or a default may decide, by name, for reports.
     """
 
     name: str
@@ -54,6 +55,16 @@ class ResolvedBase:
     tokenizer: ModelTokenizer
     card: ModelCard = field(compare=False, repr=False)
     trust_remote_code: bool = False
+    decided: dict[str, SettingWithOrigin] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """The settings that neither the model's files nor a default decide, and what does, as a clause."""
+        shown = [
+            f"{name} {short_repr(used.value) if 'instruction' in name else used.value} ({used.source})"
+            for name, used in self.decided.items()
+            if used.source not in ("model", "default")
+        ]
+        return f"model {self.name}: {', '.join(shown) or 'all as its files declare it'}"
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,6 @@ class ResolvedModel(ResolvedBase):
         truncate_dim: Number of dimensions kept of each vector (Matryoshka); None keeps all.
         dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
         corpus: Passages that an int8 model is calibrated on.
-        decided: The settings that its files, its family or a default may decide, by name, for reports.
     """
 
     identity: JsonObject
@@ -99,16 +109,6 @@ class ResolvedModel(ResolvedBase):
     truncate_dim: int | None = None
     dimension: int | None = None
     corpus: CalibrationCorpus | None = None
-    decided: dict[str, SettingWithOrigin] = field(default_factory=dict)
-
-    def describe(self) -> str:
-        """The settings that neither the model's files nor a default decide, and what does, as a clause."""
-        shown = [
-            f"{name} {short_repr(used.value) if 'instruction' in name else used.value} ({used.source})"
-            for name, used in self.decided.items()
-            if used.source not in ("model", "default")
-        ]
-        return f"model {self.name}: {', '.join(shown) or 'all as its files declare it'}"
 
     @property
     def guessed(self) -> str:

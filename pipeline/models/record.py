@@ -8,14 +8,23 @@ from pathlib import Path
 
 from pipeline.core.records import Facts
 from pipeline.models.card import UNLIMITED, max_positions
-from pipeline.models.model import ResolvedModel
+from pipeline.models.model import ResolvedBase, ResolvedModel
 
 
-def model_record(model: ResolvedModel) -> Facts:
+def model_record(model: ResolvedBase) -> Facts:
     """What is known of a model and what its files do not say, as plain JSON; fetches its files."""
     files, card = model.files, model.card
     folder = files.folder()
     positions = max_positions(card.config)
+    of_texts = {}
+    if isinstance(model, ResolvedModel):
+        of_texts = {
+            "output": model.output,
+            "declared similarity": card.similarity or None,
+            "used similarity": model.similarity or "cosine",
+            "dimensions": model.dimension,
+            "kept dimensions": model.truncate_dim,
+        }
     return {
         "name": model.name,
         "files": f"{files.repo} at {files.commit}" if files.repo else str(folder),
@@ -26,11 +35,8 @@ def model_record(model: ResolvedModel) -> Facts:
         "hash of token ids": model.tokenizer.probe[:16],
         "end tokens": [token for token in model.tokenizer.settings.end_tokens if token],
         **{name: {"value": value, "source": source} for name, (value, source) in model.decided.items()},
-        "output": model.output,
-        "declared similarity": card.similarity or None,
         "positions": positions if positions < UNLIMITED else None,
-        "dimensions": model.dimension,
-        "kept dimensions": model.truncate_dim,
+        **of_texts,
         "not there": [*card.absent],
     }
 

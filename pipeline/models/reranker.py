@@ -8,12 +8,19 @@ from pathlib import Path
 from pipeline.config.rerank import FlagAutoRerankSettings, FlagRerankSettings, RerankSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.models.card import max_positions, read_card
+from pipeline.models.card import ModelCard, max_positions, read_card
 from pipeline.models.files import find_model
 from pipeline.models.library_tokenizer import TokenizerSettings
-from pipeline.models.model import ResolvedBase, precision_key
-from pipeline.models.resolution import FindModel, choose_device, computed_in, padding_id
-from pipeline.models.text_settings import SCORE
+from pipeline.models.model import Origin, ResolvedBase, SettingWithOrigin, precision_key
+from pipeline.models.resolution import (
+    FindModel,
+    choose_device,
+    computed_in,
+    idle_code,
+    padding_id,
+    refuse_quantized,
+)
+from pipeline.models.text_settings import GENERATION, SCORE
 from pipeline.models.tokenizer import prepare_tokenizer
 
 ENCODER, DECODER = "encoder-only-base", "decoder-only-base"
@@ -29,10 +36,13 @@ class ResolvedReranker(ResolvedBase):
     Attributes:
         max_length: Tokens kept of a query and a passage together, at most as many as the model has positions.
         query_max_length: Tokens kept of a query; None is no limit of its own.
+        by_predict: Whether sentence-transformers does more than to give tokens to a network, so that its
+            `predict` is called; see `_needs_predict`.
     """
 
     max_length: int
     query_max_length: int | None
+    by_predict: bool = False
 
     @property
     def architecture(self) -> str:
@@ -57,6 +67,8 @@ def resolve_reranker(
     device = choose_device(settings.device, settings.on_gpu)
     files = find(settings.name, settings.revision, settings.trust_remote_code)
     card = read_card(files, SCORE, settings.name)
+    refuse_quantized(settings.name, card)
+    more, by_flag = _needs_predict(card), isinstance(settings, FlagRerankSettings)
     limits = [settings.max_length, max_positions(card.config)]
     query_max_length = None
     if isinstance(settings, FlagRerankSettings):
@@ -76,6 +88,8 @@ def resolve_reranker(
         query_max_length=query_max_length,
         trust_remote_code=settings.trust_remote_code,
         card=card,
+        by_predict=not by_flag and bool(more or _is_decoder(card)),
+        decided=_decided(settings, card, more),
     )
     if model.architecture.endswith("ForSequenceClassification"):
         labels = card.config.get("num_labels") or len(card.config.get("id2label") or {})
@@ -88,7 +102,63 @@ def resolve_reranker(
                 allowed=f"models of {DECODER}",
                 fix="leave out rerank.prompt",
             )
+    if by_flag and more and (settings.taken_by_auto or more != TEMPLATE):
+        raise InputError(
+            f"rerank.name: '{settings.name}' has {more}, which backend '{settings.backend}' does not use",
+            allowed="models that FlagEmbedding runs: one network, and no template of its own",
+            fix="set rerank.backend to sentence-transformers",
+        )
     return model
+
+
+TEMPLATE = "a chat template"
+
+
+def _is_decoder(card: ModelCard) -> bool:
+    return any(name.endswith("ForCausalLM") for name in card.architectures[:1])
+
+
+def _needs_predict(card: ModelCard) -> str:
+    """What sentence-transformers does for a model besides giving a network tokens of pairs; "" for nothing.
+
+    See its `CrossEncoder`: other modules, a default prompt, and a template that pairs are put into.
+    """
+    if card.transformer.get("transformer_task") == GENERATION:
+        return f"the transformer_task {GENERATION}"
+    if card.module_names not in ([], ["Transformer"]):
+        return f"the modules {', '.join(card.module_names)}"
+    if card.settings.get("keep_in_fp32_modules"):
+        return "modules that are kept in fp32"
+    if card.settings.get("default_prompt_name"):
+        return "a default prompt"
+    return TEMPLATE if card.has_chat_template else ""
+
+
+def _decided(settings: RerankSettings, card: ModelCard, more: str) -> dict[str, SettingWithOrigin]:
+    """How pairs are read and what their score is, for people."""
+    decoder, by_flag = _is_decoder(card), isinstance(settings, FlagRerankSettings)
+    pairs = "into its chat template" if more == TEMPLATE and not by_flag else "one behind the other"
+    score = "the logit of its head"
+    if by_flag and decoder:
+        prompt = getattr(settings, "prompt", None)
+        pairs = f"before {'the prompt of the config' if prompt else 'the prompt of FlagEmbedding'}"
+        score = "the logit of 'Yes'"
+    elif not by_flag:
+        named = (card.config.get("sentence_transformers") or {}).get("activation_fn")
+        named = named or card.settings.get("activation_fn")
+        known = isinstance(named, str) and (settings.trust_remote_code or named.startswith("torch."))
+        score = f"{named.rpartition('.')[2] if known else 'Sigmoid'} of " + (
+            "the logits of 'yes' less 'no'" if decoder else score
+        )
+        if named and not known:
+            score += f", as {named} does not run"
+    source: Origin = "model" if not by_flag else "guess" if card.has_chat_template else "default"
+    return {
+        "backend": SettingWithOrigin(settings.backend, "auto" if settings.taken_by_auto else "config"),
+        "pairs": SettingWithOrigin(pairs, source),
+        "score": SettingWithOrigin(score, source),
+        **idle_code(card, settings.trust_remote_code),
+    }
 
 
 def flag_class(model: ResolvedReranker) -> str:

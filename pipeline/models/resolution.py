@@ -31,8 +31,10 @@ from pipeline.models.card import (
 from pipeline.models.files import STATIC, Files, find_model, untrusted_code
 from pipeline.models.library_tokenizer import TokenizerSettings
 from pipeline.models.model import Origin, ResolvedModel, SettingWithOrigin
-from pipeline.models.tokenizer import prepare_tokenizer
+from pipeline.models.tokenizer import prepare_tokenizer, token_counter
 
+VECTORS = ["Transformer", "Pooling", "Normalize"]
+"""The modules of a model of dense vectors that every backend runs, in this order; the last may be missing."""
 PYLATE = ("pylate.models.Dense.",)
 """Modules of PyLate for which MultiVectorEncoder has its own."""
 SPARSE = ("SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder", "CSRSparsity")
@@ -63,7 +65,7 @@ def resolve_model(
     card = read_card(files, reads, config.name)
     if config.as_sentence_transformers and not card.modules:
         _refuse_chat_template(config, card)
-    _refuse_quantized(config, card)
+    refuse_quantized(config.name, card)
     files.refuse_missing_tokenizer()
     late = None  # of BGE-M3 too: FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
     if config.output == "multivector" and config.as_sentence_transformers:
@@ -96,6 +98,9 @@ def resolve_model(
     pooling = _pooling(config, card, family) if config.output == "dense" else None
     if pooling:
         decided = {"backend": decided["backend"], "pooling": pooling, **decided}
+    if config.normalize is False and "Normalize" in card.module_names[-1:]:
+        decided["module Normalize"] = SettingWithOrigin("does not run", "config")
+    decided |= idle_code(card, config.trust_remote_code)
     pools_last = pooling is not None and pooling.value == "last_token"
     ends = " and ".join(filter(None, card.end_tokens))
     if pools_last and ends:
@@ -103,7 +108,8 @@ def resolve_model(
     similarity = _similarity(card) if pooling else ""
     if similarity and similarity != "cosine":
         decided["similarity"] = SettingWithOrigin(similarity, "model")
-    return ResolvedModel(
+    tokenizers = _tokenizers(config, files, card, pools_last, cache)
+    model = ResolvedModel(
         name=config.name,
         files=files,
         identity=files.identity if config.output == "dense" else files.whole_identity,
@@ -112,7 +118,7 @@ def resolve_model(
         prompts=prompts,
         max_lengths={role: int(lengths[role].value) for role in ROLES},
         pad_id=padding_id(card.config),
-        **_tokenizers(config, files, card, pools_last, cache),
+        **tokenizers,
         trust_remote_code=config.trust_remote_code,
         card=card,
         decided=decided,
@@ -124,6 +130,25 @@ def resolve_model(
         similarity=similarity,
         mean_over_tokens=late.mean if late else config.output == "multivector",
     )
+    _refuse_no_room(model)
+    return model
+
+
+def _refuse_no_room(model: ResolvedModel) -> None:
+    """Refuse lengths that special tokens and the instruction fill: tokenizers then cut nothing at all."""
+    for role in ROLES:
+        length, prompt = model.max_lengths[role], "".join(model.prompts[role])
+        if length > 16 + 4 * len(prompt):  # a character has 4 bytes, so at most 4 tokens
+            continue
+        (taken,) = token_counter(model.tokenizer_of(role))([prompt])
+        if length <= taken:
+            raise InputError(
+                f"model '{model.name}' keeps {length} tokens of {role}, and special tokens and the "
+                f"instruction take {taken}",
+                allowed=f"{taken + 1} or more",
+                fix=f"set model.{'passage' if role == 'passages' else 'query'}_max_length, or max_seq_length "
+                "in the model's files",
+            )
 
 
 def _tokenizers(
@@ -172,15 +197,22 @@ def padding_id(config: Facts) -> int:
     return max(int(config.get("pad_token_id") or 0), 0)
 
 
-def _refuse_quantized(config: EncoderSettings, card: ModelCard) -> None:
+def idle_code(card: ModelCard, trusted: bool) -> dict[str, SettingWithOrigin]:
+    """The decision that a model's Python files do not run, where it has any; else nothing."""
+    if trusted or not card.own_code:
+        return {}
+    return {"own code": SettingWithOrigin(f"{', '.join(card.own_code)} does not run", "config")}
+
+
+def refuse_quantized(name: str, card: ModelCard) -> None:
     """Refuse quantized weights: they need other packages, and choose the precision themselves."""
     quantized = card.config.get("quantization_config")
     if quantized is not None:
         method = quantized.get("quant_method", "a method that it does not name")
         raise InputError(
-            f"the weights of model '{config.name}' are quantized, by {short_repr(method)}",
+            f"the weights of model '{name}' are quantized, by {short_repr(method)}",
             allowed="weights in fp32, fp16 or bf16",
-            fix="take the model that it was quantized from, and set model.precision",
+            fix="take the model that it was quantized from, and set its precision",
         )
 
 
@@ -215,6 +247,12 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
             fix="set model.output to sparse and model.backend to sentence-transformers",
         )
     if chain:
+        if "Router" in names[1:]:
+            raise InputError(
+                f"model '{config.name}' has a Router after the module {names[names.index('Router') - 1]}",
+                allowed="one chain of modules for all texts",
+                fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
+            )
         if names and names[0] not in ("Transformer", "StaticEmbedding"):
             raise InputError(
                 f"model '{config.name}' begins with the module {names[0]}",
@@ -235,6 +273,14 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
     if unknown:
         raise InputError(
             f"model '{config.name}' has a module {unknown[0]}, which backend '{config.backend}' does not run",
+            fix="set model.backend to sentence-transformers",
+        )
+    chain_of_names = [name for name in names if name != "Dropout"]
+    if chain_of_names not in ([], ["Transformer"], ["Transformer", "Pooling"], VECTORS):
+        raise InputError(
+            f"the modules of model '{config.name}' are {', '.join(names)}, in an order that backend "
+            f"'{config.backend}' does not run",
+            allowed=", ".join(VECTORS),
             fix="set model.backend to sentence-transformers",
         )
     if card.network_folder:
@@ -378,7 +424,8 @@ def _similarity(card: ModelCard) -> str:
 
     Of such vectors, the inner product, the cosine and the Euclidean distance give one ranking.
     """
-    if "Normalize" in card.module_names and card.similarity != "manhattan":
+    last = next((name for name in reversed(card.module_names) if name != "Dropout"), "")
+    if last == "Normalize" and card.similarity != "manhattan":
         return ""
     return "dot" if card.similarity == "dot_score" else card.similarity
 

@@ -29,6 +29,8 @@ OUTPUTS_OF_TASKS: dict[str, dict[str, str]] = {
     SCORE: {"sequence-classification": "logits"},
 }
 """For each output the tasks that run here, with the output of the network that they take."""
+GENERATION = "text-generation"
+"""The task of a reranker that sentence-transformers' own `predict` runs, so that it honours all settings."""
 LENGTHS = {"max_seq_length": COUNT, "query_length": COUNT, "document_length": COUNT}
 LOADING = ("attn_implementation", "dtype", "torch_dtype", "trust_remote_code")
 """Arguments for loading that shape no vector, or that the config decides."""
@@ -53,6 +55,8 @@ def read_text_settings(files: Files, output: str, name: str, folder: str = "") -
     """
     contents = ((file, files.read_json(f"{folder}/{file}".lstrip("/"), **LENGTHS)) for file in SETTINGS_FILES)
     file, settings = next(((file, content) for file, content in contents if content), ("", Facts()))
+    if output == SCORE and settings.get("transformer_task") == GENERATION:
+        return settings
     fix = "choose another model"
     if output != SCORE:
         fix = "encode with sentence-transformers yourself, and set model.backend to precomputed"

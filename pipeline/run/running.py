@@ -15,6 +15,7 @@ from pipeline.config.files import refuse_namesakes
 from pipeline.core import machine
 from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
+from pipeline.encoders.opener import PairOpener
 from pipeline.metrics.names import parse_measure
 from pipeline.results.result import Result, check_kind, write_suite
 from pipeline.run.benchmark import Benchmark, Session
@@ -253,6 +254,10 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
         log.info("%s", model.describe())
         if model.guessed:
             log.warning("model %s: %s", model.name, model.guessed)
+    if benchmark.resolved_config.rerank:
+        scorer = benchmark.session.identities.resolve(benchmark.resolved_config.rerank)
+        if isinstance(scorer, PairOpener):
+            log.info("%s", scorer.model.describe())
     benchmark.confirm()
     if _open_engine(benchmark):  # a missing cluster is found before work
         _warn_of_slow_precisions(benchmark)

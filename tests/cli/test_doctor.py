@@ -64,6 +64,8 @@ def test_the_record_of_a_config_s_model_and_its_comparison_are_shown(
     assert record["weights"] == ["model.safetensors (F32)"]
     assert "modules.json" in record["not there"]
     assert 0.99999 < record["comparison"]["lowest_cosine"] <= 1
+    assert record["attention"] == "a token sees those before and after it"
+    assert record["weights that its files lack"] == "none"
     shown = benchmarco("doctor", tmp_path / "c.yaml").stdout
     assert "cls (model)" in shown
     assert f"lowest cosine: {record['comparison']['lowest_cosine']}" in shown

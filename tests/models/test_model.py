@@ -89,8 +89,8 @@ USED: dict[str, Case] = {
     **{
         f"positions of {kind} from padding {pad}": (
             {"config.json": {"model_type": kind, "pad_token_id": pad, "max_position_embeddings": 514}},
-            {"passage_max_length": 999, "query_max_length": 9},
-            {"max_lengths": {"passages": kept, "queries": 9}},
+            {"passage_max_length": 999, "query_max_length": 40},
+            {"max_lengths": {"passages": kept, "queries": 40}},
         )
         for kind, pad, kept in (
             ("bert", 0, 514), ("roberta", 3, 510), ("xmod", None, 512)
@@ -158,8 +158,8 @@ USED: dict[str, Case] = {
     ),
     "the family's length": (
         {"config.json": {"max_position_embeddings": 32768}},
-        {"name": "e5-mistral-7b-instruct", "passage_max_length": 9000, "query_max_length": 9},
-        {"max_lengths": {"passages": 4096, "queries": 9}},
+        {"name": "e5-mistral-7b-instruct", "passage_max_length": 9000, "query_max_length": 40},
+        {"max_lengths": {"passages": 4096, "queries": 40}},
     ),
     "0 for no padding id": ({"config.json": {"pad_token_id": -1}}, {}, {"pad_id": 0}),
     "all dimensions": (

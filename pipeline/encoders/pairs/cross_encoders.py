@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from typing_extensions import override
 
 from pipeline.config.rerank import RerankSettings
-from pipeline.core.records import Float32
-from pipeline.encoders.batching import TokenBatch
+from pipeline.core.display import NO_BAR, Bar
+from pipeline.core.records import Float32, TextPair
+from pipeline.encoders.batching import TokenBatch, Usage
+from pipeline.encoders.opener import Scorer
 from pipeline.encoders.pairs.scorer import (
     BatchedScorer,
     PairTokenizer,
@@ -17,6 +21,7 @@ from pipeline.encoders.pairs.scorer import (
     token_types,
 )
 from pipeline.encoders.torch.backend import TorchRunner
+from pipeline.encoders.torch.checks import observe_networks
 from pipeline.encoders.torch.devices import fitting
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, loading
 from pipeline.models.reranker import ResolvedReranker, check_labels
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TYPES = "token_type_ids"
+PAIRS = 32  # of a batch of `predict`, by its own default
 
 
 class TorchPairs(TorchRunner[Float32]):
@@ -57,7 +63,7 @@ class Classifier(TorchPairs):
     def use(self, network: PreTrainedModel) -> None:
         """Take a loaded network; where its head reads the first token, the last layer computes no other."""
         self.network = self.place(network)
-        limit_last_layer_to_first_token(self.network.base_model)
+        limit_last_layer_to_first_token(self.network)
 
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
@@ -69,10 +75,41 @@ class Classifier(TorchPairs):
             return logits.reshape(len(batch.rows))
 
 
-def load(settings: RerankSettings, model: ResolvedReranker, prepared: Path | None) -> BatchedScorer:
+def load(settings: RerankSettings, model: ResolvedReranker, prepared: Path | None) -> Scorer:
     """A CrossEncoder of sentence-transformers."""
     with fitting(model, "rerank"):
+        if model.by_predict:
+            return _Predicting(settings, model)
         return BatchedScorer(_CrossEncoder(model), settings.batch_size)
+
+
+def library_scores(settings: RerankSettings, model: ResolvedReranker, pairs: Sequence[TextPair]) -> Float32:
+    """The scores of `CrossEncoder.predict`, of each pair alone."""
+    alone = settings.model_copy(update={"batch_size": 1})
+    return _Predicting(alone, model).score(pairs, Usage(), NO_BAR)
+
+
+class _Predicting:
+    """A CrossEncoder that `predict` runs, with the template, the prompt and all modules of the model."""
+
+    def __init__(self, settings: RerankSettings, model: ResolvedReranker) -> None:
+        import torch
+
+        half = {"fp16": torch.float16, "bf16": torch.bfloat16}
+        self.backend = self
+        self.encoder = _load(model, half.get(model.precision, torch.float32))
+        check_labels(model.name, self.encoder.num_labels)
+        self.figures, reads_padding = observe_networks(model, self.encoder.eval())
+        self.batch_size = 1 if reads_padding else settings.batch_size or PAIRS
+
+    def score(self, pairs: Sequence[TextPair], usage: Usage, bar: Bar) -> Float32:
+        """See `Scorer`; tokens are not counted."""
+        usage.texts += len(pairs)
+        scores = self.encoder.predict(
+            [list(pair) for pair in pairs], batch_size=self.batch_size, show_progress_bar=False
+        )
+        bar.update(len(pairs))
+        return np.asarray(scores, np.float32).reshape(len(pairs))
 
 
 class _CrossEncoder(Classifier):
@@ -80,9 +117,7 @@ class _CrossEncoder(Classifier):
 
     def __init__(self, model: ResolvedReranker) -> None:
         super().__init__(model)
-        folder = model.files.folder()
-        with loading(model.name, "sentence_transformers"):
-            encoder = _load(model, folder, self.dtype)
+        encoder = _load(model, self.dtype)
         check_labels(model.name, encoder.num_labels)
         self.activation = encoder.activation_fn
         fast = model.tokenizer.of_library(encoder.tokenizer)
@@ -102,14 +137,15 @@ class _CrossEncoder(Classifier):
         return scores
 
 
-def _load(model: ResolvedReranker, folder: Path, dtype: torch.dtype) -> CrossEncoder:
+def _load(model: ResolvedReranker, dtype: torch.dtype) -> CrossEncoder:
     from sentence_transformers import CrossEncoder
 
-    return CrossEncoder(
-        str(folder),
-        device=model.device,
-        max_length=model.max_length,
-        local_files_only=True,
-        trust_remote_code=model.trust_remote_code,
-        model_kwargs={"dtype": dtype},
-    )
+    with loading(model, "sentence_transformers"):
+        return CrossEncoder(
+            str(model.files.folder()),
+            device=model.device,
+            max_length=model.max_length,
+            local_files_only=True,
+            trust_remote_code=model.trust_remote_code,
+            model_kwargs={"dtype": dtype},
+        )

@@ -7,14 +7,15 @@ question; its score is the logit of "Yes" as the next token.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from typing_extensions import override
 
-from pipeline.config.rerank import FlagAutoRerankSettings
-from pipeline.core.records import Int64
+from pipeline.config.rerank import FlagAutoRerankSettings, FlagRerankSettings
+from pipeline.core.records import Float32, Int64, TextPair
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.pairs.cross_encoders import Classifier, TorchPairs
 from pipeline.encoders.pairs.scorer import (
@@ -23,6 +24,7 @@ from pipeline.encoders.pairs.scorer import (
     Template,
     encoder_tokenizer,
 )
+from pipeline.encoders.torch.checks import observe_networks
 from pipeline.encoders.torch.devices import fitting
 from pipeline.encoders.torch.loading import loading
 from pipeline.models.reranker import DECODER, ENCODER, ResolvedReranker, flag_class
@@ -54,9 +56,26 @@ def load(settings: FlagAutoRerankSettings, model: ResolvedReranker, prepared: Pa
         return BatchedScorer(backend, settings.batch_size)
 
 
-def _load(model: ResolvedReranker, kind: str) -> AbsReranker:
+def library_scores(
+    settings: FlagRerankSettings, model: ResolvedReranker, pairs: Sequence[TextPair]
+) -> Float32:
+    """The scores that FlagEmbedding itself gives to pairs, each alone."""
+    kind = flag_class(model)
+    instructions = {
+        "query_instruction_for_rerank": settings.query_instruction,
+        "passage_instruction_for_rerank": settings.passage_instruction,
+    }
+    flag = _load(model, kind, **{name: text for name, text in instructions.items() if text is not None})
+    observe_networks(model, flag.model.eval())  # where it cannot run, FlagEmbedding would try for ever
+    lengths = {"max_length": model.max_length, "query_max_length": model.query_max_length}
+    prompt = {"prompt": getattr(settings, "prompt", None)} if kind == DECODER else {}
+    scores = [flag.compute_score([pair], batch_size=2, **lengths, **prompt)[0] for pair in pairs]
+    return np.array(scores, np.float32)
+
+
+def _load(model: ResolvedReranker, kind: str, **instructions: str) -> AbsReranker:
     """The model in a class of FlagEmbedding."""
-    with loading(model.name, "FlagEmbedding.inference.auto_reranker"):
+    with loading(model, "FlagEmbedding.inference.auto_reranker"):
         from FlagEmbedding import FlagAutoReranker
 
         return FlagAutoReranker.from_finetuned(
@@ -66,6 +85,7 @@ def _load(model: ResolvedReranker, kind: str) -> AbsReranker:
             devices=[model.device],
             trust_remote_code=model.trust_remote_code,
             **({"use_bf16": model.precision == "bf16"} if kind != ENCODER else {}),
+            **instructions,
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.display import Bar
+from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, TextPair
 from pipeline.encoders import batching
 from pipeline.encoders.batching import BatchShape, TokenBatch, Usage
@@ -81,6 +82,13 @@ class PairTokenizer:
     _from_left: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.room < 2:
+            raise InputError(
+                f"the reranker reads {self.longest} tokens of a pair, and special ones take "
+                f"{self.template.size}",
+                allowed=f"{self.template.size + 2} or more",
+                fix="raise rerank.max_length, or choose a reranker with more positions",
+            )
         self._from_left = (self.tokenizer.truncation or {}).get("direction") == "left"
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()

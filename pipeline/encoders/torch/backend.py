@@ -11,14 +11,15 @@ import collections
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows
-from pipeline.encoders.batching import RowArrays, TokenBatch, refuse_unknown_tokens
+from pipeline.encoders.batching import RowArrays, TokenBatch
+from pipeline.encoders.torch.checks import Figures, observe_networks, tokens_embedded
 from pipeline.encoders.torch.devices import free_memory, is_out_of_memory, open_device
 from pipeline.encoders.torch.masks import MaskReduction
 from pipeline.models.model import ResolvedBase, ResolvedModel
@@ -51,8 +52,10 @@ class TorchRunner(ABC, Generic[Computed]):
         self.device = open_device(model.device, model.precision, self.section)
         on_gpu = self.device.type == "cuda"
         self.dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[model.precision]
-        self.name, self.pad_id = model.name, model.pad_id
+        self.name, self.pad_id, self.resolved = model.name, model.pad_id, model
         self.embedded: int | None = None  # tokens that the network has embeddings of
+        self.reads_padding = False
+        self.figures: Figures = {}
         self.token_budget = GPU_TOKENS if on_gpu else CPU_TOKENS
         self.failed: dict[int, int] = {}  # widths of batches that did not fit: half of their tokens
         self.masks = MaskReduction(self.padded_right)
@@ -60,7 +63,7 @@ class TorchRunner(ABC, Generic[Computed]):
         self.computes_padding = True
 
     def place(self, network: Network) -> Network:
-        """A loaded network, on the device, its parameters in the precision, and its masks reduced.
+        """A loaded network, on the device, its parameters in the precision, observed, its masks reduced.
 
         Buffers stay as they are. The frequencies of rotary positions, in bf16, would turn the 5,000th token
         by 2 radians too far or too little; libraries that load a model in bf16 keep these in fp32, too.
@@ -70,8 +73,10 @@ class TorchRunner(ABC, Generic[Computed]):
         for parameter in network.parameters():
             if parameter.is_floating_point():
                 parameter.data = parameter.data.to(self.dtype)
+        network.eval()
+        self.figures, self.reads_padding = observe_networks(self.resolved, network)
         self.masks.attach(network)
-        return network.eval()
+        return network
 
     @abstractmethod
     def compute(self, batch: TokenBatch) -> torch.Tensor:
@@ -85,10 +90,6 @@ class TorchRunner(ABC, Generic[Computed]):
         """For each batch its `rows` and what is made of them, in their order."""
         under_way = collections.deque[_Sent]()
         for batch in batches:
-            if (
-                self.embedded is not None
-            ):  # a GPU would not say which token it is, and stop for all that follows
-                refuse_unknown_tokens(self.name, int(batch.ids.max()), self.embedded)
             under_way.extend(self._send(batch))
             while len(under_way) > LAG:
                 yield self._fetch(under_way.popleft())
@@ -189,12 +190,6 @@ class TorchBackend(TorchRunner[RowArrays]):
     @override
     def finish(self, count: int, computed: Float32) -> RowArrays:
         return computed
-
-
-def tokens_embedded(network: torch.nn.Module) -> int | None:
-    """The number of tokens that a network has embeddings of; None if it does not say."""
-    bodies: list[Any] = [module for module in network.modules() if hasattr(module, "get_input_embeddings")]
-    return getattr(bodies[0].get_input_embeddings(), "num_embeddings", None) if bodies else None
 
 
 def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:

@@ -144,7 +144,7 @@ class M3Backend(_Network):
 def _load(model: ResolvedModel, model_class: str) -> AbsEmbedder:
     """The model in one of FlagEmbedding's classes, in its precision on its device."""
     folder = model.files.folder()
-    with loading(model.name, "FlagEmbedding.inference.auto_embedder", "FlagEmbedding"):
+    with loading(model, "FlagEmbedding.inference.auto_embedder", "FlagEmbedding"):
         from FlagEmbedding import FlagAutoModel
 
         return FlagAutoModel.from_finetuned(

@@ -1,4 +1,7 @@
-"""The loading of torch models: errors explained, missing weights refused, work saved in the last layer.
+"""The loading of torch models: one way in for every network, and work saved in the last layer.
+
+Every network that transformers loads, for texts or for pairs, by whichever library, is loaded inside
+`loading`, which checks it; see `pipeline.encoders.torch.checks`.
 
 And the heads of BGE-M3 for word weights and for token vectors: their files, and what they make.
 """
@@ -6,19 +9,22 @@ And the heads of BGE-M3 for word weights and for token vectors: their files, and
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.installation import check_versions
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows
+from pipeline.encoders.agreement import CHECKS
+from pipeline.encoders.torch.checks import check_loaded, is_of_transformers, observe, tokens_embedded
+from pipeline.encoders.torch.devices import is_out_of_memory
 from pipeline.encoders.torch.varlen import attend_texts
 from pipeline.models.files import TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
@@ -33,22 +39,42 @@ LIBRARIES = "torch", "transformers", "sentence-transformers", "FlagEmbedding"
 
 
 @contextlib.contextmanager
-def loading(name: str, *quiet: str) -> Iterator[None]:
-    """A context to load the model `name` in, through whichever library.
+def loading(model: ResolvedBase, *quiet: str) -> Iterator[None]:
+    """A context to load a model in, through whichever library; every network is checked.
 
-    Errors are explained, libraries and the loggers named in `quiet` log errors only, and a model whose files
-    lack weights is refused: transformers would draw them at random without an error.
+    Errors are explained, and libraries and the loggers named in `quiet` log errors only.
 
     Raises:
-        InputError: The model's files are damaged or incomplete, or a library has a version that is not
-            supported.
+        InputError: The model's files are damaged, incomplete, or declare what does not run; or a library has
+            a version that is not supported.
     """
     check_versions(*LIBRARIES)
-    reports: list[Report] = []
-    with _explained(name, *quiet), _reported(reports):
+    with _explained(model.name, *quiet), _checked(model):
         yield
-    for report in reports:
-        _refuse_missing_weights(name, report)
+
+
+@contextlib.contextmanager
+def _checked(model: ResolvedBase) -> Iterator[None]:
+    """A context in which every network that transformers loads is checked.
+
+    FlagEmbedding and sentence-transformers load networks without `output_loading_info`, and drop the report
+    that transformers makes of names.
+    """
+    from transformers import PreTrainedModel
+
+    original = PreTrainedModel.__dict__["from_pretrained"]
+
+    def from_pretrained(cls: Any, *arguments: Any, **settings: Any) -> Any:
+        asked = settings.pop("output_loading_info", False)
+        network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
+        check_loaded(model, network, report)
+        return (network, report) if asked else network
+
+    PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+    try:
+        yield
+    finally:
+        PreTrainedModel.from_pretrained = original
 
 
 @contextlib.contextmanager
@@ -76,8 +102,11 @@ def _explained(name: str, *quiet: str) -> Iterator[None]:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise damaged(f"the files of model '{name}' cannot be loaded: {reason}") from error
     except RuntimeError as error:
-        if "ignore_mismatched_sizes" not in str(error):
+        if "CUDA" in str(error) or is_out_of_memory(error):
             raise
+        if "ignore_mismatched_sizes" not in str(error):
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise damaged(f"the files of model '{name}' cannot be loaded: {reason}") from error
         shapes = "have other shapes than its config.json declares"
         raise damaged(f"the weights of model '{name}' {shapes}") from None
     except OSError as error:
@@ -92,65 +121,26 @@ def _explained(name: str, *quiet: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def load_network(model: ResolvedBase, kind: str = "AutoModel") -> PreTrainedModel:
-    """A model's network in fp32, in one of transformers' `Auto…` classes, for a process that converts it."""
+def load_network(model: ResolvedBase, kind: str = "AutoModel", target: Path | None = None) -> PreTrainedModel:
+    """A model's network in fp32, in one of transformers' `Auto…` classes, for a process that converts it.
+
+    What its checks found is written beside the file `target`, as `CHECKS`.
+    """
     import torch
     import transformers
 
-    with loading(model.name):
+    with loading(model):
         network: PreTrainedModel = getattr(transformers, kind).from_pretrained(
             model.files.folder(), dtype=torch.float32, trust_remote_code=model.trust_remote_code
         )
-    return network.eval()
-
-
-Report = Mapping[str, Iterable[str]]
-"""Names of weights, by what transformers says of them: `missing_keys`, `unexpected_keys`."""
-
-
-@contextlib.contextmanager
-def _reported(reports: list[Report]) -> Iterator[None]:
-    """A context in which transformers' report of every network that is loaded is added to `reports`.
-
-    FlagEmbedding and sentence-transformers load networks without `output_loading_info`, and drop the report.
-    """
-    from transformers import PreTrainedModel
-
-    original = PreTrainedModel.__dict__["from_pretrained"]
-
-    def from_pretrained(cls: Any, *arguments: Any, **settings: Any) -> Any:
-        asked = settings.pop("output_loading_info", False)
-        network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
-        reports.append(report)
-        return (network, report) if asked else network
-
-    PreTrainedModel.from_pretrained = classmethod(from_pretrained)
-    try:
-        yield
-    finally:
-        PreTrainedModel.from_pretrained = original
-
-
-def _refuse_missing_weights(name: str, report: Report) -> None:
-    """Raise an `InputError` if weights are missing, other than the pooler's, which are never used."""
-    missing = sorted(weight for weight in report["missing_keys"] if not weight.startswith("pooler."))
-    if not missing:
-        return
-    lacking = f"model '{name}': its files lack {counted(len(missing), 'weight')}, such as {missing[0]}"
-    wrapped = (
-        stored.removesuffix(weight)
-        for weight in missing
-        for stored in sorted(report["unexpected_keys"])
-        if stored.endswith(f".{weight}")
-    )
-    prefix = next(wrapped, "")
-    if not prefix:
-        raise damaged(lacking)
-    raise InputError(
-        f"{lacking}, and hold {prefix}{missing[0]}",
-        allowed="the names that transformers gives to weights",
-        fix=f"save the network without what wraps it, or remove '{prefix}' from the names of its tensors",
-    )
+    figures, reads_padding = observe(model, network.eval())
+    if reads_padding:
+        raise ValueError("padding changes what it computes of a text, and batches here are padded")
+    if target:
+        target.with_name(CHECKS).write_text(
+            json.dumps({"tokens embedded": tokens_embedded(network), **figures}), encoding="utf-8"
+        )
+    return network
 
 
 ARCHITECTURES = (
@@ -165,16 +155,18 @@ compared because a model's own Python files may define classes of the same name,
 """
 
 
-def limit_last_layer_to_first_token(body: PreTrainedModel) -> None:
-    """Make a model compute its last hidden state for the first token only, float [b, 1, width].
+def limit_last_layer_to_first_token(network: PreTrainedModel) -> None:
+    """Make a network compute its last hidden state for the first token only, float [b, 1, width].
 
     Of texts in one row, as `varlen` gives them, it is [1, b, width].
 
-    `body` is a torch model as transformers loads it. It stays as it is if `is_standard_bert` is false.
+    It is a torch model as transformers loads it, with or without a head. It stays as it is if
+    `is_standard_bert` is false, or if its head is not transformers' own, which may read other tokens.
     """
     import torch
 
-    if not is_standard_bert(body):
+    body = network.base_model
+    if not is_of_transformers(network) or not is_standard_bert(body):
         return
     layers = body.encoder.layer
 
@@ -246,7 +238,10 @@ def read_head(folder: Path, output: str) -> dict[str, torch.Tensor]:
     import torch
 
     path = folder / (WORD_HEAD if output == "sparse" else TOKEN_HEAD)
-    head: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        head: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    except (EOFError, RuntimeError) as error:
+        raise damaged(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
     return head
 
 

@@ -11,6 +11,8 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
+from pipeline.encoders.torch.checks import is_of_transformers
+
 if TYPE_CHECKING:
     import torch
 
@@ -58,7 +60,7 @@ class MaskReduction(threading.local):  # one query may be encoded beside another
         """Let calls of the networks of transformers in a module pass through this object."""
         for module in network.modules():
             # a model's own Python files may need a mask
-            if _is_of_transformers(module) and getattr(module, "base_model", None) is module:
+            if is_of_transformers(module) and getattr(module, "base_model", None) is module:
                 self._attach(module)
 
     def _attach(self, body: Any) -> None:
@@ -79,7 +81,3 @@ class MaskReduction(threading.local):  # one query may be encoded beside another
             return forward(*arguments, **inputs)
 
         body.forward = reduced
-
-
-def _is_of_transformers(network: torch.nn.Module) -> bool:
-    return type(network).__module__.startswith("transformers.models.")

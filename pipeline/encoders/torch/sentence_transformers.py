@@ -15,9 +15,9 @@ from pipeline.encoders.torch.backend import (
     DeviceBatch,
     TorchBackend,
     packed_tokens,
-    tokens_embedded,
     unpacked_tokens,
 )
+from pipeline.encoders.torch.checks import tokens_embedded
 from pipeline.encoders.torch.loading import loading
 from pipeline.encoders.torch.opening import Load, open_backend
 from pipeline.models.card import late_interaction
@@ -71,7 +71,7 @@ class SentenceTransformersBackend(TorchBackend):
 
 def _load(encoder: type[Encoder], model: ResolvedModel, dtype: torch.dtype) -> Encoder:
     """A model in a class of sentence-transformers."""
-    with loading(model.name, "sentence_transformers"):
+    with loading(model, "sentence_transformers"):
         return encoder(
             str(model.files.folder()),
             device=model.device,

@@ -70,7 +70,7 @@ def described(source: Path, folder: Path, file: str, content: dict[str, Any]) ->
     ("file", "content", "message"),
     [
         ("config.json", {"id2label": {"0": "a", "1": "b", "2": "c"}}, "gives 3 values for a pair"),
-        ("sentence_bert_config.json", {"transformer_task": "text-generation"}, "transformer_task"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
         ("sentence_bert_config.json", {"prompt": "judge"}, "prompt"),
     ],
 )
@@ -97,6 +97,7 @@ def test_models_that_are_no_rerankers_are_refused(
 def test_a_model_without_its_head_is_refused(scores: Scores, minilm_folder: Path, tmp_path: Path) -> None:
     one = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
     folder = described(minilm_folder, tmp_path / "headless", "config.json", one)
+    (folder / "modules.json").unlink()
     for backend in ("flag", "openvino", "sentence-transformers"):
         with pytest.raises(InputError, match=r"lack \d+ weights?, such as"):
             scores([("a", "b")], backend=backend, name=folder)

@@ -57,6 +57,7 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], str]] = {
         "DebertaV2", {**SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, "WordPiece"
     ),
     "ERNIE": ("Ernie", SHAPE, "WordPiece"),
+    "FNet": ("FNet", SHAPE, "WordPiece"),
     "EuroBERT": ("EuroBert", DECODER, "ModernBERT"),
     "Qwen2": ("Qwen2", DECODER, "Qwen"),
     "Qwen3": ("Qwen3", DECODER, "Qwen"),
@@ -123,14 +124,18 @@ def _finish(tokenizer: Tokenizer, special: Sequence[str], around: str) -> Tokeni
     tokenizer.add_special_tokens(list(special))
     ids = [(token, tokenizer.token_to_id(token)) for token in special if token in around]
     if ids:
-        tokenizer.post_processor = processors.TemplateProcessing(single=around, special_tokens=ids)
+        end = around.partition("$A")[2].strip()
+        second = f"$B:1 {end}:1" if end == "[SEP]" else f"{end} $B {end}"
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=around, pair=f"{around} {second}" if end else None, special_tokens=ids
+        )
     return tokenizer
 
 
 BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]")
 SENTENCE_PIECES = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-LLAMA = ("<unk>", "<s>", "</s>")
-QWEN = ("<|endoftext|>", "<|im_end|>")
+LLAMA = ("<unk>", "<s>", "</s>", "yes", "no", "Yes")
+QWEN = ("<|endoftext|>", "<|im_end|>", "yes", "no", "Yes")
 OF_BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 OF_ROBERTA = {
     "bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"
@@ -170,8 +175,11 @@ def save_tokenizer(folder: Path, kind: str) -> Tokenizer:
     return tokenizer
 
 
-def save_network(folder: Path, network: str, head: str = "Model") -> None:
-    """Write a network of transformers with its tokenizer; `head` is the end of its class's name."""
+def save_network(folder: Path, network: str, head: str = "Model", **more: object) -> None:
+    """Write a network of transformers with its tokenizer; `head` is the end of its class's name.
+
+    The settings `more` go to its config.
+    """
     name, shape, kind = NETWORKS[network]
     tokenizer = save_tokenizer(folder, kind)
     named = TOKENIZERS[kind][4]
@@ -179,7 +187,7 @@ def save_network(folder: Path, network: str, head: str = "Model") -> None:
     ids = {f"{role}_token_id": tokenizer.token_to_id(named[of]) for role, of in roles.items() if of in named}
     config_class = getattr(transformers, f"{name.removesuffix('Encoder')}Config")
     torch.manual_seed(0)
-    config = config_class(**{**shape, **ids, "vocab_size": tokenizer.get_vocab_size()})
+    config = config_class(**{**shape, **ids, "vocab_size": tokenizer.get_vocab_size(), **more})
     body = getattr(transformers, name + head)(config).eval()
     body.get_input_embeddings().weight.data.normal_(0, 0.3 if head == "Model" else 0.1)  # of padding, too
     body.save_pretrained(folder)

@@ -1,0 +1,321 @@
+"""Checks of a network that transformers has loaded: what its files declare is used, or the model is refused.
+
+Transformers draws weights at random that files lack, drops those that a class does not take, leaves buffers
+that are in no file as its loader makes them, and runs its own class in place of one whose Python files may
+not run; none of that is an error for it. Each check here is one function. What it compares with comes
+another way: from the report of the files' names, or from the class built without `from_pretrained`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.core.display import counted
+from pipeline.core.errors import InputError
+from pipeline.encoders.torch.devices import is_out_of_memory
+from pipeline.models.card import family_of
+from pipeline.models.files import damaged, untrusted_code
+from pipeline.models.model import ResolvedBase
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+Report = Mapping[str, Iterable[str]]
+"""Names of weights, by what transformers says of them: `missing_keys`, `unexpected_keys`."""
+Figures = dict[str, str]
+"""What each check has found, by its name, for people."""
+OWN_CODE = "the model's own code"
+
+
+def check_loaded(model: ResolvedBase, network: PreTrainedModel, report: Report) -> None:
+    """Compare what was loaded with what the model's files declare; the network keeps the `Figures`.
+
+    Raises:
+        InputError: Files lack weights, or have others than the network takes; or the class that they name did
+            not run.
+    """
+    network.figures = {
+        "code": check_class(model, network),
+        "weights that its files lack": check_lacking(model, network, report),
+        "weights that are not used": check_dropped(model, network, report),
+        "buffers that are in no file": check_buffers(model, network),
+    }
+
+
+def is_of_transformers(network: torch.nn.Module) -> bool:
+    """Whether a network's class is transformers' own, and no subclass of it."""
+    return type(network).__module__.startswith("transformers.models.")
+
+
+def check_class(model: ResolvedBase, network: PreTrainedModel) -> str:
+    """Refuse a model whose Python files may not run if transformers has no class of the name it declares.
+
+    A `model_type` that transformers knows is enough for it to run a network of its own.
+    """
+    import transformers
+
+    kind = type(network).__name__
+    if not is_of_transformers(network):
+        return f"{kind}, {OWN_CODE}"
+    declared = next(iter(model.card.architectures), kind)
+    if model.card.own_code and not hasattr(transformers, declared):
+        raise untrusted_code(model.name, f": it is a {declared}, and transformers would run its own {kind}")
+    return f"{kind} of transformers"
+
+
+def check_lacking(model: ResolvedBase, network: PreTrainedModel, report: Report) -> str:
+    """Refuse a network some of whose weights are in no file, but for a pooler that nothing reads.
+
+    A pooler's missing weights are made NaN, which shows if they are used; see `observe`.
+    """
+    import torch
+
+    missing = sorted(report["missing_keys"])
+    other = [name for name in missing if "pooler." not in f".{name}"]
+    if other:
+        raise _lacking(model.name, other, report)
+    for name in missing:
+        with torch.no_grad():
+            network.get_parameter(name).fill_(torch.nan)
+    return f"{counted(len(missing), 'weight')} of a pooler" if missing else "none"
+
+
+def _lacking(name: str, missing: list[str], report: Report) -> InputError:
+    lacking = f"model '{name}': its files lack {counted(len(missing), 'weight')}, such as {missing[0]}"
+    wrapped = (
+        stored.removesuffix(weight)
+        for weight in missing
+        for stored in sorted(report["unexpected_keys"])
+        if stored.endswith(f".{weight}")
+    )
+    prefix = next(wrapped, "")
+    if not prefix:
+        return damaged(lacking)
+    return InputError(
+        f"{lacking}, and hold {prefix}{missing[0]}",
+        allowed="the names that transformers gives to weights",
+        fix=f"save the network without what wraps it, or remove '{prefix}' from the names of its tensors",
+    )
+
+
+def check_dropped(model: ResolvedBase, network: PreTrainedModel, report: Report) -> str:
+    """Refuse a network that leaves out weights of its own parts that are in the files.
+
+    Weights of other parts, such as the head of a language model, are not needed for vectors or scores, nor
+    are those of a pooler where the class has none.
+    """
+    body = network.base_model
+    parts = {*dict(network.named_children()), *dict(body.named_children())} - {network.base_model_prefix}
+    parts |= {name for name, _ in body.named_parameters(recurse=False)}
+    dropped, unused = list[str](), list[str]()
+    for name in sorted(report["unexpected_keys"]):
+        steps = name.removeprefix(f"{network.base_model_prefix}.").split(".")
+        (dropped if steps[0] in parts and "pooler" not in steps else unused).append(name)
+    if dropped:
+        raise InputError(
+            f"model '{model.name}': {type(network).__name__} leaves out {counted(len(dropped), 'weight')} of "
+            f"its files, such as {dropped[0]}",
+            allowed="a network that takes all weights of its parts",
+            fix="check the settings in its config.json, such as the number of layers and the kind of "
+            "positions, or use the class that the weights are of",
+        )
+    return f"{counted(len(unused), 'weight')}, such as {unused[0]}" if unused else "none"
+
+
+def check_buffers(model: ResolvedBase, network: PreTrainedModel) -> str:
+    """Give a network of the model's own code the buffers that its class makes on a CPU; count those.
+
+    Transformers builds a network without memory, and then only its own classes fill such buffers again.
+    """
+    import torch
+
+    if is_of_transformers(network):
+        return "made by transformers"
+    loaded = dict(_unsaved_buffers(network))
+    if not loaded:
+        return "none"
+    first, second = (dict(_unsaved_buffers(_build(network, seed))) for seed in range(2))
+    changed = 0
+    for name, buffer in loaded.items():
+        computed = first.get(name)
+        if computed is None or computed.is_meta or not torch.equal(computed, second[name]):
+            raise InputError(
+                f"model '{model.name}': its buffer {name} is in no file, and its Python files make another "
+                "one each time, or one of weights",
+                allowed="buffers that are saved, or made of the model's config alone",
+                fix="choose another model",
+            )
+        if buffer.shape != computed.shape or not torch.equal(buffer.cpu(), computed.to(buffer.dtype)):
+            owner, _, own = name.rpartition(".")
+            network.get_submodule(owner)._buffers[own] = computed.to(buffer.device, buffer.dtype)
+            changed += 1
+    return f"{counted(len(loaded), 'buffer')}, {changed} of them made again on the CPU"
+
+
+def _unsaved_buffers(network: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The buffers of a network that no file has, with their names."""
+    for place, module in network.named_modules():
+        for name in sorted(module._non_persistent_buffers_set):
+            buffer = module._buffers.get(name)
+            if buffer is not None:
+                yield f"{place}.{name}".lstrip("."), buffer
+
+
+def _build(network: PreTrainedModel, seed: int) -> PreTrainedModel:
+    """A network of the same class with the buffers that it makes, its weights left out."""
+    import torch
+
+    original = torch.nn.Module.register_parameter
+
+    def without_memory(module: torch.nn.Module, name: str, weight: Any) -> None:
+        meta = None if weight is None else torch.nn.Parameter(weight.to("meta"), weight.requires_grad)
+        original(module, name, meta)
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(setattr, torch.nn.Module, "register_parameter", original)
+        torch.nn.Module.register_parameter = without_memory  # type: ignore[method-assign]
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.manual_seed(seed)
+        return type(network)(copy.deepcopy(network.config))
+
+
+SHORT, LONG = 5, 12  # words of the texts that a network is observed on
+ROUNDING = {"float32": 1e-4, "float16": 0.05, "bfloat16": 0.1}
+"""How far numbers of a text alone and beside padding may differ, as a share of the largest, by number format.
+With a format's own rounding, networks of 2 to 24 layers stay below a tenth of that."""
+
+
+class Observed(NamedTuple):
+    """What a network does to a few tokens."""
+
+    figures: Figures
+    reads_padding: bool  # whether what is computed of a text depends on the padding behind it
+
+
+def observe(model: ResolvedBase, network: PreTrainedModel) -> Observed:
+    """Run a network on texts of a few made-up tokens, and compare what it does with what is declared.
+
+    Raises:
+        InputError: It cannot be run; it uses weights that its files lack; or tokens see others than the files
+            say.
+    """
+    import torch
+
+    config = network.config
+    first, last = (
+        next((number for name in names if isinstance(number := getattr(config, name, None), int)), None)
+        for names in (("cls_token_id", "bos_token_id"), ("sep_token_id", "eos_token_id"))
+    )
+    embedded = tokens_embedded(network) or 64
+    special = {first, last, model.pad_id}
+    words = list(itertools.islice((n for n in itertools.cycle(range(embedded)) if n not in special), 5, 99))
+
+    def text(*numbers: int) -> list[int]:
+        ids = [n for n in (first, *numbers, last) if n is not None and 0 <= n < embedded]
+        return ids[:-1] if ids[-1] == model.pad_id else ids
+
+    short, other = text(*words[:SHORT]), text(*words[: SHORT - 1], words[SHORT])
+    long = text(*words[:LONG])
+
+    def computed(part: Any, *texts: list[int]) -> torch.Tensor:
+        width = max(map(len, texts))
+        rows = torch.tensor([[*ids, *[model.pad_id] * (width - len(ids))] for ids in texts])
+        lengths = torch.tensor([[len(ids)] for ids in texts])
+        mask = (torch.arange(width) < lengths).long()
+        output = part(input_ids=rows.to(network.device), attention_mask=mask.to(network.device))
+        return (output if isinstance(output, torch.Tensor) else output[0]).detach().float()
+
+    body = network.base_model
+    try:
+        with torch.no_grad():
+            alone = [computed(part, short) for part in dict.fromkeys((body, network))]
+            beside = [computed(part, short, long)[:1] for part in dict.fromkeys((body, network))]
+            changed = computed(body, other)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error) or "CUDA" in str(error):
+            raise
+        raise InputError(
+            f"model '{model.name}' does not run on texts: {type(error).__name__}: {error}".splitlines()[0],
+            allowed="a network that takes token ids and their mask",
+            fix="choose another model",
+        ) from error
+    _check_pooler(model, network, alone)
+    difference = max(
+        float((padded[:, : whole.shape[1]] - whole).abs().max() / whole.abs().max())
+        for whole, padded in zip(alone, beside, strict=True)
+    )
+    direction = "not observed, as it gives no state for each token"
+    if alone[0].shape[:2] == (1, len(short)):
+        both = float((alone[0][0, 0] - changed[0, 0]).abs().max()) > 0
+        direction = "a token sees those before and after it" if both else "a token sees those before it"
+        _check_direction(model, both)
+    dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
+    reads_padding = difference > ROUNDING.get(dtype, 0.1)
+    padding = f"changes a text's numbers by {difference:.1g} of the largest"
+    figures = {**getattr(network, "figures", {}), "attention": direction, "padding": padding}
+    return Observed(figures, reads_padding)
+
+
+def observe_networks(model: ResolvedBase, module: torch.nn.Module) -> Observed:
+    """As `observe`, of all networks of transformers in a module; of networks inside others the whole."""
+    from transformers import PreTrainedModel
+
+    if isinstance(module, PreTrainedModel):
+        return observe(model, module)
+    inner = [observe_networks(model, child) for child in module.children()]
+    figures = {name: figure for part in inner for name, figure in part.figures.items()}
+    return Observed(figures, any(part.reads_padding for part in inner))
+
+
+def tokens_embedded(network: torch.nn.Module) -> int | None:
+    """The number of tokens that a network has embeddings of; None if it does not say."""
+    for module in network.modules():
+        if hasattr(module, "get_input_embeddings"):
+            with contextlib.suppress(AttributeError, NotImplementedError):  # a model's own code may lack it
+                return int(module.get_input_embeddings().num_embeddings)
+            size = getattr(getattr(module, "config", None), "vocab_size", None)
+            return size if isinstance(size, int) else None
+        if type(module).__name__ == "EmbeddingBag":
+            return int(module.num_embeddings)
+    return None
+
+
+def _check_pooler(model: ResolvedBase, network: PreTrainedModel, outputs: Iterable[torch.Tensor]) -> None:
+    """Refuse a network whose output is made of a pooler's missing weights; see `check_lacking`."""
+    import torch
+
+    lacking = {
+        name: weight
+        for name, weight in network.named_parameters()
+        if "pooler." in f".{name}" and weight.isnan().all()
+    }
+    if lacking and any(output.isnan().any() for output in outputs):
+        raise _lacking(model.name, sorted(lacking), {"unexpected_keys": ()})
+    with torch.no_grad():
+        for weight in lacking.values():
+            weight.zero_()
+
+
+def _check_direction(model: ResolvedBase, both: bool) -> None:
+    """Refuse a network in which a token sees other tokens than the model's files declare."""
+    config, family = model.card.config, family_of(model.name)
+    causal = config.get("is_causal")
+    declared_both = causal is False or config.get("use_bidirectional_attention") in (True, "all")
+    if (declared_both or (family and family.bidirectional)) and not both:
+        declared, found = "in both directions", "those before it alone"
+    elif causal is True and both:
+        declared, found = "as causal", "those after it, too"
+    else:
+        return
+    raise InputError(
+        f"model '{model.name}' declares attention {declared}, and with the installed transformers a token "
+        f"sees {found}",
+        allowed="a network that obeys is_causal and use_bidirectional_attention of its config.json",
+        fix="set is_causal in its config.json, which transformers obeys for most decoders, or use its Python "
+        "files by trust_remote_code",
+    )
