@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -156,12 +154,12 @@ def run_texts(folder: Path, rows: int, arguments: argparse.Namespace) -> dict[st
     shards = -(-rows // max(512, min(16_384, -(-rows // 32))))
     for half in (True, False):
         started = time.monotonic()
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
         while process.poll() is None:
             time.sleep(0.5)
             stored = len([*(folder / "indexes" / "passages").glob("*/rows-*.npy")])
             if half and shards // 2 <= stored < shards:
-                os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
         print(f"exit code {process.wait()} after {time.monotonic() - started:.0f} s", flush=True)
     subprocess.run([*command[:3], "plan", str(config), "--passages", "8841823"], check=True, cwd=ROOT)
     result: dict[str, Any] = json.loads((folder / "results" / "full" / "metrics.json").read_text())
