@@ -3,11 +3,13 @@
 import importlib
 import logging
 import pkgutil
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from huggingface_hub import constants
@@ -83,6 +85,20 @@ def pretend(
     if no_version is not None:
         found = "pipeline.core.installation.installed_version"
         patch.setattr(found, lambda name: None if name in no_version else "1")
+
+
+def files_on_disk(patch: pytest.MonkeyPatch) -> list[Any]:
+    """Pretend a system without files in memory; the files that are sent to processes from now on."""
+    processes = importlib.import_module("pipeline.engines.processes")
+    sent: list[Any] = []
+
+    def nameless() -> Any:
+        sent.append(tempfile.TemporaryFile())  # noqa: SIM115 - what sends it closes it
+        return sent[-1]
+
+    patch.setattr(processes.machine, "nameless_file", nameless)
+    patch.setattr(processes, "OPEN", 3)
+    return sent
 
 
 def be_processor(features: str) -> None:

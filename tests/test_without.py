@@ -1,4 +1,4 @@
-"""What a run does without: connections to anyone, and what only Linux on x86 has.
+"""What a run does without: connections to anyone, and what only Linux on x86 has; what Windows is told.
 
 In runs that are refused every connection, attempts are counted, also native ones.
 """
@@ -79,12 +79,17 @@ def test_an_attempt_would_be_counted(tmp_path: Path, script: str) -> None:
 
 
 HIDDEN = """
-import builtins, ctypes, errno, io, os, runpy, sys
+import atexit, builtins, ctypes, errno, io, mmap, os, sys
 import llvmlite.binding as llvm
 
-del os.sched_getaffinity
-opened = builtins.open
+del os.sched_getaffinity, os.memfd_create, mmap.MADV_DONTNEED
+opened, imported = builtins.open, builtins.__import__
 asked = set()
+
+def import_without(name, within=None, *rest, **named):
+    if name == "resource" and (within or {}).get("__name__", "").startswith("pipeline."):
+        raise ImportError(name)
+    return imported(name, within, *rest, **named)
 
 def open_without(file, *rest, **named):
     if str(file).startswith(("/proc", "/sys")):
@@ -98,15 +103,22 @@ class WithoutPrctl(ctypes.CDLL):
             raise AttributeError(name)
         return super().__getattr__(name)
 
-builtins.open = io.open = open_without
+builtins.open, io.open, builtins.__import__ = open_without, open_without, import_without
 ctypes.CDLL = WithoutPrctl
 llvm.get_host_cpu_features = llvm.FeatureMap  # empty: kernels are compiled for any processor of the kind
-sys.argv = ["benchmarco", *sys.argv[1:]]
-try:
-    runpy.run_module("pipeline", run_name="__main__")
-finally:
-    assert "/proc/cpuinfo" in asked, asked
+atexit.register(lambda: opened(os.environ["ASKED"], "a").write("\\n".join(asked)))
 """
+"""Runs as each process starts, also those that a run starts."""
+SPAWN = """
+import multiprocessing, runpy, sys
+
+run = {"target": runpy.run_module, "args": ("pipeline",), "kwargs": {"run_name": "__main__"}}
+process = multiprocessing.get_context("spawn").Process(**run)
+process.start()
+process.join()
+sys.exit(process.exitcode)
+"""
+"""A command in a process of multiprocessing, as macOS starts them."""
 
 
 def test_a_benchmark_runs_without_them(tmp_path: Path) -> None:
@@ -118,8 +130,11 @@ def test_a_benchmark_runs_without_them(tmp_path: Path) -> None:
     }  # fmt: skip
     swept = {**config, "name": "t", "sweep": [words, vectors], "cache": "indexes", "output": "results"}
     (tmp_path / "c.yaml").write_text(json.dumps(swept), encoding="utf-8")
-    for command in (["doctor"], ["run", "c.yaml"]):
-        process(tmp_path, "-c", HIDDEN, *command)
+    (tmp_path / "sitecustomize.py").write_text(HIDDEN, encoding="utf-8")
+    hidden = {"PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path)), "ASKED": str(tmp_path / "asked")}
+    for command in (["-m", "pipeline", "doctor"], ["-c", SPAWN, "run", "c.yaml"]):
+        process(tmp_path, *command, **hidden)
+    assert "/proc/cpuinfo" in (tmp_path / "asked").read_text(encoding="utf-8")
     results = tmp_path / "results"
     for name in ("words", "vectors"):
         scores = read_json(results / name / "metrics.json")
@@ -128,3 +143,29 @@ def test_a_benchmark_runs_without_them(tmp_path: Path) -> None:
     assert manifest["hardware"]["cores"] >= 1
     usual = (run_benchmark({**config, **words}).folder / "per_query.csv").read_bytes()
     assert (results / "words" / "per_query.csv").read_bytes() == usual
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(("-m", "pipeline", "doctor", "c.yaml"), 2), (("-c", "from pipeline import evaluate"), 1)],
+)
+def test_a_system_without_file_locks_is_told_of_wsl_in_one_sentence(
+    command: tuple[str, ...], code: int, tmp_path: Path
+) -> None:
+    """Windows has no `fcntl`."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['fcntl'] = None", encoding="utf-8")
+    (tmp_path / "c.yaml").write_text(
+        "name: t\nmodel: {backend: bm25}\ndata: {source: sample}", encoding="utf-8"
+    )
+    path = os.pathsep.join((str(tmp_path), *sys.path))
+    said = process(tmp_path, *command, code=code, PYTHONPATH=path).stderr.splitlines()
+    assert said[-1].endswith("benchmarco runs on Linux and macOS, and on Windows inside WSL.")
+    assert len(said) == 1 or code == 1
+
+
+def test_no_file_of_the_repository_is_a_link(root: Path) -> None:
+    """Windows checks a link out as a file that has the path of its target."""
+    listed = subprocess.run(["git", "ls-files", "-s"], cwd=root, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("this is no checkout of git")
+    assert [line for line in listed.stdout.splitlines() if line.startswith("120000")] == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,7 +121,10 @@ def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
     """A row for each backend; `commands` has the install commands of missing packages that are required."""
     from pipeline.config import BACKENDS
     from pipeline.core import installation
+    from pipeline.encoders.choice import ON_CPU
+    from pipeline.models.resolution import choose_device
 
+    states: dict[str, str] = {}
     for backend in [name for name in BACKENDS if name != "auto"]:
         state = "runs"
         package = BACKENDS[backend].package
@@ -130,7 +134,11 @@ def _backends(commands: Mapping[str, str]) -> Iterator[Facts]:
             state = "runs, slowly: this processor has no VNNI"
         elif backend == "native" and "amx_int8" in machine.processor_features():
             state = "runs, by AMX" if machine.has_amx() else "runs; this process may not use AMX"
-        yield {"backend": backend, "state": state}
+        states[backend] = state
+    tried = [name for name in ON_CPU["fp32"] if not re.match("needs|runs, slowly", states[name])]
+    tried = tried if choose_device("auto", on_gpu=True) == "cpu" else ["flag"]
+    states["auto"] = f"takes the first that suits a model: {', '.join(tried)}"
+    yield from ({"backend": backend, "state": state} for backend, state in states.items())
 
 
 def _plugins() -> Iterator[Facts]:

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from pipeline.config.settings import (
+    DEVICES,
     OTHER_OUTPUT,
     Kinds,
     LocalPath,
@@ -49,7 +50,7 @@ class ModelSettings(Section):
     name: PathOrId = setting("", "hub id, folder, or bundled alias", names="passages queries")
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="passages queries")
     batch_size: int | None = setting(None, "texts per batch; null: chosen by tokens", shapes="", ge=1)
-    device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    device: str = setting("auto", "auto, cpu, cuda, cuda:N or mps", shapes="", pattern=DEVICES)
     shard_rows: int = setting(16384, "maximum texts per shard (2048 for multivector)", shapes="", ge=1)
 
     @property
@@ -279,7 +280,7 @@ class AutoSettings(EncoderSettings):
 
     @model_validator(mode="after")
     def _has_device(self) -> Self:
-        if self.precision in CPU_ALONE and self.device.startswith("cuda"):
+        if self.precision in CPU_ALONE and self.device not in ("auto", "cpu"):
             raise ValueError(
                 f"model.precision is {self.precision}, which is computed on the CPU alone, and model.device "
                 f"is {self.device}: change one of the two"

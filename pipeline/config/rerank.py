@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from pipeline.config.settings import Kinds, PathOrId, RunsModel, Section, setting, with_variant
+from pipeline.config.settings import DEVICES, Kinds, PathOrId, RunsModel, Section, setting, with_variant
 from pipeline.config.stages import RUN_CODE, SEND, TEXTS, EncodingServerSettings, ServerUrl
 from pipeline.core import plugins
 
@@ -40,7 +40,7 @@ class RerankSettings(ScorerSettings, RunsModel):
         "fp32", "number format of the computation; fp16 runs as fp32 on a CPU", names="scores"
     )
     max_length: int = setting(512, "maximum tokens of query and passage together", names="scores", ge=32)
-    device: str = setting("auto", "auto, cpu, cuda or cuda:N", shapes="", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    device: str = setting("auto", "auto, cpu, cuda, cuda:N or mps", shapes="", pattern=DEVICES)
     trust_remote_code: bool = setting(
         False, "run Python code that comes with the model", shapes="scores", effect=RUN_CODE
     )

@@ -252,6 +252,8 @@ LocalPath = Annotated[str, BeforeValidator(_where_one_stands), AfterValidator(_a
 """A path, relative to the config file; in `--set` to the working directory first."""
 PathOrId = Annotated[str, WrapValidator(_absolute_if_local)]
 """A path as in `LocalPath`, an id on the hub, or an alias."""
+DEVICES = r"^(auto|cpu|cuda(:\d+)?|mps)$"
+"""Devices of PyTorch; `mps` is a GPU of Apple's."""
 
 
 S = TypeVar("S", bound=Section)

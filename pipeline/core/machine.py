@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import mmap
 import os
 import platform
 import re
-import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION, installed_version, required_packages
@@ -29,13 +30,11 @@ LAZY = ("multiprocessing.synchronize", "numpy.ma", "numpy.random")
 """Modules that libraries import in the middle of their work: tqdm to make a lock, `numpy.unique` to look for
 masked arrays, and NumPy when its random numbers are first used."""
 
-
 FEATURES = (
     "avx2", "fma", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16",
     "asimddp", "i8mm", "sve",
 )  # fmt: skip
 """Features of processors, by Linux's names, that decide how fast the backends multiply."""
-
 
 _prepared = SimpleNamespace(seconds=0.0)
 """How long models were packed or converted, and kernels compiled, in this process."""
@@ -246,8 +245,9 @@ def hardware() -> JsonObject:
     And those of `VARIABLES` that are set.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    kind = f"{platform.machine()} {_cpu_info('CPU part')}".rstrip()  # an arm64's Linux knows numbers of parts
     return {
-        "cpu": _cpu_info("model name") or platform.processor() or platform.machine(),
+        "cpu": _cpu_info("model name") or platform.processor() or kind,
         "cores": cores(),
         "gpus": list(gpus()),
         **({"cuda": cuda_driver()} if gpus() else {}),
@@ -260,7 +260,8 @@ def hardware() -> JsonObject:
 @cache
 def processor_flags() -> frozenset[str]:
     """The processor's features, by Linux's names; empty where the system does not list them."""
-    return frozenset((_cpu_info("flags") or _cpu_info("Features")).split())
+    # an emulator may show the file of another architecture, whose features these are not
+    return frozenset(_cpu_info("flags" if platform.machine() == "x86_64" else "Features").split())
 
 
 def processor_features() -> list[str]:
@@ -315,18 +316,9 @@ def check_compiler() -> None:
 def has_vnni() -> bool:
     """Whether the processor multiplies and adds pairs of int16, or four int8, in one instruction.
 
-    On Linux this is read from /proc/cpuinfo. Elsewhere LLVM is asked, which takes time to load. It is false
-    where Numba is told to compile for another processor.
+    It is false where the system does not say, and where Numba is told to compile for another processor.
     """
-    if not _compiles_for_itself():
-        return False
-    flags = processor_flags()
-    if flags:
-        return not {"avx512_vnni", "avx_vnni"}.isdisjoint(flags)
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features()
-    return any(features.get(name) for name in ("avx512vnni", "avxvnni"))
+    return _compiles_for_itself() and not {"avx512_vnni", "avx_vnni"}.isdisjoint(processor_flags())
 
 
 def float_kernels() -> str:
@@ -349,7 +341,7 @@ def has_amx() -> bool:
     Linux gives a process the memory for tiles on request, once for all its threads. It is asked here, and may
     refuse: some containers forbid the call.
     """
-    if not _compiles_for_itself() or platform.machine() != "x86_64" or "amx_int8" not in processor_features():
+    if not _compiles_for_itself() or "amx_int8" not in processor_features():
         return False
     refused: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)
     return refused == 0
@@ -365,7 +357,7 @@ def _cpu_info(field: str) -> str:
 
 
 def resident_mb() -> float:
-    """Memory held now, in 10^6 bytes; the most held so far, if the system does not say."""
+    """Memory held now, in 10^6 bytes; the most held so far, or 0, if the system does not say."""
     return _status_mb("VmRSS")
 
 
@@ -374,5 +366,27 @@ def _status_mb(field: str) -> float:
         for line in file:
             if line.startswith(field):
                 return int(line.split()[1]) * 1024 / 1e6
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    with contextlib.suppress(ImportError):
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    return 0.0
+
+
+def release_pages(array: Any, *span: int) -> None:
+    """Release a mapped array's memory, all or so many bytes from one on; the system's cache may keep it."""
+    mapped = getattr(array, "_mmap", None)  # private: numpy.memmap has no public name for it
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED, *span)
+
+
+MEMORY_FILES = hasattr(os, "memfd_create")
+"""Whether the system has files in memory."""
+
+
+def nameless_file() -> BinaryIO:
+    """A file of no name, in memory or else on the disk."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("benchmarco"), "w+b")
+    return tempfile.TemporaryFile()

@@ -47,8 +47,8 @@ def devices_of(config: EngineConfig, opener: Opener) -> list[str]:
     """What each process of the engine `local` computes on, such as `cuda:0` and `cuda:1`, or `cpu` twice."""
     if config.devices:
         return config.devices
-    if opener.device == "cpu":
-        return ["cpu"] * (config.workers or 1)
+    if not opener.device.startswith("cuda"):
+        return [opener.device] * (config.workers or 1)
     if str(opener.settings.device).startswith("cuda:"):  # one GPU is named: no other may be used
         return [opener.device]
     return [f"cuda:{number}" for number in range(config.workers or len(machine.gpus()) or 1)]
@@ -74,7 +74,7 @@ def check(config: EngineConfig, source: ModelSource, section: str = "model") -> 
             fix=f"set {section}.device to {kinds.pop()}",
         )
     count = len(machine.gpus())
-    numbers = [int(name.partition(":")[2]) for name in devices_of(config, source) if name != "cpu"]
+    numbers = [int(name.partition(":")[2]) for name in devices_of(config, source) if name.startswith("cuda")]
     if numbers and max(numbers) >= count:
         raise InputError(
             f"{setting}, and this machine has {counted(count, 'GPU')}",

@@ -1,9 +1,9 @@
 """Processes of this machine, each with a device and a copy of the model: `engine.kind: local` with several.
 
 A process is sent messages over a socket: the model, then each part with its job. The next part is sent while
-it computes one. Messages travel in shared memory that has no name, so that sending waits for nobody, and
-nothing is left of them, however the processes end. A process ends when its socket closes, and where the
-system can do that, with the process that started it.
+it computes one. All but short messages travel in shared memory that has no name, so that sending waits for
+nobody, and nothing is left of them, however the processes end. A process ends when its socket closes, and
+where the system can do that, with the process that started it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, BinaryIO
+from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
@@ -43,6 +44,11 @@ PATIENCE = 1.0  # seconds in which a process whose socket has closed ends
 START_SECONDS = 900.0  # in which a process must have loaded its model
 PROGRESS_SECONDS = 0.2  # between two reports of a process's progress
 ALIGNED = 64  # arrays in shared memory begin at multiples of so many bytes
+SHORT = 4096  # bytes of a pickled message that goes through the socket itself
+OPEN = 0 if machine.MEMORY_FILES else 3
+"""Files that were sent last and stay open: macOS may close one on its way if its sender does
+(nodejs/node#7512). A process holds two parts at most: of three files, the first has been received."""
+_sent = WeakKeyDictionary[Connection, deque[BinaryIO]]()
 
 
 @dataclass(eq=False)
@@ -59,7 +65,7 @@ class Process:
         ours, theirs = socket.socketpair()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         environment |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
-        if device != "cpu":
+        if device.startswith("cuda"):
             environment["CUDA_VISIBLE_DEVICES"] = visible_gpu(device)
         command = f"from {__name__} import serve; serve({theirs.fileno()}, {os.getpid()})"
         with theirs:
@@ -130,7 +136,7 @@ class ProcessEngine(WorkerPool[Process]):
     def _start_worker(self) -> Process:
         device = self._devices.pop(0)
         process = Process.start(device, max(machine.threads() // self.workers, 1))
-        opener = on_device(self._opener, "cpu" if device == "cpu" else "cuda:0")
+        opener = on_device(self._opener, "cuda:0" if device.startswith("cuda") else device)
         self._send(process, (opener, self._prepared))
         return process
 
@@ -230,23 +236,31 @@ class _ReportingTally(Tally):
 
 
 def send(connection: Connection, content: Content) -> None:
-    """Send an object, with its arrays, in shared memory."""
+    """Send an object, with its arrays, in shared memory if it is not short."""
     buffers: list[pickle.PickleBuffer] = []
     pickled = pickle.dumps(content, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+    if not buffers and len(pickled) <= SHORT:
+        connection.send(pickled)
+        return
     pieces = [memoryview(pickled), *(buffer.raw() for buffer in buffers)]
     connection.send([piece.nbytes for piece in pieces])
-    with _nameless_file() as file:
-        for piece in pieces:
-            file.seek(-file.tell() % ALIGNED, os.SEEK_CUR)
-            file.write(piece)
-        file.flush()
-        with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as copy:
-            socket.send_fds(copy, [b"\0"], [file.fileno()])
+    opened = _sent.setdefault(connection, deque())
+    opened.append(machine.nameless_file())
+    for piece in pieces:
+        opened[-1].seek(-opened[-1].tell() % ALIGNED, os.SEEK_CUR)
+        opened[-1].write(piece)
+    opened[-1].flush()
+    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as copy:
+        socket.send_fds(copy, [b"\0"], [opened[-1].fileno()])
+    while len(opened) > OPEN:
+        opened.popleft().close()
 
 
 def receive(connection: Connection) -> Content:
     """The next object that was sent; the memory of its arrays is freed with them."""
     sizes = connection.recv()
+    if isinstance(sizes, bytes):
+        return pickle.loads(sizes)
     with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as copy:
         _, descriptors, *_ = socket.recv_fds(copy, 1, 1)
     if not descriptors:
@@ -259,10 +273,3 @@ def receive(connection: Connection) -> Content:
         pieces.append(memory[start : start + size])
         start += size
     return pickle.loads(pieces[0], buffers=pieces[1:])
-
-
-def _nameless_file() -> BinaryIO:
-    """A file in memory, where the system has such files."""
-    if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("benchmarco"), "w+b")
-    return tempfile.TemporaryFile()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import mmap
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -116,7 +115,5 @@ class VerifiedFile:
         with _readable(self.path):
             if self._state() != before:
                 raise file_changed(str(self.path))
-        mapped = getattr(array, "_mmap", None)  # private: numpy.memmap has no public name for it
-        if mapped is not None:
-            mapped.madvise(mmap.MADV_DONTNEED)  # what was read stays in the system's cache, if there is room
+        machine.release_pages(array)
         return np.asarray(found)

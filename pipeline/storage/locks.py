@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import weakref
 from pathlib import Path
 from typing import Self
+
+from pipeline.core.errors import InputError
+
+try:
+    import fcntl
+except ImportError:
+    raise InputError("benchmarco runs on Linux and macOS, and on Windows inside WSL") from None
 
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF}
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import AS_STORED, Array, Embeddings, Float32, Int64, VectorForm
 from pipeline.storage.artifacts import Artifact
@@ -154,7 +155,7 @@ def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
         offset = _address(shard) - _address(np.frombuffer(mapped, np.uint8))
         row_bytes = shard.strides[0]
         first = (offset + a * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        mapped.madvise(mmap.MADV_DONTNEED, first, offset + b * row_bytes - first)
+        machine.release_pages(shard, first, offset + b * row_bytes - first)
 
 
 def _address(array: Array) -> int:

@@ -2,6 +2,7 @@
 
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from data.hub_client import client_of
@@ -20,8 +21,8 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_names_every_backend_and_says_what_runs(tmp_path: Path) -> None:
     found = document("doctor")
     rows = found["backends"]
-    assert {row["backend"] for row in rows} == {name.split()[0] for name in BACKENDS} - {"auto"}
-    assert [row for row in rows if not row["state"].startswith("runs")] == []
+    assert {row["backend"] for row in rows} == {name.split()[0] for name in BACKENDS}
+    assert [row["backend"] for row in rows if not row["state"].startswith("runs")] == ["auto"]
     assert found["hub"] == {
         "address": constants.ENDPOINT,
         "reachable": False,
@@ -41,6 +42,22 @@ def test_what_is_missing_is_said_with_its_command(monkeypatch: pytest.MonkeyPatc
     assert any("http" in line and "needs scripts/setup http" in line for line in lines)
     assert any("ray" in line and "not installed" in line and "scripts/setup ray" in line for line in lines)
     assert "Offline: only models and data" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("machine", "order"),
+    [
+        ({"vnni": True}, "native, openvino, flag"),
+        ({"vnni": False}, "openvino, flag"),  # as on arm64
+        ({"vnni": False, "no_version": ("openvino",)}, "flag"),
+    ],
+)
+def test_it_says_what_auto_takes_here(
+    machine: dict[str, Any], order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, gpus=(), **machine)
+    (auto,) = [row for row in document("doctor")["backends"] if row["backend"] == "auto"]
+    assert auto["state"] == f"takes the first that suits a model: {order}"
 
 
 def test_a_hub_that_cannot_be_reached_is_said(tmp_path: Path) -> None:

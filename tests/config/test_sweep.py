@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from inside import keep_stderr, watch
-from workplaces import benchmarco, document, read_json
+from workplaces import benchmarco, config, document, read_json
 
 from pipeline import InputError, load_configs, run_benchmarks
 from pipeline.config import as_config, file_schema
@@ -150,6 +150,17 @@ def test_a_mistake_that_is_plain_beforehand_stops_all(run: Callable[..., Result]
     with pytest.raises(InputError, match="another config is named 'results/good' too"):
         run_benchmarks([good, good])
     run_benchmarks([good, good.model_copy(update={"output": "others"})])
+
+
+def test_names_that_differ_by_case_are_refused_where_the_disk_takes_them_for_one(workplace: Path) -> None:
+    """As on a Mac: the second result would replace the first."""
+    bad = config(workplace, "model.name=./none", "name=Base")
+    both = [bad, bad.model_copy(update={"name": "base"})]
+    with pytest.raises(InputError, match="no folder"):
+        run_benchmarks(both)
+    (workplace / "RESULTS").symlink_to("results")
+    with pytest.raises(InputError, match=r"another config is named '.*results/base' too"):
+        run_benchmarks(both)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """What a machine says of itself: its GPUs, asked of a driver that is not there or says no."""
 
+import ast
 import ctypes
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,3 +82,31 @@ def test_a_stage_s_figures_say_how_torch_used_the_gpu(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "torch", torch)
     used = Meter().figures()["gpu"]
     assert used == {"peak_mb": 2000.0, "cuda": "13.0", "fp32_products": "ieee"}
+
+
+PORTABLE = {"mmap", "os", "re", "select", "signal", "socket", "sys"}
+"""Modules of which only some names are listed."""
+
+
+def calls(path: Path) -> Iterator[str]:
+    """What a module names of the operating system: modules, their members, and folders of Linux."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            of = node.value
+            yield node.attr if isinstance(of, ast.Name) and of.id in PORTABLE else ""
+            yield node.attr if node.attr in ("prctl", "syscall") else ""
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"^/(?:proc|sys)\b", node.value)
+
+
+def test_each_call_to_the_operating_system_is_where_the_table_says(root: Path) -> None:
+    rows = re.findall(r"^\| `([\w/]+)` \| ([\w/., ]+) \|", (root / "CONTRIBUTING.md").read_text(), re.M)
+    table = {call: {*places.split(", ")} for call, places in rows if places.endswith(".py")}
+    assert len(table) >= 15
+    found: dict[str, set[str]] = {call: set() for call in table}
+    for path in (root / "pipeline").rglob("*.py"):
+        for call in {*calls(path)} & table.keys():
+            found[call].add(path.relative_to(root / "pipeline").as_posix())
+    assert found == table

@@ -88,6 +88,44 @@ def test_a_model_larger_than_the_memory_is_refused_with_both(
         opened(store, name=bge_folder, backend=backend, device="cuda:0")
 
 
+@pytest.mark.parametrize("backend", ["flag", "sentence-transformers"])
+def test_a_gpu_of_apple_s_is_refused_where_torch_finds_none(
+    backend: str, bge_folder: Path, opened: Opened, store: Store
+) -> None:
+    said = r"model\.device: mps, which PyTorch .* cannot use: it finds no GPU of Apple's"
+    with pytest.raises(InputError, match=said):
+        opened(store, name=bge_folder, backend=backend, device="mps")
+
+
+@pytest.mark.parametrize("backend", ["flag", "sentence-transformers"])
+def test_on_a_gpu_of_apple_s_network_and_texts_are_there(
+    backend: str, bge_folder: Path, opened: Opened, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-in computes on the CPU, and notes what is moved."""
+    texts = ["two words", "three of them"]
+    here = opened(store, name=bge_folder, backend=backend, device="cpu").encode(
+        texts, "passages", Usage(), BAR
+    )
+    moved = set[str]()
+
+    def moves(what: str, to: Callable[..., Any]) -> Callable[..., Any]:
+        def move(part: Any, device: Any = None, *more: Any, **settings: Any) -> Any:
+            if str(device) != "mps":
+                return to(part, device, *more, **settings)
+            moved.add(what)
+            return part
+
+        return move
+
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+    monkeypatch.setattr("torch.nn.Module.to", moves("network", torch.nn.Module.to))
+    monkeypatch.setattr("torch.Tensor.to", moves("texts", torch.Tensor.to))
+    encoder = opened(store, name=bge_folder, backend=backend, device="mps")
+    assert encoder.backend.device.type == "mps"
+    np.testing.assert_array_equal(encoder.encode(texts, "passages", Usage(), BAR), here)
+    assert moved == {"network", "texts"}
+
+
 def test_fp32_is_not_tf32_even_if_the_environment_says_so(
     bge_folder: Path, opened: Opened, store: Store
 ) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from inside import pretend, resize
+from inside import files_on_disk, pretend, resize
 from workplaces import config, read_json, run
 
 from pipeline import InputError, run_benchmark
@@ -131,6 +131,21 @@ def test_two_processes_do_all_parts_and_split_the_threads(
         assert rows.tolist() == [2 * row for row in range(done.part.start, done.part.stop)]
         assert (device, threads, done.node) == ("cpu", "3", "cpu")
     assert sorted(done.part.start for done in found) == list(range(0, 90, 10))
+
+
+def test_without_files_in_memory_a_file_stays_open_until_it_has_been_received(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """nodejs/node#7512: macOS closes a file on its way if its sender does."""
+    opened = files_on_disk(monkeypatch)
+    (tmp_path / "sitecustomize.py").write_text("import os; del os.memfd_create", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    engine.load(1)
+    found = list(engine.each(double, [numbers(row, row + 5000) for row in range(0, 40000, 5000)], Counting()))
+    assert sum(int(done.outputs[0].sum()) for done in found) == 2 * sum(range(40000))
+    assert len(opened) >= 8
+    assert [file.closed for file in opened[-2:]] == [False, False]
+    assert sum(not file.closed for file in opened) <= 2 * 3
 
 
 def test_two_parts_are_done_at_once(engine: Engine, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ class TorchRunner(ABC, Generic[Computed]):
 
         tensor = torch.from_numpy(array)
         if self.device.type != "cuda":
-            return tensor
+            return tensor.to(self.device)
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
 
@@ -230,4 +230,4 @@ class _Sent:
         """The array, after waiting for its copy."""
         if self.copied is not None:
             self.copied.synchronize()
-        return self.host.numpy()
+        return self.host.cpu().numpy()

@@ -39,7 +39,7 @@ def open_device(name: str, precision: str, section: str) -> torch.device:
     # the environment may have set another: vendors' containers force TF32, which keys do not tell from fp32
     torch.set_float32_matmul_precision("highest")
     device = torch.device(name)
-    if device.type != "cuda":
+    if device.type == "cpu":
         return device
     reason = _obstacle(device)
     if reason:
@@ -48,11 +48,11 @@ def open_device(name: str, precision: str, section: str) -> torch.device:
             allowed="cpu, or a GPU that PyTorch can use",
             fix=f"set {section}.device to cpu, or install a PyTorch built for this GPU and its driver",
         )
-    card, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else HALF_CAPABILITY
     if precision == "bf16" and capability < HALF_CAPABILITY:
         raise InputError(
-            f"{section}.precision: bf16, which {card} does not compute: its compute capability is "
-            f"{capability[0]}.{capability[1]}",
+            f"{section}.precision: bf16, which {torch.cuda.get_device_name(device)} does not compute: its "
+            f"compute capability is {capability[0]}.{capability[1]}",
             allowed="bf16 on cards of compute capability 8.0 or above",
             fix=f"set {section}.precision to fp16 or fp32",
         )
@@ -63,6 +63,8 @@ def _obstacle(device: torch.device) -> str:
     """Why torch cannot use a GPU; empty if it can."""
     import torch
 
+    if device.type == "mps":
+        return "" if torch.backends.mps.is_available() else "it finds no GPU of Apple's, or macOS is too old"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -97,9 +99,9 @@ def free_memory(device: torch.device) -> None:
     """Give memory that no tensor uses back to a GPU."""
     import torch
 
-    if device.type == "cuda":
+    if device.type != "cpu":
         gc.collect()
-        torch.cuda.empty_cache()
+        getattr(torch, device.type).empty_cache()
 
 
 @contextlib.contextmanager
@@ -110,7 +112,7 @@ def fitting(model: ResolvedBase, section: str) -> Iterator[None]:
         InputError: The device cannot be used, or the model does not fit into its memory.
     """
     device = open_device(model.device, model.precision, section)
-    if device.type == "cuda" and model.precision == "fp32":
+    if device.type != "cpu" and model.precision == "fp32":
         hint_half(section)
     try:
         yield

@@ -94,7 +94,7 @@ def _prepare_for_vectors(network: SentenceTransformer, pooling: str) -> None:
         del network[-1]
 
 
-LOGITS = {"cpu": 1 << 21, "cuda": 1 << 28}
+LOGITS = {"cpu": 1 << 21, "cuda": 1 << 28, "mps": 1 << 21}
 """Numbers that the head of a SPLADE computes at a time: on a CPU 8 MB of fp32, which its cache may hold; on a
 GPU 1 GB, so that a batch takes few large products."""
 
