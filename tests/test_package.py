@@ -90,10 +90,20 @@ def test_version_and_supported_pythons_are_named_alike(root: Path) -> None:
     lines = (root / "CITATION.cff").read_text(encoding="utf-8").splitlines()
     assert f"version: {project['version']}" in lines
     named = {line.rpartition(" ")[2] for line in project["classifiers"] if "Python :: 3." in line}
-    assert named == {"3.11", "3.12", "3.13"}
+    assert named == {"3.11", "3.12", "3.13", "3.14"}
     assert project["requires-python"] == ">=3.11"
-    workflow = yaml.safe_load((root / ".github/workflows/test.yml").read_text(encoding="utf-8"))
-    assert set(workflow["jobs"]["test"]["strategy"]["matrix"]["python"]) == named
+    assert {*re.findall(r" python(3\.\d+)", (root / "scripts/setup").read_text(encoding="utf-8"))} == named
+    jobs = yaml.safe_load((root / ".github/workflows/test.yml").read_text(encoding="utf-8"))["jobs"]
+    for job in jobs.values():
+        assert set(job["strategy"]["matrix"]["python"]) == named
+        assert {"run": ".ci/run"} in job["steps"]
+
+
+def test_the_readme_names_the_machines_of_the_workflow(root: Path) -> None:
+    jobs = yaml.safe_load((root / ".github/workflows/test.yml").read_text(encoding="utf-8"))["jobs"]
+    machines = jobs["elsewhere"]["strategy"]["matrix"]["machine"]
+    assert machines == ["macos-14", "ubuntu-24.04-arm"]
+    assert all(f"`{machine}`" in (root / "README.md").read_text(encoding="utf-8") for machine in machines)
 
 
 def test_the_public_names_are_these_and_each_is_documented(root: Path) -> None:
