@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+assert sys.platform == "linux", "processors are shared out as Linux does it"
+
 ROOT = Path(__file__).resolve().parent.parent
 SLICE = ROOT.parent / "shared" / "data" / "msmarco-dl19"
 KEPT = ("data", "openvino", "native")  # of the cache: what is not measured
@@ -66,7 +68,6 @@ def main() -> None:
         "--data", type=Path, help="a collection in BEIR's layout; default: DL 2019, or the sample"
     )
     arguments = parser.parse_args()
-    assert sys.platform == "linux", "processors are shared out as Linux does it"
     there = len(os.sched_getaffinity(0))
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count <= there]
     setups = [Setup(engine, count) for count in counts for engine in arguments.engines.split(",")]
@@ -107,7 +108,6 @@ def run(folder: Path, setup: Setup) -> dict[str, Any]:
         command += ["--set", f"engine.workers={setup.processors}"]
     if setup.engine == "ray":
         command += ["--set", "engine.kind=ray"]
-    assert sys.platform == "linux"
     processors = sorted(os.sched_getaffinity(0))[: setup.processors]
     subprocess.run(
         command,
