@@ -152,9 +152,9 @@ def test_what_a_model_uses_is_logged_written_and_shown(
     with caplog.at_level(logging.INFO):
         run(workplace)
     result = workplace / "results" / "t"
-    said = "backend openvino (config), pooling cls (model), query instruction 'Represent this"
+    said = "backend openvino (config), query instruction 'Represent this"
     assert f"model {folder}: {said}" in caplog.text
-    assert "(family), tokens of a query 512 (default)" in caplog.text
+    assert "512 (default)" not in caplog.text
     assert "guessed" not in caplog.text
     (model,) = read_result(result).only_collection().manifest.models
     assert model.settings["pooling"] == SettingRecord(value="cls", source="model")
