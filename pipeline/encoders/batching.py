@@ -73,20 +73,16 @@ class TokenBatch:
 
 
 class BatchShape(Protocol):
-    """How texts are cut into batches for a backend."""
+    """How texts are cut into batches for a backend.
+
+    It may also have `embedded`, the number of tokens that its network has embeddings of, and `reads_padding`,
+    whether the texts of a batch must have equal lengths.
+    """
 
     pad_id: int  # id of the padding token
     token_budget: int  # largest number of tokens of a batch, padding included; see also `WidthDependent`
     width_multiple: int  # widths are rounded up to a multiple of it, but not above the longest allowed text
     computes_padding: bool  # whether padding costs as much as other tokens
-
-
-class NetworkShape(BatchShape, Protocol):
-    """What a network allows in batches, where its backend knows that."""
-
-    name: str  # of the model
-    embedded: int | None  # tokens that it has embeddings of
-    reads_padding: bool  # whether texts of a batch must have equal lengths
 
 
 @runtime_checkable

@@ -274,7 +274,8 @@ def observe_networks(model: ResolvedBase, module: torch.nn.Module) -> Observed:
 
 def tokens_embedded(network: torch.nn.Module) -> int | None:
     """The number of tokens that a network has embeddings of; None if it does not say."""
-    for module in network.modules():
+    modules: Iterator[Any] = network.modules()
+    for module in modules:
         if hasattr(module, "get_input_embeddings"):
             with contextlib.suppress(AttributeError, NotImplementedError):  # a model's own code may lack it
                 return int(module.get_input_embeddings().num_embeddings)
