@@ -7,9 +7,14 @@
 
 ONNX Runtime, CTranslate2 and fastembed are measured too where they are installed (`encode_peers.py`):
 
-    pip install onnxruntime onnx onnxscript ctranslate2 fastembed
+    pip install onnxruntime onnx ctranslate2 fastembed
 
-and llama.cpp with --gguf FILE, a file that its convert_hf_to_gguf.py wrote (pip install llama-cpp-python):
+sentence-transformers' own backend `onnx` needs optimum-onnx, of which no version so far installs beside
+transformers 5: it is measured where an environment has both.
+
+
+llama.cpp is measured with --gguf FILE, a file that its convert_hf_to_gguf.py wrote (pip install
+llama-cpp-python):
 
     .venv/bin/python scripts/bench_encode.py --gguf minilm-f32.gguf minilm-q8.gguf
 
@@ -39,7 +44,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-from encode_peers import installed_peers, llama_cpp
+from encode_peers import can_export, export, installed_peers, llama_cpp, quantize
 from harness import in_turn, show
 
 from pipeline import data
@@ -184,6 +189,11 @@ def build(
             continue
         if (backend, precision) != ("openvino", "int8") or importlib.util.find_spec("nncf"):
             encoders[f"{backend}-{precision}"] = ours(name, backend, precision, store, corpus)
+    if can_export() and (only is None or {"onnx-fp32", "onnx-int8"} & {*only}):
+        whole = export(model.files.folder(), work)
+        for file, precision in ((whole, "fp32"), (quantize(whole), "int8")):
+            opener = resolve(BACKENDS.make(name=str(whole.parent), backend="onnx", file=file.name))
+            encoders[f"onnx-{precision}"] = vectors_by(opener.open(store))
     peers = installed_peers(model.files.folder(), model.pooling, longest, work)
     encoders |= {peer: peers[peer] for peer in peers if only is None or peer in only}
     return encoders | {f"llama.cpp {path.stem}": llama_cpp(path, model.pooling) for path in gguf}
@@ -191,8 +201,10 @@ def build(
 
 def ours(name: str, backend: str, precision: str, store: Store, corpus: CalibrationCorpus) -> Encode:
     opener = resolve(BACKENDS.make(name=name, backend=backend, precision=precision))
-    encoder: Encoder = opener.calibrated_on(corpus).open(store)
+    return vectors_by(opener.calibrated_on(corpus).open(store))
 
+
+def vectors_by(encoder: Encoder) -> Encode:
     def encode(texts: list[str]) -> Any:
         with silent("", None, "") as bar:
             return encoder.encode(texts, "passages", Usage(), bar)

@@ -1,8 +1,9 @@
 """Other programs that run an encoder on a CPU, for `bench_encode.py`: each only if it is installed.
 
-ONNX Runtime in fp32 and, by its own dynamic quantization, in int8; CTranslate2 in int8; fastembed, with the
-same ONNX file; llama.cpp, with files of its own format. Texts are sorted by length and encoded 32 at a time;
-fastembed and llama.cpp make their batches themselves.
+ONNX Runtime in fp32 and, by its own dynamic quantization, in int8; fastembed and sentence-transformers' own
+backend `onnx`, with the same ONNX file; CTranslate2 in int8; llama.cpp, with files of its own format. Texts
+are sorted by length and encoded 32 at a time; fastembed, sentence-transformers and llama.cpp make their
+batches themselves.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ def installed_peers(folder: Path, pooling: str, longest: int, work: Path) -> dic
         work: Where converted models are written.
     """
     peers: dict[str, Encode] = {}
-    if all(map(is_installed, ("onnxruntime", "onnx", "onnxscript"))):
-        path = _export(folder, work)
+    if can_export():
+        path = export(folder, work)
         peers["onnxruntime-fp32"] = _onnx_runtime(_tokenizer(folder, longest), path, pooling)
-        peers["onnxruntime-int8"] = _onnx_runtime(_tokenizer(folder, longest), _quantize(path), pooling)
+        peers["onnxruntime-int8"] = _onnx_runtime(_tokenizer(folder, longest), quantize(path), pooling)
         if is_installed("fastembed"):
             peers["fastembed-fp32"] = _fastembed(folder, path, pooling)
+        if is_installed("optimum"):  # of its package optimum-onnx, which wants transformers 4
+            peers["sentence-transformers-onnx-fp32"] = _sentence_transformers(path, longest)
     if is_installed("ctranslate2"):
         peers["ctranslate2-int8"] = _ctranslate2(folder, _tokenizer(folder, longest), work, pooling)
     return peers
@@ -56,8 +59,13 @@ def llama_cpp(path: Path, pooling: str) -> Encode:
     return lambda texts: np.array(model.embed(texts, normalize=True), np.float32)
 
 
-def _export(folder: Path, work: Path) -> Path:
-    """The network as an ONNX file, in a folder with the tokenizer's files."""
+def can_export() -> bool:
+    """Whether `export` and `quantize` have what they need."""
+    return all(map(is_installed, ("onnxruntime", "onnx")))
+
+
+def export(folder: Path, work: Path) -> Path:
+    """The network as an ONNX file, in a folder with the model's other files; it is written once."""
     import torch
     from transformers import AutoModel
 
@@ -74,10 +82,9 @@ def _export(folder: Path, work: Path) -> Path:
             ).last_hidden_state
 
     target = work / "onnx"
-    target.mkdir()
-    for path in folder.glob("*.json"):
-        shutil.copy(path, target)
-    shutil.copy(folder / "vocab.txt", target)
+    if (target / "model.onnx").is_file():
+        return target / "model.onnx"
+    shutil.copytree(folder, target)
     names = ["input_ids", "attention_mask", "token_type_ids"]
     sample = tuple(torch.ones((2, 8), dtype=torch.int64) for _ in names)
     axes = {name: {0: "texts", 1: "tokens"} for name in (*names, "last_hidden_state")}
@@ -93,7 +100,8 @@ def _export(folder: Path, work: Path) -> Path:
     return target / "model.onnx"
 
 
-def _quantize(path: Path) -> Path:
+def quantize(path: Path) -> Path:
+    """An ONNX file in int8, beside that in fp32."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     target = path.with_name("model-int8.onnx")
@@ -175,6 +183,15 @@ def _ctranslate2(folder: Path, tokenizer: Any, work: Path, pooling: str) -> Enco
         return np.array(encoder.forward_batch(*given).last_hidden_state)
 
     return _encode(tokenizer, pooling, hidden_of)
+
+
+def _sentence_transformers(path: Path, longest: int) -> Encode:
+    from sentence_transformers import SentenceTransformer
+
+    settings = {"file_name": path.name, "provider": "CPUExecutionProvider"}
+    model = SentenceTransformer(str(path.parent), backend="onnx", device="cpu", model_kwargs=settings)
+    model.max_seq_length = longest
+    return lambda texts: model.encode(texts, batch_size=BATCH, normalize_embeddings=True)
 
 
 def _fastembed(folder: Path, path: Path, pooling: str) -> Encode:

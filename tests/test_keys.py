@@ -23,6 +23,7 @@ from huggingface_hub import constants
 from inside import be_offline, pretend
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from shipped import write_graph
 from workplaces import read_json
 
 import pipeline
@@ -138,8 +139,10 @@ def original(tmp_path_factory: pytest.TempPathFactory, root: Path, bge_folder: P
     append(folder / "other" / "corpus.jsonl", b'{"_id": "x2", "text": "more"}\n')
     for name in ("one", "two"):
         (folder / f"{name}.trec").write_text(f"q1 Q0 p1 1 1.0 {name}\n", encoding="utf-8")
-    for name in ("bge-small-en-v1.5", "other-model", "masked", "reranker", "decoder", "colbert"):
+    for name in ("bge-small-en-v1.5", "other-model", "masked", "reranker", "decoder", "colbert", "shipped"):
         shutil.copytree(bge_folder, folder / name)
+    for name in ("model.onnx", "other.onnx"):
+        write_graph(folder / "shipped" / name)
     shutil.copytree(m3_folder, folder / "bge-m3")
     flip(folder / "other-model" / "model.safetensors")
     write_json(folder / "masked" / "config.json", architectures=["BertForMaskedLM"])

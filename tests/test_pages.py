@@ -17,6 +17,7 @@ import pytest
 import yaml
 from chat_server import ChatServer
 from inside import be_offline, keep_stderr
+from shipped import export, quantize, train_adapter
 from typer.testing import CliRunner
 from workplaces import read_json
 
@@ -232,6 +233,8 @@ def small(place: Path, local_run: Path, bge_folder: Path) -> Path:
     for name in ("tuned", "candidate"):
         shutil.copytree(bge_folder, place / "models" / name)
     change_weights(place / "models" / "tuned" / "model.safetensors")
+    quantize(export(place / "models" / "tuned", place / "models" / "tuned" / "onnx" / "model.onnx"))
+    train_adapter(place / "models" / "tuned", place / "models" / "lora")
     shutil.copy(local_run / "results" / "local" / "run.trec", place / "theirs.trec")
     shutil.copy(place / "my-data" / "queries.jsonl", place / "train.jsonl")
     return place

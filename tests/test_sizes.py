@@ -45,7 +45,7 @@ LINES: dict[str, int] = {
 SETTINGS: dict[str, int] = {
     "benchmark": 22,
     "data": 43,
-    "model": 34,
+    "model": 35,
     "rerank": 16,
     "stages": 31,
     "suites": 20,

@@ -75,6 +75,7 @@ def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
                 key = repr((opener.settings, opener.model)) if isinstance(opener, Opener) else ""
                 if isinstance(opener, Opener) and key not in known:
                     known.add(key)
+                    opener.prepare(store)
                     compared = opener.comparison(store) or "not compared: its library computes it"
                     yield {**model_record(opener.model), **opener.checks(store), "comparison": compared}
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations, islice, pairwise
+
+import numpy as np
 
 from pipeline.comparison.inputs import PairIndices, comparable
 from pipeline.core.display import counted
+from pipeline.core.result_files import RANKING
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import compared_settings
@@ -121,4 +124,35 @@ def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult], meas
     notes = [note for note in of_each[0] if all(note in others for others in of_each)]
     for name, said in zip(names, of_each, strict=True):
         notes += [f"{name}: {note}" for note in said if note not in notes]
+    for (a, ours), (b, theirs) in combinations(zip(names, parts, strict=True), 2):
+        if _have_same_vectors(ours, theirs):
+            notes.append(
+                f"the models of {a} and {b} gave the same vectors for all texts, as their equal scores show: "
+                "they may be one network, such as an adapter that changes nothing"
+            )
     return notes + _on_data(names, parts)
+
+
+RANKED = 10_000
+"""Lines of a ranking by whose scores the vectors of two models are told apart."""
+ROUNDING = 1e-5
+"""Of scores, over the largest: what vectors of one network differ by."""
+
+
+def _have_same_vectors(a: CollectionResult, b: CollectionResult) -> bool:
+    """Whether two models of other names scored alike all passages that they ranked first."""
+    models = [[model.name for model in part.manifest.models] for part in (a, b)]
+    later = any(part.manifest.config.get(stage) for part in (a, b) for stage in ("rerank", "fuse"))
+    if later or not all(models) or models[0] == models[1] or not np.array_equal(a.values, b.values):
+        return False
+    files = [part.folder / RANKING for part in (a, b)]
+    if not all(file.is_file() for file in files):
+        return False
+    scores = []
+    for file in files:
+        with file.open(encoding="utf-8") as lines:
+            scores.append(np.array([float(line.split()[-2]) for line in islice(lines, RANKED)]))
+    ours, theirs = scores
+    return len(ours) == len(theirs) and bool(
+        (np.abs(ours - theirs) <= ROUNDING * np.abs(ours).max(initial=0)).all()
+    )

@@ -172,6 +172,8 @@ class EncoderSettings(RowSettings, RunsModel):
     otherwise it runs Transformer, Pooling and Normalize, with FlagEmbedding's defaults."""
     runs_splade: ClassVar[bool] = False
     """Whether sparse output is sentence-transformers' own for all models but BGE-M3."""
+    runs_torch: ClassVar[bool] = False
+    """Whether the backend runs PyTorch: it merges adapters, and pools texts without their instruction."""
 
     precision: Literal["fp32", "fp16", "bf16", "int16", "int8"] = setting(
         "fp32",
@@ -218,6 +220,7 @@ class EncoderSettings(RowSettings, RunsModel):
 class FlagSettings(EncoderSettings):
     """FlagEmbedding, on CPU or GPU; outputs other than dense are BGE-M3's."""
 
+    runs_torch = True
     package = "torch"
 
     backend: Literal["flag"] = ModelSettings.narrowed("backend", "flag")
@@ -239,6 +242,33 @@ class OpenVINOSettings(EncoderSettings):
     )
 
 
+class OnnxSettings(EncoderSettings):
+    """ONNX Runtime, on the CPU, with an ONNX file of the model's own."""
+
+    on_gpu = False
+    extra = "onnx"
+    package = "onnxruntime"
+
+    backend: Literal["onnx"] = ModelSettings.narrowed("backend", "onnx")
+    output: Literal["dense"] = RowSettings.narrowed("output", "dense")
+    file: str | None = setting(
+        None,
+        "ONNX file in the model's folder; null: model.onnx or onnx/model.onnx",
+        names="passages queries",
+    )
+    precision: Literal["fp32"] = EncoderSettings.narrowed(
+        "precision", "fp32", doc="fp32: weights and products are as the file has them"
+    )
+    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
+        "device", "auto", doc="auto or cpu: it computes nowhere else"
+    )
+
+    @property
+    @override
+    def variant(self) -> list[str]:
+        return [*([self.file] if self.file else []), *super().variant]
+
+
 class NativeSettings(EncoderSettings):
     """This project's own kernels, on the CPU; other outputs than dense are BGE-M3's, and SPLADE models'."""
 
@@ -257,6 +287,7 @@ class SentenceTransformersSettings(EncoderSettings):
     """sentence-transformers, on CPU or GPU; SPLADE-like and inference-free models, and ColBERT-like ones."""
 
     as_sentence_transformers = True
+    runs_torch = True
     package = "sentence-transformers"
 
     backend: Literal["sentence-transformers"] = ModelSettings.narrowed("backend", "sentence-transformers")
@@ -391,6 +422,7 @@ BACKENDS = Kinds(
         "flag": FlagSettings,
         "openvino": OpenVINOSettings,
         "native": NativeSettings,
+        "onnx": OnnxSettings,
         "sentence-transformers": SentenceTransformersSettings,
         "http": HttpSettings,
         "precomputed": PrecomputedSettings,

@@ -97,17 +97,18 @@ class Probes(NamedTuple):
             width = int(lengths[pair[0]])
             yield TokenBatch(np.array(pair), self.ids[pair, :width], self.mask[pair, :width])
 
-    def compare(self, forward: Forward, precision: str) -> tuple[float, str]:
-        """The lowest cosine between computed rows and these, and which row is below the precision's limit.
+    def compare(self, forward: Forward, precision: str) -> Agreement:
+        """How the rows that `forward` computes agree with these, by the precision's limit.
 
-        `forward` computes the rows. The second is a clause for a message, "" if no row is below. Mean-centred
-        rows are compared too: if all of them point in nearly the same direction, their cosines say little.
+        Mean-centred rows are compared too: if all of them point in nearly the same direction, their cosines
+        say little.
         """
         rows, ragged = self._computed(forward)
         expected = _filled([*self.rows], rows.shape[1]) if ragged else self.rows
         if rows.shape != expected.shape:
-            return -1.0, f"it has {rows.shape[1]} dimensions, and its reference has {expected.shape[1]}"
-        return _lowest_cosine(rows, expected, self.mask.sum(axis=1), LIMITS[precision])
+            found = f"it has {rows.shape[1]} dimensions, and its reference has {expected.shape[1]}"
+            return Agreement(-1.0, -1.0, found)
+        return _agreement(rows, expected, self.mask.sum(axis=1), LIMITS[precision])
 
     def _computed(self, forward: Forward) -> tuple[Float32, bool]:
         """The rows that `forward` computes, and whether it gives rows of different lengths."""
@@ -148,14 +149,22 @@ def sample_tokens(tokenizer: Tokenizer, most: int, short: int = LONGEST) -> list
     return [longest, *(ids for ids in others if len(ids) <= short)]
 
 
-def _lowest_cosine(rows: Float32, expected: Float32, lengths: Array, limit: float) -> tuple[float, str]:
-    """The lowest cosine of rows [texts, numbers] and expected ones, and what is beyond the limit, or "".
+class Agreement(NamedTuple):
+    """The lowest and the mean cosine of rows and expected ones, and what is beyond the limit, or ""."""
+
+    lowest: float
+    mean: float
+    problem: str
+
+
+def _agreement(rows: Float32, expected: Float32, lengths: Array, limit: float) -> Agreement:
+    """How rows [texts, numbers] agree with expected ones.
 
     `lengths` [texts] are the tokens of the texts.
     """
     empty = ~rows.any(axis=1) & ~expected.any(axis=1)  # texts without words
     if empty.all():
-        return 1.0, ""
+        return Agreement(1.0, 1.0, "")
     rows, expected, lengths = _scaled(rows[~empty]), _scaled(expected[~empty]), lengths[~empty]
     mean = expected.mean(axis=0)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -168,11 +177,12 @@ def _lowest_cosine(rows: Float32, expected: Float32, lengths: Array, limit: floa
     ):
         worst = int(values.argmin())
         if values[worst] < allowed:
-            return float(cosine.min()), (
+            problem = (
                 f"a text of {lengths[worst]} tokens has a cosine of {values[worst]:.6f} between {name} and "
                 f"that of torch in fp32, and the limit is {allowed:g}"
             )
-    return float(cosine.min()), ""
+            return Agreement(float(cosine.min()), float(cosine.mean()), problem)
+    return Agreement(float(cosine.min()), float(cosine.mean()), "")
 
 
 def _scaled(vectors: Float32) -> Float32:

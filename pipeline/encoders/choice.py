@@ -65,7 +65,11 @@ def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) ->
         if candidate.extra and not is_installed(candidate.extra):
             _log_missing_extra(candidate.backend, candidate.extra)
         else:
-            opener = resolve(candidate)
+            try:
+                opener = resolve(candidate)
+            except InputError as error:
+                log.info("auto does not take backend %s: %s", candidate.backend, error.found)
+                continue
             if opener.conversion is None or opener.conversion.suits(opener.model):
                 return candidate
     return last

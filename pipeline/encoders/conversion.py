@@ -14,22 +14,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.core.errors import InputError
 from pipeline.core.subprocesses import REFUSAL, last_line, run_in_subprocess
 from pipeline.encoders.agreement import LONGEST, SHORT, Probes, sample_tokens
-from pipeline.models.card import max_positions
 from pipeline.models.files import untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.artifacts import Draft, Recipe
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
-
-def conversion_recipe(model: ResolvedModel, backend: str, schema: int, package: str) -> Recipe:
-    """Everything that shapes the model that a backend converts with a package."""
+def conversion_recipe(
+    model: ResolvedModel, backend: str, schema: int, package: str, **others: object
+) -> Recipe:
+    """Everything that shapes the model that a backend converts with a package; `others` of that backend."""
     plain = {
         "schema": schema,
         "model": model.identity,
@@ -38,14 +36,16 @@ def conversion_recipe(model: ResolvedModel, backend: str, schema: int, package: 
         "trust_remote_code": model.trust_remote_code,
         package: metadata.version(package),
         **({} if model.output == "dense" else {"output": model.output}),
+        **others,
     }
     return Recipe(backend, plain)
 
 
-def library_rows(model: ResolvedModel, config: PreTrainedConfig) -> Probes:
+def library_rows(model: ResolvedModel, positions: int) -> Probes:
     """Rows of texts of the sample by the model's library, in fp32 on the CPU.
 
-    That is sentence-transformers, or FlagEmbedding for the heads of BGE-M3. `config` is the network's.
+    That is sentence-transformers, or FlagEmbedding for the heads of BGE-M3. Texts have at most as many tokens
+    as the network has `positions`.
     """
     plain = replace(model, precision="fp32", device="cpu")
     if model.output != "dense" and model.card.has_m3_heads:
@@ -53,7 +53,7 @@ def library_rows(model: ResolvedModel, config: PreTrainedConfig) -> Probes:
     else:
         from pipeline.encoders.torch.sentence_transformers import load
     many = model.output == "multivector"  # a row has a vector for each token
-    most = min(SHORT if many else LONGEST, max_positions(config.to_dict()))
+    most = min(SHORT if many else LONGEST, positions)
     library = load(plain)
     return Probes.by(library, sample_tokens(library.tokenizer, most, most // 8 if many else most))
 

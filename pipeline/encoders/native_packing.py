@@ -15,7 +15,7 @@ from pipeline.encoders.agreement import PROBES
 from pipeline.encoders.conversion import library_rows, read_task
 from pipeline.encoders.native import LOGARITHMS, splade_obstacle
 from pipeline.encoders.torch.loading import load_network, read_head, unused_tokens
-from pipeline.models.card import ModelCard
+from pipeline.models.card import ModelCard, max_positions
 from pipeline.models.model import ResolvedModel
 from pipeline.native import vectors
 
@@ -38,7 +38,7 @@ def pack_model(model: ResolvedModel, target: Path) -> None:
     np.savez(target, **vectors.network_arrays(body), **head)
     for file, matrices in vectors.network_matrices(body):
         np.save(target.with_name(file), matrices, allow_pickle=False)
-    library_rows(model, body.config).write(target.with_name(PROBES))
+    library_rows(model, max_positions(body.config.to_dict())).write(target.with_name(PROBES))
 
 
 def _head_arrays(model: ResolvedModel) -> dict[str, Any]:

@@ -8,6 +8,7 @@ texts as a `Scorer`. Backends are functions that load a network; `openers.backen
 from __future__ import annotations
 
 import json
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,8 @@ from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import check_dimensions
 
+log = logging.getLogger(__name__)
+
 
 class Conversion(ABC):
     """What a backend makes of a model's files once, before it runs the model; a subclass says how."""
@@ -68,6 +71,10 @@ class Conversion(ABC):
     def reference(self, model: Any, folder: Path) -> Reference | None:
         """What rows are compared with while texts are encoded; None if that is not needed."""
         return None
+
+    def is_exact(self, model: Any) -> bool:
+        """Whether rows beyond the limit are refused; otherwise their distance is only shown."""
+        return True
 
     def fix(self, model: Any) -> str:
         """What to set if the rows are too far from those of the library."""
@@ -117,12 +124,16 @@ class Opener(ModelSource, ABC):
             with machine.preparing(lambda: is_new):
                 converted = self.conversion.make(self.model, models)
             self.model.files.check()
+            if reason := converted.facts.get("not_compared"):
+                log.info("model %s: not compared with its library: %s", self.model.name, reason)
         if self.has_reference(converted):
             folder, recipe = converted.folder if converted else None, self.comparison_recipe()
             models = store.for_models(recipe)
             is_new = models.find(recipe) is None
             with machine.preparing(lambda: is_new):
-                models.make(recipe, lambda draft: self.compare(folder))
+                found = models.make(recipe, lambda draft: self.compare(folder)).facts
+            if is_new and "lowest_cosine" in found:
+                log.info("model %s: %s", self.model.name, comparison_clause(found))
         return converted
 
     @abstractmethod
@@ -142,19 +153,21 @@ class Opener(ModelSource, ABC):
         """
 
     def comparison(self, store: Store) -> Facts:
-        """How the model compares with its library; empty if its library computes it."""
-        if not self.has_reference(self.prepare(store)):
-            return {}
-        recipe = self.comparison_recipe()
-        known = store.for_models(recipe).find(recipe)
-        return known.facts if known else {}
+        """How a prepared model compares with its library, or why not; empty if its library computes it."""
+        recipes = [
+            self.comparison_recipe(),
+            *([self.conversion.recipe(self.model)] if self.conversion else []),
+        ]
+        known = (store.for_models(recipe).find(recipe) for recipe in recipes)
+        facts = [artifact.facts for artifact in known if artifact]
+        return next((each for each in facts if each.keys() & {"reference", "not_compared"}), {})
 
     def checks(self, store: Store) -> Facts:
         """What each check of the network has found, by its name; see `pipeline.encoders.torch.checks`."""
         prepared = self.prepare(store)
-        if prepared:
+        if prepared and CHECKS in prepared.files:
             return cast("Facts", json.loads(prepared.path(CHECKS).read_text(encoding="utf-8")))
-        return dict(getattr(self.load(None).backend, "figures", {}))
+        return {} if prepared else dict(getattr(self.load(None).backend, "figures", {}))
 
     @override
     def open(self, store: Store) -> Any:
@@ -168,7 +181,15 @@ class Opener(ModelSource, ABC):
 
 COMPARISON = "comparison"
 """The stage, in the user's store, of comparisons of converted models with their library."""
-COMPARISON_SCHEMA = 3
+COMPARISON_SCHEMA = 4
+
+
+def comparison_clause(comparison: Facts) -> str:
+    """What `TextOpener.comparison` gives, as a clause."""
+    return (
+        f"cosine to the vectors of {comparison['reference']} on {comparison['texts']} texts: "
+        f"{comparison['lowest_cosine']:.6f} at the lowest, {comparison['mean_cosine']:.6f} in the mean"
+    )
 
 
 class TextOpener(Opener, EmbeddingSource):
@@ -207,18 +228,19 @@ class TextOpener(Opener, EmbeddingSource):
         assert prepared is not None
         name, precision = self.settings.backend, self.model.precision
         probes = Probes.read(prepared / PROBES)
-        lowest, problem = probes.compare(self.function(self.model, prepared).forward, precision)
-        if problem:
+        agreement = probes.compare(self.function(self.model, prepared).forward, precision)
+        if agreement.problem and self.conversion.is_exact(self.model):
             raise InputError(
                 f"backend {name} does not run model '{self.model.name}' in {precision} as its library does: "
-                f"{problem}",
+                f"{agreement.problem}",
                 allowed=f"a cosine of {LIMITS[precision]:g} or more",
                 fix=self.conversion.fix(self.model),
             )
         return {
             "reference": "the model's library in fp32",
             "texts": len(probes.ids),
-            "lowest_cosine": round(lowest, 7),
+            "lowest_cosine": round(agreement.lowest, 7),
+            "mean_cosine": round(agreement.mean, 7),
         }
 
     @override

@@ -10,6 +10,7 @@ from pipeline.config.model import (
     FlagSettings,
     HttpSettings,
     NativeSettings,
+    OnnxSettings,
     OpenVINOSettings,
     PrecomputedSettings,
     SentenceTransformersSettings,
@@ -22,7 +23,7 @@ from pipeline.config.rerank import (
 )
 from pipeline.config.settings import Kinds
 from pipeline.encoders.opener import PairOpener, TextOpener
-from pipeline.models.files import find_model
+from pipeline.models.finding import find_model
 from pipeline.models.reranker import resolve_reranker
 from pipeline.models.resolution import FindModel, resolve_model
 
@@ -70,6 +71,10 @@ def backend_of(settings: EncoderSettings | RerankSettings) -> tuple[Any, ...]:
             from pipeline.encoders import native
 
             return native.load, native.NativeConversion()
+        case OnnxSettings():
+            from pipeline.encoders import onnx
+
+            return onnx.load, onnx.OnnxConversion()
         case OpenVINOSettings():
             from pipeline.encoders import openvino
 

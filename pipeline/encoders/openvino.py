@@ -35,6 +35,7 @@ from pipeline.encoders.agreement import PROBES, Forward, Reference
 from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
 from pipeline.encoders.opener import Conversion
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, load_network
+from pipeline.models.card import max_positions
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
@@ -296,16 +297,15 @@ def _convert(model: ResolvedModel, target: Path) -> None:
     library as `PROBES`.
     """
     body = load_network(model, target=target)
-    probes = conversion.library_rows(model, body.config)
+    probes = conversion.library_rows(model, max_positions(body.config.to_dict()))
     if model.pooling == "cls":
         limit_last_layer_to_first_token(body)
     converted = _traced(body, model)
-    if probes.compare(_run(converted), "fp32")[1]:
+    if probes.compare(_run(converted), "fp32").problem:
         # OpenVINO's attention operation gives NaN if a local window holds nothing but padding
         body.set_attn_implementation("eager")
         converted = _traced(body, model)
-        _, differs = probes.compare(_run(converted), "fp32")
-        if differs:
+        if differs := probes.compare(_run(converted), "fp32").problem:
             raise ValueError(f"the traced model gives other vectors than its library: {differs}")
     probes.write(target.with_name(PROBES))
     import_openvino().save_model(converted, str(target), compress_to_fp16=False)

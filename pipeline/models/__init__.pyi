@@ -1,5 +1,6 @@
 from .card import FAMILIES as FAMILIES, family_of as family_of, prompt_parts as prompt_parts
-from .files import BUNDLED as BUNDLED, BundledModel as BundledModel, Files as Files, find_model as find_model
+from .files import Files as Files
+from .finding import BUNDLED as BUNDLED, BundledModel as BundledModel, find_model as find_model
 from .library_tokenizer import TokenizerSettings as TokenizerSettings
 from .model import CalibrationCorpus as CalibrationCorpus, ResolvedModel as ResolvedModel
 from .outputs import find_outputs as find_outputs

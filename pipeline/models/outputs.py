@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pipeline.core.errors import InputError
 from pipeline.models.card import ModelCard, family_of, late_interaction, read_card
-from pipeline.models.files import BUNDLED, Files, find_model
+from pipeline.models.files import Files
+from pipeline.models.finding import BUNDLED, find_model
 from pipeline.models.resolution import SPARSE
 
 

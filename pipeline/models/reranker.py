@@ -9,7 +9,7 @@ from pipeline.config.rerank import FlagAutoRerankSettings, FlagRerankSettings, R
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.models.card import ModelCard, max_positions, read_card
-from pipeline.models.files import find_model
+from pipeline.models.finding import find_model
 from pipeline.models.library_tokenizer import TokenizerSettings
 from pipeline.models.model import Origin, ResolvedBase, SettingWithOrigin, precision_key
 from pipeline.models.resolution import (
@@ -66,6 +66,12 @@ def resolve_reranker(
     """Find a config's reranker and decide every setting that the config leaves open; see `resolve_model`."""
     device = choose_device(settings.device, settings.on_gpu)
     files = find(settings.name, settings.revision, settings.trust_remote_code)
+    if files.adapter:
+        raise InputError(
+            f"rerank.name: '{settings.name}' is a PEFT adapter of {files.base}",
+            allowed="a reranker with all of its weights",
+            fix="merge the two with peft's merge_and_unload, and save the result and the tokenizer",
+        )
     card = read_card(files, SCORE, settings.name)
     refuse_quantized(settings.name, card)
     more, by_flag = _needs_predict(card), isinstance(settings, FlagRerankSettings)

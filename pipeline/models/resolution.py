@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import EncoderSettings
+from pipeline.config.model import OnnxSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import ROLES, Facts, Role
 from pipeline.models.card import (
+    PROMPT_NAMES,
+    TASK_ADAPTERS,
     WIDTH_PRESERVING,
     Family,
     ModelCard,
@@ -28,10 +31,12 @@ from pipeline.models.card import (
     prompt_parts,
     read_card,
 )
-from pipeline.models.files import STATIC, Files, find_model, untrusted_code
+from pipeline.models.files import STATIC, Files, untrusted_code
+from pipeline.models.finding import find_model
 from pipeline.models.library_tokenizer import TokenizerSettings
 from pipeline.models.model import Origin, ResolvedModel, SettingWithOrigin
-from pipeline.models.tokenizer import prepare_tokenizer, token_counter
+from pipeline.models.onnx_file import POOLINGS, TEXT_VECTORS, TOKEN_VECTORS, OnnxFile, find_onnx
+from pipeline.models.tokenizer import ModelTokenizer, prepare_tokenizer, token_counter
 
 VECTORS = ["Transformer", "Pooling", "Normalize"]
 """The modules of a model of dense vectors that every backend runs, in this order; the last may be missing."""
@@ -66,17 +71,29 @@ def resolve_model(
     if config.as_sentence_transformers and not card.modules:
         _refuse_chat_template(config, card)
     refuse_quantized(config.name, card)
+    _refuse_adapter(config, files)
     files.refuse_missing_tokenizer()
     late = None  # of BGE-M3 too: FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
     if config.output == "multivector" and config.as_sentence_transformers:
         late = late_interaction(card, config.name)
         card = replace(card, prompts={role: prompt for role, prompt in late.prompts.items() if prompt})
-    family = family_of(config.name)
+    family = family_of(config.name) or family_of(files.base)
+    files, onnx = (
+        find_onnx(files, config.file, config.name) if isinstance(config, OnnxSettings) else (files, None)
+    )
+    if onnx is None and not files.has_weights:
+        raise InputError(
+            f"model folder {files.local}: no weights (*.safetensors or *.bin), but an ONNX file",
+            fix="set model.backend to onnx",
+        )
     splade = config.runs_splade and config.output == "sparse" and not card.has_m3_heads
     chain = config.as_sentence_transformers or splade
-    _check_modules(config, card, chain)
-    _check_architecture(config, card, family, chain)
+    if onnx is None:
+        _check_modules(config, card, chain)
+        _check_architecture(config, card, family, chain)
+        _check_task_adapters(config, card)
     prompts, sources = _prompts(config, card, family)
+    pools_prompt = card.pools_prompt and (family is None or family.pools_prompt)
     lengths = {
         role: _max_tokens(config, role, card, family, late.max_lengths.get(role) if late else None)
         for role in ROLES
@@ -95,7 +112,12 @@ def resolve_model(
             precision, config.precision_source if precision == config.precision else "device"
         ),
     }
-    pooling = _pooling(config, card, family) if config.output == "dense" else None
+    if files.adapter:
+        decided["adapter"] = SettingWithOrigin(f"{files.adapter}, of {files.base}", "model")
+    pooling = _pooling(config, card, family, onnx) if config.output == "dense" else None
+    if onnx:
+        decided["precision"] = SettingWithOrigin(" and ".join(onnx.formats), "model")
+        decided["file"] = SettingWithOrigin(onnx.name, "config" if config.sets("file") else "default")
     if pooling:
         decided = {"backend": decided["backend"], "pooling": pooling, **decided}
     if config.normalize is False and "Normalize" in card.module_names[-1:]:
@@ -109,6 +131,20 @@ def resolve_model(
     if similarity and similarity != "cosine":
         decided["similarity"] = SettingWithOrigin(similarity, "model")
     tokenizers = _tokenizers(config, files, card, pools_last, cache)
+    skipped = {}
+    if (
+        pooling
+        and pooling.value not in ("cls", "last_token")
+        and not pools_prompt
+        and any(map(any, prompts.values()))
+    ):
+        _refuse_if_not_torch(config, "pools a text without its instruction")
+        skipped = {role: _tokens_before_text(tokenizers["tokenizer"], prompts[role][0]) for role in ROLES}
+        decided["pooled"] = SettingWithOrigin(
+            "a text without its instruction", "family" if card.pools_prompt else "model"
+        )
+    if card.task_adapters:
+        decided["task adapters"] = SettingWithOrigin(" and ".join(TASK_ADAPTERS.values()), "model")
     model = ResolvedModel(
         name=config.name,
         files=files,
@@ -127,7 +163,10 @@ def resolve_model(
         truncate_dim=(config.truncate_dim or card.truncate_dim) if pooling else None,
         dimension=_dimension(config, card, str(pooling.value)) if pooling else None,
         normalize=config.output == "multivector" and late is None,
+        onnx=onnx,
         similarity=similarity,
+        skipped=skipped,
+        hint=_missing_blank(config, card, family),
         mean_over_tokens=late.mean if late else config.output == "multivector",
     )
     _refuse_no_room(model)
@@ -213,6 +252,40 @@ def refuse_quantized(name: str, card: ModelCard) -> None:
             f"the weights of model '{name}' are quantized, by {short_repr(method)}",
             allowed="weights in fp32, fp16 or bf16",
             fix="take the model that it was quantized from, and set its precision",
+        )
+
+
+def _refuse_adapter(config: EncoderSettings, files: Files) -> None:
+    """Refuse an adapter for a backend that does not merge it into its base."""
+    if files.adapter:
+        _refuse_if_not_torch(config, "is a PEFT adapter")
+
+
+def _refuse_if_not_torch(config: EncoderSettings, what: str) -> None:
+    if not config.runs_torch:
+        raise InputError(
+            f"model '{config.name}' {what}, which backend '{config.backend}' does not support",
+            allowed="backends flag and sentence-transformers",
+            fix="set model.backend to one of these",
+        )
+
+
+def _tokens_before_text(tokenizer: ModelTokenizer, prompt: str) -> int:
+    """The tokens at the beginning of a text that are special ones or the prompt's; 0 without a prompt."""
+    special = tokenizer.load().encode(prompt).special_tokens_mask if prompt else []
+    return len("".join(map(str, special)).rstrip("1"))
+
+
+def _check_task_adapters(config: EncoderSettings, card: ModelCard) -> None:
+    """Refuse a model whose task adapters would not run: its vectors would be those of its base."""
+    by_argument = bool(card.task_adapters) and config.backend == "flag" and config.trust_remote_code
+    own = {"JinaEmbeddingsV3Model", "JinaEmbeddingsV4Model"} & {*card.architectures}
+    if own or (card.task_adapters and not by_argument):
+        raise InputError(
+            f"model '{config.name}' has adapters for tasks, and would run without them",
+            allowed="backend flag with model.trust_remote_code: true, where its config.json has "
+            "lora_adaptations, as that of jina-embeddings-v3",
+            fix="set both, or serve the model and set model.backend to http",
         )
 
 
@@ -345,11 +418,6 @@ def _prompts(
     """For each role the strings put before and after each text, and where they come from."""
     choices = {role: _prompt(config, role, card, family) for role in ROLES}
     prompts = {role: prompt for role, (prompt, _) in choices.items()}
-    if not card.pools_prompt and any(map(any, prompts.values())):
-        raise InputError(
-            f"model '{config.name}' pools a text without its prompt, which no backend supports",
-            fix="set model.query_instruction and model.passage_instruction to ''",
-        )
     return prompts, {role: source for role, (_, source) in choices.items()}
 
 
@@ -358,7 +426,7 @@ def _prompt(
 ) -> tuple[tuple[str, str], Origin]:
     """The strings before and after a text: from the config, else the card, else the family.
 
-    A model that sentence-transformers saved declares with what it leaves out that there is no prompt.
+    For a model that sentence-transformers saved without prompts, none is known.
     """
     instruction = config.query_instruction if role == "queries" else config.passage_instruction
     if instruction is None and role in card.prompts:
@@ -366,12 +434,27 @@ def _prompt(
     if family is None:
         if instruction is not None:
             return (instruction, ""), "config"
-        return ("", ""), "model" if card.modules or card.pooling else "guess"
+        declared = not {*PROMPT_NAMES[role]}.isdisjoint(card.settings.get("prompts") or {})
+        return ("", ""), "model" if declared else "none known" if card.modules or card.pooling else "guess"
     of_family = family.query_instruction if role == "queries" else family.passage_instruction
     template = family.query_format if role == "queries" else "{}{}"
     if instruction is None:
         return prompt_parts(template, of_family), "family"
     return prompt_parts(template, instruction), "config"
+
+
+def _missing_blank(config: EncoderSettings, card: ModelCard, family: Family | None) -> str:
+    """A clause on instructions of the config that lack the blank at the end of the model's own; or ""."""
+    lacking = []
+    for role in ROLES:
+        name = "query_instruction" if role == "queries" else "passage_instruction"
+        given, own = (
+            getattr(config, name),
+            card.prompts.get(role) or (getattr(family, name) if family else ""),
+        )
+        if given and own and given != own and given == own.rstrip():
+            lacking.append(f"model.{name} is {short_repr(given)}, and the model's own {short_repr(own)}")
+    return "; ".join(lacking) + (", with a blank at its end" if lacking else "")
 
 
 def _max_tokens(
@@ -399,8 +482,13 @@ def _max_tokens(
     )
 
 
-def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) -> SettingWithOrigin:
-    """The pooling of the config, else the card, else the family, else the backend's library."""
+def _pooling(
+    config: EncoderSettings, card: ModelCard, family: Family | None, onnx: OnnxFile | None
+) -> SettingWithOrigin:
+    """The pooling of the config, else the card, else the family, else the backend's library.
+
+    It is `TEXT_VECTORS` where an ONNX file pools by itself: it gives no vectors of tokens, or modules follow.
+    """
     causal = any(name.endswith("ForCausalLM") for name in card.architectures)
     default = "last_token" if causal else "mean" if config.as_sentence_transformers else "cls"
     choices: list[tuple[str | None, Origin]] = [
@@ -410,6 +498,18 @@ def _pooling(config: EncoderSettings, card: ModelCard, family: Family | None) ->
         (default, "guess"),
     ]
     pooling = next(SettingWithOrigin(value, source) for value, source in choices if value)
+    if onnx:
+        chain = [module for module in card.module_names if module not in WIDTH_PRESERVING]
+        here = not chain and pooling.value in POOLINGS and bool({*TOKEN_VECTORS} & {*onnx.outputs})
+        if not here and (config.pooling or TEXT_VECTORS not in onnx.outputs):
+            what = f"modules {', '.join(chain)} behind" if chain else f"pooling '{pooling.value}' of"
+            raise InputError(
+                f"model '{config.name}' has {what} the vectors of tokens, and {onnx.name} gives "
+                f"{', '.join(onnx.outputs)}",
+                allowed=f"{', '.join(TOKEN_VECTORS)}, pooled by {', '.join(POOLINGS)}; or {TEXT_VECTORS}",
+                fix="export the model with that output, and leave out model.pooling if it is the last",
+            )
+        return pooling if here else SettingWithOrigin(TEXT_VECTORS, "model")
     if not config.as_sentence_transformers and pooling.value not in ("cls", "mean", "last_token"):
         raise InputError(
             f"model '{config.name}' declares pooling '{pooling.value}'",

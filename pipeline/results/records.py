@@ -197,10 +197,14 @@ class SettingRecord(Record):
 
 
 class ModelUse(Record):
-    """A model, and its settings by name; see `pipeline.models.model.Model.decided`."""
+    """A model, and its settings by name; see `pipeline.models.model.Model.decided`.
+
+    `comparison` is that of its rows with its library's, where its backend converts it or runs its ONNX file.
+    """
 
     name: str
     settings: dict[str, SettingRecord]
+    comparison: Facts = Field({})
 
 
 class Manifest(Record):

@@ -24,7 +24,7 @@ from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.openers import resolve
 from pipeline.metrics.names import Measure
-from pipeline.models.files import find_model
+from pipeline.models.finding import find_model
 from pipeline.models.model import ResolvedModel
 from pipeline.retrievers.stage import EngineFactory, Facts, Inputs, Plan, StoredSize
 from pipeline.storage.artifacts import Artifact, Draft

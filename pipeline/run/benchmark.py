@@ -22,6 +22,7 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
 from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
+from pipeline.encoders.opener import TextOpener
 from pipeline.engines.engine import Engine
 from pipeline.retrievers.retriever import COLLECTION, Identities
 from pipeline.retrievers.stage import Context, EngineFactory, Stage
@@ -157,9 +158,19 @@ class Benchmark:
 
     @property
     def model_settings(self) -> list[Facts]:
-        """The settings of each model that runs here, by name: their value, and where it comes from."""
+        """The settings of each model that runs here, their sources, and how its rows were compared."""
+        sources = [self.session.identities.resolve(section) for section in self.resolved_config.models]
+        comparisons = {
+            id(source.model): source.comparison(self.store)
+            for source in sources
+            if isinstance(source, TextOpener)
+        }
         return [
-            {"name": model.name, "settings": {name: used._asdict() for name, used in model.decided.items()}}
+            {
+                "name": model.name,
+                "settings": {name: used._asdict() for name, used in model.decided.items()},
+                **({"comparison": compared} if (compared := comparisons.get(id(model))) else {}),
+            }
             for model in self.retriever.models()
         ]
 

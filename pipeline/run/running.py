@@ -256,6 +256,8 @@ def finish(benchmark: Benchmark, folder: Path) -> Result:
         log.info("%s", model.describe())
         if model.guessed:
             log.warning("model %s: %s", model.name, model.guessed)
+        if model.hint:
+            log.warning("model %s: %s", model.name, model.hint)
     if benchmark.resolved_config.rerank:
         scorer = benchmark.session.identities.resolve(benchmark.resolved_config.rerank)
         if isinstance(scorer, PairOpener):

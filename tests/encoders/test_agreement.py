@@ -124,10 +124,10 @@ def test_a_nan_is_a_disagreement() -> None:
     def forward(batches: Any) -> Any:
         return ((batch.rows, vectors[batch.rows]) for batch in batches)
 
-    assert probes.compare(forward, "fp32") == (1, "")
+    assert probes.compare(forward, "fp32") == (1, 1, "")
     vectors = vectors.copy()
     vectors[1] = np.nan
-    assert probes.compare(forward, "fp32")[1]
+    assert probes.compare(forward, "fp32").problem
 
 
 def test_one_character_in_a_thousand_is_watched(bge_folder: Path) -> None:

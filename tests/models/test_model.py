@@ -217,7 +217,13 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, Any], str]] = {
         {"1_Pooling/config.json": {"pooling_mode_cls_token": False, "pooling_mode": None}}, {}, "to null"
     ),
     "a prompt that is not to be pooled": (
-        {"1_Pooling/config.json": {"include_prompt": False}}, {}, "pools a text without its prompt"
+        {
+            "1_Pooling/config.json": {
+                "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "include_prompt": False
+            }
+        },
+        {"backend": "openvino"},
+        "pools a text without its instruction",
     ),
     "a decoder that would run": (
         {"config.json": {"model_type": "t5"}}, {}, r"of the type t5.* Set model\.backend to sentence-tr"
@@ -314,7 +320,7 @@ def test_models_that_would_not_run_as_they_are_meant_are_refused(case: str, edit
         (
             {"name": "unheard-of", "precision": "fp32"},
             True,
-            "cls/model, /model, /model, 512/model, 128/config, fp32/config",
+            "cls/model, /none known, /none known, 512/model, 128/config, fp32/config",
         ),
     ],
 )  # fmt: skip
@@ -369,6 +375,8 @@ def test_every_family_is_found_by_a_name_and_only_by_its_own() -> None:
         "e5-mistral-7b-instruct", "gte-large", "gte-base-en-v1.5", "gte-Qwen2-7B-instruct",
         "Qwen3-Embedding-4B", "nomic-embed-text-v1.5", "mxbai-embed-large-v1",
         "snowflake-arctic-embed-m-long", "snowflake-arctic-embed-l-v2.0", "jina-embeddings-v2-base-en",
+        "jina-embeddings-v3", "jina-embeddings-v4", "embeddinggemma-300m", "stella_en_1.5B_v5", "GritLM-7B",
+        "sarashina-embedding-v2-1b",
     ]  # fmt: skip
     assert [family_of(name) for name in names] == list(FAMILIES)
     for name in ("all-MiniLM-L6-v2", "bge-reranker-base", "e5-base-sts-en-de", "my-bge-m3"):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, RaggedRows
+from pipeline.core.records import Float32, RaggedRows, Role
 from pipeline.encoders.torch import varlen
 from pipeline.encoders.torch.backend import DeviceBatch, TorchBackend, packed_tokens, unpacked_tokens
 from pipeline.encoders.torch.loading import (
@@ -44,14 +45,29 @@ class _Network(TorchBackend):
     """
 
     network: PreTrainedModel
+    role: Role = "passages"
     unpadded = False
+
+    def for_role(self, role: Role) -> Self:
+        """The model for one of the roles."""
+        chosen = copy.copy(self)
+        chosen.role = role
+        return chosen
 
     def hidden(self, texts: DeviceBatch) -> torch.Tensor:
         """The last hidden states [b, tokens, width], or [b, 1, width] of first tokens alone."""
         if self.unpadded:
             return varlen.hidden_states(self.network, texts.batch, self)
+        import torch
+
+        chosen, adapters = {}, self.model.card.task_adapters
+        if adapters:  # one for each text
+            numbers = torch.full(
+                (len(texts.ids),), adapters[self.role], dtype=torch.int32, device=self.device
+            )
+            chosen = {"adapter_mask": numbers}
         states: torch.Tensor
-        states = self.network(input_ids=texts.ids, attention_mask=texts.mask, return_dict=True)[0]
+        states = self.network(input_ids=texts.ids, attention_mask=texts.mask, return_dict=True, **chosen)[0]
         return states
 
     def unpad(self) -> None:
@@ -101,7 +117,11 @@ class FlagBackend(_Network):
         if self.model.pooling == "last_token":  # `pooling` of FlagEmbedding's decoder classes is a function
             vectors = hidden[torch.arange(len(hidden), device=self.device), texts.mask.sum(1) - 1]
         else:
-            vectors = self.flag.pooling(hidden, texts.mask)
+            mask = texts.mask
+            if skipped := self.model.skipped.get(self.role):
+                mask = mask.clone()
+                mask[:, :skipped] = 0
+            vectors = self.flag.pooling(hidden, mask)
         return vectors
 
 

@@ -23,6 +23,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import check_versions
 from pipeline.core.records import Float32, Int32, Int64, RaggedRows
 from pipeline.encoders.agreement import CHECKS
+from pipeline.encoders.torch.adapters import merge_adapter
 from pipeline.encoders.torch.checks import check_loaded, is_of_transformers, observe, tokens_embedded
 from pipeline.encoders.torch.devices import is_out_of_memory
 from pipeline.encoders.torch.varlen import attend_texts
@@ -40,7 +41,9 @@ LIBRARIES = "torch", "transformers", "sentence-transformers", "FlagEmbedding"
 
 @contextlib.contextmanager
 def loading(model: ResolvedBase, *quiet: str) -> Iterator[None]:
-    """A context to load a model in, through whichever library; every network is checked.
+    """A context to load a model in, through whichever library.
+
+    Every network is checked, and an adapter merged into it.
 
     Errors are explained, and libraries and the loggers named in `quiet` log errors only.
 
@@ -68,6 +71,7 @@ def _checked(model: ResolvedBase) -> Iterator[None]:
         asked = settings.pop("output_loading_info", False)
         network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
         check_loaded(model, network, report)
+        network = merge_adapter(network, model)
         return (network, report) if asked else network
 
     PreTrainedModel.from_pretrained = classmethod(from_pretrained)

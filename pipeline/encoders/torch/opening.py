@@ -33,7 +33,7 @@ def open_backend(load: Load, model: ResolvedModel) -> TorchBackend:
             if model.precision == "fp32":
                 Probes.by(backend, tokens)
                 return backend
-            _, difference = _in_fp32(load, model, tokens).compare(backend.forward, model.precision)
+            difference = _in_fp32(load, model, tokens).compare(backend.forward, model.precision).problem
             free_memory(backend.device)
             if difference:
                 wider = "bf16 or fp32" if model.precision == "fp16" else "fp32"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -47,6 +47,8 @@ def load(model: ResolvedModel, prepared: Path | None = None) -> TorchBackend:
 class SentenceTransformersBackend(TorchBackend):
     """A SentenceTransformer that takes token ids: Transformer, Pooling, Dense, Normalize, as it declares."""
 
+    role: Role = "passages"
+
     def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import SentenceTransformer
 
@@ -57,14 +59,27 @@ class SentenceTransformersBackend(TorchBackend):
         self.is_static = not hasattr(first, "auto_model")
         self.tokenizer = model.tokenizer.of_library(first.tokenizer)
         self.dimension = int(self.network.get_embedding_dimension())
+        if model.skipped:
+            self.network.set_pooling_include_prompt(False)
+
+    def for_role(self, role: Role) -> SentenceTransformersBackend:
+        """The model for one of the roles."""
+        chosen = copy.copy(self)
+        chosen.role = role
+        return chosen
 
     @override
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
         if self.is_static:
             lengths = texts.mask.sum(1)
-            features = {"input_ids": texts.ids[texts.mask.bool()], "offsets": lengths.cumsum(0) - lengths}
+            features: dict[str, Any] = {
+                "input_ids": texts.ids[texts.mask.bool()],
+                "offsets": lengths.cumsum(0) - lengths,
+            }
         else:
             features = {"input_ids": texts.ids, "attention_mask": texts.mask}
+        if skipped := self.model.skipped.get(self.role):
+            features["prompt_length"] = skipped
         vectors: torch.Tensor = self.network(features)["sentence_embedding"]
         return vectors
 

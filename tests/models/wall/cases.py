@@ -186,7 +186,7 @@ WALL = (
         spoil=set_json("config.json", quantization_config={"quant_method": "awq"}),
     ),
     Case(
-        "PEFT adapter", "", "is a PEFT adapter",
+        "PEFT adapter beside weights", "", "is a PEFT adapter",
         spoil=put("adapter_config.json", {"base_model_name_or_path": "bert"}),
     ),
     # layout
