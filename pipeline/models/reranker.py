@@ -152,11 +152,12 @@ def _decided(settings: RerankSettings, card: ModelCard, more: str) -> dict[str, 
     elif not by_flag:
         named = (card.config.get("sentence_transformers") or {}).get("activation_fn")
         named = named or card.settings.get("activation_fn")
-        known = isinstance(named, str) and (settings.trust_remote_code or named.startswith("torch."))
-        score = f"{named.rpartition('.')[2] if known else 'Sigmoid'} of " + (
+        trusted = isinstance(named, str) and (settings.trust_remote_code or named.startswith("torch."))
+        runs = str(named) if trusted else None
+        score = f"{runs.rpartition('.')[2] if runs else 'Sigmoid'} of " + (
             "the logits of 'yes' less 'no'" if decoder else score
         )
-        if named and not known:
+        if named and not runs:
             score += f", as {named} does not run"
     source: Origin = "model" if not by_flag else "guess" if card.has_chat_template else "default"
     return {

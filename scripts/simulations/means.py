@@ -155,8 +155,9 @@ def _clusters(sizes: Callable[[int], Int64], number: int, samples: int) -> list[
         false.append([bool(estimate(*one).p[0] < LEVEL) for one in both])
         both = [([differences - MARGIN], ONE), pool_draws([differences - MARGIN], ONE, [ids])]
         passes.append([bool(noninferiority(one, np.full(1, MARGIN), each)[0] < LEVEL) for one, each in both])
+    alone, clustered = np.array(held).T
     return [
-        *by_mark("mean", *np.array(held).T, fragile),
+        *by_mark("mean", alone, clustered, fragile),
         Figure("false t-tests", *map(percent, np.array(false).T)),
         Figure("false passes", *map(percent, np.array(passes).T)),
     ]

@@ -178,7 +178,7 @@ def _build(network: PreTrainedModel, seed: int) -> PreTrainedModel:
 
     with contextlib.ExitStack() as stack:
         stack.callback(setattr, torch.nn.Module, "register_parameter", original)
-        torch.nn.Module.register_parameter = without_memory  # type: ignore[method-assign]
+        torch.nn.Module.register_parameter = without_memory  # type: ignore[assignment, method-assign]
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
         return type(network)(copy.deepcopy(network.config))
