@@ -27,11 +27,11 @@ from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.opener import Conversion
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
 from pipeline.models.model import ResolvedModel
+from pipeline.models.outputs import splade_obstacle
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
-    from pipeline.models.card import ModelCard
     from pipeline.native.vectors import PackedM3, PackedModel, PackedNetwork, PackedSplade
 
 log = logging.getLogger(__name__)
@@ -101,30 +101,6 @@ class NativeConversion(Conversion):
         else:
             same = Fp32M3(weights, model.output, model.normalize)
         return Reference(same.vector, "int16", self.fix(model))
-
-
-LOGARITHMS = {"relu": 1, "log1p_relu": 2}
-"""How many logarithms a weight goes through, by the activation of sentence-transformers' SpladePooling."""
-SPLADES = tuple(f"{name}ForMaskedLM" for name in ("Bert", "DistilBert", "Roberta", "XLMRoberta", "MPNet"))
-
-
-def splade_obstacle(card: ModelCard) -> str:
-    """Why a SPLADE is not computed here, by its modules and settings; "" where it is."""
-    pooling = {module.kind: module.config for module in card.modules}.get("SpladePooling", {})
-    head = next(iter(card.architectures), "")
-    for holds, obstacle in (
-        (card.routed, "it has a Router"),
-        (card.module_names[1:] not in ([], ["SpladePooling"]), f"its modules are {card.module_names}"),
-        (pooling.get("pooling_strategy", "max") != "max", "its pooling strategy is not max"),
-        (pooling.get("activation_function", "relu") not in LOGARITHMS, "its activation is another one"),
-        (card.settings.get("max_active_dims") is not None, "it limits the number of words"),
-        (card.similarity == "cosine", "it scales weights to length 1"),
-        (head not in SPLADES, f"it is a {head}"),
-        (card.config.get("tie_word_embeddings") is False, "its last layer is not that of its embeddings"),
-    ):
-        if holds:
-            return obstacle
-    return ""
 
 
 def load(model: ResolvedModel, prepared: Path) -> NativeRunner:

@@ -13,10 +13,10 @@ import numpy as np
 from pipeline.core import machine
 from pipeline.encoders.agreement import PROBES
 from pipeline.encoders.conversion import library_rows, read_task
-from pipeline.encoders.native import LOGARITHMS, splade_obstacle
 from pipeline.encoders.torch.loading import load_network, read_head, unused_tokens
 from pipeline.models.card import ModelCard, max_positions
 from pipeline.models.model import ResolvedModel
+from pipeline.models.outputs import LOGARITHMS, splade_obstacle
 from pipeline.native import vectors
 
 

@@ -36,3 +36,27 @@ def find_outputs(name: str) -> tuple[str, ...]:
 def _is_bare_language_model(card: ModelCard, name: str) -> bool:
     """Whether files of a masked language model do not say how to make vectors: SPLADE models are so."""
     return card.is_masked_language_model and not (card.modules or card.pooling or family_of(name))
+
+
+LOGARITHMS = {"relu": 1, "log1p_relu": 2}
+"""How many logarithms a weight goes through, by the activation of sentence-transformers' SpladePooling."""
+SPLADES = tuple(f"{name}ForMaskedLM" for name in ("Bert", "DistilBert", "Roberta", "XLMRoberta", "MPNet"))
+
+
+def splade_obstacle(card: ModelCard) -> str:
+    """Why a SPLADE is not computed by the kernels, by its modules and settings; "" where it is."""
+    pooling = {module.kind: module.config for module in card.modules}.get("SpladePooling", {})
+    head = next(iter(card.architectures), "")
+    for holds, obstacle in (
+        (card.routed, "it has a Router"),
+        (card.module_names[1:] not in ([], ["SpladePooling"]), f"its modules are {card.module_names}"),
+        (pooling.get("pooling_strategy", "max") != "max", "its pooling strategy is not max"),
+        (pooling.get("activation_function", "relu") not in LOGARITHMS, "its activation is another one"),
+        (card.settings.get("max_active_dims") is not None, "it limits the number of words"),
+        (card.similarity == "cosine", "it scales weights to length 1"),
+        (head not in SPLADES, f"it is a {head}"),
+        (card.config.get("tie_word_embeddings") is False, "its last layer is not that of its embeddings"),
+    ):
+        if holds:
+            return obstacle
+    return ""
