@@ -84,7 +84,7 @@ def load(settings: RerankSettings, model: ResolvedReranker, prepared: Path | Non
 
 
 def library_scores(settings: RerankSettings, model: ResolvedReranker, pairs: Sequence[TextPair]) -> Float32:
-    """The scores of `CrossEncoder.predict`, of each pair alone."""
+    """The scores that the library's own CrossEncoder gives to pairs, each alone."""
     alone = settings.model_copy(update={"batch_size": 1})
     return _Predicting(alone, model).score(pairs, Usage(), NO_BAR)
 
