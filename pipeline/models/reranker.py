@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.config.rerank import FlagAutoRerankSettings, FlagRerankSettings, RerankSettings
 from pipeline.core.errors import InputError
@@ -150,7 +151,7 @@ def _decided(settings: RerankSettings, card: ModelCard, more: str) -> dict[str, 
         pairs = f"before {'the prompt of the config' if prompt else 'the prompt of FlagEmbedding'}"
         score = "the logit of 'Yes'"
     elif not by_flag:
-        named = (card.config.get("sentence_transformers") or {}).get("activation_fn")
+        named: Any = (card.config.get("sentence_transformers") or {}).get("activation_fn")
         named = named or card.settings.get("activation_fn")
         trusted = isinstance(named, str) and (settings.trust_remote_code or named.startswith("torch."))
         runs = str(named) if trusted else None
