@@ -47,11 +47,13 @@ def splade_obstacle(card: ModelCard) -> str:
     """Why a SPLADE is not computed by the kernels, by its modules and settings; "" where it is."""
     pooling = {module.kind: module.config for module in card.modules}.get("SpladePooling", {})
     head = next(iter(card.architectures), "")
+    strategy = pooling.get("pooling_strategy", "max")
+    activation = pooling.get("activation_function", "relu")
     for holds, obstacle in (
         (card.routed, "it has a Router"),
         (card.module_names[1:] not in ([], ["SpladePooling"]), f"its modules are {card.module_names}"),
-        (pooling.get("pooling_strategy", "max") != "max", "its pooling strategy is not max"),
-        (pooling.get("activation_function", "relu") not in LOGARITHMS, "its activation is another one"),
+        (strategy != "max", f"its pooling strategy is {strategy}"),
+        (activation not in LOGARITHMS, f"its activation is {activation}"),
         (card.settings.get("max_active_dims") is not None, "it limits the number of words"),
         (card.similarity == "cosine", "it scales weights to length 1"),
         (head not in SPLADES, f"it is a {head}"),

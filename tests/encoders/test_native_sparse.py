@@ -91,7 +91,7 @@ def test_weights_are_torch_s(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"tie_word_embeddings": False}, "not those of its embeddings"),
+        ({"tie_word_embeddings": False}, "not that of its embeddings"),
         ({"hidden_size": 96}, "the width of its head, 96, is no multiple of 64"),
     ],
 )

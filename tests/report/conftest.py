@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import workplaces
 
-SETTINGS = {"whole": [], "five": ["model.query_max_length=5"], "three": ["model.query_max_length=3"]}
+SETTINGS = {"whole": [], "five": ["model.query_max_length=15"], "three": ["model.query_max_length=13"]}
 """Results that differ in how many tokens of a query are read: no passage is encoded again."""
 
 

@@ -9,7 +9,6 @@ And the heads of BGE-M3 for word weights and for token vectors: their files, and
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from pipeline.encoders.torch.devices import is_out_of_memory
 from pipeline.encoders.torch.varlen import attend_texts
 from pipeline.models.files import TOKEN_HEAD, WORD_HEAD, damaged, untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
+from pipeline.storage.whole_files import write_json
 
 if TYPE_CHECKING:
     import torch
@@ -141,9 +141,7 @@ def load_network(model: ResolvedBase, kind: str = "AutoModel", target: Path | No
     if reads_padding:
         raise ValueError("padding changes what it computes of a text, and batches here are padded")
     if target:
-        target.with_name(CHECKS).write_text(
-            json.dumps({"tokens embedded": tokens_embedded(network), **figures}), encoding="utf-8"
-        )
+        write_json(target.with_name(CHECKS), {"tokens embedded": tokens_embedded(network), **figures})
     return network
 
 

@@ -75,7 +75,7 @@ def loads(node: ast.AST) -> bool:
         return False
     if isinstance(node.func, ast.Attribute):
         owner = getattr(node.func.value, "id", "")
-        return node.func.attr in LOADERS and owner != "AutoTokenizer"
+        return node.func.attr in LOADERS and owner not in ("AutoTokenizer", "PeftConfig")
     return isinstance(node.func, ast.Name) and node.func.id in (*CLASSES, "encoder")
 
 
