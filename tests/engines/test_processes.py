@@ -84,7 +84,9 @@ class Toy(Opener):
         if self.model.name.startswith("dies in "):
             lives = Path(self.model.name.removeprefix("dies in "))
             left = int(lives.read_text())
-            lives.write_text(str(left - 1))
+            mine = lives.with_name(f"{lives.name}.{os.getpid()}")
+            mine.write_text(str(left - 1))
+            mine.replace(lives)  # at once: another process may read it
             if left > 0:
                 os.kill(os.getpid(), signal.SIGKILL)
         return self.device
