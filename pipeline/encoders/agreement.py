@@ -171,6 +171,7 @@ def _agreement(rows: Float32, expected: Float32, lengths: Array, limit: float) -
         cosine, centred = cosines(rows, expected), cosines(rows - mean, expected - mean)
     centred[np.linalg.norm(expected - mean, axis=1) < ROUNDING] = 1  # it is the mean
     cosine, centred = np.nan_to_num(cosine, nan=-1.0), np.nan_to_num(centred, nan=-1.0)
+    problem = ""
     for name, values, allowed in (
         ("its row", cosine, limit),
         ("its row minus the mean of all", centred, 1 - CENTRED_FACTOR * (1 - limit)),
@@ -181,8 +182,8 @@ def _agreement(rows: Float32, expected: Float32, lengths: Array, limit: float) -
                 f"a text of {lengths[worst]} tokens has a cosine of {values[worst]:.6f} between {name} and "
                 f"that of torch in fp32, and the limit is {allowed:g}"
             )
-            return Agreement(float(cosine.min()), float(cosine.mean()), problem)
-    return Agreement(float(cosine.min()), float(cosine.mean()), "")
+            break
+    return Agreement(float(cosine.min()), float(cosine.mean()), problem)
 
 
 def _scaled(vectors: Float32) -> Float32:

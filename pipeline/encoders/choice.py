@@ -52,8 +52,6 @@ def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) ->
     *faster, last = _candidates(settings, resolve)
     if settings.precision == "bf16" and choose_device(settings.device, on_gpu=True) == "cpu":
         _hint_fp32("rerank" if isinstance(settings, RerankSettings) else "model")
-    for candidate in (*faster, last):
-        candidate._asked = settings
     try:
         resolve(last)
     except InputError as error:  # what no backend runs is refused in the name of FlagEmbedding
@@ -82,12 +80,10 @@ def _by_library(
     settings: RunsModel, last: RunsModel, resolve: Callable[[RunsModel], Opener]
 ) -> RunsModel | None:
     """The same settings for sentence-transformers, if it has all of them and runs the model."""
-    kinds: Kinds[Any] = RERANKERS if isinstance(settings, RerankSettings) else BACKENDS
-    known = settings.model_fields_set <= set(kinds[LIBRARY].model_fields)
+    known = settings.model_fields_set <= set(_kinds(settings)[LIBRARY].model_fields)
     if not known or last.backend == LIBRARY or settings.precision in CPU_ALONE:
         return None
     library = _with_backend(settings, backend=LIBRARY)
-    library._asked = settings
     with contextlib.suppress(InputError):
         resolve(library)
         return library
@@ -146,10 +142,14 @@ def _candidates(settings: RunsModel, resolve: Callable[[RunsModel], Opener]) -> 
 
 
 def _with_backend(settings: RunsModel, **choice: str) -> RunsModel:
-    """The same settings for another backend."""
-    kinds: Kinds[Any] = RERANKERS if isinstance(settings, RerankSettings) else BACKENDS
-    converted: RunsModel = kinds.converted(settings, **choice)
+    """The same settings for another backend, which know what was asked for."""
+    converted: RunsModel = _kinds(settings).converted(settings, **choice)
+    converted._asked = settings
     return converted
+
+
+def _kinds(settings: RunsModel) -> Kinds[Any]:
+    return RERANKERS if isinstance(settings, RerankSettings) else BACKENDS
 
 
 @functools.cache  # so that it is said once

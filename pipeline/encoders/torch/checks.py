@@ -190,14 +190,14 @@ ROUNDING = {"float32": 1e-4, "float16": 0.05, "bfloat16": 0.1}
 With a format's own rounding, networks of 2 to 24 layers stay below a tenth of that."""
 
 
-class Observed(NamedTuple):
+class NetworkBehaviour(NamedTuple):
     """What a network does to a few tokens."""
 
     figures: Figures
     reads_padding: bool  # whether what is computed of a text depends on the padding behind it
 
 
-def observe(model: ResolvedBase, network: PreTrainedModel) -> Observed:
+def observe(model: ResolvedBase, network: PreTrainedModel) -> NetworkBehaviour:
     """Run a network on texts of a few made-up tokens, and compare what it does with what is declared.
 
     Raises:
@@ -258,10 +258,10 @@ def observe(model: ResolvedBase, network: PreTrainedModel) -> Observed:
     reads_padding = difference > ROUNDING.get(dtype, 0.1)
     padding = f"changes a text's numbers by {difference:.1g} of the largest"
     figures = {**getattr(network, "figures", {}), "attention": direction, "padding": padding}
-    return Observed(figures, reads_padding)
+    return NetworkBehaviour(figures, reads_padding)
 
 
-def observe_networks(model: ResolvedBase, module: torch.nn.Module) -> Observed:
+def observe_networks(model: ResolvedBase, module: torch.nn.Module) -> NetworkBehaviour:
     """As `observe`, of all networks of transformers in a module; of networks inside others the whole."""
     from transformers import PreTrainedModel
 
@@ -269,7 +269,7 @@ def observe_networks(model: ResolvedBase, module: torch.nn.Module) -> Observed:
         return observe(model, module)
     inner = [observe_networks(model, child) for child in module.children()]
     figures = {name: figure for part in inner for name, figure in part.figures.items()}
-    return Observed(figures, any(part.reads_padding for part in inner))
+    return NetworkBehaviour(figures, any(part.reads_padding for part in inner))
 
 
 def tokens_embedded(network: torch.nn.Module) -> int | None:

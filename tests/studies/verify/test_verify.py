@@ -381,14 +381,19 @@ def test_each_collection_of_a_suite_has_its_published_scores(
     assert "not reproduced" in page
 
 
-def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
-    tmp_path: Path, suite: dict[str, Any]
-) -> None:
+def drop_published(suite: dict[str, Any]) -> None:
+    """Leave out the published scores of a suite's file."""
     path = Path(suite["data"]["suite"])
     listed = read_json(path)
     for each in listed["collections"].values():
         each.pop("expected")
     written(path, listed)
+
+
+def test_scores_of_one_collection_are_not_taken_for_those_of_a_suite_s_others(
+    tmp_path: Path, suite: dict[str, Any]
+) -> None:
+    drop_published(suite)
     target, csv = written(tmp_path / "suite.yaml", suite), tmp_path / "published.csv"
     csv.write_text(f"{HEADER}bm25,sample,ndcg@10,0.5\n", encoding="utf-8")
     for each in (target, run_benchmark(suite).folder):
@@ -552,11 +557,7 @@ def test_published_scores_that_contradict_each_other_are_named(tmp_path: Path) -
 def test_published_scores_of_two_collections_that_are_exchanged_are_recognised(
     tmp_path: Path, suite: dict[str, Any]
 ) -> None:
-    path = Path(suite["data"]["suite"])
-    listed = read_json(path)
-    for each in listed["collections"].values():
-        each.pop("expected")
-    written(path, listed)
+    drop_published(suite)
     suite["evaluate"] = {"measures": ["ndcg@10", "map@10"]}
     made = run_benchmark(suite)
     scores = {each.name: each.record.metrics for each in made.collections}
