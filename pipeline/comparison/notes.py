@@ -140,7 +140,7 @@ ROUNDING = 1e-5
 
 
 def _have_same_vectors(a: CollectionResult, b: CollectionResult) -> bool:
-    """Whether two models of other names scored alike all passages that they ranked first."""
+    """Whether two models with different names gave equal scores to the passages they ranked first."""
     models = [[model.name for model in part.manifest.models] for part in (a, b)]
     later = any(part.manifest.config.get(stage) for part in (a, b) for stage in ("rerank", "fuse"))
     if later or not all(models) or models[0] == models[1] or not np.array_equal(a.values, b.values):

@@ -237,7 +237,7 @@ def padding_id(config: Facts) -> int:
 
 
 def idle_code(card: ModelCard, trusted: bool) -> dict[str, SettingWithOrigin]:
-    """The decision that a model's Python files do not run, where it has any; else nothing."""
+    """That a model's own Python files do not run, as a decision to print; empty if it has none."""
     if trusted or not card.own_code:
         return {}
     return {"own code": SettingWithOrigin(f"{', '.join(card.own_code)} does not run", "config")}
@@ -444,7 +444,7 @@ def _prompt(
 
 
 def _missing_blank(config: EncoderSettings, card: ModelCard, family: Family | None) -> str:
-    """A clause on instructions of the config that lack the blank at the end of the model's own; or ""."""
+    """Which instructions of the config lack the model's final blank, as a clause; "" if none does."""
     lacking = []
     for role in ROLES:
         name = "query_instruction" if role == "queries" else "passage_instruction"
