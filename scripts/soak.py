@@ -2,13 +2,13 @@
 
     .venv/bin/python scripts/soak.py --chains 20 --seed 1
 
-A chain has a collection and a model of its own. Each step edits one of them or changes settings, and runs
-the benchmark; some runs are killed, and of some that have several processes these, while they load the
-model. A package that adds a backend changes its code, and sometimes its version. No run may hang. The results
-of a step that ends must be those of a fresh cache, byte for byte, and a step that is refused must be refused
-there, too. Vectors of torch depend in their last bits on the batch, which a cache changes: there, scores must
-agree to 1e-05 of the largest. A chain depends on its seed alone, but for the moments of kills: `--seed N
---chains 1` repeats it.
+A chain has a collection and a model of its own, and begins with two processes. Each step edits one of them
+or changes settings, and runs the benchmark; some runs are killed, and of some that have several processes
+these, while they load the model. A package that adds a backend changes its code, and sometimes its version.
+No run may hang. The results of a step that ends must be those of a fresh cache, byte for byte, and a step
+that is refused must be refused there, too. Vectors of torch depend in their last bits on the batch, which a
+cache changes: there, scores must agree to 1e-05 of the largest. A chain depends on its seed alone, but for
+the moments of kills: `--seed N --chains 1` repeats it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,8 @@ class Chain:
     def __init__(self, seed: int, folder: Path) -> None:
         self.random = random.Random(seed)
         self.folder = folder
-        self.settings: dict[str, Any] = {}
-        self.kind = "native"
+        self.settings: dict[str, Any] = {"engine.devices": ["cpu", "cpu"], "model.shard_rows": 7}
+        self.kind = self.random.choice(("plugin", "native", "flag"))
         self.counts: Counter[str] = Counter()
         lines = (SAMPLE / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
         self.passages = [json.loads(line) for line in lines[:60]]
@@ -156,7 +157,7 @@ class Chain:
             "weights",
             "plugin",
         )
-        edit = pick.choice((*edits, "pooling"))
+        edit = pick.choice((*edits, *["plugin"] * (4 if self.kind == "plugin" else 0), "pooling"))
         if edit == "setting":
             name = pick.choice(list(SETTINGS))
             self.settings[name] = pick.choice(SETTINGS[name])
@@ -177,6 +178,7 @@ class Chain:
             self.write_model(pick.randrange(100))
         elif edit == "plugin":
             self.write_plugin(pick.randrange(5, 65), pick.choice(("1.0", "2.0")))
+            self.counts["plugin in use changed"] += self.kind == "plugin"
         else:
             self.write_pooling(pick.choice(("cls", "mean")))
         self.write_collection()
@@ -249,13 +251,14 @@ class Chain:
         for _ in range(self.random.randint(1, 4)):
             until = time.monotonic() + 10
             while time.monotonic() < until and process.poll() is None:
-                children = psutil.Process(process.pid).children()
-                if workers := [each for each in children if WORKER in " ".join(each.cmdline())]:
-                    time.sleep(self.random.random())
-                    for worker in workers:
-                        worker.kill()
-                    self.counts["workers killed"] += len(workers)
-                    break
+                with suppress(psutil.Error):  # one that ended meanwhile
+                    children = psutil.Process(process.pid).children()
+                    if workers := [each for each in children if WORKER in " ".join(each.cmdline())]:
+                        time.sleep(self.random.random())
+                        for worker in workers:
+                            worker.kill()
+                            self.counts["workers killed"] += 1
+                        break
                 time.sleep(0.02)
 
     def step(self) -> None:
