@@ -37,9 +37,9 @@ LINES: dict[str, int] = {
     "run": 1730,
     "search": 2920,
     "storage": 1610,
-    "studies": 12360,
+    "studies": 12370,
     "spine": 36640,
-    "whole": 52970,
+    "whole": 52990,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -34,7 +34,7 @@ def data(
     """Show what a collection contains: sizes, judgments, an example. Nothing is encoded."""
     from pipeline.config import of_each_collection
     from pipeline.studies.collection.collections import describe_data, export_data
-    from pipeline.studies.collection.tables import collection_view
+    from pipeline.studies.collection.tables import collection_view, collections_table
 
     loaded = of_each_collection(load(configs, settings))
     for flag, folder in (("--export", export), ("--write", cleaned)):
@@ -60,9 +60,13 @@ def data(
         return
     named = [config for config in loaded if config.name in described]
     named.sort(key=lambda config: "tokens" in described[config.name]["lengths"]["passages"])
-    once = {config.data: config.name for config in named}  # of each collection, with tokens if there are any
-    for name in described if verbose else once.values():
-        show(*collection_view(name, described[name], verbose))
+    # Each collection once, whole texts or chunks of them, and with tokens if there are any.
+    once = {config.data.model_copy(update={"chunks": None}): config.name for config in named}
+    if len(once) == 1 or verbose or audit or training_data:
+        for name in described if verbose else once.values():
+            show(*collection_view(name, described[name], verbose))
+    else:
+        show(collections_table({name: described[name] for name in once.values()}))
     if cleaned:
         print(f"written to {cleaned}: changes.tsv lists the changed judgments", file=sys.stderr)
     if not verbose:

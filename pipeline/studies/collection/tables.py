@@ -37,6 +37,18 @@ def collection_view(name: str, description: Facts, whole: bool = True) -> Iterat
             yield Text(f"  grade {judged['grade']}  {judged['id']}: {cut(judged['text'], length)}")
 
 
+def collections_table(descriptions: dict[str, Facts]) -> Table:
+    """A row for each of several collections; lengths are means, in tokens where a model is known."""
+    figures = ("passages", "judged queries", "judgments", "a query", "passage length", "query length")
+    rows = []
+    for name, facts in descriptions.items():
+        means = [list(facts["lengths"][role].items())[-1] for role in ("passages", "queries")]
+        lengths = [f"{length['mean']:,.1f} {unit}" for unit, length in means]
+        counts = [f"{facts[key]:,}" for key in ("passages", "queries", "judgments")]
+        rows.append((name, *counts, f"{facts['judgments_per_query']['all']['mean']:,.1f}", *lengths))
+    return Table("", [Column("collection"), *(Column(figure, "right") for figure in figures)], rows)
+
+
 def _audit(audited: Facts, whole: bool) -> Iterator[Table]:
     """Defects of a collection, and what equal passages with different grades do to each measure."""
     rows = [

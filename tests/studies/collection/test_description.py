@@ -63,3 +63,15 @@ def test_the_command_is_short_and_leaves_zeros_and_most_examples_to_v(tmp_path, 
     assert short.endswith("-v shows every count and more examples\n")
     only_whole = ["dropped: repeated judgments", "query: judgments of grade 0", "query q003: "]
     assert [text for text in only_whole if text in short or text not in whole] == []
+
+
+def test_several_collections_are_a_row_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    halves = "{first: {source: sample, queries: 57}, whole: {source: sample}}"
+    config = f"name: t\ndata: {{collections: {halves}}}\nmodel: {{backend: bm25}}\n"
+    (tmp_path / "c.yaml").write_text(config, encoding="utf-8")
+    _, first, whole, _ = benchmarco("data", "c.yaml").stdout.splitlines()
+    assert (first.split()[:4], whole.split()[:4]) == (
+        ["t/first", "345", "57", "415"],
+        ["t/whole", "345", "114", "852"],
+    )
