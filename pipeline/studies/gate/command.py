@@ -48,8 +48,8 @@ def gate(
 
     The exit code is 0 if all are, 3 if one is worse, else 4: the queries are too few to decide. About 5% of
     results that are worse by exactly the margin pass, if at least 10 queries differ. A loss in few queries
-    may be in none of yours: such a pass is printed as pass~, as one query more that loses everything would
-    undo it; fail~, as one that gains everything would.
+    may be in none of yours. pass~: one query more that loses everything would undo the pass. fail~: one that
+    gains everything would undo the fail.
     """
     refuse_both(as_json, as_markdown)
     from pipeline.studies.gate.gate import gate_results
