@@ -39,7 +39,7 @@ LINES: dict[str, int] = {
     "storage": 1610,
     "studies": 12370,
     "spine": 36640,
-    "whole": 52990,
+    "whole": 53000,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -29,6 +29,9 @@ ENCODER, DECODER = "encoder-only-base", "decoder-only-base"
 LAYERWISE = ("LayerWiseMiniCPMForCausalLM", "CostWiseGemmaForCausalLM")
 """Decoders with a head for each of several layers, which are not run."""
 
+READ_ANEW = tuple(f"{name}ForSequenceClassification" for name in ("Gemma", "Gemma2", "Llama", "Mistral"))
+"""Decoders whose tokens FlagEmbedding decodes, and tokenizes again to others."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedReranker(ResolvedBase):
@@ -109,6 +112,8 @@ def resolve_reranker(
                 allowed=f"models of {DECODER}",
                 fix="leave out rerank.prompt",
             )
+    if by_flag and settings.taken_by_auto and model.architecture in READ_ANEW:
+        more = "a tokenizer whose texts FlagEmbedding reads anew"
     if by_flag and more and (settings.taken_by_auto or more != TEMPLATE):
         raise InputError(
             f"rerank.name: '{settings.name}' has {more}, which backend '{settings.backend}' does not use",

@@ -31,6 +31,7 @@ from models.wall.folders import (
     stanford,
     static,
     store_as,
+    tensors,
 )
 
 BACKENDS = {"f": "flag", "s": "sentence-transformers", "o": "openvino", "n": "native"}
@@ -107,12 +108,15 @@ WORDS = {
     T5_DECODER: "they would run the decoder",
     FILE: "weights would be random",
     TOKENS: "libraries would read other tokens",
+    "in an order that backend": "they pool once",
 }
 """Reasons in words, by what is said."""
 PREFIXES = ("_orig_mod.", "module.", "model.", "0.auto_model.", "base_model.model.", "encoder.bert.", "net.")
 ENCODERS = ("BERT", "RoBERTa", "XLM-R", "DistilBERT", "MPNet", "NomicBERT", "GTE", "ModernBERT")
 OTHER_ENCODERS = ("CamemBERT", "ALBERT", "ELECTRA", "DeBERTa-v2", "ERNIE", "EuroBERT")
+FURTHER_ENCODERS = ("MegatronBERT", "RemBERT", "RoFormer", "Data2Vec", "XLM-R-XL", "BigBird")
 DECODERS = ("Qwen2", "Qwen3", "Mistral", "Llama", "Gemma2", "Gemma3")
+FURTHER_DECODERS = ("OPT", "GPT-NeoX", "Olmo2", "Granite", "SmolLM3")
 PROMPTS = "config_sentence_transformers.json"
 
 
@@ -125,20 +129,39 @@ def _in_half_alone(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
 
 
+def _with_cut_head(folder: Path) -> None:
+    head = folder / "sparse_linear.pt"
+    head.write_bytes(head.read_bytes()[: head.stat().st_size // 2])
+
+
+def _with_narrow_head(folder: Path) -> None:
+    torch.save(torch.nn.Linear(32, 1).state_dict(), folder / "sparse_linear.pt")
+
+
+def _with_wrong_positions(folder: Path) -> None:
+    """Add the buffer that old versions saved, with numbers beyond the embeddings."""
+    numbers = torch.full((1, 128), 10**12)
+    tensors(folder, lambda all_: {**all_, "embeddings.position_ids": numbers})
+
+
 WALL = (
     # architecture x pooling
     *(Case(f"{network}: mean", network=network) for network in ENCODERS),
     *(Case(f"{network}: CLS", network=network, chain=(CLS, NORMALIZE)) for network in ENCODERS),
     *(Case(f"{network}: last token", network=network, chain=(LAST,)) for network in ("BERT", "ModernBERT")),
-    *(Case(f"{network}: mean", "fso", CONVERSION, network=network) for network in OTHER_ENCODERS),
+    *(
+        Case(f"{network}: mean", "fso", CONVERSION, network=network)
+        for network in (*OTHER_ENCODERS, *FURTHER_ENCODERS)
+    ),
     *(
         Case(f"{network}: CLS", "fso", CONVERSION, network=network, chain=(CLS,))
         for network in ("CamemBERT", "DeBERTa-v2")
     ),
     *(
         Case(f"{network}: last token", "fs", CONVERSION, network=network, chain=(LAST, NORMALIZE))
-        for network in DECODERS
+        for network in (*DECODERS, *FURTHER_DECODERS)
     ),
+    Case("XLNet: last token", "fso", CONVERSION, network="XLNet", chain=(LAST, NORMALIZE)),
     *(Case(f"{network}: mean", "fs", CONVERSION, network=network) for network in ("Qwen3", "Gemma3")),
     Case("T5: mean", "s", T5_DECODER, network="T5"),
     Case("T5: mT5", "s", T5_DECODER, network="mT5"),
@@ -152,6 +175,7 @@ WALL = (
         "BERT: pooling file of version 6",
         chain=(("Pooling", {"pooling_mode": "mean", "embedding_dimension": 32}, {}),),
     ),
+    Case("two Poolings", "s", "in an order that backend", chain=(CLS, MEAN, NORMALIZE)),
     Case("BERT: another pooling beside", chain=(CLS,), edit=put("2_Pooling/config.json", pooling("max")[1])),
     Case(
         "BERT: no modules.json, pooling of the family", chain=None, name="e5-small",
@@ -178,6 +202,7 @@ WALL = (
     Case("missing weights: shard", "", FILE, spoil=_without_first_shard),
     Case("missing weights: fp16 alone", "", FILE, spoil=_in_half_alone),
     Case("BERT: weights in .bin", edit=as_bin),
+    Case("BERT: positions that are no positions", spoil=_with_wrong_positions),
     Case("BERT: weights in shards", edit=sharded),
     Case("BERT: weights in fp16", edit=store_as(torch.float16)),
     Case("BERT: weights in bf16", edit=store_as(torch.bfloat16)),
@@ -228,6 +253,13 @@ WALL = (
     Case("static: model2vec", "s", MODULE, make=static(""), empty=False),
     # other outputs
     Case("BGE-M3 words", "fn", "gives no word weights", network="XLM-R", make=m3, output="sparse"),
+    *(
+        Case(
+            f"BGE-M3 with a spoilt head: {what}", "", "cannot be (read|loaded)|gives no word weights",
+            network="XLM-R", make=m3, spoil=spoil, output="sparse",
+        )
+        for what, spoil in (("cut", _with_cut_head), ("of another width", _with_narrow_head))
+    ),
     Case("BGE-M3 tokens", "fn", "not a multi-vector model", network="XLM-R", make=m3, output="multivector"),
     Case("BGE-M3: dense", network="XLM-R", make=m3, settings={"pooling": "cls"}),
     *(

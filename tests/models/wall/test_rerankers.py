@@ -175,7 +175,7 @@ WALL = (
     *(Case(f"{network} with a head", network, "fs", TRACE, "flag") for network in DECODERS[:2]),
     # FlagEmbedding decodes tokens and reads the text anew, which changes the tokens of these
     *(
-        Case(f"{network} with a head", network, "s", "other scores", "", tried="fs")
+        Case(f"{network} with a head", network, "s", "other scores", BACKENDS["s"], tried="fs")
         for network in DECODERS[2:]
     ),
     *(
