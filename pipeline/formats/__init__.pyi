@@ -7,10 +7,9 @@ from .judgments import (
 )
 from .npy import map_vectors as map_vectors
 from .runs import Run as Run, read_run as read_run, write_run as write_run
-from .tables import read_judgments as read_judgments
+from .tables import read_jsonl as read_jsonl, read_judgments as read_judgments
 from .texts import (
     Batch as Batch,
     read_blocks as read_blocks,
-    read_jsonl as read_jsonl,
     refuse_unfit_ids as refuse_unfit_ids,
 )

@@ -80,16 +80,20 @@ _Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, Array, Int64, UInt64]
 """The columns of one block, as in `Columns`; its queries are run-end encoded, since most lines repeat one."""
 
 
-def column_blocks(path: Path | str) -> Iterator[Block]:
-    """The blocks of a file, of the size that is parsed at once."""
-    return read_blocks(path, BLOCK_BYTES)
-
-
 def read_columns(blocks: Iterable[Block], form: Form) -> Columns | None:
-    """Parse the lines of a file; None if there are only comments and blank lines."""
+    """Parse the lines of a file on all cores; None if there are only comments and blank lines."""
     import pyarrow as pa
 
-    parts = [part for part in _in_threads(form, blocks) if part]
+    workers = machine.cores()
+    waiting: deque[Future[_Part | None]] = deque()
+    parsed = []
+    with ThreadPoolExecutor(workers) as pool:  # Arrow and NumPy work outside Python's lock
+        for block in blocks:
+            waiting.append(pool.submit(_parse, block, form))
+            if len(waiting) > 2 * workers:  # blocks in memory
+                parsed.append(waiting.popleft().result())
+        parsed += [each.result() for each in waiting]
+    parts = [part for part in parsed if part]
     if not parts:
         return None
     queries, documents, *others = zip(*parts, strict=True)
@@ -127,20 +131,8 @@ def wrong_width(block: Block, number: int, found: int, *forms: Form) -> InputErr
 
 def file_kind(path: Path | str) -> str:
     """What a file looks like by its first line, one of `FILES`; "" for anything else."""
-    first = (fields for block in column_blocks(path) for _, fields in data_lines(block))
+    first = (fields for block in read_blocks(path, BLOCK_BYTES) for _, fields in data_lines(block))
     return FILES.get(len(next(first, [])), "")
-
-
-def _in_threads(form: Form, blocks: Iterable[Block]) -> Iterator[_Part | None]:
-    """Parse blocks on all cores, with few of them in memory at a time; raises the first error."""
-    workers = machine.cores()
-    waiting: deque[Future[_Part | None]] = deque()
-    with ThreadPoolExecutor(workers) as pool:  # Arrow and NumPy work outside Python's lock
-        for block in blocks:
-            waiting.append(pool.submit(_parse, block, form))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        yield from (each.result() for each in waiting)
 
 
 def _parse(block: Block, form: Form) -> _Part | None:
@@ -149,7 +141,8 @@ def _parse(block: Block, form: Form) -> _Part | None:
         if not block.data.isascii():
             block.data.decode()
         text = _tidy(block.data)
-        _refuse_hidden_data(block, form)
+        if b"#" in block.data:
+            _refuse_hidden_data(block, form)
         if not text or text.isspace():
             return None
         return _by_arrow(text, block, form)
@@ -182,53 +175,48 @@ def _by_arrow(text: bytes, block: Block, form: Form) -> _Part:
         for ids, is_query in ((queries, True), (documents, False)):
             if pc.any(unfit_ids(ids, is_query)).as_py():
                 raise ValueError("an id is unfit")
-    numbers = _line_numbers(text, block, len(documents))
+    if len(documents) == block.rows:  # no line was left out
+        numbers = np.arange(block.first, block.first + block.rows)
+    else:
+        ends = np.flatnonzero(np.frombuffer(text + b"\n", dtype=np.uint8) == 10)
+        numbers = block.first + np.flatnonzero(np.diff(ends, prepend=-1) > 1)
     return pc.run_end_encode(queries), documents, form.convert(values), numbers, fingerprints(documents)
-
-
-def _line_numbers(text: bytes, block: Block, count: int) -> Int64:
-    """int64 [count]: the numbers of the lines of a block whose tidy text is not empty."""
-    if count == block.rows:  # nothing was left out
-        return np.arange(block.first, block.first + count)
-    ends = np.flatnonzero(np.frombuffer(text + b"\n", dtype=np.uint8) == 10)
-    return block.first + np.flatnonzero(np.diff(ends, prepend=-1) > 1)
 
 
 def _explained(block: Block, form: Form, error: ValueError) -> InputError:
     """The error for the first malformed line of a block that Arrow refuses."""
-    import pyarrow as pa
-
     for number, fields in data_lines(block):
         place = f"{block.path}, line {number}"
         if len(fields) != len(form.columns):
             return wrong_width(block, number, len(fields), form)
-        query, document, value = (
-            fields[form.columns.index(name)] for name in ("query", "document", form.value)
-        )
+        named = dict(zip(form.columns, fields, strict=True))
         try:
-            form.convert(pa.array([value]).cast(form.arrow_type))
-            for name, what in ((query, "query"), (document, "passage")):
-                refuse_unfit_ids([name], what, [place].__getitem__)
+            _convert_one(form, fields)
+            for column, what in (("query", "query"), ("document", "passage")):
+                refuse_unfit_ids([named[column]], what, [place].__getitem__)
         except InputError as unfit:
             return unfit
         except ValueError:
-            found = f"{place}: the {form.value} is {short_repr(value)}"
+            found = f"{place}: the {form.value} is {short_repr(named[form.value])}"
             return InputError(found, allowed=form.rule, fix="correct that line")
     return InputError(f"{block.path}: cannot be read: {error}")
 
 
-def _refuse_hidden_data(block: Block, form: Form) -> None:
-    """Refuse a line that begins with `#` and reads as a line of data otherwise."""
+def _convert_one(form: Form, fields: list[str]) -> None:
+    """Convert the number of one line; ValueError if it is malformed."""
     import pyarrow as pa
 
-    if b"#" not in block.data:
-        return
+    form.convert(pa.array([fields[form.columns.index(form.value)]]).cast(form.arrow_type))
+
+
+def _refuse_hidden_data(block: Block, form: Form) -> None:
+    """Refuse a line that begins with `#` and reads as a line of data otherwise."""
     for comment in _COMMENT.finditer(block.data):
         fields = comment[0].decode(errors="replace").split()
         if len(fields) != len(form.columns):
             continue
         try:
-            form.convert(pa.array([fields[form.columns.index(form.value)]]).cast(form.arrow_type))
+            _convert_one(form, fields)
         except ValueError:
             continue
         number = block.first + block.data.count(b"\n", 0, comment.start())
@@ -243,7 +231,8 @@ def _refuse_hidden_data(block: Block, form: Form) -> None:
 def _tidy(data: bytes) -> bytes:
     """The same lines with single spaces between fields and without comments, as most files have them."""
     other = any(space in data for space in (b"\t", b"\r", b"\v", b"\f"))
-    if other or data[:1] == b" " or data[-1:] == b" " or _has_double_space(data):
+    space = np.frombuffer(data, dtype=np.uint8) <= 32
+    if other or data[:1] == b" " or data[-1:] == b" " or (space[1:] & space[:-1]).any():
         text = np.frombuffer(data.translate(_OTHER_SPACES), dtype=np.uint8)
         before_space = np.isin(np.append(text[1:], 10), (10, 32))
         # Arrow takes every space as a separator, also those at a line's ends and several between fields.
@@ -251,12 +240,6 @@ def _tidy(data: bytes) -> bytes:
         after_newline = np.append(10, text[:-1]) == 10
         data = text[(text != 32) | ~after_newline].tobytes()
     return _COMMENT.sub(b"", data) if data[:1] == b"#" or (b"#" in data and b"\n#" in data) else data
-
-
-def _has_double_space(data: bytes) -> bool:
-    """Whether one white-space character follows another, as on a blank line, too."""
-    space = np.frombuffer(data, dtype=np.uint8) <= 32
-    return bool((space[1:] & space[:-1]).any())
 
 
 def repeated_keys(keys: Int64) -> tuple[Int64, Int64]:

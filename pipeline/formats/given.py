@@ -50,10 +50,9 @@ def named_columns(columns: Mapping[str, str], qrels: QrelsLike, run: QrelsLike) 
                 allowed=f"a column of a table for {', '.join(FIELDS)}",
                 fix="correct the name",
             )
+    only = {field: (column,) for field, column in columns.items()}
     return {
-        field: ((columns[field],) if field in needed_by else (columns[field], *names))
-        if field in columns
-        else names
+        field: only.get(field, ()) + (() if field in only and field in needed_by else names)
         for field, names in FIELDS.items()
     }
 
@@ -232,9 +231,8 @@ def _records(records: Any, what: str, ids: tuple[str, ...]) -> str:
     """JSON lines of ids, texts and titles."""
     if is_table(records):
         columns = columns_of(records, what, ids, TEXT)
-        titles = (
-            columns_of(records, what, ("title",))[0] if "title" in _names(records) else [""] * len(columns[0])
-        )
+        has_title = "title" in _names(records)
+        titles = columns_of(records, what, ("title",))[0] if has_title else [""] * len(columns[0])
         titles = ["" if isinstance(title, float) else title for title in titles]  # NaN: pandas' missing value
         rows = list(zip(*columns, titles, strict=True))
     elif isinstance(records, Mapping):
@@ -247,16 +245,13 @@ def _records(records: Any, what: str, ids: tuple[str, ...]) -> str:
     else:
         found = f"{what}: {short_repr(records)}"
         raise InputError(found, allowed="{id: text}, or a table with columns id and text")
-    lines = []
+    names, lines = [], []
     for name, text, title in rows:
         if not isinstance(text, str) or not isinstance(title, str | None):
             wrong = text if not isinstance(text, str) else title
             raise InputError(f"{what}: the text of {name!r} is {short_repr(wrong)}", allowed="a text")
-        record = {
-            "_id": id_of(name, f"{what}: a record"),
-            **({"title": title} if title else {}),
-            "text": text,
-        }
+        names.append(id_of(name, f"{what}: a record"))
+        record = {"_id": names[-1], **({"title": title} if title else {}), "text": text}
         line = json.dumps(record, ensure_ascii=False) + "\n"
         try:
             line.encode()
@@ -264,11 +259,8 @@ def _records(records: Any, what: str, ids: tuple[str, ...]) -> str:
             found = f"{what}: the text of {name!r} holds half a surrogate pair"
             raise InputError(found, allowed="valid Unicode", fix="correct it") from None
         lines.append(line)
-    refuse_unfit_ids(
-        [json.loads(line)["_id"] for line in lines],
-        "passage" if what == "passages" else "query",
-        f"{what}, record {{}}".format,
-    )
+    kind = "passage" if what == "passages" else "query"
+    refuse_unfit_ids(names, kind, f"{what}, record {{}}".format)
     return "".join(lines)
 
 

@@ -17,7 +17,7 @@ fields.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -28,8 +28,8 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import MOST_BYTES
 from pipeline.core.records import Array, Int32, Int64, Qrels, from_numpy
-from pipeline.formats.columns import Form, column_blocks, data_lines, read_columns, repeated_keys, wrong_width
-from pipeline.formats.texts import Block, SourceRecords, refuse_unfit_ids
+from pipeline.formats.columns import BLOCK_BYTES, Form, data_lines, read_columns, repeated_keys, wrong_width
+from pipeline.formats.texts import Block, SourceRecords, read_blocks, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +88,17 @@ def make_judgments(
     judgments = Judgments(
         queries.dictionary, query_rows, passages.dictionary, passage_rows, grades, origin, unit, numbers
     )
-    _refuse_unfit(judgments)
+    refuse_unfit_ids(
+        queries.dictionary, "query", lambda row: judgments.place(int(np.argmax(query_rows == row)))
+    )
+    refuse_unfit_ids(
+        passages.dictionary, "passage", lambda row: judgments.place(int(np.argmax(passage_rows == row)))
+    )
+    fit = (grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE)
+    if not fit.all():
+        row = int(np.argmin(fit))
+        found = f"{judgments.place(row)}: the grade is {grades[row]}"
+        raise InputError(found, allowed=GRADE_RULE, fix="correct that grade")
     pairs = query_rows.astype(np.int64) * len(passages.dictionary) + passage_rows
     earlier, later = repeated_keys(pairs)
     _refuse_contradiction(judgments, earlier, later)
@@ -101,20 +111,6 @@ def make_judgments(
         numbers=numbers[keep],
         repeated=len(later),
     )
-
-
-def _refuse_unfit(judgments: Judgments) -> None:
-    def place(rows: Int32) -> Callable[[int], str]:
-        return lambda number: judgments.place(int(np.argmax(rows == number)))
-
-    refuse_unfit_ids(judgments.query_ids, "query", place(judgments.queries))
-    refuse_unfit_ids(judgments.passage_ids, "passage", place(judgments.passages))
-    grades = judgments.grades
-    fit = (grades >= LOWEST_GRADE) & (grades <= HIGHEST_GRADE)
-    if not fit.all():
-        row = int(np.argmin(fit))
-        found = f"{judgments.place(row)}: the grade is {grades[row]}"
-        raise InputError(found, allowed=GRADE_RULE, fix="correct that grade")
 
 
 def _refuse_contradiction(judgments: Judgments, earlier: Int64, later: Int64) -> None:
@@ -161,7 +157,7 @@ def read_qrels(path: Path | str) -> Judgments:
     """Read a judgment file; one with a malformed or contradictory line, or with none, is refused."""
     import pyarrow as pa
 
-    blocks = column_blocks(path)
+    blocks = read_blocks(path, BLOCK_BYTES)
     columns = None
     for block in blocks:
         number, fields = next(data_lines(block), (0, []))
@@ -170,9 +166,9 @@ def read_qrels(path: Path | str) -> Judgments:
         form = {len(form.columns): form for form in (BEIR, TREC)}.get(len(fields))
         if form is None:
             raise wrong_width(block, number, len(fields), BEIR, TREC)
-        _refuse_split_field(block, number, len(fields))
-        if fields[-1].lower() in _HEADER_WORDS:
-            _refuse_header(block, number, fields)
+        is_header = fields[-1].lower() in _HEADER_WORDS
+        _refuse_first_line(block, number, fields, is_header)
+        if is_header:
             block = block.after(number)
         columns = read_columns(chain([block], blocks), form)
         break
@@ -196,31 +192,26 @@ def beir_qrels(query_ids: pa.Array, passage_ids: pa.Array, judged: Judgments | Q
     return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 
 
-def _refuse_header(block: Block, number: int, fields: Sequence[str]) -> None:
-    """Refuse a header that names the passage before the query."""
-    if re.match(r"corpus|doc|passage|pid", fields[0].lower()) and re.match(r"q", fields[-2].lower()):
+def _refuse_first_line(block: Block, number: int, fields: Sequence[str], is_header: bool) -> None:
+    """Refuse a header that names the passage before the query; and a table in which white space misleads.
+
+    Those are fields separated by tabs, one of which is empty or holds a space. Split at all white space, its
+    parts would have other meanings than its columns.
+    """
+    place = f"{block.path}, line {number}"
+    first, second = fields[0].lower(), fields[-2].lower()
+    if is_header and re.match("corpus|doc|passage|pid", first) and second.startswith("q"):
         raise InputError(
-            f"{block.path}, line {number}: the header is {' '.join(fields)}",
+            f"{place}: the header is {' '.join(fields)}",
             allowed="query-id corpus-id score",
             fix="swap the columns of queries and of passages",
         )
-
-
-def _refuse_split_field(block: Block, number: int, fields: int) -> None:
-    """Refuse a first line whose fields are separated by tabs, one of which is empty or holds a space.
-
-    Split at all white space, its parts would have other meanings than its columns.
-    """
-    line = dict(block.lines())[number].decode().rstrip()
-    columns = line.split("\t")
+    columns = dict(block.lines())[number].decode().rstrip().split("\t")
     is_table = len(columns) in (len(BEIR.columns), len(TREC.columns)) and is_grade(columns[-1].strip())
-    if is_table and len(columns) != fields:
-        place = f"{block.path}, line {number}: {len(columns)} fields separated by tabs, and"
-        if empty := [field for field, column in enumerate(columns, start=1) if not column.strip()]:
-            raise InputError(f"{place} number {empty[0]} is empty", fix="write 0 for an iteration, or the id")
-        held = [column for column in columns if len(column.split()) > 1]
+    if is_table and len(columns) != len(fields):
+        wrong = next(field for field, column in enumerate(columns, start=1) if len(column.split()) != 1)
         raise InputError(
-            f"{place} a space in {held[0]!r}",
+            f"{place}: {len(columns)} fields separated by tabs, and number {wrong} is empty or holds a space",
             allowed="no white space inside an id",
-            fix="rename it, in the collection and in the judgments",
+            fix="write 0 for an iteration, or rename the id, in the collection and in the judgments",
         )

@@ -49,17 +49,17 @@ class SparseMatrix:
         return len(self.starts) - 1
 
 
+@np.errstate(over="ignore")  # the header may give an impossible shape
 def map_vectors(path: Path, setting: str) -> VectorFile:
     """The vectors of a file; `setting` is the config's setting that names the file, for messages."""
-    ids = None
+    import pyarrow as pa
+
+    ids, members = None, _map_members(path, (VECTORS, IDS))
     try:
-        with np.errstate(over="ignore"):  # the header may give an impossible shape
-            with open(path, "rb") as file:
-                packed = file.read(4) == b"PK\3\4"
-            if packed:
-                array, ids = _map_archive(path)
-            else:
-                array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if members:
+            array, ids = members[0], pa.array(members[1].astype(str).tolist(), pa.string())
+        else:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy evaluates the header, which may hold anything
         if memory_ran_out(error):
             raise
@@ -78,15 +78,6 @@ def map_vectors(path: Path, setting: str) -> VectorFile:
             fix="save the vectors again",
         )
     return VectorFile(array, ids)
-
-
-def _map_archive(path: Path) -> tuple[Array, pa.Array]:
-    """The vectors of an archive, and their ids."""
-    import pyarrow as pa
-
-    with zipfile.ZipFile(path) as archive:
-        ids = map_member(path, archive, IDS)
-        return map_member(path, archive, VECTORS), pa.array(ids.astype(str).tolist(), pa.string())
 
 
 def read_ids(path: Path) -> pa.Array:

@@ -1,13 +1,17 @@
-"""Tables in Parquet, JSON lines, CSV or TSV: rows in batches, with their columns checked, and judgments."""
+"""Tables in Parquet, JSON lines, CSV or TSV: rows in batches with checked columns, texts, and judgments.
+
+Arrow parses each block of texts in JSON lines. If it refuses a block, would crash, finds a null, or does not
+find one row on each line, the block is read line by line with `json`, as other JSON lines are.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 SPLIT = ("split", "Split", "SPLIT")  # names of a column of judgments
 CSV_BLOCK_BYTES = 16 << 20  # no cell may be longer
+_NULL = re.compile(rb"[^\n{]*null")  # at the beginning of a line: no object; of a block: Arrow 26 crashes
+_NEXT_NULL = re.compile(rb"\n" + _NULL.pattern)
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class TableRows(SourceRecords):
             raise _missing(self.origin, name, list(self.columns))
         column = self.columns[name]
         others = (integers and types.is_integer(column.type)) or (nulls and types.is_null(column.type))
-        if not (_is_text(column.type) or others):
+        if not (_is_text(column.type) or others or not len(column)):
             raise self._wrong_type(name, "text or integers" if integers else "text")
         if nulls:
             return column.cast(pa.string()).fill_null("")
@@ -100,6 +106,12 @@ class TableRows(SourceRecords):
         """These rows as passages or queries."""
         return Batch(ids, texts, titles, self.origin, self.unit, self.numbers, self.advance)
 
+    def texts(self, ids: str, text: str, title: str | None = None) -> Batch:
+        """These rows as passages or queries, whose columns have those names."""
+        titled = title in self.columns and self.columns[title].null_count < len(self)
+        titles = self.strings(title, nulls=True) if title and titled else None
+        return self.batch(self.strings(ids, integers=True), self.strings(text), titles)
+
     def _refuse_null(self, name: str, column: pa.Array, numbers: Sequence[int]) -> None:
         if column.null_count:
             row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
@@ -126,9 +138,47 @@ def read_rows(
 
     The columns `ids` of JSON lines may mix integers and texts: they are read as texts.
     """
-    readers = {"parquet": _parquet, "csv": _delimited, "tsv": _delimited}
     for path in files:
-        yield from readers.get(form_of(path), partial(_json_lines, ids=ids))(path, columns, optional)
+        form = form_of(path)
+        if form == "jsonl":
+            blocks = (rows_of_lines(block, columns, optional, ids) for block in read_blocks(path))
+            yield from filter(len, blocks)
+        else:
+            yield from (_parquet if form == "parquet" else _delimited)(path, columns, optional)
+
+
+def read_jsonl(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
+    """Passages or queries of a JSONL file, with fields `id_field`, `text` and perhaps `title_field`."""
+    import pyarrow as pa
+
+    titles = [title_field] if title_field else []
+    for block in read_blocks(path):
+        rows = _fast(block, {id_field: pa.string()}, titles) or _fast(block, {id_field: pa.int64()}, titles)
+        rows = rows or rows_of_lines(block, [id_field, "text"], titles, ids=[id_field])
+        yield rows.texts(id_field, "text", title_field)
+
+
+def _fast(block: Block, id_type: dict[str, pa.DataType], titles: Sequence[str]) -> TableRows | None:
+    """The texts of a block as Arrow reads them, with ids of one type; None if they cannot be trusted."""
+    import pyarrow as pa
+    from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+    types = id_type | dict.fromkeys(["text", *titles], pa.string())
+    options = ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior="ignore")
+    if _NULL.match(block.data) or _NEXT_NULL.search(block.data):
+        return None
+    try:
+        if not block.data.isascii():
+            block.data.decode()
+        table = read_json(pa.py_buffer(block.data), ReadOptions(block_size=1 << 20), options)
+    except (pa.ArrowException, UnicodeDecodeError):
+        return None
+    columns = {name: table.column(name).combine_chunks() for name in types}
+    # one row on each line, or the numbers of lines would be wrong in messages
+    if len(table) != block.rows or any(columns[name].null_count for name in (*id_type, "text")):
+        return None
+    numbers = range(block.first, block.first + len(table))
+    return TableRows(columns, str(block.path), "line", numbers, block.advance)
 
 
 def form_of(path: Path) -> str:
@@ -315,12 +365,8 @@ def _delimited(path: Path, columns: Sequence[str], optional: Sequence[str]) -> I
                 yield TableRows(arrays, str(path), "row", range(start, end), now - position)
                 start, position = end, now
     except (pa.ArrowException, OSError) as error:
-        form, reason, fix = form_of(path).upper(), str(error).splitlines()[0], "correct the file"
-        if "UTF8" in reason:  # Arrow does not say where
-            try:
-                _ = [block.texts() for block in read_blocks(path)]
-            except InputError as coding:
-                reason, fix = f"{reason}; {coding.found}", coding.fix
+        form, reason = form_of(path).upper(), str(error).splitlines()[0]
+        fix = "convert the file to UTF-8" if "UTF8" in reason else "correct the file"
         raise InputError(f"{path}: not readable as {form} ({reason})", fix=fix) from None
 
 
@@ -340,15 +386,6 @@ def _refuse_open_quote(path: Path) -> None:
         ) from None
     finally:
         csv.field_size_limit(limit)
-
-
-def _json_lines(
-    path: Path, columns: Sequence[str], optional: Sequence[str], ids: Sequence[str] = ()
-) -> Iterator[TableRows]:
-    for block in read_blocks(path):
-        rows = rows_of_lines(block, columns, optional, ids)
-        if len(rows):
-            yield rows
 
 
 def rows_of_lines(

@@ -1,16 +1,10 @@
-"""Text files in blocks of lines; batches of passages or queries from JSON lines and TSV; the rule for ids.
-
-Arrow parses each block of JSON lines. If it refuses a block, would crash, finds a null, or does not find one
-row on each line, the block is read again line by line with `json`, which accepts it or names the bad line.
-"""
+"""Text files in blocks of lines; batches of passages or queries, from TSV; the rule for ids."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import itertools
 import json
-import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -27,41 +21,11 @@ from pipeline.core.records import Int64, JsonObject
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NULL = re.compile(rb"[^\n{]*null")  # at the beginning of a line: no object; of a block: Arrow 26 crashes
-_NEXT_NULL = re.compile(rb"\n" + _NULL.pattern)
-
-
-def read_jsonl(path: Path, id_field: str, title_field: str | None = None) -> Iterator[Batch]:
-    """Passages or queries of a JSONL file, with fields `id_field`, `text` and perhaps `title_field`."""
-    import pyarrow as pa
-
-    for block in read_blocks(path):
-        for id_type in (pa.string(), pa.int64()):
-            batch = _fast(block, id_field, title_field, id_type)
-            if batch:
-                break
-        yield batch or _careful(block, id_field, title_field)
-
-
-HEADERS = set(
-    itertools.product(
-        (
-            "id",
-            "_id",
-            "pid",
-            "qid",
-            "docid",
-            "docno",
-            "doc_id",
-            "passage_id",
-            "query_id",
-            "query-id",
-            "corpus-id",
-        ),
-        ("text", "passage", "query", "content", "contents", "body", "question"),
-    )
-)
-"""The first lines of files of texts that name columns."""
+ID_NAMES = {
+    "id", "_id", "pid", "qid", "docid", "docno", "doc_id", "passage_id", "query_id", "query-id", "corpus-id",
+}  # fmt: skip
+TEXT_NAMES = {"text", "passage", "query", "content", "contents", "body", "question"}
+"""The two fields of a file's first line if it names columns."""
 
 
 def read_tsv(path: Path) -> Iterator[Batch]:
@@ -72,7 +36,7 @@ def read_tsv(path: Path) -> Iterator[Batch]:
         lines = enumerate((line.split("\t") for line in block.texts()), block.first)
         rows = [(number, fields) for number, fields in lines if fields != [""]]
         for number, fields in rows:
-            if number == 1 and tuple(field.lower() for field in fields) in HEADERS:
+            if number == 1 and fields[0].lower() in ID_NAMES and fields[-1].lower() in TEXT_NAMES:
                 raise InputError(
                     f"{path}, line 1: '{' '.join(fields)}' looks like a header, and would be a text",
                     allowed="an id and a text on each line, from the first on",
@@ -86,49 +50,6 @@ def read_tsv(path: Path) -> Iterator[Batch]:
                 )
         ids, texts = (pa.array([fields[at] for _, fields in rows], pa.string()) for at in (0, 1))
         yield Batch(ids, texts, None, str(path), "line", [number for number, _ in rows], block.advance)
-
-
-def _fast(block: Block, id_field: str, title_field: str | None, id_type: pa.DataType) -> Batch | None:
-    """The block as Arrow reads it, with ids of one type; None if the result cannot be trusted."""
-    import pyarrow as pa
-    from pyarrow.json import ParseOptions, ReadOptions, read_json
-
-    texts_of = [(name, pa.string()) for name in ("text", title_field) if name]
-    schema = pa.schema([(id_field, id_type), *texts_of])
-    options = ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    if _NULL.match(block.data) or _NEXT_NULL.search(block.data):
-        return None
-    try:
-        if not block.data.isascii():
-            block.data.decode()
-        table = read_json(pa.py_buffer(block.data), ReadOptions(block_size=1 << 20), options)
-    except (pa.ArrowException, UnicodeDecodeError):
-        return None
-    # One row on each line, or the numbers of lines would be wrong in messages; a null is named by `_careful`.
-    ids, texts, *titles = (_whole(table.column(name)) for name in schema.names)
-    if len(ids) != block.rows or ids.null_count or texts.null_count:
-        return None
-    numbers = range(block.first, block.first + len(ids))
-    return Batch(
-        ids.cast(pa.string()), texts, _filled(*titles), str(block.path), "line", numbers, block.advance
-    )
-
-
-def _careful(block: Block, id_field: str, title_field: str | None) -> Batch:
-    """The block read line by line, without blank lines."""
-    import pyarrow as pa
-
-    numbers, ids, titles, texts = [], [], [], []
-    for number, place, record in parse_lines(block, (id_field, "text", title_field or "text")):
-        numbers.append(number)
-        name = record.get(id_field)
-        whole = isinstance(name, int) and not isinstance(name, bool)
-        ids.append(str(name) if whole else _string_field(record, id_field, place))
-        texts.append(_string_field(record, "text", place))
-        has_title = title_field and record.get(title_field) is not None
-        titles.append(_string_field(record, title_field or "", place) if has_title else "")
-    columns = (pa.array(ids, pa.string()), pa.array(texts, pa.string()), pa.array(titles, pa.string()))
-    return Batch(*columns, str(block.path), "line", numbers, block.advance)
 
 
 def parse_lines(block: Block, fields: Sequence[str]) -> Iterator[tuple[int, str, JsonObject]]:
@@ -167,37 +88,6 @@ def _parse(line: bytes, place: str, fields: Sequence[str]) -> JsonObject:
 
 def _broken(place: str, problem: str) -> InputError:
     return InputError(f"{place}: {problem}", allowed="one JSON object a line", fix="correct that line")
-
-
-def _string_field(record: JsonObject, name: str, place: str) -> str:
-    """The text in a required field; refused if it is not a string of valid Unicode."""
-    if name not in record:
-        near = ", ".join(f"'{key}'" for key in list(record)[:6]) or "no field"
-        raise InputError(f"{place}: no field '{name}' (it has {near})", fix="add the field")
-    value = record[name]
-    if not isinstance(value, str):
-        what = "null" if value is None else f"{json.dumps(value)[:40]}, a JSON {type(value).__name__}"
-        raise InputError(f"{place}: '{name}' is {what}", allowed="a string", fix="correct that line")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        problem = f"'{name}' holds half a surrogate pair"
-        raise InputError(f"{place}: {problem}", allowed="valid Unicode", fix="correct that line") from None
-    return value
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    import pyarrow as pa
-
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-
-
-def _filled(titles: pa.Array | None = None) -> pa.Array | None:
-    """Titles with '' for null; None if no record has one."""
-    import pyarrow.compute as pc
-
-    some = titles is not None and pc.max(pc.binary_length(titles)).as_py()
-    return pc.fill_null(titles, "") if some else None
 
 
 def ids_apart(first: str, second: str) -> tuple[str, str]:
@@ -373,7 +263,9 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
     """
     path, number, position = Path(path), 1, 0
     try:
-        with open(path, "rb") as raw, _unpacked(raw, path) as stream:
+        with open(path, "rb") as raw:
+            zipped = path.suffix == ".gz" or raw.peek(2)[:2] == _GZIP_MAGIC
+            stream = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if zipped else raw
             while data := stream.read(block_bytes):
                 data += stream.readline()
                 if number == 1:
@@ -382,8 +274,7 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
                 if _BYTE_ORDER_MARK in data:
                     data = data.replace(b"\n" + _BYTE_ORDER_MARK, b"\n")
                 end = raw.tell() if raw.seekable() else position
-                block = Block(path, number, data, end - position)
-                yield block
+                yield (block := Block(path, number, data, end - position))
                 number += block.rows
                 position = end
             if number == 1:
@@ -393,11 +284,6 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
     except OSError as error:
         reason = f"{path}: cannot be read: {error.strerror}"
         raise InputError(reason, fix="check the file: plain or gzip text is read") from None
-
-
-def _unpacked(raw: io.BufferedReader, path: Path) -> io.BufferedReader:
-    zipped = path.suffix == ".gz" or raw.peek(2)[:2] == _GZIP_MAGIC
-    return io.BufferedReader(gzip.GzipFile(fileobj=raw)) if zipped else raw
 
 
 def is_gzip(path: Path) -> bool:

@@ -44,11 +44,6 @@ class Parameter:
     values: Sequence[Value]
     fractions: bool = False
 
-    @property
-    def default(self) -> Value:
-        """The value of a measure whose name has none."""
-        return self.values[0]
-
 
 CAP = Parameter("cap", (False, True))
 GAIN = Parameter("gain", ("linear", "exp"))
@@ -126,10 +121,6 @@ class Definition:
     def all_params(self) -> tuple[Parameter, ...]:
         """The parameters that the name takes."""
         return *self.params, UNJUDGED
-
-    def parameter(self, name: str) -> Parameter | None:
-        """A parameter that the name takes; None if it has none of that name."""
-        return next((each for each in self.all_params if each.name == name), None)
 
 
 MEASURES: dict[str, Definition] = {

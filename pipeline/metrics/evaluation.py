@@ -243,7 +243,7 @@ def evaluate_files(
         for name, share in judged_shares(*scored).items():
             shares.setdefault(name, np.empty(n_queries))[rows] = share
         tied[rows] = tied_at_cutoffs(ranking, measures)
-    estimated = estimate([values], low=0, high=[each.highest for each in measures])
+    estimated = estimate([values], low=0, high=[each.definition.highest for each in measures])
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
         measures=list(measures),

@@ -56,13 +56,8 @@ class Measure:
     @property
     def settings(self) -> dict[str, Value]:
         """All parameters of the measure's own, with defaults filled in."""
-        defaults = {parameter.name: parameter.default for parameter in self.definition.params}
-        return {name: dict(self.params).get(name, default) for name, default in defaults.items()}
-
-    @property
-    def highest(self) -> float:
-        """The highest value that a query can have; infinite where there is none."""
-        return self.definition.highest
+        changed = dict(self.params)
+        return {each.name: changed.get(each.name, each.values[0]) for each in self.definition.params}
 
     @property
     def mteb_name(self) -> str:
@@ -89,7 +84,14 @@ def parse_measure(text: str) -> Measure:
     parts = match.groupdict()
     name, parameter = _parse_name(parts["name"].strip(), parts["cutoff"], text)
     params = _parse_params(name, ",".join((parameter, parts.get("params") or "")), text)
-    return Measure(name, params, _parse_cutoff(name, parts["cutoff"], text))
+    cutoff, rule = parts["cutoff"], MEASURES[name].cutoff
+    if cutoff is None and rule is Cutoff.REQUIRED:
+        raise InputError(f"measure {text!r} has no cutoff", allowed=f"{name}@k", fix=f"write {name}@10")
+    if cutoff is None:
+        return Measure(name, params)
+    if rule is Cutoff.NONE:
+        raise InputError(f"measure {text!r} has a cutoff", allowed=f"{name} alone", fix="leave @k out")
+    return Measure(name, params, _parse_count(cutoff.strip(), CUTOFFS, f"cutoff {cutoff.strip()!r}", text))
 
 
 def parse_measures(texts: str | Iterable[str]) -> list[Measure]:
@@ -126,23 +128,20 @@ def _parse_name(name: str, cutoff: str | None, text: str) -> tuple[str, str]:
 
 
 def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value], ...]:
-    definition = MEASURES[name]
+    known = {parameter.name: parameter for parameter in MEASURES[name].all_params}
     values: dict[str, Value] = {}
-    defaults: dict[str, Value] = {}
     for item in filter(None, (item.strip() for item in params.split(","))):
         key, _, value = (part.strip() for part in item.partition("="))
-        parameter = definition.parameter(key)
-        if parameter is None:
-            applicable = [each.name for each in definition.all_params]
+        if key not in known:
             raise InputError(
                 f"{name} has no parameter {key!r} in measure {text!r}",
-                allowed=", ".join(applicable),
-                fix=_suggest(_nearest(key, applicable)),
+                allowed=", ".join(known),
+                fix=_suggest(_nearest(key, [*known])),
             )
         if key in values:
             raise InputError(f"duplicate parameter {key!r} in measure {text!r}", fix="leave one of them out")
-        values[key], defaults[key] = _parse_value(parameter, value, text), parameter.default
-    return tuple(sorted((key, value) for key, value in values.items() if value != defaults[key]))
+        values[key] = _parse_value(known[key], value, text)
+    return tuple(sorted((key, value) for key, value in values.items() if value != known[key].values[0]))
 
 
 def _parse_value(parameter: Parameter, value: str, text: str) -> Value:
@@ -153,7 +152,11 @@ def _parse_value(parameter: Parameter, value: str, text: str) -> Value:
             return int(number) if number.is_integer() else number
         return _parse_count(value, options, f"{key}={value}", text)
     if isinstance(options[0], float):
-        return _parse_share(value, f"{key}={value}", text)
+        if _SHARE.fullmatch(value) and float(value) > 0:
+            return float(value)
+        raise InputError(
+            f"{key}={value} in measure {text!r}", allowed="a share between 0 and 1, such as 0.95"
+        )
     by_name = {_print(option): option for option in options}
     if value in by_name:
         return by_name[value]
@@ -165,28 +168,11 @@ def _parse_value(parameter: Parameter, value: str, text: str) -> Value:
     )
 
 
-def _parse_cutoff(name: str, cutoff: str | None, text: str) -> int | None:
-    rule = MEASURES[name].cutoff
-    if cutoff is None and rule is Cutoff.REQUIRED:
-        raise InputError(f"measure {text!r} has no cutoff", allowed=f"{name}@k", fix=f"write {name}@10")
-    if cutoff is None:
-        return None
-    if rule is Cutoff.NONE:
-        raise InputError(f"measure {text!r} has a cutoff", allowed=f"{name} alone", fix="leave @k out")
-    return _parse_count(cutoff.strip(), CUTOFFS, f"cutoff {cutoff.strip()!r}", text)
-
-
 def _parse_count(digits: str, allowed: range, what: str, text: str) -> int:
     if re.fullmatch(r"[0-9]{1,20}", digits) and int(digits) in allowed:
         return int(digits)
     numbers = f"a whole number from {allowed[0]} to {allowed[-1]}"
     raise InputError(f"{what} in measure {text!r}", allowed=numbers)
-
-
-def _parse_share(digits: str, what: str, text: str) -> float:
-    if _SHARE.fullmatch(digits) and float(digits) > 0:
-        return float(digits)
-    raise InputError(f"{what} in measure {text!r}", allowed="a share between 0 and 1, such as 0.95")
 
 
 def _print(value: Value) -> str:

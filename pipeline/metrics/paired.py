@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from math import inf
 from string import ascii_lowercase
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,30 +28,20 @@ def paired_differences(ours: Float64, theirs: Float64) -> Float64:
     return np.where(np.abs(differences) <= SAME * np.maximum(highest, 1), 0, differences)
 
 
-class PairedTests(NamedTuple):
-    """What is said of paired differences wherever they are shown.
-
-    Attributes:
-        estimated: Means, t-tests, intervals and their marks.
-        p_randomization: float64 [columns]: two-sided, of the randomization test.
-    """
-
-    estimated: Estimate
-    p_randomization: Float64
-
-
-def paired_tests(differences: Strata, weights: Float64, most_lost: ArrayLike) -> PairedTests:
-    """Test differences, and estimate their means.
+def paired_tests(differences: Strata, weights: Float64, most_lost: ArrayLike) -> tuple[Estimate, Float64]:
+    """Test differences, and estimate their means: what is said of them wherever they are shown.
 
     Args:
         differences: For each collection float64 [queries, columns], as of `paired_differences`.
         weights: float64 [collections].
         most_lost: How much a query can lose, as of `most_lost_of`, float64 [columns] or one for all.
+
+    Returns:
+        The means with t-tests and intervals; and float64 [columns], the two-sided p of `randomization_test`.
     """
     most = np.asarray(most_lost)
-    return PairedTests(
-        estimate(differences, weights, low=-most, high=most), randomization_test(differences, weights)
-    )
+    estimated = estimate(differences, weights, low=-most, high=most)
+    return estimated, randomization_test(differences, weights)
 
 
 def most_lost_of(highest: ArrayLike, seen: ArrayLike) -> Float64:
@@ -72,7 +61,7 @@ def changes(
     if not measures:  # nothing is judged
         return {}
     differences = paired_differences(after, before)
-    highest = np.array([measure.highest for measure in measures])
+    highest = np.array([measure.definition.highest for measure in measures])
     pooled, _ = pool_draws([differences], ONE, [draws])
     seen = np.maximum(before, after).max(axis=0)
     estimated, p_randomization = paired_tests(pooled, ONE, most_lost_of(highest, seen))

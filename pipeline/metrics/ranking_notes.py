@@ -17,12 +17,6 @@ class ShortRankings(Record):
     fewest: int
     cutoff: int
 
-    @property
-    def note(self) -> str:
-        """A sentence without its full stop."""
-        queries = counted(self.queries, "query", "queries")
-        return f"fewer than {self.cutoff:,} passages were found for {queries} ({self.fewest:,} at the fewest)"
-
 
 class Ties(Record):
     """How many queries have equal scores across a measure's cutoff, and which share of all queries."""
@@ -35,16 +29,6 @@ class Ties(Record):
         """The count of `tied`, bool [queries]; None if no query is."""
         queries = int(tied.sum())
         return cls(queries=queries, share=queries / len(tied)) if queries else None
-
-    @property
-    def note(self) -> str:
-        """A sentence without its full stop."""
-        queries = counted(round(self.queries / self.share), "query", "queries")
-        verb = "has" if self.queries == 1 else "have"
-        return (
-            f"{self.queries:,} of {queries} ({self.share:.0%}) {verb} equal scores at a cutoff: "
-            "ties are broken by id, as trec_eval does"
-        )
 
 
 class MissingTexts(Record):
@@ -85,9 +69,17 @@ def scoring_notes(
         named = ", ".join(missing_ids) + (", ..." if missing_queries > len(missing_ids) else "")
         notes.append(f"the run lacks the {'queries' if missing_queries > 1 else 'query'} {named}")
     if ties:
-        notes.append(ties.note)
+        queries = counted(round(ties.queries / ties.share), "query", "queries")
+        verb = "has" if ties.queries == 1 else "have"
+        notes.append(
+            f"{ties.queries:,} of {queries} ({ties.share:.0%}) {verb} equal scores at a cutoff: "
+            "ties are broken by id, as trec_eval does"
+        )
     if short:
-        notes.append(short.note)
+        queries = counted(short.queries, "query", "queries")
+        notes.append(
+            f"fewer than {short.cutoff:,} passages were found for {queries} ({short.fewest:,} at the fewest)"
+        )
     if missing and missing.judgments:
         judged = f"{counted(missing.judgments, 'judgment')} of {counted(missing.passages, 'passage')}"
         how = "left out" if missing.handling == "drop" else "counted as not retrieved"

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.core.records import Array, BoolArray, Float64, Int64, Qrels, Ranking
-from pipeline.metrics.measures import judged_share
 from pipeline.metrics.names import Measure
 from pipeline.metrics.ranking_notes import ShortRankings
 from pipeline.metrics.rankings import GradedCells, JudgedRanking, ideal_order
@@ -40,9 +39,17 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
     Returns:
         float64 [n_queries, measures], columns in the order of `measures`.
     """
-    judged = judge_ranking(ranking, qrels, n_queries)
-    condensed = judged.condensed() if any(measure.condensed for measure in measures) else judged
+    if ranking.passages.ndim != 2 or len(ranking.passages) != n_queries:
+        raise ValueError(f"ranking of shape {ranking.passages.shape} for {n_queries} queries")
     depth = max(ranking.passages.shape[1], 1)  # the cutoff of measures without one
+    cells, entries = _judged_cells(ranking.passages, qrels)
+    queries, ranks = np.divmod(cells, depth)
+    judged = JudgedRanking(
+        found=GradedCells(n_queries, queries, qrels.grades[entries], ranks + 1),
+        ideal=ideal_order(n_queries, qrels.queries, qrels.grades),
+        retrieved=ranking.lengths(),
+    )
+    condensed = judged.condensed() if any(measure.condensed for measure in measures) else judged
     columns_of: defaultdict[Measure, list[int]] = defaultdict(list)
     for column, measure in enumerate(measures):
         columns_of[Measure(measure.name, measure.params)].append(column)
@@ -54,19 +61,6 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
         of_cutoffs = measure.definition.compute(scored, cutoffs, **measure.settings)
         values[:, columns] = of_cutoffs[:, np.searchsorted(cutoffs, column_cutoffs)]
     return values
-
-
-def judge_ranking(ranking: Ranking, qrels: Qrels, n_queries: int) -> JudgedRanking:
-    """Look up the grade of every hit."""
-    if ranking.passages.ndim != 2 or len(ranking.passages) != n_queries:
-        raise ValueError(f"ranking of shape {ranking.passages.shape} for {n_queries} queries")
-    cells, entries = _judged_cells(ranking.passages, qrels)
-    queries, ranks = np.divmod(cells, max(ranking.passages.shape[1], 1))
-    return JudgedRanking(
-        found=GradedCells(n_queries, queries, qrels.grades[entries], ranks + 1),
-        ideal=ideal_order(n_queries, qrels.queries, qrels.grades),
-        retrieved=ranking.lengths(),
-    )
 
 
 def own_passages(rows: Int64) -> Qrels:
@@ -171,9 +165,10 @@ def judged_shares(
     A condensed list, which holds judged documents only, has no such share. Arguments are those of
     `compute_measures`.
     """
-    judged = judge_ranking(ranking, qrels, n_queries)
-    cut = {str(each): each.cutoff for each in measures if each.cutoff and not each.condensed}
-    return {name: judged_share(judged, np.array([cutoff]))[:, 0] for name, cutoff in cut.items()}
+    cut = [each for each in measures if each.cutoff and not each.condensed]
+    at_cutoffs = [Measure("judged", cutoff=each.cutoff) for each in cut]
+    shares = compute_measures(ranking, qrels, n_queries, at_cutoffs)
+    return {str(each): shares[:, column] for column, each in enumerate(cut)}
 
 
 def short_rankings(

@@ -156,7 +156,7 @@ class Result(Tabular):
     def highest(self, measures: Sequence[str]) -> Float64:
         """float64 [measures]: the highest value that a query can have; infinite where there is none."""
         named = [[*self.main_measures.values()] if name == MAIN else [name] for name in measures]
-        return np.array([max(parse_measure(each).highest for each in names) for names in named])
+        return np.array([max(parse_measure(each).definition.highest for each in names) for names in named])
 
     @property
     def weights(self) -> Float64:

@@ -116,7 +116,7 @@ def _evaluate(
         path.write_bytes(table.getvalue().encode())
     context.meter.count(len(judged))
     names = [str(measure) for measure in measures]
-    highest = [measure.highest for measure in measures]
+    highest = [measure.definition.highest for measure in measures]
     draws, _ = statistics.pool_draws([values], statistics.ONE, [evaluator.draws], of_means=True)
     estimated = statistics.estimate(draws, low=0, high=highest) if measures else None
     facts: Facts = {

@@ -41,7 +41,7 @@ def test_line_numbers_count_blank_lines_and_later_blocks(tmp_path):
     path = tmp_path / "corpus.jsonl"
     good = "".join(json.dumps({"_id": str(row), "text": "word " * 500}) + "\n" for row in range(2_000))
     path.write_text(good + "\n\n" + '{"_id": "x"}\n')
-    with pytest.raises(InputError, match=r"corpus\.jsonl, line 2003: no field 'text'"):
+    with pytest.raises(InputError, match=r"corpus\.jsonl, line 2003: no column 'text'"):
         list(read_jsonl(path, "_id", "title"))
 
 

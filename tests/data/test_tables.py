@@ -88,7 +88,7 @@ def test_the_form_of_a_file_is_part_of_the_identity(tmp_path, written):
         ("queries", {}, "q\twords\nq0\ta\tb\n", ".*not readable as TSV.*Expected 2 columns"),
         ("queries", {}, "", ".*not readable as TSV.*Empty"),
         ("queries", {}, "q\twords\nq0\t\xff\n", ".*not readable as TSV.*UTF8"),
-        ("queries", {}, "q\twords\nq0\t\xff\n", r".*line 2: not UTF-8 text .byte 4.*Convert the file"),
+        ("queries", {}, "q\twords\nq0\t\xff\n", r".*Row #2: .*invalid UTF8 data.*Convert the file"),
         ("queries", {}, "q;words\nq0;a\n", ".*q;words .separated by ';': write commas"),
         (
             "judgments",

@@ -74,7 +74,7 @@ REFUSED = {
     "an empty query": (b"\t0\td1\t1\n", ", line 1: 4 fields separated by tabs, and number 1 is empty"),
     "query ids that hold a space": (
         b"q 1\td1\t1\nq 2\td1\t1\n",
-        ", line 1: 3 fields separated by tabs, and a",
+        ", line 1: 3 fields separated by tabs, and number 1 is empty or holds a space",
     ),
     "passage ids that hold a space": (b"q1\t0\td 1\t1\n", ", line 1: expected 3 or 4 fields"),
     "UTF-16": (TREC.decode().encode("utf-16"), ": is UTF-16 text"),

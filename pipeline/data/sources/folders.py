@@ -26,7 +26,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, no_judgments, read_qrels
-from pipeline.formats.texts import Batch, read_jsonl, read_tsv
+from pipeline.formats.tables import read_jsonl
+from pipeline.formats.texts import Batch, read_tsv
 from pipeline.storage.hashing import hash_user_file
 
 if TYPE_CHECKING:
@@ -311,6 +312,4 @@ def _identity(file: str, columns: list[str | None]) -> JsonObject:
 
 def _texts(file: str, ids: str, text: str, title: str | None = None) -> Iterator[Batch]:
     wanted = [name for name in (ids, text, title) if name]
-    for rows in tables.read_rows([Path(file)], wanted, ids=[ids]):
-        titles = rows.strings(title, nulls=True) if title else None
-        yield rows.batch(rows.strings(ids, integers=True), rows.strings(text), titles)
+    return (rows.texts(ids, text, title) for rows in tables.read_rows([Path(file)], wanted, ids=[ids]))

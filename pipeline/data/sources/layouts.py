@@ -42,9 +42,8 @@ def texts_of(
     def read(part: RepoPart) -> Iterator[Batch]:
         for rows in part.rows(required, [*optional, *([title] if title else [])]):
             column = next((name for name in ids if name in rows.columns), ids[0])
-            row_ids, texts = rows.strings(column, integers=True), rows.strings(text)
-            titles = rows.strings(title, nulls=True) if title in rows.columns else None
-            yield rows.batch(rename(row_ids) if rename else row_ids, texts, titles)
+            batch = rows.texts(column, text, title)
+            yield replace(batch, ids=rename(batch.ids)) if rename else batch
 
     return read
 

@@ -318,7 +318,7 @@ def _against(
     most_lost = most_lost_of(highest, seen).ravel()
     families = 1 if corrected else len(candidates)
     sample = Sample(*first.pool_draws(differences), most_lost, margin, alpha, families)
-    tests = paired_tests(sample.strata, sample.weights, most_lost)
+    estimated, p_randomization = paired_tests(sample.strata, sample.weights, most_lost)
     if guarantee:
         if unbounded := [name for name, most in zip(chosen, highest, strict=True) if not isfinite(most)]:
             raise InputError(
@@ -329,9 +329,9 @@ def _against(
         (ones, _) = first.pool_draws([np.ones((len(each), 1)) for each in differences])
         tested = _by_bets(sample, np.array([each.max() for each in ones]))
     else:
-        tested = _by_tests(sample, tests.estimated)
+        tested = _by_tests(sample, estimated)
     queries = sum(map(len, differences))
-    lower = np.maximum(tests.estimated.p, tests.p_randomization)
+    lower = np.maximum(estimated.p, p_randomization)
     queries_of_a_draw = queries / sample.queries if any(each.clusters for each in first.collections) else 1
 
     def gated(i: int, same: bool) -> GatedMeasure:

@@ -253,7 +253,7 @@ def groups_of(comparison: Comparison) -> GroupComparison:
     names = [entry.name for entry in comparison.results]
     pairs = [(names.index(pair.a), names.index(pair.b)) for pair in comparison.pairs]
     measure, values, sources = parse_measure(comparison.measure), comparison.values, comparison.sources
-    rel, highest = float(measure.settings.get("rel", 1)), measure.highest
+    rel, highest = float(measure.settings.get("rel", 1)), measure.definition.highest
     query_ids = sources[0].query_ids
     groupings = _group(sources, query_ids, rel)
     rows = [

@@ -63,7 +63,7 @@ def score(measure: str, text: str, source: str, percent: bool = False) -> Expect
     except (ArithmeticError, ValueError):
         raise ValueError(f"{measure} is {text!r}, which is no number") from None
     value = float(number / 100 if percent else number)
-    highest = parse_measure(measure).highest
+    highest = parse_measure(measure).definition.highest
     if not 0 <= value <= highest:
         raise ValueError(f"{measure} is {text}, and its range is 0 to {highest:g}: give fractions")
     return ExpectedScore(measure=measure, value=value, source=source, digits=min(places, 17))

@@ -158,7 +158,7 @@ def _param(name: str, value: int | bool | str) -> Callable[[ScoredRun], ScoredRu
 
     def change(scored: ScoredRun) -> ScoredRun:
         def measured(measure: Measure) -> Measure:
-            if not measure.definition.parameter(name):
+            if name not in [each.name for each in measure.definition.all_params]:
                 return measure
             params = dict(measure.params) | {name: value}
             return replace(measure, params=tuple(sorted(params.items())))
