@@ -24,11 +24,11 @@ LINES: dict[str, int] = {
     "comparison": 1710,
     "config": 2880,
     "core": 2170,
-    "data": 2400,
+    "data": 2350,
     "encoders": 6540,
     "engines": 1380,
-    "formats": 2070,
-    "metrics": 2090,
+    "formats": 1940,
+    "metrics": 2040,
     "models": 2720,
     "native": 3990,
     "report": 330,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2920,
     "storage": 1610,
     "studies": 12370,
-    "spine": 36640,
-    "whole": 53000,
+    "spine": 36420,
+    "whole": 52770,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

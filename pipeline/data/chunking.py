@@ -49,8 +49,13 @@ def cut(text: str, tokens: Sequence[Span] | None, settings: ChunkSettings) -> li
     """
     if tokens is None or len(tokens) <= settings.tokens:
         return [(0, len(text))]
-    ranges = _token_ranges(_boundaries(text, tokens, settings), settings.tokens, settings.overlap)
-    return [_characters(text, tokens, first, stop) for first, stop in ranges]
+    sorts = _boundaries(text, tokens, settings)
+    chunks, first, stop = [], -1, 0
+    while stop < len(tokens):
+        lowest = max(stop - settings.overlap, first + 1)
+        first, stop = _next_range(sorts, settings.tokens, lowest, stop)
+        chunks.append(_characters(text, tokens, first, stop))
+    return chunks
 
 
 def cut_texts(
@@ -109,22 +114,11 @@ def _boundaries(text: str, tokens: Sequence[Span], settings: ChunkSettings) -> l
     return [_sentence_starts(text, tokens), *sorts] if settings.boundary == "sentence" else sorts
 
 
-def _token_ranges(sorts: Sequence[Sequence[int]], most: int, overlap: int) -> Iterator[Span]:
-    """The tokens [first, stop) of each chunk of at most `most` tokens, which is above `overlap`.
-
-    `sorts` has the boundaries of each sort, the best first, ascending: numbers of tokens, from 0 to the
-    number of all. Those of the last are all numbers.
-    """
-    first, stop = -1, 0
-    while stop < sorts[0][-1]:
-        first, stop = _next_range(sorts, most, max(stop - overlap, first + 1), stop)
-        yield first, stop
-
-
 def _next_range(sorts: Sequence[Sequence[int]], most: int, lowest: int, end: int) -> Span:
     """The tokens of the chunk after the one that ends at `end`, which may begin at `lowest`.
 
-    It ends after `end`: at the last sort of boundaries, `lowest` and `most` tokens are already more.
+    `sorts` has the boundaries of each sort, the best first, ascending: numbers of tokens, from 0 to the
+    number of all. Those of the last are all numbers, so it ends after `end`: `lowest` and `most` are more.
     """
     same = next(sort for sort in sorts if sort[bisect_left(sort, end)] == end)
     starts = same[bisect_left(same, lowest) : bisect_right(same, end)]

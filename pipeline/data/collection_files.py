@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.core.records import Chunks, Collection, Qrels, Texts
 from pipeline.data.contents import UnorderedHash
 from pipeline.formats.texts import BATCH_ROWS
-from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.artifacts import Artifact
 from pipeline.storage.whole_files import replacing
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class TextsWriter:
         self._schema = pa.schema([("id", pa.string()), ("text", pa.string())])
         self._stream = pa.ipc.new_stream(str(path), self._schema)
         self._pending: list[pa.Table] = []
-        self._content = UnorderedHash()
+        self.content = UnorderedHash()  # of the ids and texts written so far
 
     def __enter__(self) -> TextsWriter:
         return self
@@ -52,13 +52,9 @@ class TextsWriter:
         """Append rows; both columns are Arrow string arrays [n] without nulls."""
         import pyarrow as pa
 
-        self._content.add(ids, texts)
+        self.content.add(ids, texts)
         self._pending.append(pa.Table.from_arrays([ids, texts], schema=self._schema))
         self._flush(BATCH_ROWS)
-
-    def content(self) -> str:
-        """A hash of the ids and texts written so far, the same in any order."""
-        return self._content.hexdigest()
 
     def _flush(self, least: int) -> None:
         """Write whole record batches if at least `least` rows are pending; all rows if it is 1."""
@@ -78,14 +74,6 @@ def blank(texts: pa.Array | pa.ChunkedArray) -> int:
     import pyarrow.compute as pc
 
     return int(pc.sum(pc.match_substring_regex(texts, r"^[\s\p{Z}\p{Cc}\p{Cf}]*$")).as_py() or 0)
-
-
-def write_qrels(draft: Draft, qrels: Qrels) -> None:
-    """Write judgments."""
-    rows = np.stack([qrels.queries, qrels.passages]).astype("<i8")
-    grades = qrels.grades.astype("<f8" if qrels.grades.dtype.kind == "f" else "<i8")
-    draft.save_array(QRELS, rows)
-    draft.save_array(GRADES, grades)
 
 
 def open_collection(artifact: Artifact) -> Collection:

@@ -25,12 +25,13 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Int64, JsonObject, Qrels
 from pipeline.data.collection_files import (
     CORPUS,
+    GRADES,
     MISSING,
+    QRELS,
     QUERIES,
     TextsWriter,
     blank,
     open_texts,
-    write_qrels,
 )
 from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
 from pipeline.data.sources import Source, open_source
@@ -226,8 +227,9 @@ def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> 
             writer.write(batch.column("id"), batch.column("text"))
     with draft.file(MISSING) as path, TextsWriter(path) as missing_writer:
         missing_writer.write(missing, pa.repeat("", len(missing)))
-    write_qrels(draft, qrels)
-    return writer.content()
+    draft.save_array(QRELS, np.stack([qrels.queries, qrels.passages]).astype("<i8"))
+    draft.save_array(GRADES, qrels.grades.astype("<f8" if qrels.grades.dtype.kind == "f" else "<i8"))
+    return writer.content.hexdigest()
 
 
 def _nothing_left(

@@ -163,7 +163,7 @@ def write_corpus(
             corpus.kept += len(chosen)
             corpus.titles += chosen.titled()
             corpus.empty += blank(texts)
-    corpus.content = writer.content()
+    corpus.content = writer.content.hexdigest()
     return corpus
 
 

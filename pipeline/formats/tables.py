@@ -59,8 +59,8 @@ class TableRows(SourceRecords):
         if name not in self.columns:
             raise _missing(self.origin, name, list(self.columns))
         column = self.columns[name]
-        others = (integers and types.is_integer(column.type)) or (nulls and types.is_null(column.type))
-        if not (_is_text(column.type) or others or not len(column)):
+        others = (integers and types.is_integer(column.type)) or types.is_null(column.type)
+        if not (_is_text(column.type) or others):
             raise self._wrong_type(name, "text or integers" if integers else "text")
         if nulls:
             return column.cast(pa.string()).fill_null("")

@@ -289,33 +289,23 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
 def is_gzip(path: Path) -> bool:
     """Whether a file of text is gzip data, whatever its name is; one of another form is refused."""
     with open(path, "rb") as file:
-        start = file.read(_START)
+        start = file.read(8)
     _refuse_foreign(start, path)
     return start.startswith(_GZIP_MAGIC)
 
 
-_START = 64  # bytes that tell a file's form
-_FOREIGN = {
-    b"\xff\xfe": ("UTF-16 text", "convert it to UTF-8, for example with iconv"),
-    b"\xfe\xff": ("UTF-16 text", "convert it to UTF-8, for example with iconv"),
-    b"BZh": ("bzip2 data", "unpack it"),
-    b"\xfd7zXZ": ("xz data", "unpack it"),
-    b"PK\x03\x04": ("a zip archive", "unpack it"),
-    b"\x28\xb5\x2f\xfd": ("zstd data", "unpack it"),
-    b"PAR1": ("Parquet", "give its name the ending .parquet"),
-}
-"""What files begin with that are no UTF-8 text: what they are, and what to do."""
+_FOREIGN = (b"\xff\xfe", b"\xfe\xff", b"BZh", b"\xfd7zXZ", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"PAR1")
+"""What UTF-16 text begins with, and files of bzip2, xz, zip, zstd and Parquet."""
 
 
-def _refuse_foreign(data: bytes, path: Path | str) -> None:
-    """Refuse a file whose first bytes tell that it is no UTF-8 text."""
-    for magic, (form, fix) in _FOREIGN.items():
-        if data.startswith(magic):
-            raise InputError(f"{path}: is {form}", allowed="UTF-8 text, plain or packed by gzip", fix=fix)
-    start = data[:_START]
-    if len(start) > 1 and 0 in (start[0], start[1]) and start.count(0) * 3 > len(start):
-        found, fix = "UTF-16 text, or no text", "convert it to UTF-8, for example with iconv"
-        raise InputError(f"{path}: is {found}", allowed="UTF-8 text, plain or packed by gzip", fix=fix)
+def _refuse_foreign(data: bytes, path: Path) -> None:
+    """Refuse a file whose first bytes tell that it is no UTF-8 text; UTF-16 may begin with a zero, too."""
+    if data.startswith(_FOREIGN) or 0 in data[:2]:
+        raise InputError(
+            f"{path}: is no UTF-8 text: it begins with {data[:5]!r}",
+            allowed="UTF-8 text, plain or packed by gzip",
+            fix="unpack it, or convert it, for example with iconv",
+        )
 
 
 def decoded(line: bytes, place: str) -> str:

@@ -102,7 +102,7 @@ GOOD = b"q1 Q0 d1 1 2.5 tag\n"
         (GOOD + b"q1 Q0 d2 2 nan tag\n", "line 2: the score is 'nan'.*a number"),
         (GOOD + b"q1 Q0 d2 2 0x10 tag\n", "line 2: the score is '0x10'"),
         (GOOD + b"q1 Q0 d\xff 2 1 tag\n", "line 2: not UTF-8"),
-        ("q1 Q0 d1 1 2 tag\n".encode("utf-16"), "is UTF-16 text"),
+        ("q1 Q0 d1 1 2 tag\n".encode("utf-16"), "is no UTF-8 text"),
         (GOOD + b"#1 Q0 d1 1 2 tag\n", "line 2: begins with #, and reads as a line of data"),  # trec_eval#46
         ("q1 Q0 d\u00a01 1 2 tag\n".encode(), "line 1: the passage's id holds white space"),
         (GOOD + "\u200bq1 Q0 d1 1 2 tag\n".encode(), "line 2: the query's id holds an invisible character"),

@@ -106,24 +106,17 @@ class FolderSource:
     def note(self) -> str:
         """What the folder says of the collection: the first line of `note.txt`."""
         path = self.corpus_file.parent / NOTE
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else [""]
-        return lines[0].strip()[:MOST_NOTE]
-
-    @property
-    def layout(self) -> FolderLayout:
-        """The row of the table."""
-        return LAYOUTS[self.name]
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        return text.split("\n")[0].strip()[:MOST_NOTE]
 
     def identity(self) -> dict[str, JsonObject]:
         """The three files' bytes."""
+        layout: JsonObject = {"layout": self.name}
+        note: JsonObject = {"note": self.note} if self.note else {}
         return {
-            "corpus": {"layout": self.name, **hashed(self.corpus_file)},
-            "queries": {"layout": self.name, **hashed(self.queries_file)},
-            "qrels": {
-                "layout": self.name,
-                **hashed(*filter(None, [self.qrels_file])),
-                **({"note": self.note} if self.note else {}),
-            },
+            "corpus": layout | hashed(self.corpus_file),
+            "queries": layout | hashed(self.queries_file),
+            "qrels": layout | hashed(*filter(None, [self.qrels_file])) | note,
         }
 
     def size(self) -> tuple[int | None, str]:
@@ -132,15 +125,15 @@ class FolderSource:
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
-        return self.layout.read_corpus(self.corpus_file)
+        return LAYOUTS[self.name].read_corpus(self.corpus_file)
 
     def queries(self) -> Iterator[Batch]:
         """The queries."""
-        return self.layout.read_queries(self.queries_file)
+        return LAYOUTS[self.name].read_queries(self.queries_file)
 
     def judgments(self) -> Judgments:
         """The judgments."""
-        return self.layout.read_qrels(self.qrels_file) if self.qrels_file else no_judgments()
+        return LAYOUTS[self.name].read_qrels(self.qrels_file) if self.qrels_file else no_judgments()
 
 
 def layout_of(folder: Path) -> str | None:
@@ -180,8 +173,15 @@ def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
     name = part.format(split=split)
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
-            if part != layout.qrels:
-                _refuse_shards(path, name)
+            stem, ending = name.rsplit(".", 1)
+            shards = sorted(folder.glob(f"{stem}[-_.][0-9]*.{ending}*")) if part != layout.qrels else []
+            if shards:  # that look like further parts of it
+                others = ", ".join(each.name for each in shards[:3])
+                raise InputError(
+                    f"{folder}: {path.name} and {others}, of which only the first would be read",
+                    allowed=f"all in {path.name}",
+                    fix="join the files, or move the others elsewhere",
+                )
             return path
     splits = _splits(layout, folder)
     fix = "add the file, or check data.path and data.split"
@@ -193,18 +193,6 @@ def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
         allowed=layout.expected,
         fix=fix,
     )
-
-
-def _refuse_shards(path: Path, name: str) -> None:
-    """Refuse a file beside which others are that look like further parts of it: `corpus-00001.jsonl`."""
-    stem, ending = name.rsplit(".", 1)
-    shards = [each.name for each in sorted(path.parent.glob(f"{Path(stem).name}[-_.][0-9]*.{ending}*"))]
-    if shards:
-        raise InputError(
-            f"{path.parent}: {path.name} and {', '.join(shards[:3])}, of which only the first would be read",
-            allowed=f"all in {path.name}",
-            fix="join the files, or move the others elsewhere",
-        )
 
 
 def _splits(layout: FolderLayout, folder: Path) -> list[str]:
@@ -265,8 +253,7 @@ class TableSource:
         return pa.concat_arrays(texts).unique() if texts else pa.array([], pa.string())
 
     def judgments(self) -> Judgments:
-        """The rows of the file of judgments, which is read first; columns that any file lacks are refused."""
-        _refuse_missing_columns(self.settings)
+        """The rows of the file of judgments."""
         each = self.settings
         if not each.judgments_file:
             return no_judgments()
@@ -284,25 +271,6 @@ def open_table(settings: TableSettings) -> TableSource:
             found = f"data.{name} {path}: {'is a folder' if Path(path).is_dir() else 'no such file'}"
             raise InputError(found, allowed="a CSV, TSV, Parquet or JSON lines file", fix="check the path")
     return TableSource(settings)
-
-
-def _refuse_missing_columns(settings: TableSettings) -> None:
-    """Refuse files that lack columns; the message has those of all files, with the setting of each."""
-    found, sets = [], []
-    for file, names in TABLE_COLUMNS.items():
-        path = getattr(settings, file)
-        present = tables.column_names(Path(path)) if path else []
-        absent = {
-            name: value for name in names if (value := getattr(settings, name)) and value not in present
-        }
-        if path and present and absent:
-            columns = ", ".join(f"'{value}' (data.{name})" for name, value in absent.items())
-            found.append(f"{path}: no column {columns}; it has {tables.columns_shown(present)}")
-            sets += [f"--set data.{name}=COLUMN" for name in absent]
-    if found:
-        raise InputError(
-            "; ".join(found), allowed="columns that the files have", fix=f"name each: {' '.join(sets)}"
-        )
 
 
 def _identity(file: str, columns: list[str | None]) -> JsonObject:

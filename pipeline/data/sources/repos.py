@@ -80,7 +80,15 @@ class Repo:
         for kind in KINDS:
             if files := sorted(path for path in found if path.name.endswith(kind)):
                 return files
-        raise self._not_found(folder, config, split)
+        kind = f"a table '{config}'" if config else "a split"
+        present = sorted(str(path.relative_to(folder)) for path in _data_files(folder))[:8]
+        raise InputError(
+            f"dataset {self.name}: no file of {kind}{f' named {split!r}' if split else ''}"
+            + (f"; it has {', '.join(present)}" if present else ""),
+            allowed=f"files such as {config or 'data'}/{split or config}-00000-of-00001.parquet, "
+            "plain or .gz, or .jsonl, .json or .tsv",
+            fix="check data.path and data.split",
+        )
 
     def has(self, config: str) -> bool:
         """Whether the repository has a table of that name; on the hub, by its README only."""
@@ -140,17 +148,6 @@ class Repo:
             found = f"dataset {self.name}: its README names no {wanted}"
             raise InputError(found, allowed=known, fix="check data.split")
         return splits[split]
-
-    def _not_found(self, folder: Path, config: str | None, split: str | None) -> InputError:
-        kind = f"a table '{config}'" if config else "a split"
-        present = sorted(str(path.relative_to(folder)) for path in _data_files(folder))[:8]
-        return InputError(
-            f"dataset {self.name}: no file of {kind}{f' named {split!r}' if split else ''}"
-            + (f"; it has {', '.join(present)}" if present else ""),
-            allowed=f"files such as {config or 'data'}/{split or config}-00000-of-00001.parquet, "
-            "plain or .gz, or .jsonl, .json or .tsv",
-            fix="check data.path and data.split",
-        )
 
 
 @dataclass(frozen=True)
