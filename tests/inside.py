@@ -29,7 +29,7 @@ SIZES = {
     "page_passage": "studies.page.queries.PASSAGE_LENGTH",
     "page_rankings": "studies.page.queries.RANKINGS",
     "permutations": "metrics.resampling.PERMUTATIONS",
-    "resamples": "metrics.resampling.RESAMPLES",
+    "resamples": "studies.gate.margin_tests.RESAMPLES",
     "run_lines": "formats.runs.BLOCK_LINES",
     "shard_pairs": "retrievers.pair_scores.SHARD_PAIRS",
     "shipped_bytes": "engines.worker.SHIPPED_BYTES",

@@ -4,12 +4,13 @@
 columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [2, j]: the row of
 the query and of the passage; the rows of missing passages follow those of the corpus. `grades.npy` is int64
 [j], or float64 where a grade is not whole. Arrow pads its buffers by how a batch was made, so equal
-collections have equal content hashes (`TextsWriter.content`), but not always equal file bytes.
+collections have equal content hashes (`write_texts`), but not always equal file bytes.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,44 +30,25 @@ GRADES = "grades.npy"
 CHUNK_TEXTS, CHUNK_PLACES, CHUNK_BOUNDS = "chunks.arrow", "places.npy", "bounds.npy"
 
 
-class TextsWriter:
-    """Writes ids and texts as an Arrow stream; a context manager."""
+def write_texts(path: Path, batches: Iterable[tuple[pa.Array, pa.Array]]) -> str:
+    """Write ids and texts as an Arrow stream of whole record batches, and return their hash in any order.
 
-    def __init__(self, path: Path) -> None:
-        import pyarrow as pa
+    `batches` are pairs of Arrow string arrays [n] without nulls.
+    """
+    import pyarrow as pa
 
-        self._schema = pa.schema([("id", pa.string()), ("text", pa.string())])
-        self._stream = pa.ipc.new_stream(str(path), self._schema)
-        self._pending: list[pa.Table] = []
-        self.content = UnorderedHash()  # of the ids and texts written so far
-
-    def __enter__(self) -> TextsWriter:
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        if error_type is None:
-            self._flush(1)
-        self._stream.close()
-
-    def write(self, ids: pa.Array, texts: pa.Array) -> None:
-        """Append rows; both columns are Arrow string arrays [n] without nulls."""
-        import pyarrow as pa
-
-        self.content.add(ids, texts)
-        self._pending.append(pa.Table.from_arrays([ids, texts], schema=self._schema))
-        self._flush(BATCH_ROWS)
-
-    def _flush(self, least: int) -> None:
-        """Write whole record batches if at least `least` rows are pending; all rows if it is 1."""
-        import pyarrow as pa
-
-        if sum(map(len, self._pending)) < least:
-            return
-        table = pa.concat_tables(self._pending)
-        whole = len(table) // BATCH_ROWS * BATCH_ROWS if least > 1 else len(table)
-        for start in range(0, whole, BATCH_ROWS):
-            self._stream.write_table(table.slice(start, BATCH_ROWS).combine_chunks())
-        self._pending = [table.slice(whole)]
+    schema = pa.schema([("id", pa.string()), ("text", pa.string())])
+    content, rest = UnorderedHash(), schema.empty_table()
+    with pa.ipc.new_stream(str(path), schema) as stream:
+        for ids, texts in batches:
+            content.add(ids, texts)
+            rest = pa.concat_tables([rest, pa.Table.from_arrays([ids, texts], schema=schema)])
+            while len(rest) >= BATCH_ROWS:
+                stream.write_table(rest.slice(0, BATCH_ROWS).combine_chunks())
+                rest = rest.slice(BATCH_ROWS)
+        if len(rest):
+            stream.write_table(rest.combine_chunks())
+    return content.hexdigest()
 
 
 def blank(texts: pa.Array | pa.ChunkedArray) -> int:

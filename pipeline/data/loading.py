@@ -29,9 +29,9 @@ from pipeline.data.collection_files import (
     MISSING,
     QRELS,
     QUERIES,
-    TextsWriter,
     blank,
     open_texts,
+    write_texts,
 )
 from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
 from pipeline.data.sources import Source, open_source
@@ -222,14 +222,13 @@ def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> 
     """Write queries, ids of missing passages, and judgments; return the content hash of the queries."""
     import pyarrow as pa
 
-    with draft.file(QUERIES) as path, TextsWriter(path) as writer:
-        for batch in queries.to_batches():
-            writer.write(batch.column("id"), batch.column("text"))
-    with draft.file(MISSING) as path, TextsWriter(path) as missing_writer:
-        missing_writer.write(missing, pa.repeat("", len(missing)))
+    with draft.file(QUERIES) as path:
+        content = write_texts(path, (batch.columns for batch in queries.to_batches()))
+    with draft.file(MISSING) as path:
+        write_texts(path, [(missing, pa.repeat("", len(missing)))])
     draft.save_array(QRELS, np.stack([qrels.queries, qrels.passages]).astype("<i8"))
     draft.save_array(GRADES, qrels.grades.astype("<f8" if qrels.grades.dtype.kind == "f" else "<i8"))
-    return writer.content.hexdigest()
+    return content
 
 
 def _nothing_left(

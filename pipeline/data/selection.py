@@ -20,7 +20,7 @@ from pipeline.config import DataSettings
 from pipeline.core.display import Progress
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Int64
-from pipeline.data.collection_files import TextsWriter, blank
+from pipeline.data.collection_files import blank, write_texts
 from pipeline.data.sources import Source
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch, refuse_unfit_ids
@@ -151,19 +151,22 @@ def write_corpus(
         whole = _with_bar(source, checked(source.passages, "passage"), progress, "drawing")
         keep = sample(whole, wanted, size)
     batches = checked(source.passages, "passage") if keep is None else source.passages()
-    with TextsWriter(path) as writer:
+
+    def chosen_texts() -> Iterator[tuple[pa.Array, pa.Array]]:
         for batch in _with_bar(source, batches, progress, "reading"):
             chosen = batch if keep is None else batch.take(np.flatnonzero(keep[corpus.read :][: len(batch)]))
             number = _numbers_of(chosen, wanted)
             hits = np.flatnonzero(number >= 0)
             corpus.rows[number[hits]] = corpus.kept + hits
             texts = chosen.joined(config.title_separator)
-            writer.write(chosen.ids, texts)
             corpus.read += len(batch)
             corpus.kept += len(chosen)
-            corpus.titles += chosen.titled()
+            if chosen.titles is not None:
+                corpus.titles += len(chosen) - chosen.titles.to_pylist().count("")
             corpus.empty += blank(texts)
-    corpus.content = writer.content.hexdigest()
+            yield chosen.ids, texts
+
+    corpus.content = write_texts(path, chosen_texts())
     return corpus
 
 

@@ -80,6 +80,11 @@ _Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, Array, Int64, UInt64]
 """The columns of one block, as in `Columns`; its queries are run-end encoded, since most lines repeat one."""
 
 
+def column_blocks(path: Path | str) -> Iterator[Block]:
+    """The blocks of a file, of the size that is parsed at once."""
+    return read_blocks(path, BLOCK_BYTES)
+
+
 def read_columns(blocks: Iterable[Block], form: Form) -> Columns | None:
     """Parse the lines of a file on all cores; None if there are only comments and blank lines."""
     import pyarrow as pa
@@ -131,7 +136,7 @@ def wrong_width(block: Block, number: int, found: int, *forms: Form) -> InputErr
 
 def file_kind(path: Path | str) -> str:
     """What a file looks like by its first line, one of `FILES`; "" for anything else."""
-    first = (fields for block in read_blocks(path, BLOCK_BYTES) for _, fields in data_lines(block))
+    first = (fields for block in column_blocks(path) for _, fields in data_lines(block))
     return FILES.get(len(next(first, [])), "")
 
 

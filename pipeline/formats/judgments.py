@@ -28,8 +28,8 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import MOST_BYTES
 from pipeline.core.records import Array, Int32, Int64, Qrels, from_numpy
-from pipeline.formats.columns import BLOCK_BYTES, Form, data_lines, read_columns, repeated_keys, wrong_width
-from pipeline.formats.texts import Block, SourceRecords, read_blocks, refuse_unfit_ids
+from pipeline.formats.columns import Form, column_blocks, data_lines, read_columns, repeated_keys, wrong_width
+from pipeline.formats.texts import Block, SourceRecords, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,7 +157,7 @@ def read_qrels(path: Path | str) -> Judgments:
     """Read a judgment file; one with a malformed or contradictory line, or with none, is refused."""
     import pyarrow as pa
 
-    blocks = read_blocks(path, BLOCK_BYTES)
+    blocks = column_blocks(path)
     columns = None
     for block in blocks:
         number, fields = next(data_lines(block), (0, []))

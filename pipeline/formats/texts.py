@@ -201,12 +201,6 @@ class Batch(SourceRecords):
         joined = pc.if_else(pc.equal(self.texts, ""), self.titles, both)
         return pc.if_else(pc.equal(self.titles, ""), self.texts, joined)
 
-    def titled(self) -> int:
-        """How many records have a title."""
-        import pyarrow.compute as pc
-
-        return pc.sum(pc.not_equal(self.titles, "")).as_py() or 0 if self.titles is not None else 0
-
     def take(self, rows: Int64) -> Batch:
         """Some of the records, in the order given."""
         ids = self.ids.take(rows)

@@ -1,4 +1,4 @@
-"""Tests by resampling: the studentized bootstrap of means, and randomizations.
+"""The randomization test of paired differences.
 
 Strata and weights are those of `pipeline.metrics.statistics`.
 
@@ -9,56 +9,10 @@ changing signs leaves the sum of squares as it is, so t grows with |sum|, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from pipeline.core.records import Float64
 from pipeline.metrics.statistics import ONE, ROUNDING, Strata
-
-RESAMPLES = 10_000
-SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
-DRAWN_OF_ONE, DRAWN_AT_ONCE = 1 << 17, 1 << 20  # random draws made at once; they shape the random numbers
-
-
-def resampled_t(strata: Strata, weights: Float64, resamples: int | None = None) -> Float64:
-    """float64 [resamples, columns]: (M* - M) over its standard error in each of 10,000 resamples.
-
-    The studentized bootstrap (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, section 12.5).
-
-    Of several collections, n - 1 of n queries are drawn, so that their variance is that of M without bias
-    (Rao and Wu, J. American Statistical Association 83(401), 1988). Without spread t is infinite, unless the
-    mean is the observed one.
-    """
-    one, resamples = len(strata) == 1, resamples or RESAMPLES
-    generator = np.random.default_rng(SEED_OF_ONE if one else SEED)
-    total, variance = np.zeros((2, resamples, strata[0].shape[1]))
-    for values, weight in zip(strata, weights, strict=True):
-        drawn = len(values) if one else len(values) - 1
-        centred = values - values.mean(axis=0)
-        both = np.hstack([centred, centred**2])
-        block = DRAWN_OF_ONE if one else DRAWN_AT_ONCE
-        for start, times in _draws(len(values), drawn, resamples, block, generator):
-            rows = slice(start, start + len(times))
-            means, squares = np.hsplit(times @ both / drawn, 2)
-            total[rows] += weight * means
-            variance[rows] += weight**2 * np.maximum(squares - means**2, 0) / max(drawn - 1, 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(np.abs(total) <= ROUNDING, 0.0, total / np.sqrt(variance))
-
-
-def _draws(
-    n_queries: int, drawn: int, resamples: int, block: int, generator: np.random.Generator
-) -> Iterator[tuple[int, Float64]]:
-    """Blocks of resamples: the first one's number, and float64 [rows, n_queries]: times each was drawn."""
-    rows = max(block // n_queries, 1)
-    for start in range(0, resamples, rows):
-        size = min(rows, resamples - start)
-        queries = generator.integers(n_queries, size=(size, drawn), dtype=np.int32)
-        queries += np.arange(size, dtype=np.int32)[:, None] * n_queries  # so that one count serves all rows
-        times = np.bincount(queries.ravel(), minlength=size * n_queries).reshape(size, n_queries)
-        yield start, times.astype(np.float64)
-
 
 PERMUTATIONS = 20_000
 EXACT_QUERIES = 14

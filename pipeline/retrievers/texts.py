@@ -8,7 +8,7 @@ needs no other scores than those of the first chunks, so no others are made.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -17,13 +17,15 @@ import numpy as np
 
 from pipeline.config import Config, keyed_settings
 from pipeline.core.records import Chunks, Ranking, Role, Texts
-from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEXTS, TextsWriter, open_chunks
+from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEXTS, open_chunks, write_texts
 from pipeline.retrievers.retriever import COLLECTION, Retriever, open_ranking, save_ranking
 from pipeline.retrievers.sections import Chunking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pipeline.models.model import ResolvedModel
     from pipeline.search.documents import Documents
 
@@ -170,8 +172,8 @@ def _cut(
     spans = token_spans(model.tokenizer) if model else word_spans
     first_only = config.search.aggregate == "first"
     places, counts = array("q"), array("q")
-    bar_of = context.progress("cut passages", len(passages), "passages")
-    with draft.file(CHUNK_TEXTS) as path, TextsWriter(path) as writer, bar_of as bar:
+
+    def chunk_texts() -> Iterator[tuple[pa.Array, pa.Array]]:
         for start in range(0, len(passages), BATCH):
             ids, texts = (column.slice(start, BATCH).to_pylist() for column in (passages.ids, passages.texts))
             names, parts = [], []
@@ -181,8 +183,12 @@ def _cut(
                 parts += [text[begin:end] for begin, end in chunks]
                 places.extend(chain.from_iterable(chunks))
                 counts.append(len(chunks))
-            writer.write(pa.array(names, pa.string()), pa.array(parts, pa.string()))
+            yield pa.array(names, pa.string()), pa.array(parts, pa.string())
             bar.update(len(ids))
+
+    bar_of = context.progress("cut passages", len(passages), "passages")
+    with draft.file(CHUNK_TEXTS) as path, bar_of as bar:
+        write_texts(path, chunk_texts())
     per_passage = np.array(counts, np.int64)
     draft.save_array(CHUNK_PLACES, np.ascontiguousarray(np.array(places, np.int64).reshape(-1, 2).T))
     draft.save_array(CHUNK_BOUNDS, np.concatenate([[0], np.cumsum(per_passage)]))

@@ -60,8 +60,13 @@ class CatalogueDataset:
 
     def passages(self) -> Iterator[Batch]:
         """The corpus, with titles if its documents have fields `title` and `text`."""
-        documents = self._part("docs").docs_iter()
-        return self._batches((doc.doc_id, *_title_and_text(doc)) for doc in self._guarded(documents))
+        documents = self._guarded(self._part("docs").docs_iter())
+        return self._batches(
+            (doc.doc_id, getattr(doc, "title", "") or "", doc.text)
+            if hasattr(doc, "text")
+            else (doc.doc_id, "", doc.default_text())
+            for doc in documents
+        )
 
     def queries(self) -> Iterator[Batch]:
         """The queries, with the text that the catalogue uses by default."""
@@ -124,10 +129,3 @@ class CatalogueDataset:
             numbers = range(start, start + len(part))
             yield Batch(ids, texts, titles, f"ir_datasets {self.name}", "record", numbers, len(part))
             start += len(part)
-
-
-def _title_and_text(document: Any) -> tuple[str, str]:
-    """A document's title ('' without) and text."""
-    if hasattr(document, "text"):
-        return getattr(document, "title", "") or "", document.text
-    return "", document.default_text()

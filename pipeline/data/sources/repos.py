@@ -107,19 +107,10 @@ class Repo:
 
     @cached_property
     def _configs(self) -> dict[str, dict[str, list[str]]]:
-        """The files listed in the README: table -> split -> patterns."""
-        return {name: _splits(entry["data_files"]) for name, entry in self._entries.items()}
+        """The files listed in the README: table -> split -> patterns.
 
-    @property
-    def _default(self) -> str:
-        """The table that `datasets` reads by default: the one marked or named as default, or the first."""
-        entries = self._entries.items()
-        named = (name for name, entry in entries if name == "default" or entry.get("default"))
-        return next(named, next(iter(self._entries)))
-
-    @cached_property
-    def _entries(self) -> dict[str, JsonObject]:
-        """The README's entry for each table with a list of files."""
+        The first table is what `datasets` reads by default: the one marked or named as default, or the first.
+        """
         readme = self._folder([README]) / README
         text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
         header = re.match(r"---\s*\n(.*?)\n---", text, re.DOTALL)
@@ -127,18 +118,20 @@ class Repo:
             metadata = yaml.safe_load(header[1]) if header else None
         except (yaml.YAMLError, RecursionError):
             metadata = None
-        configs = metadata.get("configs") if isinstance(metadata, dict) else None
-        return {
-            str(entry.get("config_name", "default")): entry
-            for entry in (configs if isinstance(configs, list) else [])
+        listed = metadata.get("configs") if isinstance(metadata, dict) else None
+        entries = [
+            (str(entry.get("config_name", "default")), entry)
+            for entry in (listed if isinstance(listed, list) else [])
             if isinstance(entry, dict) and entry.get("data_files")
-        }
+        ]
+        entries.sort(key=lambda each: each[0] != "default" and not each[1].get("default"))
+        return {name: _splits(entry["data_files"]) for name, entry in entries}
 
     def _patterns_in_readme(self, config: str | None, split: str | None) -> list[str] | None:
         """The README's patterns for a split; None if the README names no tables."""
         if not self._configs:
             return None
-        name = config or self._default
+        name = config or next(iter(self._configs))
         splits = self._configs.get(name, {})
         if split is None and len(splits) == 1:
             return next(iter(splits.values()))
