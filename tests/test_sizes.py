@@ -26,7 +26,7 @@ LINES: dict[str, int] = {
     "core": 2170,
     "data": 2320,
     "encoders": 6540,
-    "engines": 1380,
+    "engines": 1390,
     "formats": 1940,
     "metrics": 1990,
     "models": 2720,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2920,
     "storage": 1610,
     "studies": 12420,
-    "spine": 36350,
-    "whole": 52740,
+    "spine": 36360,
+    "whole": 52750,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -56,8 +56,7 @@ def connect(address: str | None) -> tuple[Handle, bool]:
     else:
         try:
             if address != "auto":  # Ray itself would try for minutes
-                host, _, port = address.rpartition(":")
-                socket.create_connection((host, int(port)), _REACH).close()
+                _check_answer(address)
             ray.init(address, **quiet)
         except (OSError, RuntimeError, ValueError) as error:
             raise InputError(
@@ -69,6 +68,17 @@ def connect(address: str | None) -> tuple[Handle, bool]:
     _end_quietly()
     explain_sudden_end()
     return ray, True
+
+
+def _check_answer(address: str) -> None:
+    """Raise an OSError or a ValueError unless a gRPC server answers, as HTTP/2 begins (RFC 9113, 3.4)."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), _REACH) as connection:
+        if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+            return
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        if connection.recv(9)[3:4] != b"\x04":  # the type of a frame of settings
+            raise ValueError("another program answers there")
 
 
 @cache

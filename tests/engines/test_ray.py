@@ -1,12 +1,14 @@
 """The Ray engine: the same results as the local one, whoever dies; what it says when it cannot begin."""
 
 import contextlib
+import http.server
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -486,6 +488,16 @@ def test_a_cluster_that_is_too_small_is_said_with_both_numbers(
     with pytest.raises(InputError) as refused:
         share_out(nodes, workers, gpu)
     assert str(refused.value).startswith(message)
+
+
+def test_a_port_that_another_program_serves_is_no_cluster(emptied: Path) -> None:
+    """Ray itself would try for more than ten minutes."""
+    handler = http.server.SimpleHTTPRequestHandler
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        with pytest.raises(InputError, match=f"no Ray cluster at {address}: another program answers there"):
+            run_benchmark(on_ray(emptied, address))
 
 
 @pytest.mark.parametrize(
