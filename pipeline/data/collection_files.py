@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.records import Chunks, Collection, Qrels, Texts
-from pipeline.data.contents import UnorderedHash
+from pipeline.data.contents import hash_rows, hexdigest
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact
 from pipeline.storage.whole_files import replacing
@@ -38,17 +38,17 @@ def write_texts(path: Path, batches: Iterable[tuple[pa.Array, pa.Array]]) -> str
     import pyarrow as pa
 
     schema = pa.schema([("id", pa.string()), ("text", pa.string())])
-    content, rest = UnorderedHash(), schema.empty_table()
+    content, rest = 0, schema.empty_table()
     with pa.ipc.new_stream(str(path), schema) as stream:
         for ids, texts in batches:
-            content.add(ids, texts)
+            content += hash_rows(ids, texts)
             rest = pa.concat_tables([rest, pa.Table.from_arrays([ids, texts], schema=schema)])
             while len(rest) >= BATCH_ROWS:
                 stream.write_table(rest.slice(0, BATCH_ROWS).combine_chunks())
                 rest = rest.slice(BATCH_ROWS)
         if len(rest):
             stream.write_table(rest.combine_chunks())
-    return content.hexdigest()
+    return hexdigest(content)
 
 
 def blank(texts: pa.Array | pa.ChunkedArray) -> int:
@@ -62,8 +62,14 @@ def open_collection(artifact: Artifact) -> Collection:
     """The collection of a data artifact, memory-mapped."""
     passages, queries = open_texts(artifact.path(CORPUS)), open_texts(artifact.path(QUERIES))
     missing = open_texts(artifact.path(MISSING)).ids
-    qrels = open_qrels(artifact, len(queries), len(passages) + len(missing))
-    return Collection(passages, queries, missing, qrels, artifact.facts)
+    rows, grades = artifact.array(QRELS), artifact.array(GRADES)
+    are_pairs = rows.ndim == 2 and len(rows) == 2 and rows.dtype == np.int64
+    if not are_pairs or grades.shape != rows.shape[1:] or grades.dtype not in (np.int64, np.float64):
+        raise ValueError(f"{rows.dtype} of shape {list(rows.shape)}, {grades.dtype} of {list(grades.shape)}")
+    for row, limit in zip(rows, (len(queries), len(passages) + len(missing)), strict=True):
+        if row.min(initial=0) < 0 or row.max(initial=-1) >= limit:
+            raise ValueError(f"{QRELS} judges texts that are not there")
+    return Collection(passages, queries, missing, Qrels(rows[0], rows[1], grades), artifact.facts)
 
 
 def open_chunks(artifact: Artifact) -> Chunks:
@@ -73,19 +79,6 @@ def open_chunks(artifact: Artifact) -> Chunks:
     if places.shape != (2, len(texts)) or bounds[-1] != len(texts):
         raise ValueError(f"{len(texts)} chunks, places of shape {list(places.shape)} for them")
     return Chunks(texts, places, bounds)
-
-
-def open_qrels(artifact: Artifact, queries: int, passages: int) -> Qrels:
-    """The judgments in an artifact, of so many queries and passages."""
-    rows, grades = artifact.array(QRELS), artifact.array(GRADES)
-    if rows.ndim != 2 or len(rows) != 2 or rows.dtype != np.int64:
-        raise ValueError(f"{QRELS} holds {rows.dtype} of shape {list(rows.shape)}")
-    if grades.shape != rows.shape[1:] or grades.dtype not in (np.int64, np.float64):
-        raise ValueError(f"{GRADES} holds {grades.dtype} of shape {list(grades.shape)}")
-    for row, limit in ((rows[0], queries), (rows[1], passages)):
-        if row.min(initial=0) < 0 or row.max(initial=-1) >= limit:
-            raise ValueError(f"{QRELS} judges texts that are not there")
-    return Qrels(rows[0], rows[1], grades)
 
 
 def open_texts(path: Path) -> Texts:

@@ -49,28 +49,19 @@ def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
         yield batch
     if not any(map(len, hashes)):
         raise InputError(f"{origin or 'the source'}: has no {what}", fix="check data.path and data.split")
-    _refuse_duplicates(np.concatenate(hashes), read, what)
-
-
-def _refuse_duplicates(hashes: Int64, read: Callable[[], Iterator[Batch]], what: str) -> None:
-    """Refuse two equal ids; `hashes` is sorted in place."""
-    hashes.sort()
-    suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
-    if not suspects:
-        return
-    # Equal hashes may belong to different ids, so the ids themselves are compared.
+    ordered = np.sort(np.concatenate(hashes))
+    suspects = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
     first: dict[str, str] = {}
-    for batch in read():
+    for batch in read() if suspects else ():  # equal hashes may belong to different ids
         for row, name in enumerate(batch.ids.to_pylist()):
-            if hash(name) not in suspects:
-                continue
             if name in first:
                 raise InputError(
                     f"{batch.place(row)}: {what} id '{name}' is a duplicate; first at {first[name]}",
                     allowed="each id once",
                     fix="remove or rename one of them",
                 )
-            first[name] = batch.place(row)
+            if hash(name) in suspects:
+                first[name] = batch.place(row)
 
 
 def _numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:

@@ -101,7 +101,16 @@ def make_judgments(
         raise InputError(found, allowed=GRADE_RULE, fix="correct that grade")
     pairs = query_rows.astype(np.int64) * len(passages.dictionary) + passage_rows
     earlier, later = repeated_keys(pairs)
-    _refuse_contradiction(judgments, earlier, later)
+    different = grades[earlier] != grades[later]
+    if different.any():
+        second, first = min(zip(later[different].tolist(), earlier[different].tolist(), strict=True))
+        query, passage = queries[first].as_py(), passages[first].as_py()
+        raise InputError(
+            f"{judgments.place(second)}: query '{query}' and passage '{passage}' have grade "
+            f"{grades[second]}, but {grades[first]} at {judgments.place(first)}",
+            allowed="one grade for each pair",
+            fix="remove one of the two",
+        )
     keep = np.delete(np.arange(len(grades)), later)
     return replace(
         judgments,
@@ -110,23 +119,6 @@ def make_judgments(
         grades=_whole(grades[keep]),
         numbers=numbers[keep],
         repeated=len(later),
-    )
-
-
-def _refuse_contradiction(judgments: Judgments, earlier: Int64, later: Int64) -> None:
-    """Refuse the first pair of rows that judge one query and passage differently."""
-    grades = judgments.grades
-    different = grades[earlier] != grades[later]
-    if not different.any():
-        return
-    second, first = min(zip(later[different].tolist(), earlier[different].tolist(), strict=True))
-    query = judgments.query_ids[int(judgments.queries[first])]
-    passage = judgments.passage_ids[int(judgments.passages[first])]
-    raise InputError(
-        f"{judgments.place(second)}: query '{query}' and passage '{passage}' have grade {grades[second]}, "
-        f"but {grades[first]} at {judgments.place(first)}",
-        allowed="one grade for each pair",
-        fix="remove one of the two",
     )
 
 
@@ -169,7 +161,9 @@ def read_qrels(path: Path | str) -> Judgments:
         is_header = fields[-1].lower() in _HEADER_WORDS
         _refuse_first_line(block, number, fields, is_header)
         if is_header:
-            block = block.after(number)
+            passed = number - block.first + 1
+            rest = b"".join(block.data.split(b"\n", passed)[passed:])
+            block = replace(block, first=number + 1, data=rest)
         columns = read_columns(chain([block], blocks), form)
         break
     if columns is None:

@@ -242,12 +242,6 @@ class Block:
             lines = [decoded(line, f"{self.path}, line {number}") for number, line in self.lines()]
         return [line.rstrip("\r") for line in lines]
 
-    def after(self, number: int) -> Block:
-        """The lines that follow line `number` of the file, which is in this block."""
-        passed = number - self.first + 1
-        rest = b"".join(self.data.split(b"\n", passed)[passed:])
-        return Block(self.path, number + 1, rest, self.advance)
-
 
 def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """Read a file, which may be a pipe, in blocks of `block_bytes` and the rest of the last line.
