@@ -9,7 +9,6 @@ collections have equal content hashes (`write_texts`), but not always equal file
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from pipeline.core.records import Chunks, Collection, Qrels, Texts
 from pipeline.data.contents import hash_rows, hexdigest
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact
-from pipeline.storage.whole_files import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,11 +86,3 @@ def open_texts(path: Path) -> Texts:
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_stream(source).read_all()
     return Texts(ids=table.column("id"), texts=table.column("text"))
-
-
-def write_lines(path: Path, texts: Texts) -> None:
-    """Write texts as JSON lines of `_id` and `text`, a batch at a time."""
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        for ids, batch in zip(texts.ids.chunks, texts.texts.chunks, strict=True):
-            for name, text in zip(ids.to_pylist(), batch.to_pylist(), strict=True):
-                file.write(json.dumps({"_id": name, "text": text}, ensure_ascii=False) + "\n")

@@ -22,7 +22,7 @@ import numpy as np
 from pipeline.config import DataSettings, keyed_settings
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Int64, JsonObject, Qrels
+from pipeline.core.records import BoolArray, Int64, JsonObject, Qrels, from_numpy
 from pipeline.data.collection_files import (
     CORPUS,
     GRADES,
@@ -180,8 +180,6 @@ def _count_repeated(
     """
     import pyarrow.compute as pc
 
-    from pipeline.core.records import from_numpy
-
     texts_of = texts.take(from_numpy(np.unique(relevant[relevant >= 0]))).unique()
     copies = pc.is_in(texts, value_set=texts_of).to_numpy()
     copies[judged[judged >= 0]] = False
@@ -196,8 +194,6 @@ def _add_missing(judgments: Judgments, lacking: BoolArray, corpus: WrittenCorpus
     Each gets a row in `corpus.rows`, after those of the corpus.
     """
     import pyarrow.compute as pc
-
-    from pipeline.core.records import from_numpy
 
     missing = np.unique(judgments.passages[lacking])
     ids = judgments.passage_ids.take(from_numpy(missing))

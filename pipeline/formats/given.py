@@ -122,6 +122,8 @@ def _lines(
     given: QrelsLike, what: str, value: str, fields: Mapping[str, Sequence[str]]
 ) -> tuple[pa.Array, pa.Array, Any]:
     """Ids of queries and of documents, Arrow strings [lines], and a number for each, float64 [lines]."""
+    import pyarrow as pa
+
     if is_table(given):
         queries, documents, numbers = columns_of(
             given, what, *(fields[name] for name in ("query", "passage", value))
@@ -137,18 +139,13 @@ def _lines(
         )
     try:
         values = np.array(numbers, np.float64)
+        if values.ndim != 1:
+            raise ValueError(f"a value is {short_repr(numbers[0])}")
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what}: {error}", allowed="a number for each document") from None
-    if values.ndim != 1:
-        raise InputError(f"{what}: a value is {short_repr(numbers[0])}", allowed="a number for each document")
-    return _ids(queries, f"{what}: a query"), _ids(documents, f"{what}: a document"), values
-
-
-def _ids(values: Sequence[object], what: str) -> pa.Array:
-    """Ids as texts, Arrow strings [n]; integers as they are written, anything else is refused."""
-    import pyarrow as pa
-
-    return pa.array([id_of(value, what) for value in values], pa.string())
+    query_ids = pa.array([id_of(each, f"{what}: a query") for each in queries], pa.string())
+    document_ids = pa.array([id_of(each, f"{what}: a document") for each in documents], pa.string())
+    return query_ids, document_ids, values
 
 
 def id_of(value: object, what: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION
-from pipeline.core.records import Float64, Int32, Ranking
+from pipeline.core.records import Float64, Int32, Ranking, from_numpy
 from pipeline.formats.columns import (
     Columns,
     Form,
@@ -113,8 +113,6 @@ def write_run(
     """
     import pyarrow as pa
     import pyarrow.compute as pc
-
-    from pipeline.core.records import from_numpy
 
     if not tag or tag.split() != [tag]:
         raise InputError(f"run tag {tag!r}", allowed="one word without white space")

@@ -126,12 +126,11 @@ def unfit_ids(ids: pa.Array | pa.ChunkedArray, query: bool) -> pa.Array | pa.Chu
 
 
 def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int], str]) -> None:
-    """Refuse ids that TREC files cannot hold, or that look like others.
+    """Refuse ids that TREC files cannot hold, or that look like others, wherever they come from.
 
     Those are ids that are empty or longer than `ID_BYTES`, that hold white space, a control character or a
     byte order mark, that begin or end with another invisible character such as U+200B, and a query's with
-    `#` in front: there a comment begins. The rule is the same for files of all formats and for values of
-    Python.
+    `#` in front: there a comment begins.
 
     Args:
         ids: Arrow strings [n].
@@ -158,12 +157,10 @@ def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int]
         problem = f"begins with #: {short_repr(name)}"
     else:
         problem = f"holds an invisible character: {ascii(name) if len(name) < 80 else ascii(name[:80])}"
-    fit = f"1 to {ID_BYTES:,} bytes, no white space, nothing invisible" + (
-        ", no # in front" if what == "query" else ""
-    )
     raise InputError(
         f"{place(row)}: the {what}'s id {problem}",
-        allowed=f"{fit}, as TREC files need",
+        allowed=f"1 to {ID_BYTES:,} bytes, no white space, nothing invisible, no # before a query's, "
+        "as TREC files need",
         fix="rename it, in the collection and in the judgments",
     )
 

@@ -232,9 +232,8 @@ def evaluate_files(
     n_queries = len(joined.query_ids)
     values, n_hits = np.empty((n_queries, len(measures))), np.zeros(n_queries, np.int64)
     shares: dict[str, Float64] = {}
-    lacking, tied = np.ones(n_queries, np.bool_), np.zeros(n_queries, np.bool_)
+    tied = np.zeros(n_queries, np.bool_)
     for rows, ranking in joined.parts:
-        lacking[rows] = ranking.lengths() == 0
         if ignore_identical_ids:
             ranking = drop_hits(ranking, own_passages(own[rows]))
         scored = ranking, _of_rows(joined.qrels, rows), len(rows), measures
@@ -243,6 +242,7 @@ def evaluate_files(
         for name, share in judged_shares(*scored).items():
             shares.setdefault(name, np.empty(n_queries))[rows] = share
         tied[rows] = tied_at_cutoffs(ranking, measures)
+    lacking = pc.invert(pc.is_in(joined.query_ids, value_set=run.query_ids))
     estimated = estimate([values], low=0, high=[each.definition.highest for each in measures])
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
@@ -253,7 +253,7 @@ def evaluate_files(
         fragile=estimated.fragile,
         missing=joined.missing,
         unjudged=joined.unjudged,
-        missing_ids=tuple(joined.query_ids.filter(pa.array(lacking)).slice(0, 3).to_pylist()),
+        missing_ids=tuple(joined.query_ids.filter(lacking).slice(0, 3).to_pylist()),
         repeated=qrels.repeated,
         run=Path(_name(run_given, "")).name,
         short_rankings=short_rankings(n_hits, measures),

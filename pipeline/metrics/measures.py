@@ -131,25 +131,18 @@ def err(judged: JudgedRanking, cutoffs: Int64) -> Float64:
     adds s / rank, times the probability 1 - s of each document before it not to end the reading.
     """
     found = judged.found.relevant(1)
-    refuse_grades(found.grades, judged.ideal.grades)
-    return found.total(cutoffs, content(found.grades) * _still_reading(found) / found.ranks)
-
-
-def refuse_grades(*grades: Array) -> None:
-    """Refuse grades that gdeval's probabilities are not defined for."""
-    highest = max(float(each.max(initial=0)) for each in grades)
-    fractional = [each for each in grades if each.dtype.kind == "f"]
-    if highest > HIGHEST_GRADE or fractional:
-        split = next((each[each % 1 != 0] for each in fractional if (each % 1 != 0).any()), None)
-        found = highest if split is None else split[0]
+    grades = judged.ideal.grades
+    unfit = grades[(grades > HIGHEST_GRADE) | (grades % 1 != 0)]
+    if unfit.size:
         raise InputError(
-            f"grade {found:g} with err",
+            f"grade {unfit.max():g} with err",
             allowed=f"whole grades up to {HIGHEST_GRADE}, as in gdeval",
             fix="use ndcg, or judgments of fewer grades",
         )
+    return found.total(cutoffs, _content(found.grades) * _still_reading(found) / found.ranks)
 
 
-def content(grades: Array) -> Float64:
+def _content(grades: Array) -> Float64:
     """float64 [cells]: the probability to be content with a document of each grade."""
     content: Float64 = (np.exp2(grades, dtype=np.float64) - 1) / 2**HIGHEST_GRADE
     return content
@@ -164,5 +157,5 @@ def _still_reading(cells: GradedCells) -> Float64:
     reading = np.ones(len(cells.queries))
     for grade in range(1, HIGHEST_GRADE + 1):
         above = np.cumsum(cells.grades == grade) - (cells.grades == grade)
-        reading *= (1 - content(np.array(grade))) ** (above - above[start])
+        reading *= (1 - _content(np.array(grade))) ** (above - above[start])
     return reading

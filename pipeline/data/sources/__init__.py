@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from pipeline.config import SOURCES, DataSettings, ManySettings
-from pipeline.config.data import PathSettings
 from pipeline.core.errors import InputError
 from pipeline.core.plugins import import_and_call
 from pipeline.core.records import JsonObject
@@ -17,7 +15,7 @@ from pipeline.data.sources.repos import Repo
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import Batch
 
-__all__ = ["OPENERS", "Repo", "Source", "open_source", "read_passages"]
+__all__ = ["OPENERS", "Repo", "Source", "open_source"]
 
 
 class Source(Protocol):
@@ -72,14 +70,3 @@ def open_source(settings: DataSettings) -> Source:
         )
     opener: Callable[..., Source] = OPENERS.get(settings.source) or SOURCES.opener(settings.source)
     return opener(settings)
-
-
-def read_passages(settings: DataSettings) -> Iterator[Batch]:
-    """The passages of a collection; a folder needs no queries for that."""
-    if (
-        isinstance(settings, PathSettings)
-        and settings.source in folders.LAYOUTS
-        and Path(settings.path).is_dir()
-    ):
-        return folders.open_corpus(settings)
-    return open_source(settings).passages()

@@ -15,6 +15,7 @@ import numpy as np
 
 from pipeline.config.data import AirBenchSettings, BeirSettings, BelebeleSettings, BrightSettings
 from pipeline.core.errors import InputError
+from pipeline.core.records import from_numpy
 from pipeline.data.sources.folders import FolderSource, open_folder
 from pipeline.data.sources.repos import Place, Repo, RepoPart, RepoSource
 from pipeline.formats import tables
@@ -94,8 +95,6 @@ def judged_in_lists(
 
     def judge(source: RepoSource) -> Judgments:
         import pyarrow as pa
-
-        from pipeline.core.records import from_numpy
 
         queries, passages, values, numbers = [], [], [], []
         origin, unit = "", "row"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.config.data import HubSettings, PositivesOf
-from pipeline.core.records import Int64, JsonObject
+from pipeline.core.records import Int64, JsonObject, from_numpy
 from pipeline.data.sources.repos import Repo
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, make_judgments
@@ -154,7 +154,5 @@ class Positives:
 def _as_ids(numbers: Int64) -> pa.Array:
     """Numbers as texts."""
     import pyarrow as pa
-
-    from pipeline.core.records import from_numpy
 
     return from_numpy(numbers).cast(pa.string())

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.core.records import Array, Collection, Facts, Int64, JsonObject, Qrels, Texts
-from pipeline.data.collection_files import write_lines
 from pipeline.retrievers.truncation import truncation_of
 from pipeline.storage import whole_files
+from pipeline.studies.shared.collections import write_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,9 +23,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.config import DataSettings
+from pipeline.config.data import PathSettings
 from pipeline.core.display import Bar, Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.data.sources import folders, read_passages
+from pipeline.data.sources import folders, open_source
 from pipeline.encoders.http.client import Client, TooLargeError
 from pipeline.formats.given import write_collection
 from pipeline.storage.hashing import hash_json
@@ -146,7 +147,11 @@ def write_questions(
     check_new_folder(folder, "--output")
     ids: list[str] = []
     texts: list[str] = []  # titles in front
-    for batch in read_passages(data):
+    if isinstance(data, PathSettings) and data.source in folders.LAYOUTS and Path(data.path).is_dir():
+        batches = folders.open_corpus(data)  # a folder needs no queries for that
+    else:
+        batches = open_source(data).passages()
+    for batch in batches:
         ids += batch.ids.to_pylist()
         texts += batch.joined(" ").to_pylist()
     # all that shapes an answer besides its passage

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from pipeline.core.records import Collection, Qrels, Texts
-from pipeline.data.collection_files import write_lines
 from pipeline.formats.judgments import beir_qrels
-from pipeline.storage.whole_files import write_whole
+from pipeline.storage.whole_files import replacing, write_whole
 
 FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 
@@ -19,3 +19,11 @@ def write_beir(folder: Path, passages: Texts, collection: Collection, qrels: Qre
         write_lines(folder / file, texts)
     judgments = beir_qrels(collection.queries.ids, collection.judged_ids, qrels or collection.qrels)
     write_whole(folder / FILES[2], judgments.encode())
+
+
+def write_lines(path: Path, texts: Texts) -> None:
+    """Write texts as JSON lines of `_id` and `text`, a batch at a time."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for ids, batch in zip(texts.ids.chunks, texts.texts.chunks, strict=True):
+            for name, text in zip(ids.to_pylist(), batch.to_pylist(), strict=True):
+                file.write(json.dumps({"_id": name, "text": text}, ensure_ascii=False) + "\n")
