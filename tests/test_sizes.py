@@ -24,10 +24,10 @@ LINES: dict[str, int] = {
     "comparison": 1710,
     "config": 2880,
     "core": 2170,
-    "data": 2320,
+    "data": 2270,
     "encoders": 6540,
     "engines": 1390,
-    "formats": 1940,
+    "formats": 1920,
     "metrics": 1990,
     "models": 2720,
     "native": 3990,
@@ -37,9 +37,9 @@ LINES: dict[str, int] = {
     "run": 1730,
     "search": 2920,
     "storage": 1610,
-    "studies": 12420,
-    "spine": 36360,
-    "whole": 52750,
+    "studies": 12430,
+    "spine": 36280,
+    "whole": 52680,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

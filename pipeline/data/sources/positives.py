@@ -62,7 +62,7 @@ class Positives:
         """The corpus, ids counted from 0."""
         start = 0
         for rows, texts, parents in self._texts():
-            ids = _as_ids(np.arange(start, start + len(texts)))
+            ids = from_numpy(np.arange(start, start + len(texts))).cast("string")
             start += len(texts)
             yield replace(rows.batch(ids, texts), numbers=[rows.numbers[row] for row in parents])
 
@@ -70,7 +70,7 @@ class Positives:
         """The queries, ids counted from 0."""
         column, start = self.config.query_column, 0
         for rows in tables.read_rows(self._row_files(), [column]):
-            ids = _as_ids(np.arange(start, start + len(rows)))
+            ids = from_numpy(np.arange(start, start + len(rows))).cast("string")
             start += len(rows)
             yield rows.batch(ids, rows.strings(column))
 
@@ -101,8 +101,8 @@ class Positives:
         missing_ids = [f"absent-{number}" for number, rows in enumerate(absent) for _ in rows]
         missing = pa.array(missing_ids, pa.string())
         judgments = make_judgments(
-            _as_ids(query_rows),
-            pa.concat_arrays([_as_ids(np.frombuffer(passages, np.int64)), missing]),
+            from_numpy(query_rows).cast("string"),
+            pa.concat_arrays([from_numpy(np.frombuffer(passages, np.int64)).cast("string"), missing]),
             np.ones(len(query_rows), np.int64),
             f"dataset {self.rows.name} ({self.config.split})",
             "row",
@@ -149,10 +149,3 @@ class Positives:
 
     def _corpus_files(self) -> list[Path]:
         return self.corpus.files(None, self.config.corpus_split) if self.corpus else self._row_files()
-
-
-def _as_ids(numbers: Int64) -> pa.Array:
-    """Numbers as texts."""
-    import pyarrow as pa
-
-    return from_numpy(numbers).cast(pa.string())
