@@ -37,9 +37,9 @@ LINES: dict[str, int] = {
     "run": 1730,
     "search": 2920,
     "storage": 1610,
-    "studies": 12430,
+    "studies": 12400,
     "spine": 36280,
-    "whole": 52680,
+    "whole": 52650,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.result_files import MANIFEST
-from pipeline.storage.whole_files import check_output, write_whole
+from pipeline.storage.whole_files import check_output
+from pipeline.studies.shared.printing import print_as, print_written
 from pipeline.studies.study import Command, Plan, Study
-from pipeline.terminal import Json, Sets, argument, load, option, print_each, print_json, progress, show
+from pipeline.terminal import Json, Sets, argument, load, option, print_json, progress
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -64,15 +65,25 @@ def pool(
             allowed="the measure's cutoff, as in precision@10",
             fix="leave --depth out",
         )
-    from pipeline.studies.judge.pool import check_pool_file
+    from pipeline.studies.judge import pool as pools
 
     output = output or Path("pool.tsv")
-    check_pool_file(output)
+    pools.check_pool_file(output)
     check_output(output, "--output", folders)
     if decide:
         _list_to_decide(folders, decide, queries, seed, output, as_json)
-    else:
-        _list_unjudged(folders, 10 if depth is None else depth, output, as_json)
+        return
+    depth = 10 if depth is None else depth
+    rows, seen = pools.pool(folders, depth)
+    pools.write_pool(rows, output)
+    of_queries = len({row.query_id for row in rows})
+    print_written(
+        output,
+        {"unjudged": len(rows), "queries": of_queries, "pooled": seen, "depth": depth},
+        as_json,
+        f"{len(rows):,} of {seen:,} passages in the top {depth} are not judged, "
+        f"of {counted(of_queries, 'query', 'queries')}",
+    )
 
 
 def _add_grades(folders: list[Path], added: Path, output: Path | None, as_json: bool) -> None:
@@ -85,59 +96,39 @@ def _add_grades(folders: list[Path], added: Path, output: Path | None, as_json: 
     check_output(output, "--output", folders)
     grades = pools.read_grades(added)
     same = pools.add_grades(folders, grades, output)
-    facts = {"added": len(grades.rows) - same, "same": same, "empty": grades.empty}
-    if as_json:
-        print_json({**facts, "output": str(output)})
-        return
+    new = len(grades.rows) - same
     empty = counted(grades.empty, "row has no grade", "rows have no grade")
-    print(f"{counted(facts['added'], 'judgment')} added; {same:,} repeat one of the collection; {empty}")
-    print(f"written to {output}: benchmarco evaluate scores a run with it", file=sys.stderr)
+    print_written(
+        output,
+        {"added": new, "same": same, "empty": grades.empty},
+        as_json,
+        f"{counted(new, 'judgment')} added; {same:,} repeat one of the collection; {empty}",
+        hint=": benchmarco evaluate scores a run with it",
+    )
 
 
 def _list_to_decide(
     folders: list[Path], measure: str, queries: int | None, seed: int | None, output: Path, as_json: bool
 ) -> None:
     """Write the pairs of drawn queries that can change a difference."""
-    from pipeline.studies.judge import sample as decisions
+    from pipeline.studies.judge import sample
     from pipeline.studies.judge.pool import write_pool
 
-    drawn = decisions.pool_to_decide(
-        folders,
-        measure,
-        decisions.QUERIES if queries is None else queries,
-        decisions.SEED if seed is None else seed,
-    )
+    seed = sample.SEED if seed is None else seed
+    drawn = sample.pool_to_decide(folders, measure, queries or sample.QUERIES, seed)
     write_pool(drawn.rows, output)
-    if as_json:
-        facts = {"measure": str(drawn.measure), "queries": drawn.queries, "of": drawn.total}
-        facts["known"] = drawn.known
-        print_json({**facts, "pairs": len(drawn.rows), "output": str(output)})
-        return
-    print(
+    facts = {"measure": str(drawn.measure), "queries": drawn.queries, "of": drawn.total}
+    note = sample.note_of(drawn.measure)
+    print_written(
+        output,
+        {**facts, "known": drawn.known, "pairs": len(drawn.rows)},
+        as_json,
         f"{drawn.queries:,} of {counted(drawn.total, 'query', 'queries')} drawn: "
         f"{counted(len(drawn.rows), 'pair')} to judge can change a difference in {drawn.measure}; "
-        f"{drawn.known:,} need no grade"
+        f"{drawn.known:,} need no grade",
+        f"Note: {note}." if note else "",
+        hint=": judge it from the top, and stop anywhere",
     )
-    if note := decisions.note_of(drawn.measure):
-        print(f"Note: {note}.")
-    print(f"written to {output}: judge it from the top, and stop anywhere", file=sys.stderr)
-
-
-def _list_unjudged(folders: list[Path], depth: int, output: Path, as_json: bool) -> None:
-    """Write the unjudged passages among the first ranks."""
-    from pipeline.studies.judge import pool as pools
-
-    pooled = pools.pool(folders, depth)
-    pools.write_pool(pooled.rows, output)
-    if as_json:
-        facts = {"unjudged": len(pooled.rows), "queries": pooled.queries, "pooled": pooled.seen}
-        print_json({**facts, "depth": depth, "output": str(output)})
-        return
-    print(
-        f"{len(pooled.rows):,} of {pooled.seen:,} passages in the top {depth} are not judged, "
-        f"of {counted(pooled.queries, 'query', 'queries')}"
-    )
-    print(f"written to {output}", file=sys.stderr)
 
 
 def judge(
@@ -160,7 +151,6 @@ def judge(
     """
     from pipeline.studies.judge import judge as judging
     from pipeline.studies.shared.judge_settings import judge_of
-    from pipeline.studies.shared.printing import html_page
 
     if html:
         check_output(html, "--html", [config, *folders, *([labels] if labels else [])])
@@ -179,14 +169,7 @@ def judge(
             print(request)
         return
     print(request, file=sys.stderr)
-    report = judging.decide(request, progress)
-    if as_json:
-        print_each(report.json())
-    else:
-        show(*report.tables())
-    if html:
-        write_whole(html, html_page("Judged differences", report.tables()).encode())
-        print(f"page written to {html}", file=sys.stderr)
+    print_as(judging.decide(request, progress), as_json, html=html, title="Judged differences")
 
 
 def planned(configs: Sequence[Config]) -> Plan | None:

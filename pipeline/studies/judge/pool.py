@@ -1,7 +1,7 @@
 """Retrieved passages without judgments: a file for people to judge, and all judgments with theirs.
 
-pooled = pool(folders, depth=10)
-write_pool(pooled.rows, Path("pool.tsv"))  # people, or a program of theirs, fill in the grades
+rows, seen = pool(folders, depth=10)
+write_pool(rows, Path("pool.tsv"))  # people, or a program of theirs, fill in the grades
 add_grades(folders, read_grades(Path("pool.tsv")), Path("judged.trec"))
 
 The file says neither which system found a passage nor at which rank: queries stand in random order, and so
@@ -16,7 +16,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -65,20 +64,11 @@ class Grades:
     empty: int
 
 
-class UnjudgedPassages(NamedTuple):
-    """Unjudged passages of several results, in the order in which they are shown.
+def pool(folders: Sequence[ResultLike], depth: int) -> tuple[list[PoolRow], int]:
+    """The unjudged passages among the first ranks of several results of one collection, as they are shown.
 
-    `queries` says how many queries they are of, `seen` how many passages of queries were looked at, judged or
-    not.
+    Also how many passages of queries were looked at, judged or not.
     """
-
-    rows: list[PoolRow]
-    queries: int
-    seen: int
-
-
-def pool(folders: Sequence[ResultLike], depth: int) -> UnjudgedPassages:
-    """The unjudged passages among the first ranks of several results of one collection."""
     results, collection = open_results(folders)
     tops = [scored_ranking(result, collection).passages[:, :depth] for result in results.values()]
     keys = [pair_keys(np.arange(len(top))[:, None], top, collection)[top >= 0] for top in tops]
@@ -88,8 +78,7 @@ def pool(folders: Sequence[ResultLike], depth: int) -> UnjudgedPassages:
     generator = np.random.default_rng(SEED)
     shown = generator.permutation(len(collection.queries))  # the place of each query
     order = np.lexsort((generator.random(len(queries)), shown[queries]))
-    rows = rows_of_pairs(collection, queries[order], passages[order])
-    return UnjudgedPassages(rows, len(np.unique(queries)), len(seen))
+    return rows_of_pairs(collection, queries[order], passages[order]), len(seen)
 
 
 def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> list[PoolRow]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.studies.shared.printing import print_written
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, argument, load, option, print_json, progress
+from pipeline.terminal import Json, Sets, argument, load, option, progress
 
 
 def questions(
@@ -36,22 +36,17 @@ def questions(
         )
     written = write_questions(loaded.data, judge, number, seed, Path(loaded.cache), output, progress)
     kept = len(written.questions)
-    if as_json:
-        print_json(
-            {
-                "questions": kept,
-                "tried": written.tried,
-                "rejected": written.rejected,
-                "passages": written.passages,
-                "output": str(output),
-            }
-        )
-        return
+    facts = {"questions": kept, "tried": written.tried}
+    facts |= {"rejected": written.rejected, "passages": written.passages}
     reasons = "".join(f"; {count} {reason}" for reason, count in sorted(written.rejected.items()))
-    print(f"{counted(kept, 'question')} of {counted(written.tried, 'passage')} kept{reasons}")
-    if kept < number:
-        print(f"Note: {number} were wanted, and all passages were tried.")
-    print(f"written to {output}: run it with --data {output}", file=sys.stderr)
+    print_written(
+        output,
+        facts,
+        as_json,
+        f"{counted(kept, 'question')} of {counted(written.tried, 'passage')} kept{reasons}",
+        f"Note: {number} were wanted, and all passages were tried." if kept < number else "",
+        hint=f": run it with --data {output}",
+    )
 
 
 STUDY = Study(

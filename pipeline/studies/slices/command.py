@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 from pipeline.core.errors import InputError
+from pipeline.studies.shared.printing import print_written
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, argument, load, option, print_json, progress, show
+from pipeline.terminal import Json, Sets, argument, load, option, progress
 
 
 def slice_corpus(
@@ -32,14 +32,11 @@ def slice_corpus(
             f"{config}: {1 + len(others)} benchmarks", allowed="one", fix="use one without a sweep"
         )
     written = write_slice(loaded, rankings, output, top, random, seed, progress)
-    if as_json:
-        print_json({**asdict(written), "output": str(output)})
-        return
     rows = [(each.name, f"{each.passages:,}", f"{each.alone:,}") for each in written.rankings]
     columns = [Column("ranking"), Column("passages", "right"), Column("of no other", "right")]
     title = f"{written.passages:,} of {written.of:,} passages, {written.judged:,} of them judged"
-    show(Table(title, columns, rows))
-    print(f"written to {output}: run it with --data {output}", file=sys.stderr)
+    table = Table(title, columns, rows)
+    print_written(output, asdict(written), as_json, table, hint=f": run it with --data {output}")
 
 
 STUDY = Study(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 from pipeline.core.errors import InputError
-from pipeline.storage.whole_files import check_output, write_whole
+from pipeline.storage.whole_files import check_output
 from pipeline.studies.shared.printing import print_as, refuse_both
 from pipeline.studies.study import Command, Study
 from pipeline.terminal import Json, Sets, argument, end_with, option, progress
@@ -70,10 +69,7 @@ def verify(
     options += [("--set", each) for each in settings or ()]
     again = [*(targets or ()), *chain.from_iterable(options), *(["--why"] if why else [])]
     verdicts = replace(verdicts, command=shlex.join(map(str, ("benchmarco", "verify", *again))))
-    print_as(verdicts, as_json, as_markdown)
-    if html:
-        write_whole(html, verdicts.page().encode())
-        print(f"page written to {html}", file=sys.stderr)
+    print_as(verdicts, as_json, as_markdown, html, "Published scores")
     end_with(scores.EXIT_CODES[verdicts.verdict])
 
 

@@ -44,7 +44,6 @@ from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.shared.mteb_tasks import task_of
-from pipeline.studies.shared.printing import html_page
 from pipeline.studies.verify.causes import ExplainedScore, ScoreChange, explain
 from pipeline.studies.verify.contradictions import Point, contradictions, point_of
 from pipeline.studies.verify.fit import gives
@@ -134,10 +133,6 @@ class Verification(Tabular):
             if cell.why is not None and cell.verdict == "not reproduced":
                 together.setdefault((cell.model, cell.collection, *cell.explained_by), []).append(cell)
         return [_tried_table(cells, len(together) > 1) for cells in together.values()]
-
-    def page(self) -> str:
-        """The tables as an HTML page of their own."""
-        return html_page("Published scores", self.tables())
 
 
 def _today() -> dict[str, str]:
