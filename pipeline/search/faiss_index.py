@@ -33,7 +33,7 @@ MAX_DIMENSION = 65536  # that a factory string is tried with
 _DIVISORS = re.compile(r"(?:Q|\+|IMI|Panorama)(\d+)")  # numbers in a factory that divide the dimension
 _TOO_FEW = re.compile(r"(?:IVF0+|HNSW0*[01]|NSG0*[0-3])(?!\d)")  # lists or links that make Faiss crash
 ADVISED_ROWS = 39  # vectors for each centroid, the default of Faiss's `min_points_per_centroid`
-SLOW_ROWS = 20_000  # from which training may take minutes
+SLOW_ROWS = 10_000  # from which training may take minutes
 OPQ_CODES = 256  # the codes of the quantizer that Faiss trains a rotation (OPQ) with, whatever follows it
 
 Parameters = Mapping[str, int | float]
