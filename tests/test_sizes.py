@@ -27,8 +27,8 @@ LINES: dict[str, int] = {
     "data": 2270,
     "encoders": 6540,
     "engines": 1390,
-    "formats": 1920,
-    "metrics": 1990,
+    "formats": 1910,
+    "metrics": 1980,
     "models": 2720,
     "native": 3990,
     "report": 330,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2920,
     "storage": 1610,
     "studies": 12400,
-    "spine": 36280,
-    "whole": 52650,
+    "spine": 36260,
+    "whole": 52640,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -29,9 +29,6 @@ DOCUMENT = ("passage_id", "doc_id", "docid", "docno", "pid", "corpus-id")
 GRADE = ("grade", "relevance", "rel", "label", "score")
 SCORE = ("score",)
 TEXT = ("text", "contents", "content")
-TITLE = ("title",)
-
-
 FIELDS = {"query": QUERY, "passage": DOCUMENT, "grade": GRADE, "score": SCORE}
 """What a table of judgments or of a run holds, and the columns that are taken for it."""
 
@@ -149,26 +146,21 @@ def _lines(
 
 
 def id_of(value: object, what: str) -> str:
-    """The text of an id that is a text or an integer.
+    """The text of an id that is a text or an integer; anything else is refused, such as one that is missing.
 
-    Raises:
-        InputError: It is missing (None, NaN, pandas' NA), of another type, or no valid Unicode. A whole
-            float such as 1.0 is refused: pandas turns integers into floats where a column has gaps.
+    So is a whole float such as 1.0: pandas turns integers into floats where a column has gaps.
     """
-    if isinstance(value, str):
-        if value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value):
-            return str(value)
-        problem, fix = f"{value!a}, which holds half a surrogate pair", "correct it"
-    elif isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_):
+    if isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_):
         return str(int(value))
-    elif isinstance(value, float | np.floating) and np.isfinite(value) and value == int(value):
-        problem = f"{value!r}, a float: pandas makes floats of integers where a column has gaps"
-        fix = "remove the rows without an id, and convert the column, as by .astype(int)"
-    elif value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
-        problem, fix = f"missing ({value!r})", "remove that row, or name it"
-    else:
-        problem, fix = f"{short_repr(value)}, of type {type(value).__name__}", "convert it to text"
-    raise InputError(f"{what}'s id is {problem}", allowed="texts and integers", fix=fix)
+    if isinstance(value, str) and (
+        value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
+    ):
+        return str(value)
+    raise InputError(
+        f"{what}'s id is {ascii(value)[:80]}, of type {type(value).__name__}",
+        allowed="texts of valid Unicode, and integers, which pandas makes floats where one is missing",
+        fix="remove rows without an id, and convert the column, as by .astype(int)",
+    )
 
 
 def write_collection(

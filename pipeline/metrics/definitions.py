@@ -113,11 +113,6 @@ class Definition:
         return self.highest < inf
 
     @property
-    def binary(self) -> bool:
-        """Whether only a grade's being `rel` or higher counts."""
-        return REL in self.params
-
-    @property
     def all_params(self) -> tuple[Parameter, ...]:
         """The parameters that the name takes."""
         return *self.params, UNJUDGED
