@@ -20,8 +20,8 @@ WING = ("native", "studies")
 """What the spine does not count."""
 LINES: dict[str, int] = {
     "top": 610,
-    "cli": 1210,
-    "comparison": 1710,
+    "cli": 1200,
+    "comparison": 1580,
     "config": 2880,
     "core": 2170,
     "data": 2270,
@@ -37,9 +37,9 @@ LINES: dict[str, int] = {
     "run": 1730,
     "search": 2920,
     "storage": 1610,
-    "studies": 12400,
-    "spine": 36260,
-    "whole": 52640,
+    "studies": 12610,
+    "spine": 36120,
+    "whole": 52700,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -89,7 +89,7 @@ class GroupedHelp(TyperGroup):
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "run": (running.run, "--model all-minilm-l6-v2 --data sample"),
-    "plan": (running.plan, "mine.yaml"),
+    "plan": (scoring.with_study_options(running.plan, plans=True), "mine.yaml"),
     "suites": (about.suites, ""),
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
     "compare": (

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,7 @@ from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
 from pipeline.storage.whole_files import write_whole
+from pipeline.studies.study import StudyOptions
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     Json,
@@ -172,16 +173,6 @@ def plan(
     model: line.Models = None,
     data: line.Data = None,
     settings: Sets = None,
-    detect: Annotated[
-        float | None, option("Show how many queries detect this difference of means.", "DIFFERENCE")
-    ] = None,
-    spread: Annotated[
-        list[str] | None,
-        option(
-            "With --detect: standard deviation of differences between queries, or results that have it.",
-            "NUMBER|RESULT_DIR",
-        ),
-    ] = None,
     passages: Annotated[
         int | None, option("Estimate for N passages; the data need not be there.", "N", min=1)
     ] = None,
@@ -189,6 +180,8 @@ def plan(
         bool, option("Run it on a part of the built-in sample first, to measure it.", flags="--probe")
     ] = False,
     as_json: Json = False,
+    *,
+    studies: StudyOptions,
 ) -> None:
     """Show what a run would compute, and what it takes.
 
@@ -196,48 +189,33 @@ def plan(
     """
     from pipeline.api import forecast
 
-    if spread and (folders := [str(path) for path in configs or () if path.is_dir()]):
-        raise InputError(
-            f"--spread {' '.join([*spread, *folders])}",
-            allowed="one result folder after each --spread",
-            fix=f"repeat it: {' '.join(f'--spread {folder}' for folder in (*spread, *folders))}",
-        )
     loaded, _ = line.load_line(configs, model, data, settings, look_only=True)
-    detection = None
-    if detect is not None:
-        from pipeline.comparison.detection import plan_detection
-
-        detection = plan_detection(detect, spread or [], len(loaded))
-    elif spread:
-        raise InputError(
-            "--spread without --detect", allowed="--detect 0.01 --spread 0.25", fix="add --detect"
-        )
-    if passages and detection:
-        raise InputError("--passages with --detect", allowed="one of them", fix="call plan twice")
+    plans = studies.plans(loaded)
+    alone = [name for name, each in plans.items() if each.alone]
+    if passages and alone:
+        raise InputError(f"--passages with --{alone[0]}", allowed="one of them", fix="call plan twice")
     forecasts = forecast(loaded, passages=passages, probing=probing)
     unseen = [each for each in forecasts if each.unknown and not each.stages]
     if unseen and not any(config.suite for config in loaded):  # a suite lists what its collections lack
         raise InputError(f"{unseen[0].name}: {unseen[0].unknown.removesuffix('.')}")
-    planned = {name: study.plan(loaded) for name, study in all_studies().items() if study.plan}
-    plans = {name: each for name, each in planned.items() if each}
     if as_json:
-        known = {name: each.document for name, each in plans.items() if each.document is not None}
-        documents = [each.document() | known for each in forecasts]
-        if detection:
-            for document in documents:
-                document["detect"] = detection.document(document["queries"])
+        documents = [each.document() for each in forecasts]
+        for document, (name, plan) in product(documents, plans.items()):
+            if (known := plan.document(document["queries"])) is not None:
+                document[name] = known
         print_each(documents)
-    elif detection:  # what was asked for, alone
+    elif alone:
         sizes = {known.queries: known.name for known in forecasts}
-        for queries, name in sizes.items() if len(sizes) == 1 else [(None, "")]:
-            print(f"detect: {detection.sentence(name, queries)}")
+        queries, of = next(iter(sizes.items())) if len(sizes) == 1 else (None, "")
+        for name in alone:
+            print(f"{name}: {plans[name].sentence(of, queries)}")
     else:
         if not any(config.suite for config in loaded):
             show(*(plan_table(each) for each in forecasts))
         if len(forecasts) > 1:
             show(forecast_table(forecasts))
         for name, each in plans.items():
-            print(f"{name}: {each.sentence}")
+            print(f"{name}: {each.sentence()}")
 
 
 def command_line(*arguments: str | Path) -> str:

@@ -56,13 +56,17 @@ MANY_MEASURES = (
 )
 
 
-def with_study_options(command: Callable[..., None], outputs: bool = False) -> Callable[..., None]:
+def with_study_options(
+    command: Callable[..., None], outputs: bool = False, plans: bool = False
+) -> Callable[..., None]:
     """A command with the options of studies, which it takes as `studies`.
 
-    `outputs` says that it is `compare`, which has those of their outputs, and their help, too.
+    `outputs` says that it is `compare`, which has those of their outputs, and their help, too; `plans` that
+    it is `plan`, which has options of its own.
     """
     studies = all_studies()
-    options = dict(chain.from_iterable(study.options.items() for study in studies.values()))
+    of_each = (study.plan_options if plans else study.options for study in studies.values())
+    options = dict(chain.from_iterable(each.items() for each in of_each))
     if outputs:
         written = chain.from_iterable(study.outputs.items() for study in studies.values())
         options |= {name: output.option for name, output in written}

@@ -1,3 +1,2 @@
 from .against_exact import compare_with_exact as compare_with_exact, overlap as overlap
-from .detection import plan_detection as plan_detection
 from .side_by_side import Comparison as Comparison

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pipeline.core.plugins import import_and_call
 
@@ -89,11 +89,21 @@ class Output:
     write: Callable[[Path, Sequence[Comparison], Sequence[Mapping[str, Findings | None]]], None]
 
 
-class Plan(NamedTuple):
-    """What a study would do: its part of the JSON document, None if it is not known yet, and a sentence."""
+class Plan:
+    """What a study would do with the results of configs; the base of what each plans.
 
-    document: JsonObject | None
-    sentence: str
+    `alone` says that an option asked for it, so that a terminal shows nothing else.
+    """
+
+    alone = False
+
+    def document(self, queries: int | None = None) -> JsonObject | None:
+        """Its part of a benchmark's JSON document, if so many queries are judged; None if it is not known."""
+        raise NotImplementedError
+
+    def sentence(self, name: str = "", queries: int | None = None) -> str:
+        """The same for people, of the only collection `name` if there is one."""
+        raise NotImplementedError
 
 
 def find_by(place: str, options: Sequence[str], comparison: Comparison, values: Mapping[str, Any]) -> Any:
@@ -122,7 +132,8 @@ class Study:
             gives a comparison for each collection; None if it is a result itself, or none lies there.
         columns: What it knows of each of compared results, beside quality, given the values of its options;
             None where that is nothing.
-        plan: What it would do with the results of configs, for `plan`; None if nothing.
+        plan: What it would do with the results of configs, given the values of `plan_options`, options of the
+            command `plan`; None if nothing.
         next_step: A command for these results of a run, as a sentence and its arguments; None if it has none.
     """
 
@@ -136,7 +147,8 @@ class Study:
     compare_help: str = ""
     below: Callable[[Path, str | None, Path | None, float | None], list[Comparison] | None] | None = None
     columns: Callable[[Comparison, Mapping[str, Any]], ColumnGroup | None] | None = None
-    plan: Callable[[Sequence[Config]], Plan | None] | None = None
+    plan: Callable[[Sequence[Config], Mapping[str, Any]], Plan | None] | None = None
+    plan_options: Mapping[str, Any] = field(default_factory=dict)
     next_step: Callable[[Sequence[Result]], tuple[str, Sequence[str | Path]] | None] | None = None
 
 
@@ -164,6 +176,11 @@ class StudyOptions:
             for option, output in study.outputs.items():
                 if self.values.get(option):
                     yield name, output, self.values[option]
+
+    def plans(self, configs: Sequence[Config]) -> dict[str, Plan]:
+        """What each study would do that has something to do, by its name."""
+        planned = {name: each.plan(configs, self.values) for name, each in self.studies.items() if each.plan}
+        return {name: plan for name, plan in planned.items() if plan}
 
     def below(
         self, folder: Path, measure: str | None, baseline: Path | None, detect: float | None

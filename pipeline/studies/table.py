@@ -15,6 +15,7 @@ STUDIES = {
     "changes": "pipeline.studies.changes.command",
     "churn": "pipeline.studies.changes.command:CHURN",
     "collection": "pipeline.studies.collection.command",
+    "detect": "pipeline.studies.detection.command",
     "export": "pipeline.studies.export.command",
     "fuse": "pipeline.studies.fuse.command",
     "gate": "pipeline.studies.gate.command",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
@@ -18,6 +19,7 @@ from pipeline.terminal import Json, Sets, argument, load, option, print_json, pr
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+    from pipeline.core.records import JsonObject
     from pipeline.results.result import Result
 
 log = logging.getLogger(__name__)
@@ -172,14 +174,30 @@ def judge(
     print_as(judging.decide(request, progress), as_json, html=html, title="Judged differences")
 
 
-def planned(configs: Sequence[Config]) -> Plan | None:
+@dataclass(frozen=True)
+class Requests(Plan):
+    """What the judge would be asked, as JSON and as a sentence."""
+
+    known: JsonObject | None
+    said: str
+
+    def document(self, queries: int | None = None) -> JsonObject | None:
+        """What would be asked; None if that is not known yet."""
+        return self.known
+
+    def sentence(self, name: str = "", queries: int | None = None) -> str:
+        """The same for people."""
+        return self.said
+
+
+def planned(configs: Sequence[Config], options: Mapping[str, Any]) -> Plan | None:
     """What the judge of configs would be asked about their results; None without a judge."""
     from pipeline.studies.shared.judge_settings import judge_of
 
     judges = [config for config in configs if judge_of(config)]
     if not judges:
         return None
-    unknown = Plan(None, "its pairs and their price are known once two results can be compared")
+    unknown = Requests(None, "its pairs and their price are known once two results can be compared")
     folders = [Path(config.output) / config.name for config in judges if not config.suite]
     results = [folder for folder in folders if (folder / MANIFEST).is_file()]  # written last: it is complete
     if len(results) < 2:
@@ -191,7 +209,7 @@ def planned(configs: Sequence[Config]) -> Plan | None:
     except InputError as error:
         log.warning("judge: %s", error)
         return unknown
-    return Plan(request.json(), str(request))
+    return Requests(request.json(), str(request))
 
 
 def next_step(results: Sequence[Result]) -> tuple[str, Sequence[str | Path]] | None:

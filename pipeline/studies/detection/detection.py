@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import isfinite, sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipeline.comparison.inputs import read_results, shared_values
 from pipeline.comparison.pairs import two_sided
+from pipeline.config import Config
 from pipeline.core.display import figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.metrics.paired import LEVEL, detectable_difference, paired_differences, queries_needed
 from pipeline.metrics.statistics import estimate
+from pipeline.studies.study import Plan
 
 
 @dataclass(frozen=True)
-class Detection:
+class Detection(Plan):
     """What a comparison can show with 80% power: by a paired t-test at 5%, with Bonferroni's correction.
 
     Attributes:
@@ -36,20 +39,20 @@ class Detection:
     origin: str
     pairs: int
     queries: int
+    alone = True
 
-    def detects(self, queries: int) -> float | None:
-        """The smallest difference that so many queries detect; None for fewer than 2."""
-        if queries < 2:
+    def detects(self, queries: int | None) -> float | None:
+        """The smallest difference that so many queries detect; None for fewer than 2, or if not known."""
+        if not queries or queries < 2:
             return None
         level = LEVEL / 2 / self.pairs
         return float(detectable_difference(self.spread / sqrt(queries), queries - 1, level))
 
-    def sentence(self, name: str, queries: int | None) -> str:
+    def sentence(self, name: str = "", queries: int | None = None) -> str:
         """What it takes, and what the queries of the collection `name` detect, if their number is known."""
         said = f"a difference of {self.difference:g} takes about {self.queries:,} queries in compare "
         said += f"({two_sided(self.pairs)}) and {self.gate_queries:,} in gate (one-sided); {self.origin}"
-        detected = self.detects(queries) if queries else None
-        if detected is not None:
+        if (detected := self.detects(queries)) is not None:
             said += f"; the {queries:,} of {name} detect {figure(detected, '.2g')}"
         return said
 
@@ -58,10 +61,20 @@ class Detection:
         """How many exclude a loss of `difference`, where there is none, of one measure."""
         return int(queries_needed(self.difference / self.spread, LEVEL))
 
-    def document(self, queries: int | None) -> JsonObject:
+    def document(self, queries: int | None = None) -> JsonObject:
         """The same as JSON."""
-        known = {"gate_queries": self.gate_queries, "detects": self.detects(queries) if queries else None}
-        return {**asdict(self), **known}
+        return {**asdict(self), "gate_queries": self.gate_queries, "detects": self.detects(queries)}
+
+
+def find_plan(configs: Sequence[Config], options: Mapping[str, Any]) -> Detection | None:
+    """The plan that the options of `plan` ask for; None where they do not."""
+    if options["detect"] is None:
+        if options["spread"]:
+            raise InputError(
+                "--spread without --detect", allowed="--detect 0.01 --spread 0.25", fix="add --detect"
+            )
+        return None
+    return plan_detection(options["detect"], options["spread"] or [], len(configs))
 
 
 def plan_detection(difference: float, spread: Sequence[str], results: int) -> Detection:

@@ -9,8 +9,8 @@ from scipy import stats
 from workplaces import benchmarco, document, on_one_line, seal
 
 from pipeline import InputError, compare
-from pipeline.comparison import plan_detection
 from pipeline.results import read_result
+from pipeline.studies.detection import plan_detection
 from pipeline.studies.gate import gate_result
 
 

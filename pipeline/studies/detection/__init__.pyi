@@ -1,0 +1,1 @@
+from .detection import plan_detection as plan_detection
