@@ -38,7 +38,7 @@ LINES: dict[str, int] = {
     "search": 2920,
     "storage": 1610,
     "studies": 12610,
-    "spine": 36120,
+    "spine": 36110,
     "whole": 52700,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""

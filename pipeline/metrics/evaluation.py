@@ -140,9 +140,7 @@ class Evaluation(Tabular):
             "missing": self.missing,
             "unjudged": self.unjudged,
             "repeated_judgments": self.repeated,
-            "short_rankings": self.short_rankings.model_dump(exclude_defaults=True)
-            if self.short_rankings
-            else None,
+            "short_rankings": self.short_rankings.model_dump() if self.short_rankings else None,
             "metrics": self.mean_by_measure,
             "intervals": self.interval_by_measure,
             "fragile": self.fragile_by_measure,
@@ -171,11 +169,8 @@ class Evaluation(Tabular):
         table = measure_table(
             title, self.mean_by_measure, self.interval_by_measure, self.fragile_by_measure, self.judged
         )
-        notes = [
-            f"{note}."
-            for note in scoring_notes(self.short_rankings, self.ties, ignored_relevant=self.ignored_relevant)
-        ]
-        return [replace(table, notes=[*table.notes, *notes])]
+        notes = scoring_notes(self.short_rankings, self.ties, ignored_relevant=self.ignored_relevant)
+        return [replace(table, notes=[*table.notes, *(f"{note}." for note in notes)])]
 
 
 def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
@@ -224,9 +219,8 @@ def evaluate_files(
     if len(joined.query_ids) == joined.missing:
         raise _not_judged("query", "queries", names, (run.query_ids[0], joined.query_ids[0]))
     n_judged = len(qrels.passage_ids)  # which come first among `document_ids`
-    if not any(
-        ((hits >= 0) & (hits < n_judged)).any() for hits in (part.passages for _, part in joined.parts)
-    ):
+    hits_of = [part.passages for _, part in joined.parts]
+    if not any(((hits >= 0) & (hits < n_judged)).any() for hits in hits_of):
         raise _not_judged("document", "collection", names, (run.documents[0], qrels.passage_ids[0]))
     own = row_numbers(joined.query_ids, joined.document_ids)
     n_queries = len(joined.query_ids)
