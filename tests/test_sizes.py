@@ -37,9 +37,9 @@ LINES: dict[str, int] = {
     "run": 1730,
     "search": 2920,
     "storage": 1610,
-    "studies": 12610,
+    "studies": 12540,
     "spine": 36110,
-    "whole": 52700,
+    "whole": 52640,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

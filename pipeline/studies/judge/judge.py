@@ -14,18 +14,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.comparison.inputs import ResultLike
 from pipeline.config import Config
-from pipeline.core.display import Progress, counted
+from pipeline.core.display import Number, Progress, counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Facts, Float64, Int64, JsonObject, Qrels
-from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
+from pipeline.core.records import Facts, Float64, Int64, JsonObject, Qrels
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.studies.judge.bets_in_order import BetsInOrder
@@ -34,6 +34,7 @@ from pipeline.studies.judge.grading import ask, grade_log, pair_key, tokens_of_p
 from pipeline.studies.judge.pool import rows_of_pairs
 from pipeline.studies.judge.prediction_powered import (
     Agreement,
+    Interval,
     PredictionPoweredEstimate,
     agreement,
     estimate_with_judge,
@@ -48,6 +49,8 @@ from pipeline.studies.judge.sample import (
 )
 from pipeline.studies.shared.judge_settings import JudgeSettings, judge_of
 from pipeline.studies.shared.pools import JudgmentPairs, LoadedResults, deciding_pairs, pair_keys
+
+SIDES = {1: "a", -1: "b", 0: "undecided"}
 
 
 @dataclass(frozen=True)
@@ -100,17 +103,6 @@ class JudgeRequest:
         )
 
 
-class Bias(NamedTuple):
-    """How much a judge favours a result, against the mean of all, by the measure; with its 95% interval.
-
-    Its ends are None where labelled queries are too few, or all have the same value.
-    """
-
-    mean: float
-    ci_low: float | None
-    ci_high: float | None
-
-
 @dataclass(frozen=True)
 class PairDecision:
     """Two results: their difference by the judge alone, and with people's labels.
@@ -121,8 +113,8 @@ class PairDecision:
     a: str
     b: str
     judged: float
-    estimate: PredictionPoweredEstimate | None
-    decided: tuple[int, int] | None
+    estimate: PredictionPoweredEstimate | None = None
+    decided: tuple[int, int] = (0, 0)
 
     @property
     def verdict(self) -> str:
@@ -134,8 +126,8 @@ class PairDecision:
         if estimated is None:
             return "no labels"
         if estimated.unshown:
-            return {1: "a", -1: "b"}.get(self.decided[1] if self.decided else 0, "undecided")
-        return "a" if estimated.by_both.ci_low > 0 else "b" if estimated.by_both.ci_high < 0 else "undecided"
+            return SIDES[self.decided[1]]
+        return SIDES[int(estimated.by_both.ci_low > 0) - int(estimated.by_both.ci_high < 0)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,7 +139,8 @@ class JudgeReport(Tabular):
         refused: How many pairs the judge gave no grade.
         decisions: For each pair of results.
         agreement: None without people's labels of these pairs.
-        bias: By the name of each result; empty without people's labels.
+        bias: How much the judge favours each result, by name, against the mean of all; without a judge's
+            part. Empty without people's labels.
         related: Results of a model of the judge's family.
     """
 
@@ -155,36 +148,36 @@ class JudgeReport(Tabular):
     refused: int
     decisions: list[PairDecision]
     agreement: Agreement | None
-    bias: dict[str, Bias]
+    bias: dict[str, PredictionPoweredEstimate]
     related: dict[str, str]
 
     def json(self) -> list[Facts]:
         """The documents that `judge --json` prints, one for each pair of results."""
         documents = []
         for each in self.decisions:
-            by_both = each.estimate
-            shown = by_both if by_both and not by_both.unshown else None
-            alone: Facts | None = by_both.without_judge._asdict() if by_both else None
-            if alone and not shown:
-                alone |= {"ci_low": None, "ci_high": None}
+            found = each.estimate
+            both, alone = dict.fromkeys(Interval._fields), None
+            if found:
+                hidden = dict.fromkeys(("ci_low", "ci_high")) if found.unshown else {}
+                both, alone = (made._asdict() | hidden for made in (found.by_both, found.without_judge))
+            after, side = each.decided
+            bias = {name: self.bias[name] for name in (each.a, each.b) if name in self.bias}
             documents.append(
                 {
                     "measure": str(self.request.measure),
                     "a": each.a,
                     "b": each.b,
                     "queries": len(self.request.opened.collection.queries),
-                    "labelled": by_both.labelled if by_both else 0,
-                    "lambda": by_both.weight if by_both else None,
-                    "difference": by_both.by_both.difference if by_both else None,
-                    "ci_low": shown.by_both.ci_low if shown else None,
-                    "ci_high": shown.by_both.ci_high if shown else None,
+                    "labelled": found.labelled if found else 0,
+                    "lambda": found.weight if found else None,
+                    **both,
                     "without_judge": alone,
                     "judge_alone": each.judged,
                     "kappa": self.agreement.kappa if self.agreement else None,
-                    "bias": {name: self.bias[name].mean for name in (each.a, each.b) if name in self.bias},
-                    "effective_labels": by_both.effective_labels if by_both else None,
+                    "bias": {name: made.without_judge.difference for name, made in bias.items()},
+                    "effective_labels": found.effective_labels if found else None,
                     "verdict": each.verdict,
-                    "stopped": _stopped(each),
+                    "stopped": {"after": after or None, "verdict": SIDES[side]} if found else None,
                     "pairs": len(self.request.texts),
                     "refused": self.refused,
                 }
@@ -197,13 +190,12 @@ class JudgeReport(Tabular):
         if self.agreement:
             tables.append(_agreement_table(self.agreement))
         if self.bias:
+            favours = self.bias.values()
+            ends = [None if each.unshown else each.without_judge[1:] for each in favours]
             columns: list[FilledColumn] = [
                 (Column("result"), self.bias),
-                (Column("favoured by", "right", "never", form="+.4f"), [b.mean for b in self.bias.values()]),
-                (
-                    Column("95% interval", "right", form="+.4f"),
-                    [(b.ci_low, b.ci_high) for b in self.bias.values()],
-                ),
+                (right("favoured by", form="+.4f"), [each.without_judge.difference for each in favours]),
+                (Column("95% interval", "right", form="+.4f"), ends),
             ]
             note = (
                 f"In {self.request.measure}, against the mean of these results; labels: people's and judge's."
@@ -212,34 +204,33 @@ class JudgeReport(Tabular):
         return tables
 
     def _differences(self) -> Table:
-        rows: list[Facts] = []
+        words = partial(Column, wrap="words")
+        columns = [
+            words("results"),
+            words("labels"),
+            right("difference", form="+.4f"),
+            right("95% interval", form="+.4f"),
+            right("lambda", form=".2f"),
+            right("worth labels", form=",.0f"),
+            words("verdict"),
+        ]
+        rows: list[tuple[str | Number, ...]] = []
         for each in self.decisions:
-            pair, found = {"results": f"{each.a} - {each.b}"}, each.estimate
-            rows.append(
-                {**pair, "labels": "judge's alone", "difference": each.judged, "verdict": "decides nothing"}
-            )
+            pair, found = f"{each.a} - {each.b}", each.estimate
+            rows.append((pair, "judge's alone", each.judged, None, None, None, "decides nothing"))
             if found is None:
                 continue
+            people, both = (
+                (made.difference, None if found.unshown else made[1:])
+                for made in (found.without_judge, found.by_both)
+            )
             better = {"a": f"{each.a} is better", "b": f"{each.b} is better"}.get(each.verdict, each.verdict)
-            people = {"labels": "people's alone", "worth labels": found.labelled}
-            both = {"labels": "people's and judge's", "lambda": found.weight, "verdict": better}
-            both["worth labels"] = found.effective_labels
-            for row, (mean, *ends) in ((people, found.without_judge), (both, found.by_both)):
-                rows.append({**pair, **row, "difference": mean})
-                if not found.unshown:
-                    rows[-1]["95% interval"] = tuple(ends)
-        texts = {name: Column(name, wrap="words") for name in ("results", "labels", "verdict")}
-        forms = {"difference": "+.4f", "95% interval": "+.4f", "lambda": ".2f", "worth labels": ",.0f"}
-        numbers = {name: Column(name, "right", "never", form=form) for name, form in forms.items()}
-        order = ("results", "labels", *forms, "verdict")
-        columns: list[FilledColumn] = [
-            ((texts | numbers)[name], [row.get(name, "" if name in texts else None) for row in rows])
-            for name in order
-        ]
+            rows.append((pair, "people's alone", *people, None, found.labelled, ""))
+            rows.append((pair, "people's and judge's", *both, found.weight, found.effective_labels, better))
         labels, total = self.request.labels, len(self.request.opened.collection.queries)
         known = f"{len(labels.queries):,} labelled by people" if labels else "none labelled by people"
         title = f"{self.request.measure}: {counted(total, 'query', 'queries')}, {known}"
-        return table_of(title, columns, self._notes())
+        return table_of(title, zip(columns, zip(*rows, strict=True), strict=True), self._notes())
 
     def _notes(self) -> list[str]:
         request, labels = self.request, self.request.labels
@@ -267,7 +258,7 @@ class JudgeReport(Tabular):
                     notes.append(
                         f"{each.a} - {each.b}: no interval: {each.estimate.unshown}. Only bets decide."
                     )
-                if each.decided and each.decided[0]:
+                if each.decided[0]:
                     better = each.a if each.decided[1] > 0 else each.b
                     notes.append(
                         f"{each.a} - {each.b}: looking after each labelled query decides for {better} after "
@@ -353,8 +344,12 @@ def decide(request: JudgeRequest, progress: Progress) -> JudgeReport:
     decisions = [_decision(request, judged, a, b) for a, b in itertools.combinations(range(len(names)), 2)]
     agreed, bias = None, {}
     if labels:
-        answered_pairs = JudgmentPairs(*(column[answered] for column in pairs))
-        agreed = _agreement(answered_pairs, given[answered], labels.qrels, request.opened.collection)
+        human, collection = labels.qrels, request.opened.collection
+        keys, known = (pair_keys(each.queries, each.passages, collection) for each in (pairs, human))
+        _, asked, graded = np.intersect1d(keys, known, assume_unique=True, return_indices=True)
+        asked, graded = asked[answered[asked]], graded[answered[asked]]
+        if len(asked):
+            agreed = agreement(human.grades[graded], given[asked], pairs.queries[asked])
         favour = judged - labels.values
         favour = favour - favour.mean(axis=1, keepdims=True)
         bias = {name: _bias(column, labels) for name, column in zip(names, favour.T, strict=True)}
@@ -375,7 +370,7 @@ def _first_decidable(config: Config) -> Measure:
 def _decision(request: JudgeRequest, judged: Float64, a: int, b: int) -> PairDecision:
     apart, labels, names = judged[:, a] - judged[:, b], request.labels, list(request.opened.results)
     if labels is None:
-        return PairDecision(names[a], names[b], float(apart.mean()), None, None)
+        return PairDecision(names[a], names[b], float(apart.mean()))
     human = labels.values[:, a] - labels.values[:, b]
     ends = difference_ranges(request.opened, request.measure, a, b, max(request.settings.grades))
     unknown, drawn = labels.weights > 0, _drawn(labels)
@@ -398,32 +393,15 @@ def _drawn(labels: Labels) -> Int64:
     return np.cumsum(labels.weights > 0)[labels.queries] - 1
 
 
-def _stopped(decision: PairDecision) -> JsonObject | None:
-    if decision.decided is None:
-        return None
-    after, side = decision.decided
-    return {"after": after or None, "verdict": {1: "a", -1: "b"}.get(side, "undecided")}
-
-
-def _agreement(
-    answered: JudgmentPairs, grades: Int64, human: Qrels, collection: Collection
-) -> Agreement | None:
-    keys, known = (pair_keys(each.queries, each.passages, collection) for each in (answered, human))
-    _, judge_rows, human_rows = np.intersect1d(keys, known, assume_unique=True, return_indices=True)
-    if not len(judge_rows):
-        return None
-    return agreement(human.grades[human_rows], grades[judge_rows], answered.queries[judge_rows])
-
-
 def _agreement_table(found: Agreement) -> Table:
     totals = found.confusion.sum(axis=1)
     same = [n / total if total else None for n, total in zip(np.diag(found.confusion), totals, strict=True)]
     columns: list[FilledColumn] = [(Column("people's grade"), [str(grade) for grade in found.grades])]
     for place, grade in enumerate(found.grades):
         counts = [f"{n:,}" for n in found.confusion[:, place].tolist()]
-        columns.append((Column(f"judge: {grade}", "right", "never"), counts))
+        columns.append((right(f"judge: {grade}"), counts))
     columns += [
-        (Column("same", "right", "never", form=".2f"), same),
+        (right("same", form=".2f"), same),
         (Column("95% interval", "right", form=".2f"), found.same),
     ]
     if found.kappa is None or found.ci_low is None or found.ci_high is None:
@@ -434,10 +412,8 @@ def _agreement_table(found: Agreement) -> Table:
     return table_of(title, columns, [note])
 
 
-def _bias(favour: Float64, labels: Labels) -> Bias:
+def _bias(favour: Float64, labels: Labels) -> PredictionPoweredEstimate:
     """The estimated mean of float64 [N] by its labelled queries, over those that could be drawn."""
     nothing = np.zeros(np.count_nonzero(labels.weights))
     weights = labels.weights[labels.weights > 0]
-    estimated = estimate_with_judge(favour[labels.queries], nothing, _drawn(labels), weights, -inf, inf)
-    mean, low, high = estimated.without_judge
-    return Bias(mean, None, None) if estimated.unshown else Bias(mean, low, high)
+    return estimate_with_judge(favour[labels.queries], nothing, _drawn(labels), weights, -inf, inf)

@@ -47,13 +47,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.records import Float64, Int64
-from pipeline.metrics.statistics import (
-    CONFIDENCE,
-    HALF_A_VALUE,
-    MANY_OTHERS,
-    MIN_QUERIES,
-    ROUNDING,
-)
+from pipeline.metrics.statistics import CONFIDENCE, HALF_A_VALUE, MANY_OTHERS, MIN_QUERIES, ROUNDING
 
 MIN_OTHERS = 5
 """Fewest values that differ from the most common one: with fewer, ties hide the spread."""
@@ -82,7 +76,7 @@ class PredictionPoweredEstimate:
         by_both: With the judge's labels.
         weight: λ, what the judge counts for, from 0 to 1.
         without_judge: The same from human labels alone.
-        labelled, total: n and N.
+        labelled: n.
         effective_labels: How many human labels alone would give an interval as narrow; N at most.
         unshown: Why the intervals are not to be shown; "" if they are.
     """
@@ -91,7 +85,6 @@ class PredictionPoweredEstimate:
     weight: float
     without_judge: Interval
     labelled: int
-    total: int
     effective_labels: float
     unshown: str
 
@@ -202,7 +195,7 @@ def estimate_with_judge(
     without_judge = Interval(mean, mean - alone, mean + alone)
     effective = 1 / (1 / total + (1 / n - 1 / total) * share)
     unshown = "" if n == total else _why_unshown(human, far, error)  # nothing is estimated of all queries
-    return PredictionPoweredEstimate(by_both, weight, without_judge, n, total, effective, unshown)
+    return PredictionPoweredEstimate(by_both, weight, without_judge, n, effective, unshown)
 
 
 def _why_unshown(human: Float64, far: float, error: float) -> str:

@@ -263,13 +263,8 @@ def difference_ranges(
     Returns:
         float64 [queries] each, equal where the collection's own judgments say all.
     """
-    collection, names = opened.collection, list(opened.results)
-    own = collection.qrels
-    both = LoadedResults(
-        {names[each]: opened.results[names[each]] for each in (a, b)},
-        collection,
-        [opened.rankings[each] for each in (a, b)],
-    )
+    collection, own = opened.collection, opened.collection.qrels
+    both = opened._replace(rankings=[opened.rankings[a], opened.rankings[b]])
     pairs = deciding_pairs(both, measure)
     unjudged = ~is_judged(pairs, own, collection)
     queries, passages, delta = pairs.queries[unjudged], pairs.passages[unjudged], pairs.delta[unjudged]

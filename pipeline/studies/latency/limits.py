@@ -14,9 +14,9 @@ from pipeline.comparison.tables import ColumnGroup
 from pipeline.core.display import enumerated, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Float64, JsonObject
-from pipeline.core.table import Column, FilledColumn, Table, table_of
+from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.results.result import Result
-from pipeline.studies.latency.record import LatencyRecord, read_latency
+from pipeline.studies.latency.record import read_latency
 from pipeline.studies.study import Findings
 
 if TYPE_CHECKING:
@@ -69,26 +69,24 @@ def costs_of(result: Result) -> dict[str, float] | None:
 
     None where a collection's latency was not measured.
     """
-    records = [read_latency(collection) for collection in result.collections]
-    known = [record for record in records if record]
-    if len(known) < len(records):
-        return None
-    costs = [_costs(record) for record in known]
+    costs: list[dict[str, float]] = []
+    for collection in result.collections:
+        record = read_latency(collection)
+        if record is None:
+            return None
+        whole, memory = record.whole, record.memory
+        costs.append(
+            {
+                "p50": whole.p50,
+                "p95": whole.p95,
+                "p99": whole.p99,
+                "cold_start": record.cold_start.seconds * 1000,
+                "memory": memory.resident * 1e6,
+                **({} if memory.gpu is None else {"gpu_memory": memory.gpu * 1e6}),
+            }
+        )
     return {
         name: max(each[name] for each in costs) for name in costs[0] if all(name in each for each in costs)
-    }
-
-
-def _costs(record: LatencyRecord) -> dict[str, float]:
-    whole, memory = record.whole, record.memory
-    gpu = {} if memory.gpu is None else {"gpu_memory": memory.gpu * 1e6}
-    return {
-        "p50": whole.p50,
-        "p95": whole.p95,
-        "p99": whole.p99,
-        "cold_start": record.cold_start.seconds * 1000,
-        "memory": memory.resident * 1e6,
-        **gpu,
     }
 
 
@@ -98,17 +96,14 @@ def columns_of(comparison: Comparison, _: object = None) -> ColumnGroup | None:
     if not any(costs):
         return None
 
-    def column(name: str, key: str, form: str, hint: str) -> FilledColumn:
-        section = "" if comparison.of_suites else "cost"
-        return (
-            Column(name, "right", "never", section=section, hint=hint, form=form),
-            [each[key] if each else None for each in costs],
+    section = "" if comparison.of_suites else "cost"
+    columns: list[FilledColumn] = [
+        (right(name, section=section, hint=hint, form=form), [each[key] if each else None for each in costs])
+        for name, key, form, hint in (
+            ("p50 ms", "p50", ",.1f", "median time of one query"),
+            (P95, "p95", ",.1f", "time in which 95% of single queries are answered"),
+            (MEMORY, "memory", "bytes", "of the process that answers queries"),
         )
-
-    columns = [
-        column("p50 ms", "p50", ",.1f", "median time of one query"),
-        column(P95, "p95", ",.1f", "time in which 95% of single queries are answered"),
-        column(MEMORY, "memory", "bytes", "of the process that answers queries"),
     ]
     return ColumnGroup(
         "latency", [dict(each) if each else None for each in costs], columns, list(_notes(comparison))
@@ -217,16 +212,17 @@ class Affordable(Findings):
         entries = sorted(self.comparison.results, key=lambda entry: -entry.mean)
         names = [entry.name for entry in entries]
 
-        def column(name: str, key: str, form: str) -> FilledColumn:
-            values = [(self.costs[each] or {}).get(key) for each in names]
-            return Column(name, "right", "never", form=form), values
-
         columns: list[FilledColumn] = [
             (Column("result", least=8), names),
-            (Column(self.comparison.measure, "right", "never"), [entry.mean for entry in entries]),
-            column(P95, "p95", ",.1f"),
-            column(MEMORY, "memory", "bytes"),
-            column("index", "index", "bytes"),
+            (right(self.comparison.measure), [entry.mean for entry in entries]),
+            *(
+                (right(name, form=form), [(self.costs[each] or {}).get(key) for each in names])
+                for name, key, form in (
+                    (P95, "p95", ",.1f"),
+                    (MEMORY, "memory", "bytes"),
+                    ("index", "index", "bytes"),
+                )
+            ),
             (Column("on the front", wrap="never"), ["yes" if each in self.front else "" for each in names]),
         ]
         if self.limits:

@@ -186,13 +186,20 @@ def _task(benchmark: Benchmark, count: int, concurrency: list[int], answer: Path
         judged = np.arange(len(collection.queries))
     rows = judged[np.linspace(0, len(judged) - 1, min(count, len(judged))).round().astype(np.int64)]
     texts = [collection.queries.texts[row].as_py() for row in rows.tolist()]
+
+    def for_clients(section: Section) -> Section:
+        """The section of a model whose server, if it has one, is asked by all clients at once."""
+        if isinstance(section, ServerSettings):
+            return section.model_copy(update={"concurrency": max(section.concurrency, *concurrency)})
+        return section
+
     expected = None
     ranking = benchmark.retriever.ranking
     if benchmark.has(ranking):
         top = open_ranking(benchmark.ensure(ranking)).passages[rows, :TOP].tolist()
         expected = [[passage for passage in passages if passage >= 0] for passages in top]
     return Task(
-        config=benchmark.resolved_config.with_models(lambda section: _for_clients(section, max(concurrency))),
+        config=benchmark.resolved_config.with_models(for_clients),
         answer=answer,
         driver=os.getpid(),
         started=time.monotonic(),
@@ -201,13 +208,6 @@ def _task(benchmark: Benchmark, count: int, concurrency: list[int], answer: Path
         expected=expected,
         concurrency=concurrency,
     )
-
-
-def _for_clients(section: Section, clients: int) -> Section:
-    """The section of a model whose server, if it has one, is asked by so many clients at once."""
-    if isinstance(section, ServerSettings):
-        return section.model_copy(update={"concurrency": max(section.concurrency, clients)})
-    return section
 
 
 def _openers(retriever: Retriever) -> Iterator[Opener]:

@@ -19,7 +19,7 @@ from pipeline.config import Config
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.kernels import loaded_kernels
-from pipeline.core.records import Facts, Ranking
+from pipeline.core.records import Facts
 from pipeline.core.subprocesses import end_with
 
 TOP = 10  # passages that are compared with those of the result
@@ -85,7 +85,9 @@ def run(task: Task) -> Facts:
             clock = Clock()
             started = time.perf_counter()
             ranking = path.answer(query, clock)
-            return Answer(clock.seconds, time.perf_counter() - started, _top(ranking), clock.retries)
+            seconds = time.perf_counter() - started
+            top = [passage for passage in ranking.passages[0, :TOP].tolist() if passage >= 0]
+            return Answer(clock.seconds, seconds, top, clock.retries)
 
         def try_to_answer(query: str) -> Answer | InputError:
             try:
@@ -129,10 +131,6 @@ def run(task: Task) -> Facts:
         "threads": machine.threads(),
         "kernels": {f"{each.library}, {each.blas}": each.core for each in loaded_kernels()},
     }
-
-
-def _top(ranking: Ranking) -> list[int]:
-    return [passage for passage in ranking.passages[0, :TOP].tolist() if passage >= 0]
 
 
 def _ask(

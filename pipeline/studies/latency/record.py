@@ -40,13 +40,9 @@ class Quantiles(Record):
     def of(cls, seconds: Sequence[float]) -> Self:
         """The percentiles of times in seconds, one or more."""
         ordered = np.sort(np.asarray(seconds, np.float64)) * 1000
-        p50, p95, p99 = np.percentile(ordered, (50, 95, 99)).tolist()
-        ends = [_interval(ordered, share) for share in (0.5, 0.95)]
-        (low50, high50), (low95, high95) = ends
-        rounded = [
-            None if value is None else round(value, 4)
-            for value in (p50, p95, p99, low50, high50, low95, high95)
-        ]
+        ends = (end for share in (0.5, 0.95) for end in _interval(ordered, share))
+        values = (*np.percentile(ordered, (50, 95, 99)).tolist(), *ends)
+        rounded = (None if value is None else round(value, 4) for value in values)
         return cls.model_validate(dict(zip(cls.model_fields, rounded, strict=True)))
 
 
@@ -184,26 +180,22 @@ class LatencyRecord(Record):
         """The times by stage and number of clients, with the cold start and memory below."""
         rows = [(load, stage, times) for load in self.loads for stage, times in load.stages.items()]
         several = len(self.loads) > 1
-        clients = Column("clients", "right", form="")
+        clients = [load.concurrency if several else None for load, *_ in rows]
         columns: list[FilledColumn] = [
-            (clients, [load.concurrency if several else None for load, *_ in rows]),
+            (Column("clients", "right", form=""), clients),
             (Column("stage"), [stage for _, stage, _ in rows]),
         ]
         for name in ("p50", "p95", "p99"):
             columns.append((Column(f"{name} ms", "right", form=",.2f"), [getattr(t, name) for *_, t in rows]))
-        columns.append(
-            (Column("95% interval of p95", "right", form=",.2f"), [(t.p95_low, t.p95_high) for *_, t in rows])
-        )
-        per_second = [load.queries_per_second if stage == WHOLE else None for load, stage, _ in rows]
-        columns.append((Column("queries/s", "right", form="rate"), per_second))
-        for name in ("errors", "retries"):
-            counts = [
-                getattr(load, name) if stage == WHOLE and self.network else None for load, stage, _ in rows
-            ]
-            columns.append((Column(name, "right", form=","), counts))
-        title = f"{self.name}: latency of {self.alone.queries} queries, one at a time"
-        if several:
-            title = f"{self.name}: latency of {self.alone.queries} queries, each client one at a time"
+        intervals = [(times.p95_low, times.p95_high) for *_, times in rows]
+        columns.append((Column("95% interval of p95", "right", form=",.2f"), intervals))
+        counts = {"queries_per_second": ("queries/s", "rate")}
+        counts |= {name: (name, ",") for name in ("errors", "retries") if self.network}
+        for name, (heading, form) in counts.items():
+            values = [getattr(load, name) if stage == WHOLE else None for load, stage, _ in rows]
+            columns.append((Column(heading, "right", form=form), values))
+        way = "each client one at a time" if several else "one at a time"
+        title = f"{self.name}: latency of {self.alone.queries} queries, {way}"
         return [table_of(title, columns, list(self._notes()))]
 
     def _notes(self) -> Iterator[str]:
@@ -211,33 +203,26 @@ class LatencyRecord(Record):
             trip = self.network.round_trip.p50
             share = f"{self.network.share:.0%} of {ENCODE}"
             yield f"Network: {trip:,.1f} ms to {self.network.url} and back, {share}."
-        stable = self.stability
-        if stable.noisy:
-            yield f"The machine is noisy: {stable.noisy}. Measure again when it is quiet."
+        if self.stability.noisy:
+            yield f"The machine is noisy: {self.stability.noisy}. Measure again when it is quiet."
         if self.agreement is not None and self.agreement < 1:
             yield f"{1 - self.agreement:.1%} of the queries have other first ten passages than in the result."
         yield self._where
-        yield from self._costs()
+        memory, cold = self.memory, self.cold_start
+        sizes = {"all": memory.resident, "peak": memory.peak, "model": memory.model, "index": memory.index}
+        sizes |= {} if memory.gpu is None else {"GPU": memory.gpu}
+        known = [f"{name} {figure(size * 1e6, 'bytes')}" for name, size in sizes.items()]
+        yield f"Memory: {', '.join(known)}."
+        parts = f"start {cold.start:.1f}, model {cold.model:.1f}, index {cold.index:.1f}"
+        yield f"Cold start, to the first answer: {cold.seconds:.1f} s ({parts})."
+        if self.bytes_per_passage:
+            yield f"Index: {figure(self.bytes_per_passage, ',.0f')} {BYTES}."
 
     @property
     def _where(self) -> str:
         """The machine and the threads, as a sentence."""
         gpus = "".join(f", {gpu}" for gpu in self.hardware.gpus)
         return f"On {self.hardware.cpu}{gpus}, {counted(self.threads, 'thread')}."
-
-    def _costs(self) -> Iterator[str]:
-        """Memory, the cold start and the index, a sentence each."""
-        memory, cold = self.memory, self.cold_start
-        sizes = {
-            "all": memory.resident, "peak": memory.peak, "model": memory.model, "index": memory.index,
-            "GPU": memory.gpu,
-        }  # fmt: skip
-        known = [f"{name} {figure(size * 1e6, 'bytes')}" for name, size in sizes.items() if size is not None]
-        yield f"Memory: {', '.join(known)}."
-        parts = f"start {cold.start:.1f}, model {cold.model:.1f}, index {cold.index:.1f}"
-        yield f"Cold start, to the first answer: {cold.seconds:.1f} s ({parts})."
-        if self.bytes_per_passage:
-            yield f"Index: {figure(self.bytes_per_passage, ',.0f')} {BYTES}."
 
 
 def latency_table(records: Sequence[LatencyRecord]) -> Table:

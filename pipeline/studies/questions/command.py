@@ -36,12 +36,15 @@ def questions(
         )
     written = write_questions(loaded.data, judge, number, seed, Path(loaded.cache), output, progress)
     kept = len(written.questions)
-    facts = {"questions": kept, "tried": written.tried}
-    facts |= {"rejected": written.rejected, "passages": written.passages}
     reasons = "".join(f"; {count} {reason}" for reason, count in sorted(written.rejected.items()))
     print_written(
         output,
-        facts,
+        {
+            "questions": kept,
+            "tried": written.tried,
+            "rejected": written.rejected,
+            "passages": written.passages,
+        },
         as_json,
         f"{counted(kept, 'question')} of {counted(written.tried, 'passage')} kept{reasons}",
         f"Note: {number} were wanted, and all passages were tried." if kept < number else "",

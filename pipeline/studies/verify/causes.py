@@ -48,6 +48,14 @@ class ExplainedScore(ScoreCheck):
         """The checks, for which nothing was tried unless it is said."""
         return [check if isinstance(check, cls) else cls(**dict(check)) for check in checks]
 
+    @classmethod
+    def explained(
+        cls, check: ScoreCheck, why: Sequence[ScoreChange], by: Sequence[str], not_tried: Sequence[str] = ()
+    ) -> ExplainedScore:
+        """A check with what was tried for it."""
+        tried = {"why": tuple(why), "not_tried": tuple(not_tried), "explained_by": tuple(by)}
+        return cls.of([check])[0].model_copy(update=tried)
+
     def document(self) -> JsonObject:
         """Without what was tried, where nothing was."""
         added = set(ExplainedScore.model_fields) - set(ScoreCheck.model_fields)
@@ -121,10 +129,6 @@ def _with_causes(fit: Fit, not_tried: Sequence[str]) -> list[ScoreCheck]:
                 for name in order
                 if fit.moves(means[name], cell.measure)
             ]  # fmt: skip
-            cell = ExplainedScore.of([cell])[0].model_copy(
-                update={
-                    "why": tuple(why), "not_tried": tuple(not_tried), "explained_by": tuple(explaining),
-                }
-            )  # fmt: skip
+            cell = ExplainedScore.explained(cell, why, explaining, not_tried)
         checks.append(cell)
     return checks

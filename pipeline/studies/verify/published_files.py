@@ -69,13 +69,12 @@ def score(measure: str, text: str, source: str, percent: bool = False) -> Expect
     return ExpectedScore(measure=measure, value=value, source=source, digits=min(places, 17))
 
 
-def with_places(published: Sequence[PublishedScore], least: int = 0) -> list[PublishedScore]:
-    """Scores with as many decimal places as the most exact one has, and at least as many as `least`.
+def _with_places(published: Sequence[PublishedScore], least: int) -> list[PublishedScore]:
+    """Scores with at least so many decimal places; 0 is as many as the most exact one has.
 
     Numbers of JSON and YAML lose the zeros at their end: 1 may have been published as 1.00000.
     """
-    most = max((each.score.digits or 0 for each in published), default=0)
-    digits = least if least else most
+    digits = least or max((each.score.digits or 0 for each in published), default=0)
     return [
         replace(each, score=each.score.model_copy(update={"digits": max(each.score.digits or 0, digits)}))
         for each in published
@@ -99,7 +98,7 @@ def read_published(path: Path) -> list[PublishedScore]:
     try:
         found = list(reader(path, path.read_text(encoding="utf-8-sig")))
         if reader is not _csv:  # which has them as they were written
-            found = with_places(found, MTEB_PLACES if reader is _mteb else 0)
+            found = _with_places(found, MTEB_PLACES if reader is _mteb else 0)
     except (
         ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError, yaml.YAMLError,
     ) as error:  # fmt: skip

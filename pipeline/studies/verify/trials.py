@@ -167,8 +167,8 @@ class Trials:
         self.changes = self._effective()
         if started < self.deadline and not self.fit.settled():
             with _quiet():
-                size = self._write_sample()
-            self._search(started, size)
+                sample, whole = self._write_sample()
+            self._search(started, sample, whole)
         return [name for name in self.changes if name not in self.tried]
 
     def _effective(self) -> dict[str, Facts]:
@@ -194,9 +194,9 @@ class Trials:
         cost = {name: ("passages" in str(roles), bool(roles)) for name, roles in self.encoded.items()}
         return {name: changes[name] for name in sorted(changes, key=lambda name: cost[name])}
 
-    def _search(self, started: float, size: _Size) -> None:
+    def _search(self, started: float, sample: int, whole: int) -> None:
         share = started + 0.6 * (self.deadline - started)
-        small = size.whole <= SMALL
+        small = whole <= SMALL
         cheap = [name for name in self.changes if small and "passages" not in str(self.encoded[name])]
         if self._measure_each(cheap, share):
             return
@@ -208,7 +208,7 @@ class Trials:
         left = [name for name in self.changes if name not in self.tried]
         # how many times this sample's time there is for each change
         room = (share - now) / (now - began) / (len(left) + 1)
-        if small and size.whole <= 1.5 * room * size.sample:  # then all of the time is for the collection
+        if small and whole <= 1.5 * room * sample:  # then all of the time is for the collection
             self._measure_each(left, self.deadline)
             return
         for until in (share, self.deadline):  # what is left of the time goes to changes that are left
@@ -281,8 +281,10 @@ class Trials:
         data |= {"source": "beir", "path": str(self.place / SAMPLE), "split": "test"}
         return {"data": data, "cache": str(self.place / "cache"), "output": str(self.place)}
 
-    def _write_sample(self) -> _Size:
+    def _write_sample(self) -> tuple[int, int]:
         """Write a collection in BEIR's layout: some queries, and their best hits and judged passages.
+
+        Returns how many passages it has, and the whole collection.
 
         A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly
         among their best hits, or is judged.
@@ -320,7 +322,7 @@ class Trials:
                     passages[name.as_py()] = {"title": title, "text": text}
             asked = zip(collection.queries.ids.to_pylist(), collection.queries.texts.to_pylist(), strict=True)
             write_collection(place, passages, {name: text for name, text in asked if name in queries}, graded)
-            return _Size(len(wanted), len(collection.passages))
+            return len(wanted), len(collection.passages)
 
     def _values(self, change: Facts, sections: Facts) -> Values | None:
         """The values of queries with a change of settings; None where it cannot be made."""
@@ -354,10 +356,3 @@ class _Limit(NamedTuple):
     def update(self, n: int = 1) -> None:
         if time.monotonic() > self.deadline:
             raise TimeoutError("the time is over")
-
-
-class _Size(NamedTuple):
-    """Passages of a sample, and of the whole collection."""
-
-    sample: int
-    whole: int

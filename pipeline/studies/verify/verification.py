@@ -1,6 +1,6 @@
 """Whether published scores are reproduced: of a config that is run, a finished result, or a TREC run.
 
-verify_run(Path("run.trec"), Path("qrels.tsv"), read_published(Path("cacm.yaml"))).verdict
+verify(run="run.trec", qrels="qrels.tsv", expected=["cacm.yaml"]).verdict
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
-from pipeline.core.table import Column, FilledColumn, Table, Tabular, table_of
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
 from pipeline.metrics.evaluation import evaluate_files
@@ -149,9 +149,9 @@ def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
     why = worst.why or ()
     columns: list[FilledColumn] = [
         (Column("change"), [tried.change for tried in why[:TRIED]]),
-        (Column("got", "right", "never"), [score_figure(tried.got, worst) for tried in why[:TRIED]]),
+        (right("got"), [score_figure(tried.got, worst) for tried in why[:TRIED]]),
         (
-            Column("difference", "right", "never", form=f"+.{min(max(worst.digits, 4), 6)}f"),
+            right("difference", form=f"+.{min(max(worst.digits, 4), 6)}f"),
             [tried.difference for tried in why[:TRIED]],
         ),
     ]
@@ -233,18 +233,15 @@ def cells_of_results(
 
 def _means(config: Config, result: CollectionResult) -> dict[str, float]:
     """The means of a result, with those of other expected measures that its ranking is deep enough for."""
-    measures = {
-        str(measure): measure for measure in (parse_measure(each.measure) for each in config.expected)
-    }
     others = [
         measure
-        for name, measure in measures.items()
-        if name not in result.record.metrics and (measure.cutoff or TREC_DEPTH) <= config.search.top_k
+        for measure in dict.fromkeys(parse_measure(each.measure) for each in config.expected)
+        if str(measure) not in result.record.metrics and (measure.cutoff or TREC_DEPTH) <= config.search.top_k
     ]
     return {**result.record.metrics, **((measure_anew(result, others) or {}) if others else {})}
 
 
-def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> Verification:
+def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> Sequence[ScoreCheck]:
     """Compare the scores of a TREC run.
 
     A measure that needs more hits than the run has is not comparable: one without a cutoff needs as many as
@@ -272,7 +269,7 @@ def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> V
         cells.append(
             check_score(each.score, got, reason, each.model or run.name, each.collection or qrels.stem)
         )
-    return Verification(ExplainedScore.of(require_scores(cells, str(run))))
+    return require_scores(cells, str(run))
 
 
 def require_scores(found: Sequence[Found], where: str) -> Sequence[Found]:
@@ -339,12 +336,11 @@ def verify(
         if not published:
             raise InputError("--run without --expected", allowed="--expected FILE", fix="name the scores")
         run, qrels = Path(run), Path(qrels)
-        verification = verify_run(run, qrels, published)
+        cells = verify_run(run, qrels, published)
         if minutes:
             scored_run = ScoredRun(read_run(run), read_qrels(qrels))
-            cells = explain(verification.cells, scored_run, None, minutes, progress)
-            verification = Verification(ExplainedScore.of(cells))
-        return verification
+            cells = explain(cells, scored_run, None, minutes, progress)
+        return Verification(ExplainedScore.of(cells))
     checks: list[CollectionChecks] = []
     for target in paths:
         if target in results:
@@ -388,10 +384,12 @@ def run_configs(
                 measured.append(CollectionChecks(cells, outcome.config, outcome.result.folder))
             else:
                 cells = [
-                    check_score(each, None, "", outcome.config.label) for each in outcome.config.expected
+                    check_score(each, None, "", outcome.config.label).model_copy(
+                        update={"reason": str(outcome.error)}
+                    )
+                    for each in outcome.config.expected
                 ]
-                reason = {"reason": str(outcome.error)}
-                measured.append(CollectionChecks([cell.model_copy(update=reason) for cell in cells]))
+                measured.append(CollectionChecks(cells))
     return [*measured, *(CollectionChecks(others) for _, others in given if others)]
 
 
@@ -409,11 +407,8 @@ def _swap(first: CollectionChecks, second: CollectionChecks) -> None:
     change = f"the published scores of {wrong[0][0].collection} and {wrong[0][1].collection} swapped"
     for checks, others in ((first, theirs), (second, mine)):
         checks.cells = [
-            ExplainedScore.of([cell])[0].model_copy(
-                update={
-                    "why": (ScoreChange(change=change, got=got, difference=got - cell.expected),),
-                    "explained_by": (change,),
-                }
+            ExplainedScore.explained(
+                cell, [ScoreChange(change=change, got=got, difference=got - cell.expected)], [change]
             )
             if cell.verdict == "not reproduced" and (got := others[cell.measure].got) is not None
             else cell
