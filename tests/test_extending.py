@@ -37,15 +37,24 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def benchmarco(installed: Path, tmp_path: Path) -> Callable[..., Any]:
+def benchmarco(fork: Callable[..., Any], installed: Path, tmp_path: Path) -> Callable[..., Any]:
     """Runs a command where the toy package is installed, with the config `c.yaml`."""
     (tmp_path / "c.yaml").write_text(CONFIG, encoding="utf-8")
-    path = ":".join([str(installed), *filter(None, sys.path)])
+    known = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(installed)}
 
     def run(*words: str, code: int = 0) -> Any:
-        return process(tmp_path, "-m", "pipeline", *words, code=code, PYTHONPATH=path)
+        done = fork("pipeline", *words, environment=known, folder=tmp_path)
+        assert done.returncode == code, done.stderr
+        return done
 
     return run
+
+
+@pytest.fixture
+def started(benchmarco: Callable[..., Any], installed: Path, tmp_path: Path) -> Callable[..., Any]:
+    """The same in a new process, as studies are read where the command line is imported."""
+    path = ":".join([str(installed), *filter(None, sys.path)])
+    return lambda *words, code=0: process(tmp_path, "-m", "pipeline", *words, code=code, PYTHONPATH=path)
 
 
 def stages(folder: Path) -> dict[str, bool]:
@@ -154,34 +163,34 @@ def test_what_a_changed_program_registers_is_computed_again(installed: Path, tmp
     assert "search" not in reused(PROGRAM.replace("SIGN = 1", "SIGN = 2"))
 
 
-def test_its_reranker_study_and_settings_are_known(benchmarco: Callable[..., Any], tmp_path: Path) -> None:
+def test_its_reranker_study_and_settings_are_known(started: Callable[..., Any], tmp_path: Path) -> None:
     run = ("run", "c.yaml", "--set", "model={backend: common-words}", "--output", str(tmp_path / "results"))
     run += ("--set", "rerank={backend: shortest, name: all-minilm-l6-v2, depth: 3}")
-    benchmarco(*run)
+    started(*run)
     folder = tmp_path / "results" / "toy"
     assert [passage for _, passage, _ in hits(folder)[:3]] == ["p2", "p1", "p3"]
-    assert benchmarco("best", str(folder)).stdout.split() == ["hits@2"]
-    benchmarco(*run, "--set", "best.least=0.5")
-    assert benchmarco("best", str(folder)).stdout.split() == ["mrr@2", "hits@2"]
-    assert "'best.least' is 'high'" in benchmarco(*run, "--set", "best.least=high", code=2).stderr
-    said = benchmarco(*run, "--set", "data.uper=true", code=2).stderr
+    assert started("best", str(folder)).stdout.split() == ["hits@2"]
+    started(*run, "--set", "best.least=0.5")
+    assert started("best", str(folder)).stdout.split() == ["mrr@2", "hits@2"]
+    assert "'best.least' is 'high'" in started(*run, "--set", "best.least=high", code=2).stderr
+    said = started(*run, "--set", "data.uper=true", code=2).stderr
     assert "unknown key 'data.uper'" in said
 
 
 def test_one_that_cannot_be_used_is_named_and_stops_nothing(
-    benchmarco: Callable[..., Any], tmp_path: Path
+    started: Callable[..., Any], tmp_path: Path
 ) -> None:
-    said = benchmarco("run", "c.yaml", "--set", "model={backend: common-words}").stderr
+    said = started("run", "c.yaml", "--set", "model={backend: common-words}").stderr
     assert "source 'absent' of toy-package 1.0 is not used: ModuleNotFoundError: No module named" in said
     assert "backend 'other-name' of toy-package 1.0 is not used: its settings have another name" in said
     assert "study 'gate' of toy-package 1.0 is not used" in said
     assert said.count("is not used") == 5
-    rows = json.loads(benchmarco("doctor", "--json").stdout)["plugins"]
+    rows = json.loads(started("doctor", "--json").stdout)["plugins"]
     states = {(row["kind"], row["name"]): row["state"] for row in rows}
     assert states["source", "toy"] == states["kind", "common-words"] == states["measure", "hits"] == "loaded"
     assert "No module named" in states["source", "absent"]
     assert "is a measure of benchmarco" in states["measure", "ndcg"]
-    assert "toy-package 1.0" in benchmarco("doctor").stdout
+    assert "toy-package 1.0" in started("doctor").stdout
 
 
 @pytest.fixture
