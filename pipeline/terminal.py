@@ -237,17 +237,6 @@ def as_shown(text: str) -> str:
     return visible(text)
 
 
-def escaped(table: Table) -> Table:
-    """The table as it is shown."""
-    return replace(
-        table,
-        title=as_shown(table.title),
-        columns=[replace(column, name=as_shown(column.name)) for column in table.columns],
-        rows=[[as_shown(cell) for cell in row] for row in table.rows],
-        notes=[as_shown(note) for note in table.notes],
-    )
-
-
 def show(*parts: Table | Text) -> None:
     """Print tables on stdout, no wider than the terminal, each with its notes below it.
 
@@ -272,7 +261,14 @@ def show(*parts: Table | Text) -> None:
         if isinstance(part, Text):
             console.print(Text(as_shown(part.plain), part.style))
         else:
-            console.print(*terminal_parts(escaped(part), console.width), sep="\n")
+            table = replace(
+                part,
+                title=as_shown(part.title),
+                columns=[replace(column, name=as_shown(column.name)) for column in part.columns],
+                rows=[[as_shown(cell) for cell in row] for row in part.rows],
+                notes=[as_shown(note) for note in part.notes],
+            )
+            console.print(*terminal_parts(table, console.width), sep="\n")
 
 
 def show_verdict(sentence: str, decided: bool = True) -> None:

@@ -19,27 +19,27 @@ SLACK = 0.97
 WING = ("native", "studies")
 """What the spine does not count."""
 LINES: dict[str, int] = {
-    "top": 610,
-    "cli": 1200,
+    "top": 600,
+    "cli": 1180,
     "comparison": 1580,
     "config": 2880,
     "core": 2170,
     "data": 2270,
     "encoders": 6540,
-    "engines": 1390,
+    "engines": 1380,
     "formats": 1910,
     "metrics": 1980,
     "models": 2720,
     "native": 3990,
     "report": 330,
     "results": 1310,
-    "retrievers": 3050,
-    "run": 1730,
-    "search": 2920,
+    "retrievers": 3010,
+    "run": 1690,
+    "search": 2910,
     "storage": 1610,
     "studies": 12540,
-    "spine": 36110,
-    "whole": 52640,
+    "spine": 35990,
+    "whole": 52510,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -118,54 +118,42 @@ WRITTEN = {"cleaned", "export", "html", "mteb", "output", "per_query"}
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 
-def with_force(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the option `--force`, if it writes what the user names."""
-    signature = inspect.signature(command, eval_str=True)
-    if not WRITTEN & signature.parameters.keys():
-        return command
-
-    @functools.wraps(command)
-    def run(force: bool = False, **arguments: object) -> None:
-        with overwriting(force):
-            command(**arguments)
-
-    text = "Also overwrite files that benchmarco did not write."
-    annotation = Annotated[bool, option(text, flags="--force")]
-    force = inspect.Parameter("force", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
-    return _with_parameters(run, [*signature.parameters.values(), force])
-
-
-def with_format(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that prints JSON with the option `--format`, beside the flag of each form."""
-    signature = inspect.signature(command, eval_str=True)
-    if "as_json" not in signature.parameters or "form" in signature.parameters:
-        return command
+def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with `--format`, if it prints JSON, and with `--force`, if it writes what the user names."""
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
     known = {form: f"as_{form}" for form in ("json", "markdown")}
-    flags = {form: flag for form, flag in known.items() if flag in signature.parameters}
-    enumeration: Any = StrEnum  # its members are known here alone
-    choices = enumeration("Format", ["table", *flags])
+    flags = {form: flag for form, flag in known.items() if flag in parameters}
+    has_format, has_force = "as_json" in parameters and "form" not in parameters, WRITTEN & parameters.keys()
 
     @functools.wraps(command)
-    def run(form: str | None = None, **arguments: object) -> None:
+    def run(**arguments: Any) -> None:
+        form = arguments.pop("form") if has_format else None
         given = [name for name, flag in flags.items() if arguments[flag]]
         if form and given and given != [form]:
             raise InputError(f"--format {form} and --{given[0]}", fix="leave one out")
         if form in flags:
             arguments[flags[form]] = True
-        command(**arguments)
+        with overwriting(arguments.pop("force", False)):
+            command(**arguments)
 
-    annotated: Any = Annotated
-    annotation = annotated[choices | None, option("Output format.", flags="--format")]
-    form = inspect.Parameter("form", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-    return _with_parameters(run, [*signature.parameters.values(), form])
-
-
-def _with_parameters(function: Any, parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    """A function with a signature as Typer reads it."""
-    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    function.__signature__ = inspect.Signature(parameters)
-    command: Callable[..., None] = function
-    return command
+    added: dict[str, tuple[Any, object]] = {}
+    if has_format:  # beside the flag of each form
+        enumeration: Any = StrEnum  # its members are known here alone
+        choices = enumeration("Format", ["table", *flags])
+        added["form"] = choices | None, option("Output format.", flags="--format")
+    if has_force:
+        text = "Also overwrite files that benchmarco did not write."
+        added["force"] = bool, option(text, flags="--force")
+    for name, (kind, shown) in added.items():
+        default = False if kind is bool else None
+        annotated: Any = Annotated
+        parameters[name] = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated[kind, shown]
+        )
+    wrapped: Any = run
+    wrapped.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    wrapped.__signature__ = inspect.Signature(list(parameters.values()))
+    return run
 
 
 app = typer.Typer(
@@ -184,7 +172,7 @@ for _name, (_command, _example) in COMMANDS.items():
     _group, _, _last = _name.rpartition(" ")
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
     _apps[_group].command(_last, cls=ExampleCommand, epilog=_epilog)(
-        guarded(with_force(with_format(_command)), resumed=_name in RESUMED)
+        guarded(with_common_options(_command), resumed=_name in RESUMED)
     )
 for _name in GROUPS:
     app.add_typer(_apps[_name], name=_name)

@@ -103,7 +103,10 @@ def run(
 
 
 def _show_result(result: Result, verbose: bool) -> None:
-    """Show one result: its measures and its time; `verbose` with its stages and what its kind reports."""
+    """Show one result: its measures, which stages this run computed, in what time, and which it reused.
+
+    `verbose` shows its stages and what its kind reports, too.
+    """
     from pipeline.results.tables import result_table, section_tables, stage_table
 
     if said := result.verdict:
@@ -116,19 +119,14 @@ def _show_result(result: Result, verbose: bool) -> None:
     if verbose:
         tables = section_tables({record.name: record}, next(iter(record.metrics), ""))
         show(stage_table(record), *_upright(chain(*tables.values())))
-    print(_time_taken(result) + ("" if verbose else " (-v: each stage)"))
-    print(f"written to {result.folder}")
-
-
-def _time_taken(result: Result) -> str:
-    """Which stages this run computed, in what time, and which it reused."""
-    computed = [row for row in result.record.all_stages if row.outcome == "computed"]
+    computed = [row for row in record.all_stages if row.outcome == "computed"]
     seconds = sum(row.seconds or 0 for row in computed)
     preparing = sum(row.preparing_seconds or 0 for row in computed)
     clauses = [f"computed {counted(len(computed), 'stage')} in {seconds:,.1f} s"] if computed else []
     clauses += [f"reused: {', '.join(result.reused)}"] if result.reused else []
     once = f". One-time model preparation: {preparing:,.1f} s" if preparing else ""
-    return "; ".join(clauses) + once
+    print("; ".join(clauses) + once + ("" if verbose else " (-v: each stage)"))
+    print(f"written to {result.folder}")
 
 
 def _upright(tables: Iterable[Table]) -> Iterator[Table]:

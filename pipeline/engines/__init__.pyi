@@ -8,5 +8,5 @@ from .engine import (
     PartResult as PartResult,
     ServerEngine as ServerEngine,
 )
-from .opening import check as check, devices_of as devices_of, key_of as key_of, open_with as open_with
+from .opening import check as check, devices_of as devices_of, open_with as open_with
 from .worker import ShippedFiles as ShippedFiles

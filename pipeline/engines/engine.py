@@ -179,20 +179,16 @@ def _done(part: Part, outputs: Future[Content]) -> PartResult:
 
 
 def encode(
-    role: Role, parts: Iterator[list[str]], encoder: Encoder | None, bar: Bar
+    role: Role, parts: Iterator[list[str]], encoder: Encoder, bar: Bar
 ) -> Iterator[tuple[Content, Usage]]:
     """The rows a model produces for the texts of each part, and what they cost."""
-    if encoder is None:
-        raise RuntimeError("Engine.load comes before texts are encoded")
     return encoder.encode_parts(parts, role, bar)
 
 
 def score(
-    parts: Iterator[list[tuple[str, str]]], scorer: Scorer | None, bar: Bar
+    parts: Iterator[list[tuple[str, str]]], scorer: Scorer, bar: Bar
 ) -> Iterator[tuple[Float32, Usage]]:
     """Scores float32 [pairs] of the queries and passages of each part, and what they cost."""
-    if scorer is None:
-        raise RuntimeError("Engine.load comes before pairs are scored")
     for pairs in parts:
         usage = Usage()
         yield scorer.score(pairs, usage, bar), usage

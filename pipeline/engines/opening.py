@@ -1,4 +1,4 @@
-"""Which engine a config asks for, whether it can start here, and what benchmarks can share it."""
+"""Which engine a config asks for, and whether it can start here."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.encoders.base import ModelSource
 from pipeline.encoders.opener import Opener
-from pipeline.engines.engine import Engine, LocalEngine, on_device
-from pipeline.storage.hashing import hash_json
+from pipeline.engines.engine import Engine, LocalEngine, ServerEngine, on_device
 from pipeline.storage.store import Store
 
 
-def open_with(config: EngineConfig, source: ModelSource, store: Store) -> Engine:
+def open_with(config: EngineConfig | None, source: ModelSource | None, store: Store) -> Engine:
     """The engine that a config names, whose workers load the model of `source` if it is a local one.
 
-    What a backend converts is in `store`.
+    Without a config, the server of `source` is asked. What a backend converts is in `store`.
 
     Raises:
         InputError: As of `pipeline.engines.ray.RayEngine`.
     """
+    if source is None:
+        return LocalEngine()
+    if config is None:
+        return ServerEngine(source.connect)
     opener = source if isinstance(source, Opener) else None
     if config.kind == "ray":
         from pipeline.engines.ray import RayEngine
@@ -35,12 +38,6 @@ def open_with(config: EngineConfig, source: ModelSource, store: Store) -> Engine
     from pipeline.engines.processes import ProcessEngine
 
     return ProcessEngine(devices, opener, store)
-
-
-def key_of(config: EngineConfig, source: ModelSource) -> str | None:
-    """What benchmarks have in common that can share the engine of a source; None if none can."""
-    loaded = source.shared_key()
-    return hash_json({"engine": config.model_dump(mode="json"), "loaded": loaded}) if loaded else None
 
 
 def devices_of(config: EngineConfig, opener: Opener) -> list[str]:

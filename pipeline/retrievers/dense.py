@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,10 @@ class Dense(EncodingRetriever):
         form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
         index = {"form": form, **keyed_settings(config.index, "index")}
         opened = dense_search.open_quantized if self.settings.is_quantized else dense_search.StoredIndex
+        if self.settings.is_quantized:
+            build = partial(dense_search.build_quantized, self.settings.vector_precision)
+        else:
+            build = partial(dense_search.build_index, config.index)
         searched = ("passages" if self._by_vectors else "index", "queries")
         measured: Facts = {"measured": True} if self._measured else {}
         plan = {
@@ -51,7 +55,7 @@ class Dense(EncodingRetriever):
                 needs=("passages",),
                 made_of={"passages": "passages"},
                 settings=index,
-                make=self._build,
+                make=build,
                 open=opened,
             ),
             "search": search_stage(self, SCHEMAS["search"], searched, self._search, measured),
@@ -78,7 +82,12 @@ class Dense(EncodingRetriever):
         dimensions = self._form.dimensions
         if dimensions and self._model_dimension:
             vector_forms.check_dimensions(dimensions, self._model_dimension)
-        dense_search.check(self.config, self._known_dimension)
+        from pipeline.search import exact, faiss_index
+
+        index, search = self.config.index, self.config.search
+        exact.check_device(search.device)
+        if index.factory != FLAT or search.parameters:  # Flat fits any vectors
+            faiss_index.check_index(index.factory, index.metric, search.parameters, self._known_dimension)
 
     @override
     def check_collection(self, collection: Collection) -> None:
@@ -91,12 +100,12 @@ class Dense(EncodingRetriever):
                 fix="lower it",
             )
         super().check_collection(collection)
-        if self.config.data.chunks:  # there are more than passages, and how many is not known yet
+        index = self.config.index
+        if index.factory == FLAT or self.config.data.chunks:  # chunks: how many is not known yet
             return
         from pipeline.search import faiss_index
 
-        index, dimension = self.config.index, self._known_dimension
-        faiss_index.check_size(index.factory, index.metric, dimension, passages, shards)
+        faiss_index.check_size(index.factory, index.metric, self._known_dimension, passages, shards)
 
     @property
     def _model_dimension(self) -> int | None:
@@ -138,12 +147,6 @@ class Dense(EncodingRetriever):
             smaller = "index.shards, or an index.factory with smaller codes"
         return {**sizes, "index": StoredSize(size, size // index.shards, smaller, searched.passage)}
 
-    def _build(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        """Build the index of the passages' vectors; finished shards of an interrupted run are kept."""
-        if self.settings.is_quantized:
-            return dense_search.build_quantized(self.settings.vector_precision, inputs, draft, context)
-        return dense_search.build_index(self.config.index, inputs, draft, context)
-
     @override
     def open_search(self, inputs: Inputs) -> Search:
         if self.config.index.shards > 1:
@@ -178,13 +181,11 @@ class Dense(EncodingRetriever):
         in_parts = in_shards or (self._distributed and self._by_vectors)
         search = dense_search.search_parts if in_parts else dense_search.search_whole
         facts = search(self.config, self._measured, inputs, draft, context)
-        return {**facts, VectorsCost.key: self._vectors_cost(inputs["queries"].shape[1])}
-
-    def _vectors_cost(self, dimension: int) -> Facts:
-        """The section `VectorsCost` of vectors of so many components."""
         from pipeline.search.index_bytes import index_size
 
         index, precision = self.config.index, self.settings.vector_precision
+        dimension = inputs["queries"].shape[1]
         size = index_size(index.factory, index.metric, dimension, precision)
         sizes = {"bytes": round(size.passage), "ids": size.ids, "codebooks": size.codebooks * index.shards}
-        return {"dimension": dimension, "precision": precision, "factory": index.factory, **sizes}
+        form = {"dimension": dimension, "precision": precision, "factory": index.factory}
+        return {**facts, VectorsCost.key: {**form, **sizes}}

@@ -31,15 +31,6 @@ if TYPE_CHECKING:
     from pipeline.search.searchers import Searcher
 
 
-def check(config: Config, dimension: int | None) -> None:
-    """Refuse an index and a search that do not fit this machine, or the vectors' dimension, where known."""
-    from pipeline.search import exact, faiss_index
-
-    index, search = config.index, config.search
-    exact.check_device(search.device)
-    faiss_index.check_index(index.factory, index.metric, search.parameters, dimension)
-
-
 @dataclass(frozen=True)
 class StoredIndex:
     """A finished index; nothing of it is read yet."""
@@ -194,7 +185,7 @@ def _open_whole(config: Config, depth: int, inputs: Inputs) -> Searcher:
 
     index, search = config.index, config.search.model_copy(update={"top_k": depth})
     if "index" not in inputs:
-        return searchers.StreamingSearcher(index, search, inputs["passages"])
+        return searchers.ExactSearcher(index, search, inputs["passages"])
     stored = inputs["index"]
     if isinstance(stored, StoredIndex):
         return searchers.open_searcher(index, search, stored.file(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,12 +25,11 @@ SCHEMAS = {"passages": 2, "queries": 2, "search": 1}
 CHECKED = 1 << 16  # token vectors checked at once
 
 
+@dataclass(frozen=True)
 class TokenVectorFormat(RaggedFormat):
     """The token vectors of each text, as float16 if `halves`."""
 
-    def __init__(self, halves: bool = False) -> None:
-        super().__init__()
-        self.halves = halves
+    halves: bool = False
 
     @override
     def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
@@ -47,7 +47,7 @@ class MultiVector(EncodingRetriever):
         halves, searched = self.settings.token_precision == "fp16", ("passages", "queries")
         settings, make = {"mean": self._mean}, partial(search_here, self)
         plan = {
-            "passages": self.encode_stage("passages", SCHEMAS["passages"], TokenVectorFormat(halves)),
+            "passages": self.encode_stage("passages", SCHEMAS["passages"], TokenVectorFormat(halves=halves)),
             "queries": self.encode_stage("queries", SCHEMAS["queries"], TokenVectorFormat()),
             "search": search_stage(self, SCHEMAS["search"], searched, make, settings, index="passages"),
         }

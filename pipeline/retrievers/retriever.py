@@ -117,21 +117,11 @@ class Identities:
     def __init__(self) -> None:
         self.cache: Path | None = None
         """Where tokenizers are kept if the user's store cannot be written."""
-        self._find = cache(find_model)
-        self._collections: dict[DataSettings, Identity] = {}
-        self._sources: dict[Section, Any] = {}
-
-    def collection(self, settings: DataSettings) -> Identity:
+        find = cache(find_model)
+        self.collection: Callable[[DataSettings], Identity] = cache(identify)
         """The hashes of a collection's parts."""
-        if settings not in self._collections:
-            self._collections[settings] = identify(settings)
-        return self._collections[settings]
-
-    def resolve(self, section: Section) -> Any:
+        self.resolve: Callable[[Section], Any] = cache(lambda section: resolve(section, find, self.cache))
         """The source of a section `model` or `rerank`, see `pipeline.encoders.openers.resolve`."""
-        if section not in self._sources:
-            self._sources[section] = resolve(section, self._find, self.cache)
-        return self._sources[section]
 
     def settle(self, config: Config) -> Config:
         """The config with the backends that `auto` takes, and vectors compared as models declare it.

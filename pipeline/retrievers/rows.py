@@ -67,14 +67,15 @@ class RowFormat(ABC, Generic[AnyRows]):
         """The rows of several parts, one after the other, in an order, int64 [rows]."""
 
 
+@dataclass(frozen=True)
 class VectorFormat(RowFormat[Float32]):
     """A vector of each text, float32 as the model gives it; `form` is made of it when it is read.
 
     Those that are `held` are read into memory at once, else memory-mapped.
     """
 
-    def __init__(self, form: VectorForm, held: bool = False) -> None:
-        self.form, self.held = form, held
+    form: VectorForm
+    held: bool = False
 
     @override
     def save(self, draft: Draft, start: int, rows: Float32, ids: list[str]) -> None:
@@ -95,11 +96,11 @@ class VectorFormat(RowFormat[Float32]):
         return vector_shards.join_rows(parts, order)
 
 
+@dataclass(frozen=True)
 class RaggedFormat(RowFormat[RaggedRows]):
     """Rows of different lengths; those that are `held` are read as one, else a shard at a time."""
 
-    def __init__(self, held: bool = False) -> None:
-        self.held = held
+    held: bool = False
 
     @override
     def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
@@ -127,7 +128,9 @@ class ShardWriter(Generic[AnyRows]):
     Attributes:
         missing: Ranges of rows [start, stop) that the draft lacked at first.
         wanted: bool [texts], the rows in these ranges.
-        known: For each text, the artifact and row that already encode it.
+        known: The artifacts that encode texts already.
+        source: int64 [texts], which of them has the text; -1 for none.
+        row: int64 [texts], the row in it.
         new: bool [texts], the texts that have to be encoded.
     """
 
@@ -148,8 +151,10 @@ class ShardWriter(Generic[AnyRows]):
         self.wanted = np.zeros(len(texts), np.bool_)
         for start, stop in self.missing:
             self.wanted[start:stop] = True
-        self.known = find_known_rows(context.find_alike() if self.missing else (), hashes, self.wanted)
-        self.new: Array = self.wanted & self.known.new
+        looked_up = self.missing and not context.fresh
+        alike = context.store.find_alike(context.recipe) if looked_up else ()
+        self.known, self.source, self.row = find_known_rows(alike, hashes, self.wanted)
+        self.new: Array = self.wanted & (self.source < 0)
 
     def write(
         self, start: int, stop: int, encoded: AnyRows | None = None, counts: Int32 | None = None
@@ -158,13 +163,13 @@ class ShardWriter(Generic[AnyRows]):
 
         `counts` are the tokens of the latter, int32 [texts that are not known]; None of a served model.
         """
-        source, parts, positions = self.known.source[start:stop], [], []
+        source, parts, positions = self.source[start:stop], [], []
         all_counts: list[Array | None] = []
         for number in np.unique(source[source >= 0]).tolist():
             positions.append(np.flatnonzero(source == number))
-            rows = self.known.row[start:stop][positions[-1]]
-            parts.append(self.form.read(self.known.artifacts[number], rows))
-            all_counts.append(read_token_counts(self.known.artifacts[number], rows))
+            rows = self.row[start:stop][positions[-1]]
+            parts.append(self.form.read(self.known[number], rows))
+            all_counts.append(read_token_counts(self.known[number], rows))
         if encoded is not None:
             parts.append(encoded)
             positions.append(np.flatnonzero(source < 0))
@@ -179,7 +184,7 @@ class ShardWriter(Generic[AnyRows]):
 
     def read(self, start: int, stop: int) -> list[str]:
         """The texts of [start, stop) that have to be encoded."""
-        rows = start + np.flatnonzero(self.known.new[start:stop])
+        rows = start + np.flatnonzero(self.source[start:stop] < 0)
         texts: list[str] = self.texts.texts.take(pa.array(rows)).to_pylist()
         return texts
 
@@ -206,29 +211,15 @@ def count_truncated(draft: Draft, texts: int, max_length: int) -> JsonObject | N
     return truncation_of(counts, max_length) if len(counts) == texts else None
 
 
-@dataclass(frozen=True)
-class KnownRows:
-    """For each of n texts, the cached artifact and row that already encode it.
-
-    Attributes:
-        source: int64 [n], the number of the artifact; -1 where the text is in none.
-        row: int64 [n], the row in it.
-    """
-
-    artifacts: tuple[Artifact, ...]
-    source: Int64
-    row: Int64
-
-    @property
-    def new(self) -> Array:
-        """Bool [n]: the texts that are in no artifact."""
-        return self.source < 0
-
-
-def find_known_rows(candidates: Iterable[Artifact], hashes: UInt64, wanted: Array) -> KnownRows:
+def find_known_rows(
+    candidates: Iterable[Artifact], hashes: UInt64, wanted: Array
+) -> tuple[list[Artifact], Int64, Int64]:
     """Look for texts, by their hashes uint64 [n, 2] where `wanted` bool [n], in artifacts of like rows.
 
     Those of the first artifact count first.
+
+    Returns:
+        The artifacts; for each text the number of that which has it, int64 [n], -1 for none; its row there.
     """
     source = np.full(len(hashes), -1, np.int64)
     row = np.full(len(hashes), -1, np.int64)
@@ -243,7 +234,7 @@ def find_known_rows(candidates: Iterable[Artifact], hashes: UInt64, wanted: Arra
         whole = _in_whole_files(artifact, rows)
         source[missing[whole]], row[missing[whole]] = len(used), rows[whole]
         used.append(artifact)
-    return KnownRows(tuple(used), source, row)
+    return used, source, row
 
 
 def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:

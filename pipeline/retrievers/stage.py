@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from typing_extensions import override
-
 from pipeline.config import EngineConfig
 from pipeline.core.display import Progress
 from pipeline.core.machine import Meter
 from pipeline.core.records import Facts as Facts
 from pipeline.encoders.base import ModelSource
 from pipeline.engines import opening
-from pipeline.engines.engine import Engine, LocalEngine, ServerEngine
+from pipeline.engines.engine import Engine
 from pipeline.storage.artifacts import Artifact, Draft, Recipe
+from pipeline.storage.hashing import hash_json
 from pipeline.storage.store import Store
 
 Inputs = Mapping[str, Any]
@@ -25,7 +24,7 @@ Inputs = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class EngineFactory:
-    """Opens an engine; those that are equal open the same one.
+    """Opens an engine; those of one `key` open the same one.
 
     Attributes:
         source: What its workers load; None if they need no model.
@@ -38,23 +37,14 @@ class EngineFactory:
     @cached_property
     def key(self) -> Hashable:
         """All that shapes the engine and the model of its workers; its own where nobody may share it."""
-        shared = opening.key_of(self.config, self.source) if self.config and self.source else None
-        return shared or id(self)
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EngineFactory) and self.key == other.key
-
-    @override
-    def __hash__(self) -> int:
-        return hash(self.key)
+        loaded = self.source.shared_key() if self.config and self.source else None
+        if not loaded:
+            return id(self)
+        assert self.config is not None
+        return hash_json({"engine": self.config.model_dump(mode="json"), "loaded": loaded})
 
     def __call__(self, store: Store) -> Engine:
         """Open the engine; what a backend converts is in `store`."""
-        if self.source is None:
-            return LocalEngine()
-        if self.config is None:
-            return ServerEngine(self.source.connect)
         return opening.open_with(self.config, self.source, store)
 
 
@@ -83,10 +73,6 @@ class Context:
         if self.factory is None:
             raise RuntimeError(f"stage {self.recipe.stage} has no engine")
         return self.open_engine(self.factory, self.store)
-
-    def find_alike(self) -> list[Artifact]:
-        """Finished artifacts of other texts, else by the same recipe, the last used first."""
-        return [] if self.fresh else self.store.find_alike(self.recipe)
 
 
 Growth = Literal["passages", "queries", "product"]

@@ -22,13 +22,14 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
 from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
+from pipeline.data.collection_files import CORPUS
 from pipeline.encoders.opener import TextOpener
 from pipeline.engines.engine import Engine
+from pipeline.registry import make_retriever
 from pipeline.retrievers.retriever import COLLECTION, Identities
 from pipeline.retrievers.stage import Context, EngineFactory, Stage
 from pipeline.run import plan
-from pipeline.run.resolve import resolve
-from pipeline.storage.artifacts import Artifact
+from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Session(AbstractContextManager["Session"]):
 
     def engine(self, factory: EngineFactory, store: Store) -> Engine:
         """The engine of a factory; another one is closed first."""
-        if self._engine is None or self._engine[0] != factory:
+        if self._engine is None or self._engine[0].key != factory.key:
             self.close_engine()
             self._engine = factory, factory(store)
         return self._engine[1]
@@ -110,12 +111,17 @@ class Benchmark:
     """The stages of one config.
 
     Args:
-        config: The settings as they were given; `resolved_config` has the backends that are used.
+        config: The settings as they were given.
         store: Where artifacts are kept.
         session: What it shares with other benchmarks.
         progress: Opens progress bars.
 
+    What its data, models and this machine decide is known at once; nothing is parsed or computed for it.
+
     Attributes:
+        resolved_config: The settings, with the backend that `auto` takes in place of `auto`.
+        stages: By role, in the order they are reported in, each after those that it needs.
+        recipes: What shapes the artifact of each stage: its settings, and the keys of stages before it.
         seconds: What making stages took so far.
 
     Raises:
@@ -135,8 +141,19 @@ class Benchmark:
     _outdated: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        resolved = resolve(self.config, self.store, self.session.identities)
-        self.resolved_config, self.retriever, self.stages, self.recipes = resolved
+        config, identities = self.config, self.session.identities
+        identity = identities.collection(config.data)
+        collection = plan.collection_stage(config, identity)
+        corpus = self.store.folder(collection.recipe({})).absolute() / CORPUS
+        self.resolved_config = identities.settle(config)
+        self.retriever = make_retriever(self.resolved_config, identities, identity, corpus)
+        scores = plan.evaluate_stage(config, self.retriever)
+        self.stages = {COLLECTION: collection, **self.retriever.plan(), plan.SCORES: scores}
+        self.recipes: dict[str, Recipe] = {}
+        keys: dict[str, str] = {}
+        for role, stage in self.stages.items():
+            self.recipes[role] = stage.recipe(keys)
+            keys[role] = self.recipes[role].key
 
     @property
     def models_used(self) -> list[Facts]:
@@ -221,21 +238,22 @@ class Benchmark:
     def engines_to_open(self) -> list[EngineFactory]:
         """The engines of the stages that have to be made, in order."""
         stages = (self.stages[name] for name in self.missing([self.retriever.ranking]))
-        return list(dict.fromkeys(stage.engine for stage in stages if stage.engine))
+        return list({stage.engine.key: stage.engine for stage in stages if stage.engine}.values())
 
     def make_with(self, factory: EngineFactory) -> None:
         """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
         started = time.perf_counter()
         self.confirm()
         for name in self.missing([self.retriever.ranking]):
-            if self.stages[name].engine == factory:
+            engine = self.stages[name].engine
+            if engine and engine.key == factory.key:
                 self.ensure(name)
         self.seconds += time.perf_counter() - started
 
     def run(self) -> list[StageOutcome]:
         """Make the missing artifacts, and return what was done about each reported stage, in order."""
         try:
-            self._make_missing([self.retriever.ranking, plan.SCORES])
+            self.ensure(self.retriever.ranking, plan.SCORES)
         finally:
             self._opened.clear()
         outcomes = []
@@ -247,14 +265,18 @@ class Benchmark:
             outcomes.append(StageOutcome(name, recipe.key, artifact, reused))
         return outcomes
 
-    def ensure(self, name: str) -> Artifact:
-        """The artifact of a stage, loaded or made with what it needs."""
-        self._make_missing([name])
-        return self._artifacts[name]
+    def ensure(self, *targets: str) -> Artifact:
+        """Load or make stages, with what they need; the artifact of the last."""
+        while missing := self.missing(targets):
+            for name in missing:
+                self._make(name)
+                if self._drop_outdated():  # others were made from what this one replaced
+                    break
+        return self._artifacts[targets[-1]]
 
     def opened(self, name: str) -> Any:
         """The result of a stage, loaded or made, and opened for use."""
-        self._make_missing([name])
+        self.ensure(name)
         return self._open(name)
 
     @property
@@ -262,13 +284,6 @@ class Benchmark:
         """The passages, queries and judgments."""
         collection: Collection = self.opened(COLLECTION)
         return collection
-
-    def _make_missing(self, targets: Sequence[str]) -> None:
-        while missing := self.missing(targets):
-            for name in missing:
-                self._make(name)
-                if self._drop_outdated():  # others were made from what this one replaced
-                    break
 
     def _load(self, name: str) -> bool:
         """Whether a stage's artifact is there and whole; it is loaded then."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from pipeline.data.loading import Identity
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
-from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.artifacts import Draft
 from pipeline.storage.hashing import hash_json
 
 SCORES = "evaluate"  # the role of the scores, in every plan
@@ -45,16 +46,16 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
     return Stage(COLLECTION, 0, (), {}, parts, make, open_collection, exact_bytes=True)
 
 
-def measures_of(config: Config) -> list[Measure]:
-    """The measures to compute, those of `expected` last; a cutoff above `search.top_k` is refused.
+def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
+    """Scores the ranking, and what else the retriever assesses.
 
-    An expected measure with such a cutoff is left out: it cannot be compared.
+    Measures of `expected` are last. One with a cutoff above `search.top_k` cannot be compared, and is left
+    out; such a measure of `evaluate` is refused.
     """
-    measures = parse_measures(config.evaluate.measures)
-    published = parse_measures([score.measure for score in config.expected]) if config.expected else []
-    reached = [measure for measure in published if (measure.cutoff or 1) <= config.search.top_k]
-    measures = list(dict.fromkeys([*measures, *reached]))
     top_k = config.search.top_k
+    published = parse_measures([score.measure for score in config.expected]) if config.expected else []
+    reached = [measure for measure in published if (measure.cutoff or 1) <= top_k]
+    measures = list(dict.fromkeys([*parse_measures(config.evaluate.measures), *reached]))
     for measure in measures:
         if measure.cutoff and measure.cutoff > top_k:
             raise InputError(
@@ -62,12 +63,6 @@ def measures_of(config: Config) -> list[Measure]:
                 allowed=f"cutoffs up to {top_k}",
                 fix="raise search.top_k or lower the cutoff",
             )
-    return measures
-
-
-def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
-    """Scores the ranking, and what else the retriever assesses."""
-    measures = measures_of(config)
     settings = {
         "qrels": retriever.identity.qrels,
         "measures": [str(measure) for measure in measures],
@@ -82,13 +77,9 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
     made_of = {role: role for role in (retriever.ranking, *retriever.assessed)}
     make = partial(_evaluate, config, measures, clusters, retriever)
     needs = (COLLECTION, *made_of)
-    return Stage(SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, _open_scores, grows_with="queries")
-
-
-def _open_scores(artifact: Artifact) -> Facts:
-    """What a result says of a ranking; a KeyError if a part is not there."""
-    facts = artifact.facts
-    return {**facts, **{part: facts[part] for part in (*REPORTED, CONTENTS)}}
+    return Stage(
+        SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, attrgetter("facts"), grows_with="queries"
+    )
 
 
 def _evaluate(

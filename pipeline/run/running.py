@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -54,10 +55,6 @@ class ConfigRun:
     waiting: list[Benchmark] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
     errors: dict[str, Exception] = field(default_factory=dict)
-
-    def folder_of(self, benchmark: Benchmark) -> Path:
-        """The result folder of one of its benchmarks."""
-        return self.folder / benchmark.config.name if self.config.suite else self.folder
 
     def resolve(self, session: Session, progress: Progress) -> None:
         """Resolve the benchmarks, and check their settings where the ranking is not in the cache.
@@ -133,7 +130,7 @@ class ConfigRun:
             number = order.index(name) + 1
             log.info("%s: collection %d of %d, %s", self.config.name, number, len(order), name)
             try:
-                self.results[name] = finish(benchmark, self.folder_of(benchmark))
+                self.results[name] = finish(benchmark, self.folder / name)
             except Exception as failure:
                 log.warning("%s: collection %s failed", self.config.name, name)
                 self.errors[name] = failure
@@ -145,10 +142,10 @@ class ConfigRun:
         One engine is open at a time. So an encoder and a reranker, or the encoders of a fusion, would be
         loaded again for each collection. What fails here fails again when the collection's turn comes.
         """
-        used = {benchmark.config.name: benchmark.engines_to_open() for benchmark in self.waiting}
-        if max(map(len, used.values()), default=0) < 2:
+        used = [benchmark.engines_to_open() for benchmark in self.waiting]
+        if max(map(len, used), default=0) < 2:
             return
-        for engine in dict.fromkeys(chain.from_iterable(used.values())):
+        for engine in {each.key: each for each in chain.from_iterable(used)}.values():
             for benchmark in self.waiting:
                 with contextlib.suppress(Exception):
                     benchmark.make_with(engine)
@@ -240,13 +237,19 @@ def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
         raise lacking
 
 
-def run_each(runs: Sequence[ConfigRun], progress: Progress, session: Session) -> Iterator[Outcome]:
-    """Run what was prepared, one after the other."""
-    for number, run in enumerate(runs, start=1):
-        try:
-            yield run.each(progress, number, len(runs))
-        finally:
-            session.close_engine()
+def run_each(
+    runs: Sequence[ConfigRun],
+    progress: Progress,
+    session: Session,
+    ends: AbstractContextManager[object] | None = None,
+) -> Iterator[Outcome]:
+    """Run what was prepared, one after the other; `ends` is left after the last."""
+    with ends or contextlib.nullcontext():
+        for number, run in enumerate(runs, start=1):
+            try:
+                yield run.each(progress, number, len(runs))
+            finally:
+                session.close_engine()
 
 
 def finish(benchmark: Benchmark, folder: Path) -> Result:

@@ -62,7 +62,10 @@ def exact_search(
     """
     queries = np.ascontiguousarray(for_metric(queries, metric))
     k = min(top_k, len(embeddings))
-    if _is_small(len(embeddings), queries, memory_mb):
+    # within a limit of memory, vectors and scores take half of it at most
+    bytes_ = len(embeddings) * (8 * embeddings.dimension + 80 * len(queries))
+    fits = memory_mb is None or bytes_ <= memory_mb * 500_000
+    if fits and len(embeddings) * len(queries) * max(embeddings.dimension, LEAST_DIMENSION) <= SMALL:
         bar.update(len(queries))
         return _score_all(embeddings, queries, k, ids, metric)
     card = find_device(device, len(embeddings), queries)
@@ -84,13 +87,6 @@ def exact_search(
             scan.collect_on(card, block if memory_mb else BLOCK, bar)
         set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
-
-
-def _is_small(n_rows: int, queries: Float32, memory_mb: int | None) -> bool:
-    """Whether every pair is scored; within a limit of memory, vectors and scores take half of it at most."""
-    n_queries, dimension = queries.shape
-    fits = memory_mb is None or n_rows * (8 * dimension + 80 * n_queries) <= memory_mb * 500_000
-    return bool(fits and n_rows * n_queries * max(dimension, LEAST_DIMENSION) <= SMALL)
 
 
 def _score_all(

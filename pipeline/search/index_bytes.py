@@ -46,7 +46,8 @@ def _size(index: faiss.Index, bits: int) -> IndexSize:
     actual: Any = kind  # Faiss's stubs lack many of its attributes
     if isinstance(kind, faiss.IndexPreTransform):
         steps = [faiss.downcast_VectorTransform(actual.chain.at(n)) for n in range(actual.chain.size())]
-        return _plus(_size(actual.index, bits), sum(map(_transform_bytes, steps)))
+        size = _size(actual.index, bits)
+        return size._replace(codebooks=size.codebooks + sum(map(_transform_bytes, steps)))
     if isinstance(kind, faiss.IndexRefine):
         base, exact = _size(actual.base_index, bits), _size(actual.refine_index, bits)
         return IndexSize(base.passage + exact.passage, base.ids, base.codebooks + exact.codebooks)
@@ -65,10 +66,6 @@ def _size(index: faiss.Index, bits: int) -> IndexSize:
         lists = _size(actual.quantizer, BITS["fp32"]).total(actual.nlist) + 8 * actual.nlist
         return IndexSize(code, 8, lists + _codebook_bytes(actual))
     return IndexSize(code, 0, _codebook_bytes(actual))
-
-
-def _plus(size: IndexSize, codebooks: int) -> IndexSize:
-    return size._replace(codebooks=size.codebooks + codebooks)
 
 
 def _transform_bytes(step: Any) -> int:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from typing_extensions import override
 
 from pipeline.config import FLAT, IndexConfig, SearchConfig
 from pipeline.core import machine
@@ -26,23 +25,33 @@ from pipeline.search import documents, exact, faiss_index, scoring
 from pipeline.search.faiss_library import faiss
 from pipeline.search.quantized import QuantizedVectors
 from pipeline.search.scoring import Metric, for_metric
+from pipeline.storage.vector_forms import unit_vectors
 
 SECONDS = 0.5  # duration of each of the three measurements of speed; at least one batch
 
 
-class StreamingSearcher:
-    """Exact search of stored vectors, within `search.memory_mb`."""
+class ExactSearcher:
+    """Exact search of stored vectors, within `search.memory_mb`.
+
+    `scaled` says that they are those of a Flat index, which for cosine have length 1 already: the queries are
+    scaled once, and the metric is a product.
+    """
 
     by_products = True
+    held: object = None
 
-    def __init__(self, index: IndexConfig, search: SearchConfig, embeddings: Embeddings) -> None:
-        self.metric: Metric = index.metric
+    def __init__(
+        self, index: IndexConfig, search: SearchConfig, embeddings: Embeddings, scaled: bool = False
+    ) -> None:
+        self.scale = scaled and index.metric == "cosine"
+        self.metric: Metric = "inner_product" if self.scale else index.metric
         self.config, self.embeddings = search, embeddings
         self.count = len(embeddings)
         self.dimension = embeddings.dimension
 
     def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """The best passages of each query; see the module."""
+        queries = unit_vectors(queries) if self.scale else queries
         memory_mb, device = self.config.memory_mb, self.config.device
         return exact.exact_search(
             self.embeddings, queries, k, ids, self.metric, bar, memory_mb=memory_mb, device=device
@@ -50,27 +59,8 @@ class StreamingSearcher:
 
     def score(self, query: Float32, rows: Int64) -> Float32:
         """float32 [n]: the scores of some passages, by their rows, for a query, float32 [1, dimension]."""
-        query = for_metric(query, self.metric)
+        query = unit_vectors(query) if self.scale else for_metric(query, self.metric)
         return scoring.score_candidates(self.embeddings, rows, query, np.zeros_like(rows), self.metric)
-
-
-class FlatSearcher(StreamingSearcher):
-    """Exact search of the vectors of a Flat index, in memory."""
-
-    def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
-        self.index = faiss_index.read_index(stored)  # holds the memory of its vectors
-        super().__init__(index, search, faiss_index.vectors_of_flat(self.index))
-        self.scaled_for = index.metric
-        self.metric = "l2" if index.metric == "l2" else "inner_product"
-
-    @override
-    def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
-        # as the index's vectors were: cosine is now a product
-        return super().search(for_metric(queries, self.scaled_for), k, ids, bar)
-
-    @override
-    def score(self, query: Float32, rows: Int64) -> Float32:
-        return super().score(for_metric(query, self.scaled_for), rows)
 
 
 class ApproximateSearcher:
@@ -115,13 +105,17 @@ class QuantizedSearcher:
 
 def open_searcher(
     index: IndexConfig, search: SearchConfig, stored: Path | UInt8
-) -> FlatSearcher | ApproximateSearcher:
+) -> ExactSearcher | ApproximateSearcher:
     """The searcher of an index: exact for a Flat index, approximate for others."""
-    kind = FlatSearcher if index.factory == FLAT else ApproximateSearcher
-    return kind(index, search, stored)
+    if index.factory != FLAT:
+        return ApproximateSearcher(index, search, stored)
+    flat = faiss_index.read_index(stored)
+    searcher = ExactSearcher(index, search, faiss_index.vectors_of_flat(flat), scaled=True)
+    searcher.held = flat  # which owns the memory of its vectors
+    return searcher
 
 
-Searcher = StreamingSearcher | FlatSearcher | ApproximateSearcher | QuantizedSearcher
+Searcher = ExactSearcher | ApproximateSearcher | QuantizedSearcher
 
 
 def rank(
@@ -136,15 +130,17 @@ def rank(
 
     `ids` are those of passages or documents, Arrow strings; other arguments are as of `documents.rank`.
     """
+    if of is None:
+        return searcher.search(queries, top_k, ids, bar)
 
     def search(chosen: Int64, k: int, bar: Bar) -> Ranking:
-        return searcher.search(queries[chosen], k, ids if of is None else of.chunk_ids, bar)
+        return searcher.search(queries[chosen], k, of.chunk_ids, bar)
 
     def score(query: int, chunks: Int64) -> Float32:
-        assert isinstance(searcher, StreamingSearcher)
+        assert isinstance(searcher, ExactSearcher)
         return searcher.score(queries[query : query + 1], chunks)
 
-    exactly = score if isinstance(searcher, StreamingSearcher) else None
+    exactly = score if isinstance(searcher, ExactSearcher) else None
     return documents.rank(search, len(queries), of, top_k, ids, bar, exactly)
 
 

@@ -12,7 +12,7 @@ from pipeline.core.records import Embeddings, Float32, Int64, Ranking
 from pipeline.search import candidates, documents, exact, scan
 from pipeline.search.documents import Documents, rank
 from pipeline.search.scoring import Metric
-from pipeline.search.searchers import StreamingSearcher
+from pipeline.search.searchers import ExactSearcher
 
 
 def cut(lengths: list[int] | Int64, mean: bool) -> Documents:
@@ -26,7 +26,7 @@ def plain(scores: Float32, of: Documents, k: int) -> Ranking:
 
 def search(rows: Float32, queries: Float32, k: int, metric: Metric, of: Documents, **how: int) -> Ranking:
     parts = Embeddings(tuple(part for part in np.array_split(rows, 3) if len(part)))
-    searcher = StreamingSearcher(IndexConfig(metric=metric), SearchConfig.model_construct(**how), parts)
+    searcher = ExactSearcher(IndexConfig(metric=metric), SearchConfig.model_construct(**how), parts)
 
     def find(chosen: Int64, depth: int, bar: Bar) -> Ranking:
         return searcher.search(queries[chosen], depth, of.chunk_ids, bar)
