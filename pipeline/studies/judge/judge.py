@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -360,10 +361,8 @@ def decide(request: JudgeRequest, progress: Progress) -> JudgeReport:
 
 def _first_decidable(config: Config) -> Measure:
     for name in config.evaluate.measures:
-        try:
+        with suppress(InputError):
             return decidable(name)
-        except InputError:
-            continue
     return decidable(config.evaluate.measures[0])
 
 

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from importlib import metadata
 from itertools import combinations
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -53,7 +52,6 @@ from pipeline.studies.verify.scored_run import ScoredRun, measure_anew, scored_r
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000
 """Hits of a query that a published measure without a cutoff is taken to see: trec_eval's usual input."""
-Found = TypeVar("Found")
 TRIED = 10
 """Changes that a table lists."""
 NOT_TRIED = 3
@@ -241,7 +239,7 @@ def _means(config: Config, result: CollectionResult) -> dict[str, float]:
     return {**result.record.metrics, **((measure_anew(result, others) or {}) if others else {})}
 
 
-def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> Sequence[ScoreCheck]:
+def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> list[ScoreCheck]:
     """Compare the scores of a TREC run.
 
     A measure that needs more hits than the run has is not comparable: one without a cutoff needs as many as
@@ -269,18 +267,18 @@ def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> S
         cells.append(
             check_score(each.score, got, reason, each.model or run.name, each.collection or qrels.stem)
         )
-    return require_scores(cells, str(run))
+    require_scores(cells, str(run))
+    return cells
 
 
-def require_scores(found: Sequence[Found], where: str) -> Sequence[Found]:
-    """The scores; refused where there are none."""
-    if not found:
+def require_scores(scores: Sequence[object], where: str) -> None:
+    """Refuse to verify nothing."""
+    if not scores:
         raise InputError(
             f"{where}: no published score to compare with",
             allowed="scores from --expected FILE, or the section 'expected' of a config",
             fix="add --expected FILE",
         )
-    return found
 
 
 @dataclass
