@@ -25,7 +25,7 @@ LINES: dict[str, int] = {
     "config": 2880,
     "core": 2170,
     "data": 2270,
-    "encoders": 6540,
+    "encoders": 6440,
     "engines": 1380,
     "formats": 1910,
     "metrics": 1980,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2910,
     "storage": 1610,
     "studies": 12540,
-    "spine": 35990,
-    "whole": 52510,
+    "spine": 35890,
+    "whole": 52410,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -73,16 +73,14 @@ class TokenBatch:
 
 
 class BatchShape(Protocol):
-    """How texts are cut into batches for a backend.
-
-    It may also have `embedded`, the number of tokens that its network has embeddings of, and `reads_padding`,
-    whether the texts of a batch must have equal lengths.
-    """
+    """How texts are cut into batches for a backend."""
 
     pad_id: int  # id of the padding token
     token_budget: int  # largest number of tokens of a batch, padding included; see also `WidthDependent`
     width_multiple: int  # widths are rounded up to a multiple of it, but not above the longest allowed text
     computes_padding: bool  # whether padding costs as much as other tokens
+    reads_padding: bool  # whether the texts of a batch must have equal lengths
+    embedded: int | None  # tokens that its network has embeddings of; None if that is not known
 
 
 @runtime_checkable
@@ -156,7 +154,8 @@ def encode_parts(
     with ThreadPoolExecutor(1) as thread:
         for numbers, computed in backend.forward(all_batches()):
             part = next(part for part in under_way if numbers[0] < part.first + len(part.texts))
-            part.add(numbers - part.first, computed)
+            part.computed.append((numbers - part.first, computed))
+            part.left -= len(numbers)
             bar.update(len(numbers))
             while len(under_way) > 1 and under_way[0].left == 0:
                 finishing.append(thread.submit(finish, under_way.popleft()))
@@ -185,11 +184,6 @@ class _Part:
     usage: Usage
     computed: deque[tuple[Int64, RowArrays]] = field(default_factory=deque)
 
-    def add(self, places: Int64, rows: RowArrays) -> None:
-        """Keep the rows of a batch."""
-        self.computed.append((places, rows))
-        self.left -= len(places)
-
     def take_computed(self) -> Iterator[tuple[Int64, RowArrays]]:
         """The rows of each batch, which are not kept."""
         while self.computed:
@@ -210,7 +204,7 @@ def _tokenized_parts(
         counts = np.zeros(len(texts), np.int32)
         part = _Part(texts, first, len(texts), Usage(counts=counts))
         yield part
-        yield from _windows([len(text) for text in texts], tokenize_rows, part.usage)
+        yield from tokenized_windows([len(text) for text in texts], tokenize_rows, part.usage)
         yield None
         first += len(texts)
 
@@ -237,23 +231,14 @@ Window = list[tuple[int, Int32]]
 def tokenized_windows(
     characters: Sequence[int], tokenize_rows: Callable[[list[int]], list[Int32]], usage: Usage
 ) -> Iterator[Window]:
-    """All texts in windows, those with the most characters first; a thread tokenizes one window ahead.
+    """All texts in windows, those with the most characters first.
 
     `tokenize_rows` gives the token ids of the texts at some positions.
     """
-    return ahead(_windows(characters, tokenize_rows, usage), 1)
-
-
-def _windows(
-    characters: Sequence[int], tokenize_rows: Callable[[list[int]], list[Int32]], usage: Usage
-) -> Iterator[Window]:
     usage.texts += len(characters)
     order = np.argsort([-count for count in characters], kind="stable").tolist()
-    cuts = [
-        0,
-        *range(TOKENIZED_TEXTS, len(order), WINDOW),
-        len(order),
-    ]  # the first is short: the backend waits for it
+    # the first is short: the backend waits for it
+    cuts = [0, *range(TOKENIZED_TEXTS, len(order), WINDOW), len(order)]
     for start, stop in itertools.pairwise(cuts):
         started = time.perf_counter()
         tokens = tokenize_rows(order[start:stop])
@@ -318,45 +303,26 @@ def batches(
 ) -> Iterator[TokenBatch]:
     """Cut windows into batches, each within the backend's token budget or of one text; see `encode_parts`."""
     waiting: Window = []
+    multiple = 1 if shape.reads_padding else shape.width_multiple
     for window in itertools.chain(windows, [None]):
         waiting = sorted(waiting + (window or []), key=lambda text: -len(text[1]))
         while waiting:
-            height = _height(shape, len(waiting[0][1]), max_length, batch_size)
-            if getattr(shape, "reads_padding", False):
-                longest = len(waiting[0][1])
+            longest = len(waiting[0][1])
+            # rounded up to the multiple, but not above the longest allowed text
+            width = max(min(-(-max(longest, 1) // multiple) * multiple, max_length), longest)
+            budget = shape.budget_at(width) if isinstance(shape, WidthDependent) else shape.token_budget
+            height = min(max(budget // width, 1), batch_size or len(waiting))
+            if shape.reads_padding:
                 height = min(height, sum(len(ids) == longest for _, ids in waiting))
             elif window is not None and len(waiting) <= height:
                 break  # the next window's longest texts may still fit
-            yield _batch(shape, waiting[:height], max_length, usage)
-            waiting = waiting[height:]
-
-
-def _width(shape: BatchShape, longest: int, max_length: int) -> int:
-    """The longest text's number of tokens, rounded up to the backend's multiple within `max_length`."""
-    multiple = shape.width_multiple
-    rounded = -(-max(longest, 1) // multiple) * multiple
-    return max(min(rounded, max_length), longest)
-
-
-def _height(shape: BatchShape, longest: int, max_length: int, batch_size: int | None) -> int:
-    """The largest number of texts of a batch whose longest text has so many tokens."""
-    width = _width(shape, longest, max_length)
-    budget = shape.budget_at(width) if isinstance(shape, WidthDependent) else shape.token_budget
-    within_budget = max(budget // width, 1)
-    return min(within_budget, batch_size or within_budget)
-
-
-def _batch(shape: BatchShape, texts: Window, max_length: int, usage: Usage) -> TokenBatch:
-    """Pad some texts, the longest first, to one width, and count their tokens."""
-    width = len(texts[0][1])
-    if not getattr(shape, "reads_padding", False):
-        width = _width(shape, width, max_length)
-    ids, mask = padded([ids for _, ids in texts], width, shape.pad_id)
-    refuse_unknown_tokens(shape, ids)
-    tokens = int(mask.sum())
-    usage.tokens += tokens
-    usage.padded += ids.size if shape.computes_padding else tokens
-    return TokenBatch(np.array([row for row, _ in texts], np.int64), ids, mask)
+            texts, waiting = waiting[:height], waiting[height:]
+            ids, mask = padded([ids for _, ids in texts], width, shape.pad_id)
+            refuse_unknown_tokens(shape, ids)
+            tokens = int(mask.sum())
+            usage.tokens += tokens
+            usage.padded += ids.size if shape.computes_padding else tokens
+            yield TokenBatch(np.array([row for row, _ in texts], np.int64), ids, mask)
 
 
 def padded(tokens: Sequence[Int32], width: int, pad_id: int) -> tuple[Int64, Int64]:
@@ -372,7 +338,7 @@ def refuse_unknown_tokens(shape: BatchShape, ids: Int64) -> None:
 
     A GPU would not say which token it is, and stop for all that follows; OpenVINO takes zeros.
     """
-    embedded, highest = getattr(shape, "embedded", None), int(ids.max(initial=0))
+    embedded, highest = shape.embedded, int(ids.max(initial=0))
     if embedded is not None and highest >= embedded:
         name = getattr(shape, "name", "")
         raise damaged(

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError
+from pipeline.core.records import JsonObject
 from pipeline.core.subprocesses import REFUSAL, last_line, run_in_subprocess
 from pipeline.encoders.agreement import LONGEST, SHORT, Probes, sample_tokens
 from pipeline.models.files import untrusted_code
 from pipeline.models.model import ResolvedBase, ResolvedModel
 from pipeline.storage.artifacts import Draft, Recipe
+
+TOKENIZER = "tokenizer.json"
 
 
 def conversion_recipe(
@@ -58,22 +62,32 @@ def library_rows(model: ResolvedModel, positions: int) -> Probes:
     return Probes.by(library, sample_tokens(library.tokenizer, most, most // 8 if many else most))
 
 
-def convert_in_subprocess(
-    model: ResolvedBase, module: str, target: Path, action: str, allowed: str, fix: str
-) -> None:
-    """Run a module that converts a model's torch weights.
+def convert(
+    model: ResolvedBase,
+    draft: Draft,
+    module: str,
+    files: Sequence[str],
+    action: str,
+    allowed: str,
+    fix: str,
+) -> JsonObject:
+    """Run a module that converts a model's torch weights, and keep the `files` that it writes.
 
-    It reads the model and the `target` to write by `read_task`.
+    It reads the model and the path of the first file by `read_task`. The model's tokenizer is beside it.
 
     Raises:
         InputError: The model's files are at fault, or need Python files of their own; or the model is not
             supported: it "cannot be" that `action`, with `allowed` and `fix`.
     """
     here = replace(model, files=replace(model.files, local=model.files.folder()))
-    error = run_in_subprocess(module, [], target, pickle.dumps((here, target)))
-    if error is None:
-        model.files.check()
-        return
+    with draft.scratch() as aside:
+        target = aside / files[0]
+        shutil.copy(model.tokenizer.path, aside / TOKENIZER)
+        error = run_in_subprocess(module, [], target, pickle.dumps((here, target)))
+        if error is None:
+            model.files.check()
+            keep_files(aside, draft, files)
+            return {"name": model.name}
     if "`trust_remote_code=True`" in error and not model.trust_remote_code:
         raise untrusted_code(model.name)
     reason = last_line(error)
@@ -90,6 +104,6 @@ def keep_files(aside: Path, draft: Draft, names: Iterable[str]) -> None:
 
 
 def read_task() -> tuple[Any, Path]:
-    """The model and the target that `convert_in_subprocess` sends to this process."""
+    """The model and the target that `convert` sends to this process."""
     task: tuple[Any, Path] = pickle.load(sys.stdin.buffer)
     return task

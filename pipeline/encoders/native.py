@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import collections
 import logging
-import shutil
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from pipeline.core.records import Float32, Int64, RaggedRows
 from pipeline.encoders import conversion
 from pipeline.encoders.agreement import CHECKS, PROBES, Reference
 from pipeline.encoders.batching import TokenBatch
+from pipeline.encoders.conversion import TOKENIZER
 from pipeline.encoders.opener import Conversion
 from pipeline.encoders.torch.loading import largest_weights, refuse_missing_heads
 from pipeline.models.model import ResolvedModel
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SCHEMA = 12
-WEIGHTS, TOKENIZER = "weights.npz", "tokenizer.json"
+WEIGHTS = "weights.npz"
 TOKENS = 512  # tokens per batch, twice as many with AMX: their states stay in the processor's cache
 PLAIN = ("bert", "roberta", "xlm-roberta", "distilbert")
 TYPES = (*PLAIN, "mpnet", "modernbert", "nomic_bert", "gte")
@@ -105,10 +105,14 @@ class NativeConversion(Conversion):
 
 def load(model: ResolvedModel, prepared: Path) -> NativeRunner:
     """The packed network of a model."""
-    classes: dict[str, Callable[[ResolvedModel, Path], NativeRunner]] = {
-        "dense": NativeBackend, "splade": NativeSpladeBackend, "m3": NativeM3Backend
-    }  # fmt: skip
-    return classes[_network(model)](model, prepared)
+    from pipeline.native import vectors
+
+    path, network = prepared / WEIGHTS, _network(model)
+    if network == "dense":
+        return NativeBackend(model, prepared, vectors.PackedModel(path, model.pooling))
+    if network == "splade":
+        return NativeSpladeBackend(model, prepared, vectors.PackedSplade(path))
+    return NativeM3Backend(model, prepared, vectors.PackedM3(path))
 
 
 def _network(model: ResolvedModel) -> str:
@@ -123,48 +127,29 @@ def _pack(model: ResolvedModel, draft: Draft, fix: str) -> dict[str, Any]:
     from pipeline.native.vectors import MATRICES, compile_forward
 
     log.info("packing %s in int16, once", model.name)
-    with draft.scratch() as aside, ThreadPoolExecutor(1) as thread:
+    files = (WEIGHTS, TOKENIZER, PROBES, CHECKS, *MATRICES.values())
+    with ThreadPoolExecutor(1) as thread:
         if model.card.config.get("model_type") in PLAIN:
             thread.submit(compile_forward)  # while a subprocess packs the model
-        shutil.copy(model.tokenizer.path, aside / TOKENIZER)
-        conversion.convert_in_subprocess(
-            model,
-            "pipeline.encoders.native_packing",
-            aside / WEIGHTS,
-            action="packed in int16",
-            allowed=LIMITS,
-            fix=fix,
-        )
-        conversion.keep_files(aside, draft, (WEIGHTS, TOKENIZER, PROBES, CHECKS, *MATRICES.values()))
-    return {"name": model.name}
-
-
-def _read(model: ResolvedModel, path: Path) -> PackedNetwork:
-    from pipeline.native import vectors
-
-    network = _network(model)
-    if network == "dense":
-        return vectors.PackedModel(path, model.pooling)
-    return vectors.PackedSplade(path) if network == "splade" else vectors.PackedM3(path)
+        module = "pipeline.encoders.native_packing"
+        return conversion.convert(model, draft, module, files, "packed in int16", LIMITS, fix)
 
 
 class NativeRunner:
     """A packed network, from the folder `prepared`: every core computes a batch of its own in one thread."""
 
-    network: PackedNetwork
-
-    def __init__(self, model: ResolvedModel, prepared: Path) -> None:
+    def __init__(self, model: ResolvedModel, prepared: Path, network: PackedNetwork) -> None:
         from tokenizers import Tokenizer
 
-        self.network = _read(model, prepared / WEIGHTS)
-        self.network.compile()
+        self.network = network
+        network.compile()
         if not machine.has_vnni():
             log.warning("int16 is not native on this CPU, which has no VNNI: slower than fp32 with openvino")
         self.name, self.pad_id = model.name, model.pad_id
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.token_budget = 2 * TOKENS if machine.has_amx() else TOKENS
         self.width_multiple, self.computes_padding = 1, False
-        self.embedded, self.reads_padding = self.network.vocabulary, False
+        self.embedded, self.reads_padding = network.vocabulary, False
         self.threads = machine.threads()
 
     @abstractmethod
@@ -199,9 +184,9 @@ class NativeBackend(NativeRunner):
 
     network: PackedModel
 
-    def __init__(self, model: ResolvedModel, prepared: Path) -> None:
-        super().__init__(model, prepared)
-        self.dimension = self.network.dimension
+    def __init__(self, model: ResolvedModel, prepared: Path, network: PackedModel) -> None:
+        super().__init__(model, prepared, network)
+        self.dimension = network.dimension
 
     @override
     def compute(self, batch: TokenBatch) -> Float32:
@@ -226,8 +211,8 @@ class NativeM3Backend(NativeRunner):
 
     network: PackedM3
 
-    def __init__(self, model: ResolvedModel, prepared: Path) -> None:
-        super().__init__(model, prepared)
+    def __init__(self, model: ResolvedModel, prepared: Path, network: PackedM3) -> None:
+        super().__init__(model, prepared, network)
         self.normalize = model.normalize
 
     @override

@@ -69,32 +69,19 @@ class OnnxConversion(Conversion):
             return {"not_compared": "the model's folder has no other weights"}
         log.info("computing a few texts by the library of %s, once", model.name)
         try:
-            with draft.scratch() as aside:
-                conversion.convert_in_subprocess(
-                    model,
-                    __name__,
-                    aside / PROBES,
-                    action="run by its library",
-                    allowed="",
-                    fix=self.fix(model),
-                )
-                conversion.keep_files(aside, draft, (PROBES,))
+            fix = self.fix(model)
+            return conversion.convert(model, draft, __name__, (PROBES,), "run by its library", "", fix)
         except InputError as error:
             return {"not_compared": error.found}
-        return {"name": model.name}
-
-
-def load(model: ResolvedModel, prepared: Path) -> OnnxBackend:
-    """The network in a model's ONNX file; `prepared` is not read."""
-    return OnnxBackend(model)
 
 
 class OnnxBackend:
-    """A loaded ONNX file, a `batching.Backend`."""
+    """A model's ONNX file, loaded: a `batching.Backend`; `prepared` is not read."""
 
     token_budget, computes_padding, width_multiple = TOKENS, True, 1
+    reads_padding, embedded = False, None  # ONNX Runtime refuses unknown tokens itself
 
-    def __init__(self, model: ResolvedModel) -> None:
+    def __init__(self, model: ResolvedModel, prepared: Path) -> None:
         import onnxruntime
 
         assert model.onnx is not None

@@ -74,11 +74,11 @@ def backend_of(settings: EncoderSettings | RerankSettings) -> tuple[Any, ...]:
         case OnnxSettings():
             from pipeline.encoders import onnx
 
-            return onnx.load, onnx.OnnxConversion()
+            return onnx.OnnxBackend, onnx.OnnxConversion()
         case OpenVINOSettings():
             from pipeline.encoders import openvino
 
-            return openvino.load, openvino.OpenVINOConversion()
+            return openvino.OpenVINOBackend, openvino.OpenVINOConversion()
         case FlagAutoRerankSettings():
             from pipeline.encoders.pairs import flag_rerankers
 

@@ -16,7 +16,7 @@ import logging
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,9 @@ SCHEMA = 7
 INT8_SCHEMA = 8
 TOKENS = 1024  # tokens of a batch, padding included
 TILE = 16  # rows of a matrix tile in bf16 and int8: batch widths are multiples of it
-FILES = DESCRIPTION, WEIGHTS, TOKENIZER, CHECKS = "model.xml", "model.bin", "tokenizer.json", agreement.CHECKS
+FILES = DESCRIPTION, WEIGHTS, TOKENIZER, CHECKS = (
+    "model.xml", "model.bin", conversion.TOKENIZER, agreement.CHECKS
+)  # fmt: skip
 SAMPLE = 256  # passages that an int8 model is calibrated on
 SEED = 0  # for drawing them
 REFERENCE = ("reference.xml", "reference.bin")  # beside an int8 model: the one that it was made of
@@ -110,18 +112,14 @@ class OpenVINOConversion(Conversion):
         return store.make(_int8_recipe(model), lambda draft: _quantize(model, converted, draft))
 
 
-def load(model: ResolvedModel, prepared: Path) -> OpenVINOBackend:
-    """The converted network of a model."""
-    return OpenVINOBackend(model, prepared)
-
-
 class OpenVINOBatches:
     """How texts are cut into batches for a model, a `batching.BatchShape`."""
 
-    token_budget, computes_padding = TOKENS, True
+    token_budget, computes_padding, reads_padding = TOKENS, True, False
+    embedded: int | None = None
 
     def __init__(self, model: ResolvedBase) -> None:
-        self.name, self.pad_id, self.reads_padding = model.name, model.pad_id, False
+        self.name, self.pad_id = model.name, model.pad_id
         self.width_multiple = 1 if model.precision == "fp32" else TILE
 
 
@@ -130,7 +128,7 @@ class OpenVINORunner:
 
     def __init__(self, prepared: Path, bf16: bool) -> None:
         checks = json.loads((prepared / CHECKS).read_text(encoding="utf-8"))
-        self.embedded: int | None = checks["tokens embedded"]
+        self.embedded = checks["tokens embedded"]
         core = import_openvino().Core()
         self.compiled = core.compile_model(
             str(prepared / DESCRIPTION),
@@ -264,22 +262,12 @@ def _int8_recipe(model: ResolvedModel) -> Recipe:
 
 
 def convert_once(
-    model: ResolvedBase, draft: Draft, module: str, allowed: str, files: Iterable[str], section: str = "model"
+    model: ResolvedBase, draft: Draft, module: str, allowed: str, files: Sequence[str], section: str = "model"
 ) -> JsonObject:
-    """Write the files that a `module` makes of a model; see `conversion.convert_in_subprocess`."""
+    """Write the files that a `module` makes of a model; see `conversion.convert`."""
     log.info("converting %s to OpenVINO, once", model.name)
-    with draft.scratch() as aside:
-        shutil.copy(model.tokenizer.path, aside / TOKENIZER)
-        conversion.convert_in_subprocess(
-            model,
-            module,
-            aside / DESCRIPTION,
-            action="converted to OpenVINO",
-            allowed=allowed,
-            fix=f"set {section}.backend to flag",
-        )
-        conversion.keep_files(aside, draft, files)
-    return {"name": model.name}
+    fix = f"set {section}.backend to flag"
+    return conversion.convert(model, draft, module, files, "converted to OpenVINO", allowed, fix)
 
 
 def calibration_texts(passages: Texts) -> list[str]:

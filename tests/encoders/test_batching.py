@@ -42,6 +42,7 @@ class Counting:
     """A vector of (tokens, sum of ids) per text; remembers the batches it was given."""
 
     dimension, pad_id = 2, PAD
+    reads_padding, embedded = False, None
 
     def __init__(self, token_budget: int, width_multiple: int = 1) -> None:
         self.token_budget, self.width_multiple, self.computes_padding = token_budget, width_multiple, True

@@ -64,6 +64,7 @@ def load_bag(model: Any, prepared: Path | None) -> "Bag":
 
 class Bag:
     dimension, pad_id, token_budget, width_multiple, computes_padding = 64, 0, 512, 1, False
+    reads_padding, embedded = False, None
 
     def __init__(self, model: Any) -> None:
         self.tokenizer = Tokenizer.from_file(str(model.files.folder() / "tokenizer.json"))

@@ -18,7 +18,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -83,10 +83,6 @@ class Server(ModelSource, ABC):
         """What shapes the answers to `PROBES`, in artifact keys."""
 
     @abstractmethod
-    def answers(self) -> Float32:
-        """The server's answers to `PROBES` now."""
-
-    @abstractmethod
     def difference(self, now: Float32, first: Float32) -> str | None:
         """How answers now differ from the first ones, in words; None if they are the same."""
 
@@ -132,7 +128,8 @@ class Server(ModelSource, ABC):
             return
         probes = Recipe(PROBE, {"section": section, "model": self.probe_recipe()})
         try:
-            now = self.answers()
+            with contextlib.closing(self.connect()) as client:
+                now = client.probe()
         except InputError as error:
             if store.find(probes) is None:
                 raise
@@ -160,12 +157,15 @@ class Server(ModelSource, ABC):
         Raises:
             InputError: They differ, and `changed` is `stop`: Ollama's vectors got worse from 16 texts on.
         """
-        together, alone = self.answers_together_and_alone()
+        texts = self.settings.batch_size or TEXTS
+        inputs, rows = self.inputs_of(long_batch(texts)), spread_over(range(texts))
+        with contextlib.closing(self.connect()) as client:
+            together = client.probe(inputs)[rows]
+            alone = np.concatenate([client.probe([inputs[row]]) for row in rows])
         draft.save_array("answers.npy", alone)
         differs = self.difference(together, alone)
         if differs is None:
             return {"differs": None}
-        texts = self.settings.batch_size or TEXTS
         what = f"{self.settings.url} answers differently in requests of {texts} texts and of one: {differs}"
         if self.settings.changed == "stop":
             raise InputError(
@@ -176,9 +176,9 @@ class Server(ModelSource, ABC):
             )
         return {"differs": what}
 
-    @abstractmethod
-    def answers_together_and_alone(self) -> tuple[Float32, Float32]:
-        """The answers to some texts of a request of the usual size, and to each of these alone."""
+    def inputs_of(self, passages: list[str]) -> Sequence[Any]:
+        """What a server is asked for, to compare its answers to some passages."""
+        return passages
 
     def cut(self) -> str | None:
         """What the server does to a long text, if it cuts it silently, as a clause."""
@@ -227,18 +227,6 @@ class EmbeddingServer(Server, EmbeddingSource):
     @override
     def probe_recipe(self) -> JsonObject:
         return self.recipe("passages")
-
-    @override
-    def answers(self) -> Float32:
-        with contextlib.closing(self.connect()) as encoder:
-            return encoder.probe()
-
-    @override
-    def answers_together_and_alone(self) -> tuple[Float32, Float32]:
-        with contextlib.closing(self.connect()) as encoder:
-            texts = long_batch(encoder.client.size.texts)
-            together = encoder.probe(texts)[spread_over(texts)]
-            return together, np.concatenate([encoder.probe([texts[row]]) for row in spread_over(texts)])
 
     @override
     def cut(self) -> str | None:
@@ -418,16 +406,8 @@ class RerankServer(Server, ScoreSource):
         return {"served": SCHEMA, **self.address(), "form": self.settings.form}
 
     @override
-    def answers(self) -> Float32:
-        with contextlib.closing(self.connect()) as scorer:
-            return scorer.probe()
-
-    @override
-    def answers_together_and_alone(self) -> tuple[Float32, Float32]:
-        with contextlib.closing(self.connect()) as scorer:
-            pairs = [(PROBES[0][0], passage) for passage in long_batch(scorer.client.size.texts)]
-            together = scorer.probe(pairs)[spread_over(pairs)]
-            return together, np.concatenate([scorer.probe([pairs[row]]) for row in spread_over(pairs)])
+    def inputs_of(self, passages: list[str]) -> list[tuple[str, str]]:
+        return [(PROBES[0][0], passage) for passage in passages]
 
     @override
     def difference(self, now: Float32, first: Float32) -> str | None:

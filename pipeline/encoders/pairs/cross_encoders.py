@@ -50,10 +50,6 @@ class TorchPairs(TorchRunner[Float32]):
             inputs[TYPES] = types
         return {name: self.on_device(array) for name, array in inputs.items()}
 
-    @override
-    def finish(self, count: int, computed: Float32) -> Float32:
-        return computed
-
 
 class Classifier(TorchPairs):
     """A network of transformers' `…ForSequenceClassification`, with one score."""

@@ -173,7 +173,7 @@ class BatchedScorer:
             return ids
 
         characters = [len(query) + len(passage) for query, passage in pairs]
-        windows = batching.tokenized_windows(characters, tokenize_rows, usage)
+        windows = batching.ahead(batching.tokenized_windows(characters, tokenize_rows, usage), 1)
         cut = batching.batches(self.backend, windows, tokenizer.longest, usage, self.batch_size)
         batches = (replace(batch, second=second[batch.rows]) for batch in cut)
         for rows, part in self.backend.forward(batches):

@@ -8,10 +8,11 @@ of its width are as small; any other error is raised.
 from __future__ import annotations
 
 import collections
+import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from typing_extensions import override
@@ -45,6 +46,7 @@ class TorchRunner(ABC, Generic[Computed]):
     section: ClassVar[str] = "model"  # of the config, for messages
     padded_right: ClassVar[bool] = True  # the side of padding in what the network is given
     length_setting: ClassVar[str] = "model.passage_max_length"
+    model: ResolvedBase
 
     def __init__(self, model: ResolvedBase) -> None:
         import torch
@@ -52,7 +54,7 @@ class TorchRunner(ABC, Generic[Computed]):
         self.device = open_device(model.device, model.precision, self.section)
         on_gpu = self.device.type == "cuda"
         self.dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[model.precision]
-        self.name, self.pad_id, self.resolved = model.name, model.pad_id, model
+        self.name, self.pad_id, self.model = model.name, model.pad_id, model
         self.embedded: int | None = None  # tokens that the network has embeddings of
         self.reads_padding = False
         self.figures: Figures = {}
@@ -74,7 +76,7 @@ class TorchRunner(ABC, Generic[Computed]):
             if parameter.is_floating_point():
                 parameter.data = parameter.data.to(self.dtype)
         network.eval()
-        self.figures, self.reads_padding = observe_networks(self.resolved, network)
+        self.figures, self.reads_padding = observe_networks(self.model, network)
         self.masks.attach(network)
         return network
 
@@ -82,22 +84,18 @@ class TorchRunner(ABC, Generic[Computed]):
     def compute(self, batch: TokenBatch) -> torch.Tensor:
         """Some numbers of a batch, float32 on the device."""
 
-    @abstractmethod
     def finish(self, count: int, computed: Float32) -> Computed:
         """The rows of a batch's `count` texts, given what `compute` returned for it."""
+        return cast("Computed", computed)
 
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Computed]]:
         """For each batch its `rows` and what is made of them, in their order."""
         under_way = collections.deque[_Sent]()
-        for batch in batches:
-            under_way.extend(self._send(batch))
-            while len(under_way) > LAG:
-                yield self._fetch(under_way.popleft())
-        while under_way:
-            yield self._fetch(under_way.popleft())
-
-    def _fetch(self, sent: _Sent) -> tuple[Int64, Computed]:
-        return sent.rows, self.finish(len(sent.rows), sent.fetch())
+        for batch in itertools.chain(batches, [None]):
+            under_way.extend(self._send(batch) if batch else [])
+            while len(under_way) > (LAG if batch else 0):
+                sent = under_way.popleft()
+                yield sent.rows, self.finish(len(sent.rows), sent.fetch())
 
     def budget_at(self, width: int) -> int:
         """The largest number of tokens of a batch of a width.
@@ -162,10 +160,7 @@ class TorchBackend(TorchRunner[RowArrays]):
     """
 
     tokenizer: Tokenizer
-
-    def __init__(self, model: ResolvedModel) -> None:
-        super().__init__(model)
-        self.model = model
+    model: ResolvedModel
 
     @abstractmethod
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
@@ -186,10 +181,6 @@ class TorchBackend(TorchRunner[RowArrays]):
             return self.rows(
                 DeviceBatch(batch, self.on_device(batch.ids), self.on_device(batch.mask))
             ).float()
-
-    @override
-    def finish(self, count: int, computed: Float32) -> RowArrays:
-        return computed
 
 
 def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:

@@ -75,10 +75,6 @@ class _Network(TorchBackend):
         varlen.unpad(self.network)
         self.unpadded, self.width_multiple, self.computes_padding = True, 1, False
 
-    def _unpad_where_supported(self) -> None:
-        if varlen.is_supported(self) and varlen.runs_without_padding(self.network):
-            self.unpad()
-
 
 class FlagBackend(_Network):
     """A FlagEmbedding model that takes token ids.
@@ -97,7 +93,8 @@ class FlagBackend(_Network):
         self.network.config.use_cache = False  # a decoder would keep keys and values for text generation
         if model.pooling == "cls":
             limit_last_layer_to_first_token(self.network)
-        self._unpad_where_supported()
+        if varlen.runs_without_padding(self):
+            self.unpad()
         self.tokenizer = model.tokenizer.of_library(self.flag.tokenizer)
         width = getattr(self.network.config, "hidden_size", None)
         if not isinstance(width, int):
@@ -134,7 +131,8 @@ class M3Backend(_Network):
         flag = _load(model, M3)
         module = self.place(flag.model)
         self.network = module.model
-        self._unpad_where_supported()
+        if varlen.runs_without_padding(self):
+            self.unpad()
         self.tokenizer = model.tokenizer.of_library(flag.tokenizer)
         self.unused = unused_tokens(flag.tokenizer)
         self.linear = module.sparse_linear if model.output == "sparse" else module.colbert_linear

@@ -82,14 +82,11 @@ def attend_texts(
     return mixed[None]
 
 
-def runs_without_padding(network: torch.nn.Module) -> bool:
-    """Whether a network is one that the tests compare with its padded form."""
-    encoder = named(network, FROM_0 + AFTER_PADDING) and not getattr(network.config, "is_decoder", False)
-    return encoder or is_causal(network)
+def runs_without_padding(runner: Any) -> bool:
+    """Whether the device and the installed torch compute texts in one row, in the runner's precision.
 
-
-def is_supported(runner: TorchRunner[Any]) -> bool:
-    """Whether the device and the installed torch compute texts in one row, in the runner's precision."""
+    Its network must be one that the tests compare with its padded form.
+    """
     import torch
 
     if runner.device.type != "cuda" or runner.dtype == torch.float32:
@@ -100,7 +97,11 @@ def is_supported(runner: TorchRunner[Any]) -> bool:
         return False
     accepted = inspect.signature(varlen_attn).parameters
     new_enough = torch.cuda.get_device_capability(runner.device) >= HALF_CAPABILITY
-    return new_enough and {"scale", "window_size"} <= set(accepted)
+    if not new_enough or not {"scale", "window_size"} <= set(accepted):
+        return False
+    network = runner.network
+    encoder = named(network, FROM_0 + AFTER_PADDING) and not getattr(network.config, "is_decoder", False)
+    return encoder or is_causal(network)
 
 
 def unpad(network: Any) -> None:
