@@ -35,11 +35,11 @@ LINES: dict[str, int] = {
     "results": 1310,
     "retrievers": 3010,
     "run": 1690,
-    "search": 2910,
+    "search": 2900,
     "storage": 1610,
     "studies": 12540,
-    "spine": 35890,
-    "whole": 52410,
+    "spine": 35880,
+    "whole": 52400,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

@@ -175,27 +175,17 @@ def time_searches(search: Callable[[Float32], object], queries: Float32, batch_s
 def total_cost(shards: Sequence[Facts]) -> Facts:
     """The cost of shards that are searched one after the other: the sums of their memory and times.
 
-    The merge of their hits is not counted, and a figure that one shard lacks is left out.
+    The merge of their hits is not counted.
     """
-
-    def rate(each: Sequence[float]) -> float:
-        return round(1 / sum(1 / one for one in each), 1)
-
-    rules: dict[str, Callable[[Sequence[float]], float]] = {
-        "memory_mb": lambda each: round(sum(each), 3),
-        "threads": min,
-        "queries_per_second": rate,
-        "queries_per_second_one_thread": rate,
-    }
     whole: Facts = {
-        name: rule([shard[name] for shard in shards])
-        for name, rule in rules.items()
-        if all(name in shard for shard in shards)
+        "memory_mb": round(sum(shard["memory_mb"] for shard in shards), 3),
+        "threads": min(shard["threads"] for shard in shards),
     }
+    for name in ("queries_per_second", "queries_per_second_one_thread"):
+        whole[name] = round(1 / sum(1 / shard[name] for shard in shards), 1)
     latencies = [shard["latency_ms"] for shard in shards]
-    return whole | {
-        "latency_ms": {name: round(sum(each[name] for each in latencies), 4) for name in latencies[0]}
-    }
+    whole["latency_ms"] = {name: round(sum(each[name] for each in latencies), 4) for name in latencies[0]}
+    return whole
 
 
 def _queries_per_second(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> float:
