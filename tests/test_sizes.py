@@ -25,7 +25,7 @@ LINES: dict[str, int] = {
     "config": 2880,
     "core": 2170,
     "data": 2270,
-    "encoders": 6440,
+    "encoders": 6430,
     "engines": 1380,
     "formats": 1910,
     "metrics": 1980,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2900,
     "storage": 1610,
     "studies": 12530,
-    "spine": 35880,
-    "whole": 52400,
+    "spine": 35870,
+    "whole": 52380,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {

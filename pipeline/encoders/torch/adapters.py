@@ -51,7 +51,7 @@ def merge_adapter(network: PreTrainedModel, model: ResolvedBase) -> PreTrainedMo
     try:
         wrapped = PeftModel(network, config)
         result = set_peft_model_state_dict(wrapped, weights)
-        lacking = [name for name in result.missing_keys if config_owns(name)]
+        lacking = [name for name in result.missing_keys if ".default" in name]  # peft's name of the adapter
         for names, clause in (
             (result.unexpected_keys, f"belong to no layer of {type(network).__name__}"),
             (lacking, "are not in its file"),
@@ -64,11 +64,6 @@ def merge_adapter(network: PreTrainedModel, model: ResolvedBase) -> PreTrainedMo
         reason = f"{sizes[1]} has the shape [{sizes[2]}], and is declared as [{sizes[3]}]" if sizes else error
         raise _misfit(model, str(reason).splitlines()[0].rstrip(".")) from None
     return merged
-
-
-def config_owns(name: str) -> bool:
-    """Whether a weight of a network with an adapter is the adapter's, which has peft's default name."""
-    return ".default" in name
 
 
 def _misfit(model: ResolvedBase, found: str) -> InputError:

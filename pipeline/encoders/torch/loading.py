@@ -43,7 +43,8 @@ LIBRARIES = "torch", "transformers", "sentence-transformers", "FlagEmbedding"
 def loading(model: ResolvedBase, *quiet: str) -> Iterator[None]:
     """A context to load a model in, through whichever library.
 
-    Every network is checked, and an adapter merged into it.
+    Every network is checked, and an adapter merged into it. FlagEmbedding and sentence-transformers load
+    networks without `output_loading_info`, and drop the report that transformers makes of names.
 
     Errors are explained, and libraries and the loggers named in `quiet` log errors only.
 
@@ -52,33 +53,23 @@ def loading(model: ResolvedBase, *quiet: str) -> Iterator[None]:
             a version that is not supported.
     """
     check_versions(*LIBRARIES)
-    with _explained(model.name, *quiet), _checked(model):
-        yield
+    with _explained(model.name, *quiet):
+        from transformers import PreTrainedModel
 
+        original = PreTrainedModel.__dict__["from_pretrained"]
 
-@contextlib.contextmanager
-def _checked(model: ResolvedBase) -> Iterator[None]:
-    """A context in which every network that transformers loads is checked.
+        def from_pretrained(cls: Any, *arguments: Any, **settings: Any) -> Any:
+            asked = settings.pop("output_loading_info", False)
+            network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
+            check_loaded(model, network, report)
+            network = merge_adapter(network, model)
+            return (network, report) if asked else network
 
-    FlagEmbedding and sentence-transformers load networks without `output_loading_info`, and drop the report
-    that transformers makes of names.
-    """
-    from transformers import PreTrainedModel
-
-    original = PreTrainedModel.__dict__["from_pretrained"]
-
-    def from_pretrained(cls: Any, *arguments: Any, **settings: Any) -> Any:
-        asked = settings.pop("output_loading_info", False)
-        network, report = original.__func__(cls, *arguments, output_loading_info=True, **settings)
-        check_loaded(model, network, report)
-        network = merge_adapter(network, model)
-        return (network, report) if asked else network
-
-    PreTrainedModel.from_pretrained = classmethod(from_pretrained)
-    try:
-        yield
-    finally:
-        PreTrainedModel.from_pretrained = original
+        PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+        try:
+            yield
+        finally:
+            PreTrainedModel.from_pretrained = original
 
 
 @contextlib.contextmanager
