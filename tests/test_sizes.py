@@ -38,7 +38,7 @@ LINES: dict[str, int] = {
     "search": 2900,
     "storage": 1610,
     "studies": 12530,
-    "spine": 35870,
+    "spine": 35860,
     "whole": 52380,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""

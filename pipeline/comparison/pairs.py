@@ -198,17 +198,12 @@ def compare_pairs(
     ]
 
 
-def _reach(estimates: Estimate, level: float) -> Float64:
-    """Half the width of intervals of 1 - level, float64 [pairs], whether they are shown or not."""
-    from scipy.special import stdtrit
-
-    reach: Float64 = stdtrit(np.maximum(estimates.wide_freedom, 1), 1 - level / 2) * estimates.wide_errors
-    return reach
-
-
 def _simultaneous(estimates: Estimate, shown: BoolArray, most_lost: Float64) -> list[Ends]:
     """Simultaneous intervals of the differences, by Bonferroni: each of 1 - 5% / pairs."""
-    reach = _reach(estimates, LEVEL / len(shown))
+    from scipy.special import stdtrit
+
+    quantiles = stdtrit(np.maximum(estimates.wide_freedom, 1), 1 - LEVEL / len(shown) / 2)
+    reach = quantiles * estimates.wide_errors
     # the tests can decide otherwise where 0 is near an end: later steps of Holm's are corrected for fewer
     # pairs, and randomizations may reach what the t-test does not. Then the end moves to 0
     low, high = np.clip([estimates.means - reach, estimates.means + reach], -most_lost, most_lost)

@@ -269,7 +269,6 @@ def write_suite(
         name: Of the suite.
         groups: The group of each collection that is in one.
         results: Of the collections that were run.
-        edited: What was changed of its files after the run; "" if nothing.
         errors: What stopped each of the others.
         order: All collections.
         main_measures: What each is judged by; empty where the suite does not say so of all.
