@@ -26,27 +26,17 @@ from pipeline.metrics.statistics import MANY_OTHERS, ONE, Ends, Estimate, Strata
 
 @dataclass(frozen=True)
 class CollectionDifference:
-    """A pair on one collection of several.
+    """A pair on one collection of several."""
 
-    Attributes:
-        collection: Its name.
-        difference: Mean of a minus mean of b.
-        ci_low, ci_high: Ends of the difference's 95% interval; None where none is shown.
-        p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
-        p_holm: The larger of the two (`larger_p`), by Holm's correction over all collections and pairs.
-        shown: Whether `p_holm` is below 5%.
-        fragile: As of `Pair`.
-    """
-
-    collection: str
-    difference: float
-    ci_low: float | None
+    collection: str  # its name
+    difference: float  # mean of a minus mean of b
+    ci_low: float | None  # ci_low, ci_high: ends of the difference's 95% interval; None where none is shown
     ci_high: float | None
-    p_ttest: float
+    p_ttest: float  # p_ttest, p_randomization: of the two-sided paired tests, not corrected
     p_randomization: float
-    p_holm: float
-    shown: bool
-    fragile: bool
+    p_holm: float  # the larger of the two (`larger_p`), by Holm's correction over all collections and pairs
+    shown: bool  # whether `p_holm` is below 5%
+    fragile: bool  # as of `Pair`
 
 
 @dataclass(frozen=True)
@@ -56,50 +46,42 @@ class Pair:
     Of several collections, the means are macro means, the t-test has Satterthwaite's degrees of freedom,
     randomizations are within collections, and the spread is that of one collection of all the queries that
     has the standard error of the macro mean.
-
-    Attributes:
-        a, b: Their names.
-        difference: Mean of a minus mean of b.
-        ci_low, ci_high: Ends of the difference's 95% interval, of this pair alone; None where none is shown.
-        simultaneous_low, simultaneous_high: Ends of an interval which, together with those of all other
-            pairs, holds the true differences with 95%. It excludes 0, or ends there, where the difference is
-            shown, and only there. None where no interval is shown, and with one pair.
-        p_ttest, p_randomization: Of the two-sided paired tests, not corrected.
-        p_holm: `p_ttest` by Holm's correction over all pairs.
-        shown: Whether the difference counts as shown: `p_holm` and `p_randomization` are below 5%.
-        fragile: Whether one unseen query that loses everything would move the difference by more than its
-            interval reaches.
-        wins, ties, losses: Queries where a has the higher value, the same, the lower; of several collections,
-            the collections where it has the higher mean.
-        spread: Standard deviation of the differences between queries.
-        detects: The smallest true difference that is shown with 80% power: by the t-test with Holm's
-            correction for the pairs that are not shown, this one among them. None where fewer than
-            `MANY_OTHERS` differences are unlike the most common one, as the spread is not known.
-        queries_to_detect: How many queries detect the difference that was asked for; None without one.
-        collections: The pair on each collection, where there are several.
-        over_collections_low, over_collections_high: Of eight collections or more, the ends of the 95%
-            interval of this pair's difference of macro means on all such collections; else None.
     """
 
-    a: str
+    a: str  # a, b: their names
     b: str
-    difference: float
+    difference: float  # mean of a minus mean of b
+    # ci_low, ci_high: Ends of the difference's 95% interval, of this pair alone; None where none is shown.
     ci_low: float | None
     ci_high: float | None
+    # simultaneous_low, simultaneous_high: Ends of an interval which, together with those of all other pairs,
+    # holds the true differences with 95%. It excludes 0, or ends there, where the difference is shown, and
+    # only there. None where no interval is shown, and with one pair.
     simultaneous_low: float | None
     simultaneous_high: float | None
-    p_ttest: float
+    p_ttest: float  # p_ttest, p_randomization: of the two-sided paired tests, not corrected
     p_randomization: float
-    p_holm: float
-    shown: bool
+    p_holm: float  # `p_ttest` by Holm's correction over all pairs
+    shown: bool  # whether the difference counts as shown: `p_holm` and `p_randomization` are below 5%
+    # Whether one unseen query that loses everything would move the difference by more than its interval
+    # reaches.
     fragile: bool
+    # wins, ties, losses: Queries where a has the higher value, the same, the lower; of several collections,
+    # the collections where it has the higher mean.
     wins: int
     ties: int
     losses: int
-    spread: float
+    spread: float  # standard deviation of the differences between queries
+    # The smallest true difference that is shown with 80% power: by the t-test with Holm's correction for the
+    # pairs that are not shown, this one among them. None where fewer than `MANY_OTHERS` differences are
+    # unlike the most common one, as the spread is not known.
     detects: float | None
+    # How many queries detect the difference that was asked for; None without one.
     queries_to_detect: int | None = None
+    # The pair on each collection, where there are several.
     collections: tuple[CollectionDifference, ...] = field(default=())
+    # over_collections_low, over_collections_high: Of eight collections or more, the ends of the 95% interval
+    # of this pair's difference of macro means on all such collections; else None.
     over_collections_low: float | None = None
     over_collections_high: float | None = None
 

@@ -53,45 +53,33 @@ OF_SUITES = (
 
 @dataclass(repr=False)
 class Comparison(Tabular):
-    """Results side by side, by one measure.
+    """Results side by side, by one measure."""
 
-    Attributes:
-        measure: The measure.
-        results: In the order given. They and the pairs are tidy tables, too (`to_dataframe`).
-        pairs: Every two of them, the earlier one as `a`; with a baseline, each of the others as `a` and the
-            baseline as `b`.
-        notes: What to know before trusting it, a sentence each: other passages, other hardware.
-        measures: Those that all results have, on every collection.
-        strata: For each collection float64 [queries, results], in the first result's order.
-        loaded: The results as read, in the order given; not part of the JSON form.
-        collection: What the results are of, where a folder of several collections is compared.
-        history: The earlier results of the same names, where such a folder has any.
-        groups: What studies know of each result; see `with_columns`.
-        detect: A difference of which the number of queries that detect it is shown; None for none.
-        baseline: The name of the result that the others are tested against; None where all pairs are tested.
-        of_suites: Whether the results are of suites, and not of one collection.
-        sources: The results of the first collection, which is the only one unless they are of suites.
-        records: The content of their `metrics.json`, by the names of the results.
-        query_ids: The queries of the first collection.
-        values: float64 [queries, results]: the measure on the first collection, query by query.
-    """
-
-    measure: str
-    results: Rows[Entry]
+    measure: str  # the measure
+    results: Rows[Entry]  # in the order given. They and the pairs are tidy tables, too (`to_dataframe`).
+    # Every two of them, the earlier one as `a`; with a baseline, each of the others as `a` and the baseline
+    # as `b`.
     pairs: Rows[Pair]
-    notes: list[str]
-    measures: list[str]
-    strata: Strata
-    loaded: list[Result]
+    notes: list[str]  # what to know before trusting it, a sentence each: other passages, other hardware
+    measures: list[str]  # those that all results have, on every collection
+    strata: Strata  # for each collection float64 [queries, results], in the first result's order
+    loaded: list[Result]  # the results as read, in the order given; not part of the JSON form
+    # The name of the result that the others are tested against; None where all pairs are tested.
     baseline: str | None = None
-    collection: str = ""
+    collection: str = ""  # what the results are of, where a folder of several collections is compared
+    # The earlier results of the same names, where such a folder has any.
     history: list[History] = field(default_factory=list)
+    # What studies know of each result; see `with_columns`.
     groups: list[ColumnGroup] = field(default_factory=list)
+    # A difference of which the number of queries that detect it is shown; None for none.
     detect: float | None = None
-    of_suites: bool = field(init=False)
+    of_suites: bool = field(init=False)  # whether the results are of suites, and not of one collection
+    # The results of the first collection, which is the only one unless they are of suites.
     sources: list[CollectionResult] = field(init=False)
+    # The content of their `metrics.json`, by the names of the results.
     records: dict[str, Metrics] = field(init=False)
-    query_ids: list[str] = field(init=False)
+    query_ids: list[str] = field(init=False)  # the queries of the first collection
+    # float64 [queries, results]: the measure on the first collection, query by query.
     values: Float64 = field(init=False)
 
     def __post_init__(self) -> None:

@@ -16,66 +16,49 @@ from pipeline.results.tables import GROUPED, MACRO, SUCH, intervals_of, mean_sen
 
 @dataclass(frozen=True)
 class Entry:
-    """One result.
+    """One result."""
 
-    Attributes:
-        name: Of the benchmark; with a part of its path where two have the same.
-        mean: Of the measure, as in `metrics.json`; of a suite the macro mean, as in `suite.json`.
-        ci_low, ci_high: Ends of the mean's 95% interval; None where none is shown.
-        fragile: Whether one unseen query that loses everything would move the mean by more than the interval
-            reaches.
-        queries: How many were judged, in all collections together.
-        letters: Where two results share one, their difference may be chance; "a" has the highest mean.
-            None with a baseline, as not every two are tested.
-        rank: Among the results, by mean.
-        rank_low, rank_high: The best and the worst rank that it may have, of as many as there are results;
-            see `pipeline.metrics.paired.standings`. None where not every two are tested.
-        best: On how many collections its mean is the highest.
-        by_collection: The mean on each collection of a suite.
-        over_collections_low, over_collections_high: Of suites of eight collections or more, the ends of the
-            95% interval of the macro mean of all such collections; else None.
-        rank_over_low, rank_over_high: The best and the worst rank by that mean.
-        passages_per_second, queries_per_second, index_bytes, bytes_per_passage, seconds: As of `Cost`; of
-            suites the seconds alone.
-    """
-
-    name: str
-    mean: float
-    ci_low: float | None
+    name: str  # of the benchmark; with a part of its path where two have the same
+    mean: float  # of the measure, as in `metrics.json`; of a suite the macro mean, as in `suite.json`
+    ci_low: float | None  # ci_low, ci_high: ends of the mean's 95% interval; None where none is shown
     ci_high: float | None
+    # Whether one unseen query that loses everything would move the mean by more than the interval reaches.
     fragile: bool
-    queries: int
-    rank: int
-    best: int
-    by_collection: dict[str, float]
+    queries: int  # how many were judged, in all collections together
+    rank: int  # among the results, by mean
+    best: int  # on how many collections its mean is the highest
+    by_collection: dict[str, float]  # the mean on each collection of a suite
+    # passages_per_second, queries_per_second, index_bytes, bytes_per_passage, seconds: As of `Cost`; of
+    # suites the seconds alone.
     passages_per_second: float | None
     queries_per_second: float | None
     index_bytes: int | None
     bytes_per_passage: float | None
     seconds: float | None
+    # Where two results share one, their difference may be chance; "a" has the highest mean. None with a
+    # baseline, as not every two are tested.
     letters: str | None = None
+    # rank_low, rank_high: The best and the worst rank that it may have, of as many as there are results; see
+    # `pipeline.metrics.paired.standings`. None where not every two are tested.
     rank_low: int | None = None
     rank_high: int | None = None
+    # over_collections_low, over_collections_high: Of suites of eight collections or more, the ends of the 95%
+    # interval of the macro mean of all such collections; else None.
     over_collections_low: float | None = None
     over_collections_high: float | None = None
+    # rank_over_low, rank_over_high: The best and the worst rank by that mean.
     rank_over_low: int | None = None
     rank_over_high: int | None = None
 
 
 class ColumnGroup(NamedTuple):
-    """What is known of each result beside quality and the cost of its run.
+    """What is known of each result beside quality and the cost of its run."""
 
-    Attributes:
-        name: Of the group, in JSON.
-        documents: For each result its figures as JSON; None where nothing is known of it.
-        columns: Of the leaderboard, a cell for each result.
-        notes: What to know before comparing them, sentences without their full stops.
-    """
-
-    name: str
+    name: str  # of the group, in JSON
+    # For each result its figures as JSON; None where nothing is known of it.
     documents: list[JsonObject | None]
-    columns: list[FilledColumn]
-    notes: list[str]
+    columns: list[FilledColumn]  # of the leaderboard, a cell for each result
+    notes: list[str]  # what to know before comparing them, sentences without their full stops
 
 
 class PastRun(NamedTuple):

@@ -274,10 +274,6 @@ class Kinds(Generic[S]):
         besides: Kinds that are among these too, whenever they are registered.
         implied: Kinds that a config need not name where it gives the setting of the same name.
         groups: The groups of entry points that add kinds.
-
-    Attributes:
-        openers: What opens kinds that were added.
-        union: The names of all kinds and the adapter of their classes, once it is made.
     """
 
     base: type[S]
@@ -287,7 +283,9 @@ class Kinds(Generic[S]):
     besides: Kinds[S] | None = None
     implied: Collection[str] = ()
     groups: Sequence[str] = ()
+    # What opens kinds that were added.
     openers: dict[str, Any] = dataclasses.field(default_factory=dict, init=False)
+    # The names of all kinds and the adapter of their classes, once it is made.
     union: tuple[list[str], TypeAdapter[S]] | None = dataclasses.field(default=None, init=False)
 
     def register(self, settings: type[S], opener: Any) -> None:

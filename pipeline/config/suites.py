@@ -49,28 +49,24 @@ class MtebTask(Section):
 
 
 class SuiteCollection(Section):
-    """A collection of a suite, and what the suite says of it.
-
-    Attributes:
-        query_instruction: What models that take an instruction for each task are given; it replaces `{task}`
-            in `model.query_instruction`.
-        passage_instruction: Likewise of passages.
-        main_measure: None is that of the suite.
-        group: Collections with one group count as one: their mean is taken first.
-        passages, queries: How many there are, as far as it is known before they are read.
-        mteb: The task of MTEB that it is.
-        expected: Published scores of the model that is run.
-    """
+    """A collection of a suite, and what the suite says of it."""
 
     data: Annotated[DataSettings, SOURCES] = setting(..., "the collection", shapes="")
+    # What models that take an instruction for each task are given; it replaces `{task}` in
+    # `model.query_instruction`.
     query_instruction: str | None = setting(None, "the task, for models that are given it", shapes="")
-    passage_instruction: str | None = setting(None, "likewise of passages", shapes="")
+    passage_instruction: str | None = setting(None, "likewise of passages", shapes="")  # likewise of passages
+    # None is that of the suite.
     main_measure: str | None = setting(None, "the measure that it is judged by", shapes="")
+    # Collections with one group count as one: their mean is taken first.
     group: PlainName | None = setting(None, "collections of a group count as one", shapes="")
+    # passages, queries: How many there are, as far as it is known before they are read.
     passages: int | None = setting(None, "number of passages", shapes="", ge=1)
     queries: int | None = setting(None, "number of judged queries", shapes="", ge=1)
     license: str | None = setting(None, "of the collection; null is that of the suite", shapes="")
+    # The task of MTEB that it is.
     mteb: MtebTask | None = setting(None, "the task of MTEB that it is", shapes="")
+    # Published scores of the model that is run.
     expected: tuple[ExpectedScore, ...] = setting((), "published scores of it", shapes="", strict=False)
 
     def is_read_by(self, data: Mapping[str, object]) -> bool:

@@ -22,17 +22,11 @@ OWNERS = {"faiss": "Faiss", "numpy": "NumPy", "scipy": "SciPy"}
 
 @dataclass(frozen=True)
 class Kernels:
-    """The matrix kernels of one library in this process.
+    """The matrix kernels of one library in this process."""
 
-    Attributes:
-        library: Whose they are, such as `Faiss`.
-        blas: What has them, such as `OpenBLAS 0.3.15`.
-        core: The processor that they are written for, as the BLAS names it, or their instructions.
-    """
-
-    library: str
-    blas: str
-    core: str
+    library: str  # whose they are, such as `Faiss`
+    blas: str  # what has them, such as `OpenBLAS 0.3.15`
+    core: str  # the processor that they are written for, as the BLAS names it, or their instructions
 
     def __str__(self) -> str:
         return f"{self.library}: {self.blas}, {self.core}"

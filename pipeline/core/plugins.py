@@ -34,17 +34,11 @@ _lock = threading.RLock()
 
 @dataclass(frozen=True)
 class Plugin:
-    """An entry point of an installed package.
+    """An entry point of an installed package."""
 
-    Attributes:
-        name: Of the backend, source or other thing that it adds.
-        package: The name and version of the package that has it.
-        problem: Why it cannot be used; "" if it is used.
-    """
-
-    name: str
-    package: str
-    problem: str = ""
+    name: str  # of the backend, source or other thing that it adds
+    package: str  # the name and version of the package that has it
+    problem: str = ""  # why it cannot be used; "" if it is used
 
 
 CODE = {".py", ".so", ".pyd"}  # endings of files that hold code

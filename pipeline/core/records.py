@@ -39,15 +39,10 @@ TextPair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Texts:
-    """Passages or queries, in their collection's own order.
+    """Passages or queries, in their collection's own order."""
 
-    Attributes:
-        ids: Arrow string column [n], unique, no white space.
-        texts: Arrow string column [n]; a title is already joined (see `pipeline.data`).
-    """
-
-    ids: pa.ChunkedArray
-    texts: pa.ChunkedArray
+    ids: pa.ChunkedArray  # Arrow string column [n], unique, no white space
+    texts: pa.ChunkedArray  # Arrow string column [n]; a title is already joined (see `pipeline.data`)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -55,38 +50,26 @@ class Texts:
 
 @dataclass(frozen=True)
 class Qrels:
-    """Relevance judgments, one entry each, sorted by query then passage, each pair at most once.
+    """Relevance judgments, one entry each, sorted by query then passage, each pair at most once."""
 
-    Attributes:
-        queries: int64 [j], row of the query.
-        passages: int64 [j], row of the passage. Rows that follow those of the corpus stand for passages
-            that the corpus lacks, and that nothing can retrieve (`Collection.missing_ids`).
-        grades: int64 [j], or float64 [j] where one is not whole; below 1 is not relevant (see the measures'
-            `rel=`).
-    """
-
-    queries: Int64
+    queries: Int64  # int64 [j], row of the query
+    # int64 [j], row of the passage. Rows that follow those of the corpus stand for passages that the corpus
+    # lacks, and that nothing can retrieve (`Collection.missing_ids`).
     passages: Int64
+    # int64 [j], or float64 [j] where one is not whole; below 1 is not relevant (see the measures' `rel=`).
     grades: Array
 
 
 @dataclass(frozen=True)
 class Collection:
-    """The data of one benchmark: passages, queries and judgments.
+    """The data of one benchmark: passages, queries and judgments."""
 
-    Attributes:
-        passages: The corpus.
-        queries: Those that are judged. With `data.missing_passages: drop`, some may have no judgment left.
-        missing_ids: Arrow string column [m], ids of the judged passages that the corpus lacks.
-        qrels: The judgments. Passage row `len(passages) + i` is that of `missing_ids[i]`.
-        facts: What loading recorded: counts, titles, what was dropped and why.
-    """
-
-    passages: Texts
+    passages: Texts  # the corpus
+    # Those that are judged. With `data.missing_passages: drop`, some may have no judgment left.
     queries: Texts
-    missing_ids: pa.ChunkedArray
-    qrels: Qrels
-    facts: JsonObject
+    missing_ids: pa.ChunkedArray  # Arrow string column [m], ids of the judged passages that the corpus lacks
+    qrels: Qrels  # the judgments. Passage row `len(passages) + i` is that of `missing_ids[i]`.
+    facts: JsonObject  # what loading recorded: counts, titles, what was dropped and why
 
     @property
     def judged_ids(self) -> pa.ChunkedArray:
@@ -98,17 +81,11 @@ class Collection:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Parts of a collection's passages, in the order of the passages and of each one's text.
+    """Parts of a collection's passages, in the order of the passages and of each one's text."""
 
-    Attributes:
-        texts: The chunks; a chunk's id is that of its passage, "#" and its number, from 0.
-        places: int64 [2, chunks], the characters of its passage that a chunk begins with and ends before.
-        bounds: int64 [passages + 1], the first chunk of each passage, and the end; each has one at least.
-    """
-
-    texts: Texts
-    places: Int64
-    bounds: Int64
+    texts: Texts  # the chunks; a chunk's id is that of its passage, "#" and its number, from 0
+    places: Int64  # int64 [2, chunks], the characters of its passage that a chunk begins with and ends before
+    bounds: Int64  # int64 [passages + 1], the first chunk of each passage, and the end; each has one at least
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -116,19 +93,13 @@ class Chunks:
 
 @dataclass(frozen=True)
 class VectorForm:
-    """What is made of each stored vector when it is read; see `pipeline.storage.vector_forms`.
+    """What is made of each stored vector when it is read; see `pipeline.storage.vector_forms`."""
 
-    Attributes:
-        dimensions: How many of the first dimensions are kept; None keeps all.
-        normalize: Whether the vector is then scaled to length 1.
-        given_at_length_1: Whether the stored vectors must have length 1, so that only cut ones are scaled.
-        halves: Whether numbers are then rounded to float16.
-    """
-
-    dimensions: int | None = None
-    normalize: bool = False
+    dimensions: int | None = None  # how many of the first dimensions are kept; None keeps all
+    normalize: bool = False  # whether the vector is then scaled to length 1
+    # Whether the stored vectors must have length 1, so that only cut ones are scaled.
     given_at_length_1: bool = False
-    halves: bool = False
+    halves: bool = False  # whether numbers are then rounded to float16
 
 
 AS_STORED = VectorForm()
@@ -136,16 +107,12 @@ AS_STORED = VectorForm()
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Vectors in their collection's order, in shards that stay on disk.
+    """Vectors in their collection's order, in shards that stay on disk."""
 
-    Attributes:
-        shards: float32, float16 or int8 [rows, stored dimension] each, memory-mapped; together they hold all
-            rows, in order. `pipeline.storage.vector_shards.read_rows` gives any of them as float32.
-        form: What is made of a vector when it is read.
-    """
-
+    # float32, float16 or int8 [rows, stored dimension] each, memory-mapped; together they hold all rows, in
+    # order. `pipeline.storage.vector_shards.read_rows` gives any of them as float32.
     shards: tuple[Array, ...]
-    form: VectorForm = AS_STORED
+    form: VectorForm = AS_STORED  # what is made of a vector when it is read
 
     def __len__(self) -> int:
         return self.ends[-1] if self.ends else 0
@@ -169,14 +136,10 @@ class RaggedRows:
     A sparse row has an entry for each of its words, in ascending order of words: the columns are the words'
     numbers, int32 [entries], and their weights, float32 [entries]. A multi-vector row has one for each token:
     the column is the vectors, float32 or float16 [entries, dimension].
-
-    Attributes:
-        ends: int64 [rows], where each row ends in the columns.
-        columns: Arrays of equal length, one or more.
     """
 
-    ends: Int64
-    columns: tuple[Array, ...]
+    ends: Int64  # int64 [rows], where each row ends in the columns
+    columns: tuple[Array, ...]  # arrays of equal length, one or more
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -194,17 +157,13 @@ class RaggedRows:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The best k passages of each query.
+    """The best k passages of each query."""
 
-    Attributes:
-        passages: int64 [queries, k], row of the passage at each rank; -1 pads a row with fewer hits.
-        scores: float32 or float64 [queries, k], never increasing along a row; -inf where `passages` is -1.
-            Equal scores are in descending order of passage id (`pipeline.core.order`).
-        chunks: int64 [queries, k], where chunks were searched: the best one of each passage; -1 for padding.
-    """
-
-    passages: Int64
+    passages: Int64  # int64 [queries, k], row of the passage at each rank; -1 pads a row with fewer hits
+    # float32 or float64 [queries, k], never increasing along a row; -inf where `passages` is -1. Equal scores
+    # are in descending order of passage id (`pipeline.core.order`).
     scores: Scores
+    # int64 [queries, k], where chunks were searched: the best one of each passage; -1 for padding.
     chunks: Int64 | None = None
 
     def lengths(self) -> Int64:
@@ -215,14 +174,10 @@ class Ranking:
 
 @dataclass(frozen=True)
 class TokenEmbeddings:
-    """A vector for each token of each text, in their collection's order.
+    """A vector for each token of each text, in their collection's order."""
 
-    Attributes:
-        vectors: All token vectors, those of one text after those of the one before.
-        ends: int64 [texts], the row in `vectors` after the last one of each text; a text has one at least.
-    """
-
-    vectors: Embeddings
+    vectors: Embeddings  # all token vectors, those of one text after those of the one before
+    # int64 [texts], the row in `vectors` after the last one of each text; a text has one at least.
     ends: Int64
 
     def __len__(self) -> int:

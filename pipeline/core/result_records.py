@@ -43,13 +43,6 @@ class EncodingUsage(Record):
     """What encoding texts, or scoring pairs, took; `padded` counts tokens with their padding.
 
     The tokenizer works beside the model, in `tokenize_seconds`.
-
-    Attributes:
-        requests: Of a served model: requests that were sent, those sent again included.
-        retries: Requests that were sent again.
-        concurrency: Requests that could be under way at once.
-        price: Of the tokens; None if no price was given, or the server did not count tokens.
-        seconds_alone: Of queries that were asked for alone.
     """
 
     texts: int = 0
@@ -57,11 +50,12 @@ class EncodingUsage(Record):
     padded: int = 0
     tokenize_seconds: float = 0.0
     padding_share: float = 0.0
-    requests: int | None = None
-    retries: int | None = None
-    concurrency: int | None = None
+    requests: int | None = None  # of a served model: requests that were sent, those sent again included
+    retries: int | None = None  # requests that were sent again
+    concurrency: int | None = None  # requests that could be under way at once
+    # Of the tokens; None if no price was given, or the server did not count tokens.
     price: float | None = None
-    seconds_alone: SecondsAlone | None = None
+    seconds_alone: SecondsAlone | None = None  # of queries that were asked for alone
 
 
 class Hardware(Record):
@@ -99,44 +93,30 @@ ONLY_WHERE_MEASURED = ("preparing_seconds", "encoding", "found", "pairs")
 
 
 class StageRow(Record):
-    """One stage of a run; its figures are those of the run that computed the artifact.
-
-    Attributes:
-        key: Key of the artifact.
-        reused: Whether the artifact was in the cache.
-        preparing_seconds: What packing, converting and compiling took, once; `seconds` leaves it out.
-        seconds: Time of the whole stage, without that; None where it was not needed and has no artifact.
-        items: How many passages, queries or vectors the artifact holds.
-        working_seconds: Of these, the seconds of the work itself: without loading a model or an index, and
-            without writing files. The whole time for a stage that does not tell them apart.
-        items_per_second: Items that were worked on, over `working_seconds`: all but those that an interrupted
-            run had finished, or that were copied; None where nothing was left to do.
-        peak_rss_mb: Most memory in use, in 10^6 bytes.
-        bytes: Size of the artifact.
-        made_at: When the artifact was begun, as UTC in ISO 8601.
-        hardware: The machine that the artifact was made on.
-        threads: How many threads libraries could use there.
-        found: How many of its rows were copied, as their texts had been encoded before.
-        encoding: What encoding texts, or scoring pairs, cost.
-        pairs: Of a reranker, how many pairs were scored before and how many now.
-    """
+    """One stage of a run; its figures are those of the run that computed the artifact."""
 
     stage: Name
-    key: str = ""
-    reused: bool = False
+    key: str = ""  # key of the artifact
+    reused: bool = False  # whether the artifact was in the cache
+    # Time of the whole stage, without that; None where it was not needed and has no artifact.
     seconds: float | None = None
+    # What packing, converting and compiling took, once; `seconds` leaves it out.
     preparing_seconds: float | None = None
-    items: int | None = None
+    items: int | None = None  # how many passages, queries or vectors the artifact holds
+    # Of these, the seconds of the work itself: without loading a model or an index, and without writing
+    # files. The whole time for a stage that does not tell them apart.
     working_seconds: float | None = None
+    # Items that were worked on, over `working_seconds`: all but those that an interrupted run had finished,
+    # or that were copied; None where nothing was left to do.
     items_per_second: float | None = None
-    peak_rss_mb: float | None = None
-    bytes: int | None = None
-    made_at: str | None = None
-    hardware: Hardware | None = None
-    threads: int | None = None
-    encoding: EncodingUsage | None = None
-    found: int | None = None
-    pairs: PairCounts | None = None
+    peak_rss_mb: float | None = None  # most memory in use, in 10^6 bytes
+    bytes: int | None = None  # size of the artifact
+    made_at: str | None = None  # when the artifact was begun, as UTC in ISO 8601
+    hardware: Hardware | None = None  # the machine that the artifact was made on
+    threads: int | None = None  # how many threads libraries could use there
+    encoding: EncodingUsage | None = None  # what encoding texts, or scoring pairs, cost
+    found: int | None = None  # how many of its rows were copied, as their texts had been encoded before
+    pairs: PairCounts | None = None  # of a reranker, how many pairs were scored before and how many now
 
     @property
     def outcome(self) -> Literal["computed", "reused", "not needed"]:
@@ -147,22 +127,16 @@ class StageRow(Record):
 
 
 class Cost(NamedTuple):
-    """What a result cost; None where it is not known.
+    """What a result cost; None where it is not known."""
 
-    Attributes:
-        passages_per_second: Encoded and then indexed, loading the model not counted; None where the run that
-            finished the encoding found all of it done by interrupted ones.
-        queries_per_second: Encoded and then searched, likewise.
-        index_bytes: Size of the index.
-        bytes_per_passage: What each passage adds to it, ids in inverted lists not counted.
-        seconds: Of all stages, in the runs that finished them: what it costs with an empty cache, unless a
-            run was interrupted and resumed.
-    """
-
+    # Encoded and then indexed, loading the model not counted; None where the run that finished the encoding
+    # found all of it done by interrupted ones.
     passages_per_second: float | None
-    queries_per_second: float | None
-    index_bytes: int | None
-    bytes_per_passage: float | None
+    queries_per_second: float | None  # encoded and then searched, likewise
+    index_bytes: int | None  # size of the index
+    bytes_per_passage: float | None  # what each passage adds to it, ids in inverted lists not counted
+    # Of all stages, in the runs that finished them: what it costs with an empty cache, unless a run was
+    # interrupted and resumed.
     seconds: float | None
 
 

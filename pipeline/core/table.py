@@ -23,15 +23,10 @@ SOFT_HYPHEN = "\u00ad"
 
 
 class Cell(str):
-    """The text of a cell, with the number that it shows.
+    """The text of a cell, with the number that it shows."""
 
-    Attributes:
-        value: The number in full precision, by which a page sorts; None where there is none.
-        strong: Whether the cell stands out: the best of its column.
-    """
-
-    value: float | None
-    strong: bool
+    value: float | None  # the number in full precision, by which a page sorts; None where there is none
+    strong: bool  # whether the cell stands out: the best of its column
 
     def __new__(cls, text: str, value: float | None, strong: bool = False) -> Self:
         """A cell with its number."""
@@ -42,28 +37,20 @@ class Cell(str):
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    Attributes:
-        wrap: Where a narrow terminal may break the cells. Columns that it may not break anywhere go into a
-            further table where they do not fit.
-        least: Characters that a column that wraps keeps; None is as many as the terminal leaves.
-        section: Heading of a group of columns, which the terminal shows as a table of its own.
-        from_width: The narrowest terminal, in characters, that shows the column.
-        hint: What it holds, for a page that shows it when the pointer is on the heading.
-        form: How its numbers are written; see `pipeline.core.display.figure`.
-        best: Whether the highest number stands out, and those that are written alike.
-    """
+    """A column of a table."""
 
     name: str
     align: Literal["left", "right"] = "left"
+    # Where a narrow terminal may break the cells. Columns that it may not break anywhere go into a further
+    # table where they do not fit.
     wrap: Literal["anywhere", "words", "never"] = "anywhere"
+    # Characters that a column that wraps keeps; None is as many as the terminal leaves.
     least: int | None = None
-    section: str = ""
-    from_width: int = 0
-    hint: str = ""
-    form: str = ".4f"
-    best: bool = False
+    section: str = ""  # heading of a group of columns, which the terminal shows as a table of its own
+    from_width: int = 0  # the narrowest terminal, in characters, that shows the column
+    hint: str = ""  # what it holds, for a page that shows it when the pointer is on the heading
+    form: str = ".4f"  # how its numbers are written; see `pipeline.core.display.figure`
+    best: bool = False  # whether the highest number stands out, and those that are written alike
 
     @property
     def plain_name(self) -> str:
@@ -77,21 +64,16 @@ right = partial(Column, align="right", wrap="never")
 
 @dataclass(frozen=True)
 class Table:
-    """A table to show.
-
-    Attributes:
-        columns: The columns; the first one names the rows.
-        rows: A text per column; a `Cell` where a page can sort by the number. A new line in a cell is kept
-            on the terminal, and is a space elsewhere.
-        notes: What to know beside it, a sentence each.
-        plots: Pairs of columns, by name, that a page draws against each other: the one to the right, then
-            the one upwards. A row is a point.
-    """
+    """A table to show."""
 
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[Column]  # the columns; the first one names the rows
+    # A text per column; a `Cell` where a page can sort by the number. A new line in a cell is kept on the
+    # terminal, and is a space elsewhere.
     rows: Sequence[Sequence[str]]
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # what to know beside it, a sentence each
+    # Pairs of columns, by name, that a page draws against each other: the one to the right, then the one
+    # upwards. A row is a point.
     plots: Sequence[tuple[str, str]] = ()
 
 

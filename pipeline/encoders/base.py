@@ -18,13 +18,9 @@ SCHEMA = 1  # schema of what is computed for a pair
 
 
 class ModelSource:
-    """Source of embeddings or pair scores: a local model, a server, or files.
+    """Source of embeddings or pair scores: a local model, a server, or files."""
 
-    Attributes:
-        served: Whether a server computes them; `connect` gives the connection.
-    """
-
-    served: ClassVar[bool] = False
+    served: ClassVar[bool] = False  # whether a server computes them; `connect` gives the connection
 
     @property
     def device(self) -> str:
@@ -56,17 +52,11 @@ class ModelSource:
 
 
 class EmbeddingSource(ModelSource, ABC):
-    """Source of a row for each text: a vector, word weights or token vectors.
+    """Source of a row for each text: a vector, word weights or token vectors."""
 
-    Attributes:
-        model: The local model; None where a server or files give the rows.
-        stored: Whether files hold the rows, which `take` reads.
-        unit_length: Whether rows that are to have length 1 must have it already.
-    """
-
-    model: ResolvedModel | None = None
-    stored: ClassVar[bool] = False
-    unit_length: ClassVar[bool] = False
+    model: ResolvedModel | None = None  # the local model; None where a server or files give the rows
+    stored: ClassVar[bool] = False  # whether files hold the rows, which `take` reads
+    unit_length: ClassVar[bool] = False  # whether rows that are to have length 1 must have it already
 
     @abstractmethod
     def ingredients(self, role: Role) -> JsonObject:

@@ -168,20 +168,13 @@ def encode_parts(
 
 @dataclass
 class _Part:
-    """A part whose texts are being encoded.
+    """A part whose texts are being encoded."""
 
-    Attributes:
-        texts: Its texts.
-        first: The number of its first text among those of all parts.
-        left: The texts that have no row yet.
-        usage: What it cost so far.
-        computed: The rows of its batches, with their positions, int64 [b].
-    """
-
-    texts: Sequence[str]
-    first: int
-    left: int
-    usage: Usage
+    texts: Sequence[str]  # its texts
+    first: int  # the number of its first text among those of all parts
+    left: int  # the texts that have no row yet
+    usage: Usage  # what it cost so far
+    # The rows of its batches, with their positions, int64 [b].
     computed: deque[tuple[Int64, RowArrays]] = field(default_factory=deque)
 
     def take_computed(self) -> Iterator[tuple[Int64, RowArrays]]:
@@ -349,20 +342,14 @@ def refuse_unknown_tokens(shape: BatchShape, ids: Int64) -> None:
 
 @dataclass
 class ServerUse:
-    """What asking a server took: requests, of which `retries` were sent again.
-
-    Attributes:
-        tokens_counted: Whether the server has said how many tokens it counted.
-        price_per_million: The price of 1,000,000 tokens; None if it is not known.
-        concurrency: Requests that may be under way at once.
-        seconds: Of each text that was asked for alone, the time from sending it to its answer.
-    """
+    """What asking a server took: requests, of which `retries` were sent again."""
 
     requests: int = 0
     retries: int = 0
-    tokens_counted: bool = False
-    price_per_million: float | None = None
-    concurrency: int = 1
+    tokens_counted: bool = False  # whether the server has said how many tokens it counted
+    price_per_million: float | None = None  # the price of 1,000,000 tokens; None if it is not known
+    concurrency: int = 1  # requests that may be under way at once
+    # Of each text that was asked for alone, the time from sending it to its answer.
     seconds: list[float] = field(default_factory=list)
 
     def add(self, other: ServerUse) -> None:

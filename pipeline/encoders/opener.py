@@ -83,20 +83,13 @@ class Conversion(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Opener(ModelSource, ABC):
-    """A local model: its settings, what they resolve to, and how its backend loads it. It can be pickled.
+    """A local model: its settings, what they resolve to, and how its backend loads it. It can be pickled."""
 
-    Attributes:
-        settings: A section `model` or `rerank`.
-        model: The resolved model, a `ResolvedModel` or a `ResolvedReranker`.
-        function: Loads the model: see `TextOpener` and `PairOpener`.
-        conversion: None if the backend runs the model's own files.
-        library: Gives the scores of the model's library for some pairs, given settings and model.
-    """
-
-    settings: Any
-    model: Any
-    function: Callable[..., Any] | None = None
-    conversion: Conversion | None = None
+    settings: Any  # a section `model` or `rerank`
+    model: Any  # the resolved model, a `ResolvedModel` or a `ResolvedReranker`
+    function: Callable[..., Any] | None = None  # loads the model: see `TextOpener` and `PairOpener`
+    conversion: Conversion | None = None  # none if the backend runs the model's own files
+    # Gives the scores of the model's library for some pairs, given settings and model.
     library: Callable[..., Float32] | None = None
 
     @property

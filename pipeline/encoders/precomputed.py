@@ -55,12 +55,7 @@ def _path(name: str, path: str | None, allowed: str) -> Path:
 
 @dataclass(frozen=True)
 class PrecomputedRows(EmbeddingSource):
-    """One file for each role, rows in the collection's order, or with ids.
-
-    Attributes:
-        paths: The files of rows.
-        id_paths: The files of ids, of the roles that have one.
-    """
+    """One file for each role, rows in the collection's order, or with ids."""
 
     stored = True
     unit_length = True
@@ -68,8 +63,8 @@ class PrecomputedRows(EmbeddingSource):
     """What a file of rows is, for messages."""
     columns: ClassVar[str] = "dimensions"
     """What the numbers of a row are, for messages."""
-    paths: dict[Role, Path]
-    id_paths: dict[Role, Path] = field(default_factory=dict)
+    paths: dict[Role, Path]  # the files of rows
+    id_paths: dict[Role, Path] = field(default_factory=dict)  # the files of ids, of the roles that have one
     _rows: dict[Role, Int64] = field(default_factory=dict, init=False)  # of each text, where there are ids
 
     @classmethod

@@ -44,14 +44,11 @@ class PartJob:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Consecutive rows that a job is run on at once.
-
-    Attributes:
-        read: Gives the job's inputs. It is called in this process, when a worker will soon be free.
-    """
+    """Consecutive rows that a job is run on at once."""
 
     start: int
     stop: int
+    # Gives the job's inputs. It is called in this process, when a worker will soon be free.
     read: Callable[[], Content]
 
 
@@ -65,15 +62,10 @@ class PartResult:
 
 
 class Engine(Protocol):
-    """Runs jobs.
+    """Runs jobs."""
 
-    Attributes:
-        kind: The engine's name in the config.
-        workers: How many parts are done at once.
-    """
-
-    kind: str
-    workers: int
+    kind: str  # the engine's name in the config
+    workers: int  # how many parts are done at once
 
     def load(self, parts: int) -> None:
         """Load the model on at least one worker, and at most one for each of `parts` parts.

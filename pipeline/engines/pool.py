@@ -40,19 +40,14 @@ class WorkerDeath(NamedTuple):
 
 @dataclass(eq=False)
 class WorkerState:
-    """What a worker does.
+    """What a worker does."""
 
-    Attributes:
-        patience: Seconds of silence after which it is named.
-        started: Whether it has loaded its model and takes tasks.
-        progress: The items that it reported since it last finished a part; they are taken back if it dies.
-        heard: When it last gave news, or was given a task without having another.
-    """
-
-    patience: float
-    started: bool = False
+    patience: float  # seconds of silence after which it is named
+    started: bool = False  # whether it has loaded its model and takes tasks
     tasks: collections.deque[Task] = field(default_factory=collections.deque)
+    # The items that it reported since it last finished a part; they are taken back if it dies.
     progress: int = 0
+    # When it last gave news, or was given a task without having another.
     heard: float = field(default_factory=time.monotonic)
 
 
@@ -72,12 +67,9 @@ class Tally(Bar):
 
 
 class WorkerPool(Engine, ABC, Generic[Worker]):
-    """Workers that hold the model and do parts of a job. If one dies, others do its parts.
+    """Workers that hold the model and do parts of a job. If one dies, others do its parts."""
 
-    Attributes:
-        held: The parts that a worker has at once: the one that it computes, and those that wait for it.
-    """
-
+    # The parts that a worker has at once: the one that it computes, and those that wait for it.
     held: ClassVar[int] = 1
 
     def __init__(self, workers: int) -> None:

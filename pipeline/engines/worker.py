@@ -88,16 +88,12 @@ class ShippedFiles:
 
 @dataclass(frozen=True)
 class WorkerModel:
-    """A model as it is sent to a worker.
-
-    Attributes:
-        files: Those of the converted model, or else of the model's own folder; None if that is on the hub.
-        prepared: Whether the files are those of the converted model.
-    """
+    """A model as it is sent to a worker."""
 
     opener: Opener
+    # Those of the converted model, or else of the model's own folder; None if that is on the hub.
     files: ShippedFiles | None
-    prepared: bool
+    prepared: bool  # whether the files are those of the converted model
 
     @classmethod
     def of(cls, opener: Opener, artifact: Artifact | None) -> WorkerModel:

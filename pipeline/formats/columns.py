@@ -57,23 +57,14 @@ class Form:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of all lines, in the file's order; blank lines and comments are left out.
+    """The columns of all lines, in the file's order; blank lines and comments are left out."""
 
-    Attributes:
-        query_ids: Arrow strings [queries], in order of first appearance.
-        queries: int32 [lines], row in `query_ids`.
-        documents: Arrow strings [lines].
-        values: [lines], as the form converts them.
-        numbers: int64 [lines], the line's number in the file, from 1.
-        fingerprints: uint64 [lines], of the documents.
-    """
-
-    query_ids: pa.Array
-    queries: Int32
-    documents: pa.ChunkedArray
-    values: Array
-    numbers: Int64
-    fingerprints: UInt64
+    query_ids: pa.Array  # Arrow strings [queries], in order of first appearance
+    queries: Int32  # int32 [lines], row in `query_ids`
+    documents: pa.ChunkedArray  # Arrow strings [lines]
+    values: Array  # [lines], as the form converts them
+    numbers: Int64  # int64 [lines], the line's number in the file, from 1
+    fingerprints: UInt64  # uint64 [lines], of the documents
 
 
 _Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, Array, Int64, UInt64]"

@@ -43,28 +43,18 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.AS
 
 @dataclass(frozen=True)
 class Judgments(SourceRecords):
-    """Relevance judgments in their source's order, each pair of query and passage once.
+    """Relevance judgments in their source's order, each pair of query and passage once."""
 
-    Attributes:
-        query_ids: Arrow strings [queries], in order of first appearance.
-        queries: int32 [judgments], row in `query_ids`.
-        passage_ids: Arrow strings [passages], in order of first appearance; large strings above 2 GiB.
-        passages: int32 [judgments], row in `passage_ids`.
-        grades: int64 [judgments]; float64 where one of them is not whole.
-        origin, unit, numbers: See `SourceRecords`.
-        repeated: How many identical judgments were merged.
-        outside: How many more a slice of the corpus leaves out, where the source itself makes that slice.
-    """
-
-    query_ids: pa.Array
-    queries: Int32
-    passage_ids: pa.Array
-    passages: Int32
-    grades: Array
-    origin: str
+    query_ids: pa.Array  # Arrow strings [queries], in order of first appearance
+    queries: Int32  # int32 [judgments], row in `query_ids`
+    passage_ids: pa.Array  # Arrow strings [passages], in order of first appearance; large strings above 2 GiB
+    passages: Int32  # int32 [judgments], row in `passage_ids`
+    grades: Array  # int64 [judgments]; float64 where one of them is not whole
+    origin: str  # origin, unit, numbers: see `SourceRecords`
     unit: str
     numbers: Int64
-    repeated: int = 0
+    repeated: int = 0  # how many identical judgments were merged
+    # How many more a slice of the corpus leaves out, where the source itself makes that slice.
     outside: int = 0
 
 

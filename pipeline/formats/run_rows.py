@@ -15,16 +15,11 @@ PADDED_CELLS = 1 << 20  # of rows that are laid out together, whatever share of 
 
 @dataclass(frozen=True)
 class RunRows:
-    """A run's lines, query by query.
-
-    Attributes:
-        lines: int64 [lines], numbers of its lines, query by query, in the order of the file.
-        ends: int64 [queries + 1], where each query's lines begin in `lines`, and the end.
-    """
+    """A run's lines, query by query."""
 
     run: Run
-    lines: Int64
-    ends: Int64
+    lines: Int64  # int64 [lines], numbers of its lines, query by query, in the order of the file
+    ends: Int64  # int64 [queries + 1], where each query's lines begin in `lines`, and the end
 
     @classmethod
     def of(cls, run: Run, row: Int64, n_queries: int) -> RunRows:

@@ -48,19 +48,12 @@ RUN = Form(("query", "Q0", "document", "rank", "score", "tag"), "score", "float6
 
 @dataclass(frozen=True)
 class Run:
-    """The lines of a run, in the file's order.
+    """The lines of a run, in the file's order."""
 
-    Attributes:
-        query_ids: Arrow strings [queries], in order of first appearance.
-        queries: int32 [lines], row in `query_ids`.
-        documents: Arrow strings [lines]; each document once for a query.
-        scores: float64 [lines].
-    """
-
-    query_ids: pa.Array
-    queries: Int32
-    documents: pa.ChunkedArray
-    scores: Float64
+    query_ids: pa.Array  # Arrow strings [queries], in order of first appearance
+    queries: Int32  # int32 [lines], row in `query_ids`
+    documents: pa.ChunkedArray  # Arrow strings [lines]; each document once for a query
+    scores: Float64  # float64 [lines]
 
 
 def read_run(path: Path | str) -> Run:

@@ -34,19 +34,13 @@ _NEXT_NULL = re.compile(rb"\n" + _NULL.pattern)
 
 @dataclass(frozen=True)
 class TableRows(SourceRecords):
-    """Some consecutive rows of a file.
+    """Some consecutive rows of a file."""
 
-    Attributes:
-        columns: Column name -> Arrow array [n].
-        origin, unit, numbers: See `SourceRecords`; lines are counted from 1, rows from 0.
-        advance: Bytes of the file that these rows take.
-    """
-
-    columns: dict[str, pa.Array]
-    origin: str
+    columns: dict[str, pa.Array]  # column name -> Arrow array [n]
+    origin: str  # origin, unit, numbers: see `SourceRecords`; lines are counted from 1, rows from 0
     unit: str
     numbers: Sequence[int]
-    advance: int
+    advance: int  # bytes of the file that these rows take
 
     def __len__(self) -> int:
         return len(self.numbers)

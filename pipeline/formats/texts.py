@@ -167,23 +167,15 @@ def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int]
 
 @dataclass(frozen=True)
 class Batch(SourceRecords):
-    """Some consecutive passages or queries of a source.
+    """Some consecutive passages or queries of a source."""
 
-    Attributes:
-        ids: Arrow string array [n], without nulls.
-        texts: Arrow string array [n], without nulls; '' is allowed.
-        titles: Arrow string array [n], '' for no title; None if no record has one.
-        origin, unit, numbers: See `SourceRecords`.
-        advance: How much of the source's `size` this batch is.
-    """
-
-    ids: pa.Array
-    texts: pa.Array
-    titles: pa.Array | None
-    origin: str
+    ids: pa.Array  # Arrow string array [n], without nulls
+    texts: pa.Array  # Arrow string array [n], without nulls; '' is allowed
+    titles: pa.Array | None  # Arrow string array [n], '' for no title; None if no record has one
+    origin: str  # origin, unit, numbers: see `SourceRecords`
     unit: str
     numbers: Sequence[int] | Int64
-    advance: int
+    advance: int  # how much of the source's `size` this batch is
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -31,18 +31,13 @@ class Cutoff(Enum):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of measures.
+    """A parameter of measures."""
 
-    Attributes:
-        name: As in a measure's name.
-        values: What it can be; the first is the default, which is not printed. A range is of whole numbers; a
-            single share stands for all between 0 and 1.
-        fractions: Whether the numbers above 0 between those of a range are values, too.
-    """
-
-    name: str
+    name: str  # as in a measure's name
+    # What it can be; the first is the default, which is not printed. A range is of whole numbers; a single
+    # share stands for all between 0 and 1.
     values: Sequence[Value]
-    fractions: bool = False
+    fractions: bool = False  # whether the numbers above 0 between those of a range are values, too
 
 
 CAP = Parameter("cap", (False, True))
@@ -72,39 +67,29 @@ def logarithmic(ranks: Int64, **_: Value) -> Float64:
 
 @dataclass(frozen=True)
 class Definition:
-    """A measure.
+    """A measure."""
 
-    Attributes:
-        compute: (`JudgedRanking`, cutoffs int64 [c] ascending, **params) -> float64 [queries, c].
-        params: The parameters of `compute`, in the order of their names.
-        cutoff: Whether the name takes a cutoff.
-        highest: The highest value that a query can have; infinite where there is none. The lowest is 0.
-        weight: (ranks int64 [k], **params) -> float64 [k]: how much a grade at each of the top k ranks can
-            change the value. It orders what people are asked to judge.
-        additive: Whether the value is a sum over ranks that no other judgment changes: a document at the same
-            rank of two rankings then changes no difference between them.
-        first_only: Whether documents below the first relevant ones count little or nothing.
-        rises: Whether the value never falls as the cutoff grows.
-        mteb: The name in MTEB, before `_at_k`; empty where MTEB does not have the measure.
-        trec_eval: The name in trec_eval, before `_k`; empty where it has no such measure.
-        aliases: Other names that are read.
-        variants: Names that other tools give to the measure with a parameter, and that parameter.
-        added: Empty for the measures of this package. A measure that a program added has a new identifier in
-            each program: keys hold it, as they cannot tell whether its code changed.
-    """
-
+    # (`JudgedRanking`, cutoffs int64 [c] ascending, **params) -> float64 [queries, c].
     compute: Callable[..., Float64]
-    params: tuple[Parameter, ...] = (REL,)
-    cutoff: Cutoff = Cutoff.REQUIRED
+    params: tuple[Parameter, ...] = (REL,)  # the parameters of `compute`, in the order of their names
+    cutoff: Cutoff = Cutoff.REQUIRED  # whether the name takes a cutoff
+    # The highest value that a query can have; infinite where there is none. The lowest is 0.
     highest: float = 1.0
+    # (ranks int64 [k], **params) -> float64 [k]: how much a grade at each of the top k ranks can change the
+    # value. It orders what people are asked to judge.
     weight: Callable[..., Float64] = even
+    # Whether the value is a sum over ranks that no other judgment changes: a document at the same rank of two
+    # rankings then changes no difference between them.
     additive: bool = False
-    first_only: bool = False
-    rises: bool = False
-    mteb: str = ""
-    trec_eval: str = ""
-    aliases: tuple[str, ...] = ()
+    first_only: bool = False  # whether documents below the first relevant ones count little or nothing
+    rises: bool = False  # whether the value never falls as the cutoff grows
+    mteb: str = ""  # the name in MTEB, before `_at_k`; empty where MTEB does not have the measure
+    trec_eval: str = ""  # the name in trec_eval, before `_k`; empty where it has no such measure
+    aliases: tuple[str, ...] = ()  # other names that are read
+    # Names that other tools give to the measure with a parameter, and that parameter.
     variants: Mapping[str, str] = field(default_factory=dict)
+    # Empty for the measures of this package. A measure that a program added has a new identifier in each
+    # program: keys hold it, as they cannot tell whether its code changed.
     added: str = ""
 
     @property

@@ -50,20 +50,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JoinedRun:
-    """A run and its judgments on common row numbers; `missing` and `unjudged` are as in `Evaluation`.
+    """A run and its judgments on common row numbers; `missing` and `unjudged` are as in `Evaluation`."""
 
-    Attributes:
-        parts: The rows of some queries, int64, and their ranking, [rows, k], ordered by the tie rule; k is
-            the longest row's length. Queries of very different lengths are in different parts, so that the
-            memory is that of all hits, and not queries times the longest ranking.
-        query_ids: Arrow strings [queries], every judged query, in the order of the judgment file.
-        document_ids: Arrow strings [documents], those that are judged or have a query's id. The row number
-            of all others is `len(document_ids)`.
-    """
-
+    # The rows of some queries, int64, and their ranking, [rows, k], ordered by the tie rule; k is the longest
+    # row's length. Queries of very different lengths are in different parts, so that the memory is that of
+    # all hits, and not queries times the longest ranking.
     parts: list[tuple[Int64, Ranking]]
     qrels: Qrels
-    query_ids: pa.Array
+    query_ids: pa.Array  # Arrow strings [queries], every judged query, in the order of the judgment file
+    # Arrow strings [documents], those that are judged or have a query's id. The row number of all others is
+    # `len(document_ids)`.
     document_ids: pa.Array
     missing: int
     unjudged: int
@@ -83,40 +79,24 @@ class JoinedRun:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Tabular):
-    """A run's scores.
+    """A run's scores."""
 
-    Attributes:
-        query_ids: Every judged query, in the order of the judgment file.
-        measures: The measures, in the order given.
-        values: float64 [queries, measures].
-        means: float64 [measures], over all judged queries.
-        intervals: The 95% interval of each mean; None where none is shown.
-        fragile: Bool [measures]: the mark of each, as of `Estimate`.
-        missing: Number of judged queries that the run does not have; they score 0.
-        unjudged: Number of the run's queries without judgments; they are left out.
-        missing_ids: The first judged queries that the run does not have.
-        repeated: Number of identical judgments that were merged.
-        run: Name of the run's file, for the title.
-        judged: For each measure with a cutoff the mean share of the top k that is judged, by its name.
-        ties: The queries with equal scores across a cutoff; None if there are none.
-        ignored_relevant: How many relevant documents were removed, as they have the query's id.
-    """
-
-    query_ids: list[str]
-    measures: list[Measure]
-    values: Float64
-    means: Float64
-    intervals: list[Interval]
-    fragile: BoolArray
-    missing: int
-    unjudged: int
-    missing_ids: tuple[str, ...] = ()
-    repeated: int = 0
-    run: str = ""
+    query_ids: list[str]  # every judged query, in the order of the judgment file
+    measures: list[Measure]  # the measures, in the order given
+    values: Float64  # float64 [queries, measures]
+    means: Float64  # float64 [measures], over all judged queries
+    intervals: list[Interval]  # the 95% interval of each mean; None where none is shown
+    fragile: BoolArray  # bool [measures]: the mark of each, as of `Estimate`
+    missing: int  # number of judged queries that the run does not have; they score 0
+    unjudged: int  # number of the run's queries without judgments; they are left out
+    missing_ids: tuple[str, ...] = ()  # the first judged queries that the run does not have
+    repeated: int = 0  # number of identical judgments that were merged
+    run: str = ""  # name of the run's file, for the title
     short_rankings: ShortRankings | None = None
+    # For each measure with a cutoff the mean share of the top k that is judged, by its name.
     judged: dict[str, float] = field(default_factory=dict)
-    ties: Ties | None = None
-    ignored_relevant: int = 0
+    ties: Ties | None = None  # the queries with equal scores across a cutoff; None if there are none
+    ignored_relevant: int = 0  # how many relevant documents were removed, as they have the query's id
 
     @property
     def mean_by_measure(self) -> dict[str, float]:

@@ -36,17 +36,12 @@ _LIST_COMMA = re.compile(r",(?![^()]*\))")
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure with its parameters and cutoff, made by `parse_measure`, which checks them.
+    """A measure with its parameters and cutoff, made by `parse_measure`, which checks them."""
 
-    Attributes:
-        name: A key of `MEASURES`.
-        params: Name and value of each parameter that differs from its default, sorted by name.
-        cutoff: Number of ranks that count; None counts all.
-    """
-
-    name: str
+    name: str  # a key of `MEASURES`
+    # Name and value of each parameter that differs from its default, sorted by name.
     params: tuple[tuple[str, Value], ...] = ()
-    cutoff: int | None = None
+    cutoff: int | None = None  # number of ranks that count; None counts all
 
     @property
     def definition(self) -> Definition:

@@ -32,21 +32,13 @@ class Ties(Record):
 
 
 class MissingTexts(Record):
-    """Judged passages and queries that the collection lacks.
+    """Judged passages and queries that the collection lacks."""
 
-    Attributes:
-        handling: The setting `data.missing_passages`.
-        passages: How many judged passages the corpus lacks.
-        judgments: How many judgments are of these.
-        relevant: How many of those have at least grade 1.
-        queries: How many judged queries have no text; they are not run.
-    """
-
-    handling: Literal["count", "drop"]
-    passages: int
-    judgments: int
-    relevant: int
-    queries: int
+    handling: Literal["count", "drop"]  # the setting `data.missing_passages`
+    passages: int  # how many judged passages the corpus lacks
+    judgments: int  # how many judgments are of these
+    relevant: int  # how many of those have at least grade 1
+    queries: int  # how many judged queries have no text; they are not run
 
 
 def scoring_notes(

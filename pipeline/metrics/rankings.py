@@ -19,20 +19,14 @@ MAX_EXP_GRADE = 1000  # 2**1024 overflows a float64
 
 @dataclass(frozen=True)
 class GradedCells:
-    """Judged documents at their ranks: the judged cells of a grade matrix [queries, k].
+    """Judged documents at their ranks: the judged cells of a grade matrix [queries, k]."""
 
-    Attributes:
-        n_queries: Rows of the matrix.
-        queries: int64 [cells], row of the query, ascending.
-        grades: [cells], as of `Qrels`. A document of a grade below 0 gains nothing; for trec_eval it is one
-            that was in the pool to be judged, and was not.
-        ranks: int64 [cells], from 1, ascending within a query.
-    """
-
-    n_queries: int
-    queries: Int64
+    n_queries: int  # rows of the matrix
+    queries: Int64  # int64 [cells], row of the query, ascending
+    # [cells], as of `Qrels`. A document of a grade below 0 gains nothing; for trec_eval it is one that was in
+    # the pool to be judged, and was not.
     grades: Array
-    ranks: Int64
+    ranks: Int64  # int64 [cells], from 1, ascending within a query
 
     def where(self, mask: BoolArray) -> GradedCells:
         """The cells where `mask`, bool [cells], is true."""
@@ -72,17 +66,11 @@ class GradedCells:
 
 @dataclass(frozen=True)
 class JudgedRanking:
-    """A ranking with the grades of its documents: the input of every measure.
+    """A ranking with the grades of its documents: the input of every measure."""
 
-    Attributes:
-        found: The judged documents in the ranking.
-        ideal: All judged documents, at their ranks in the best possible order.
-        retrieved: int64 [queries], number of documents in the ranking, judged or not.
-    """
-
-    found: GradedCells
-    ideal: GradedCells
-    retrieved: Int64
+    found: GradedCells  # the judged documents in the ranking
+    ideal: GradedCells  # all judged documents, at their ranks in the best possible order
+    retrieved: Int64  # int64 [queries], number of documents in the ranking, judged or not
 
     def n_relevant(self, rel: float) -> Int64:
         """int64 [queries, 1]: number of relevant documents of each query, retrieved or not."""

@@ -60,36 +60,28 @@ Ends = tuple[float, float] | tuple[None, None]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Means of columns, float64 [columns] each, with their errors, tests and intervals.
+    """Means of columns, float64 [columns] each, with their errors, tests and intervals."""
 
-    Attributes:
-        means: M of each.
-        errors: Standard errors: the root of Σ w_c² · s_c² / n_c.
-        freedom: Degrees of freedom of the variance: `_pooled`.
-        p: Two-sided p of M = 0: of one collection of differences the paired t-test (Student 1908), as by
-            `scipy.stats.ttest_rel`; of several that of M over its error (Welch, Biometrika 34, 1947). It is 1
-            for a column of zeros and where a collection has one query, as its spread is not known; 0 if all
-            queries differ by exactly the same amount, as in SciPy.
-        wide_errors, wide_freedom: The same with the spread that ties may hide.
-        others: int [columns]: the values that differ from the most common one of their collection; of each
-            collection at most `MANY_OTHERS` are counted.
-        fragile: Whether one unseen query that loses everything, where a query counts most, would move M by
-            more than the interval reaches; never of values of 0 and 1, and where no interval is shown.
-        intervals: M ± t · wide error, t the quantile of Student's t; within the range. Of values that are all
-            the lowest or the highest of the range, `_score_intervals`.
-        ends: The same, as two values of each.
-    """
-
-    means: Float64
-    errors: Float64
-    freedom: Float64
+    means: Float64  # m of each
+    errors: Float64  # standard errors: the root of Σ w_c² · s_c² / n_c
+    freedom: Float64  # degrees of freedom of the variance: `_pooled`
+    # Two-sided p of M = 0: of one collection of differences the paired t-test (Student 1908), as by
+    # `scipy.stats.ttest_rel`; of several that of M over its error (Welch, Biometrika 34, 1947). It is 1 for a
+    # column of zeros and where a collection has one query, as its spread is not known; 0 if all queries
+    # differ by exactly the same amount, as in SciPy.
     p: Float64
-    wide_errors: Float64
+    wide_errors: Float64  # wide_errors, wide_freedom: the same with the spread that ties may hide
     wide_freedom: Float64
+    # int [columns]: the values that differ from the most common one of their collection; of each collection
+    # at most `MANY_OTHERS` are counted.
     others: Int64
+    # Whether one unseen query that loses everything, where a query counts most, would move M by more than the
+    # interval reaches; never of values of 0 and 1, and where no interval is shown.
     fragile: BoolArray
+    # M ± t · wide error, t the quantile of Student's t; within the range. Of values that are all the lowest
+    # or the highest of the range, `_score_intervals`.
     intervals: list[Interval]
-    ends: list[Ends]
+    ends: list[Ends]  # the same, as two values of each
 
 
 def estimate(

@@ -95,53 +95,34 @@ class Module(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a model's files declare; anything they do not declare is None or empty.
+    """What a model's files declare; anything they do not declare is None or empty."""
 
-    Attributes:
-        modules: Those that sentence-transformers runs, in their order.
-        routes: For each role the class of the module that its texts go to first, and the folder, inside the
-            model's, that has its tokenizer.
-        routed: Whether a Router leads queries and passages to different modules.
-        network_folder: The folder of the network, inside the model's; "" for its own.
-        heads: The files of other outputs than dense vectors that are there.
-        pooling: `cls`, `mean`, `last_token`, or another of sentence-transformers', several joined by `+`.
-        pools_prompt: Whether the prompt's tokens are pooled with the text's.
-        prompts: Prompt put before each text, by role; roles with an empty prompt are left out.
-        max_lengths: For each role the tokens that sentence-transformers is told to keep of a text; roles for
-            which it is told nothing are left out.
-        similarity: What vectors are compared by, as sentence-transformers names it; or "".
-        tokenizer_length: Number of tokens that the tokenizer's settings allow.
-        tokenizer_class: The class that the tokenizer's settings name.
-        has_chat_template: Whether texts can be put into a template of a conversation.
-        end_tokens: The tokens that begin and end a text by the tokenizer's settings; "" for none.
-        truncate_dim: Number of dimensions kept of a vector.
-        config: Content of `config.json`.
-        settings: Content of `config_sentence_transformers.json`.
-        transformer: Settings of the Transformer module.
-        stanford: Content of `artifact.metadata`.
-        absent: Files that would say how the model is used, and are not there.
-    """
-
-    modules: tuple[Module, ...]
+    modules: tuple[Module, ...]  # those that sentence-transformers runs, in their order
+    # For each role the class of the module that its texts go to first, and the folder, inside the model's,
+    # that has its tokenizer.
     routes: dict[Role, tuple[str, str]]
-    routed: bool
-    network_folder: str
-    heads: tuple[str, ...]
+    routed: bool  # whether a Router leads queries and passages to different modules
+    network_folder: str  # the folder of the network, inside the model's; "" for its own
+    heads: tuple[str, ...]  # the files of other outputs than dense vectors that are there
+    # `cls`, `mean`, `last_token`, or another of sentence-transformers', several joined by `+`.
     pooling: str | None
-    pools_prompt: bool
-    prompts: dict[Role, str]
+    pools_prompt: bool  # whether the prompt's tokens are pooled with the text's
+    prompts: dict[Role, str]  # prompt put before each text, by role; roles with an empty prompt are left out
+    # For each role the tokens that sentence-transformers is told to keep of a text; roles for which it is
+    # told nothing are left out.
     max_lengths: dict[Role, int]
-    similarity: str
-    tokenizer_length: int | None
-    tokenizer_class: str | None
-    has_chat_template: bool
+    similarity: str  # what vectors are compared by, as sentence-transformers names it; or ""
+    tokenizer_length: int | None  # number of tokens that the tokenizer's settings allow
+    tokenizer_class: str | None  # the class that the tokenizer's settings name
+    has_chat_template: bool  # whether texts can be put into a template of a conversation
+    # The tokens that begin and end a text by the tokenizer's settings; "" for none.
     end_tokens: tuple[str, str]
-    truncate_dim: int | None
-    config: Facts
-    settings: Facts
-    transformer: Facts
-    stanford: Facts
-    absent: tuple[str, ...]
+    truncate_dim: int | None  # number of dimensions kept of a vector
+    config: Facts  # content of `config.json`
+    settings: Facts  # content of `config_sentence_transformers.json`
+    transformer: Facts  # settings of the Transformer module
+    stanford: Facts  # content of `artifact.metadata`
+    absent: tuple[str, ...]  # files that would say how the model is used, and are not there
 
     @property
     def is_masked_language_model(self) -> bool:
@@ -303,27 +284,17 @@ JAPANESE_WEB_SEARCH = "クエリを与えるので、与えられたWeb検索ク
 
 @dataclass(frozen=True)
 class Family:
-    """How the models of a family are used.
+    """How the models of a family are used."""
 
-    Attributes:
-        pattern: Regular expression for the whole model name without its owner; case is ignored.
-        pooling: Pooling of a model that does not declare one.
-        query_instruction: Instruction for queries.
-        query_format: How instruction and query are joined, as FlagEmbedding's `query_instruction_format`.
-        passage_instruction: Instruction for passages.
-        max_length: Number of tokens the model was trained for, if it has positions for more.
-        bidirectional: Whether it is a decoder trained with bidirectional attention.
-        pools_prompt: Whether the tokens of instructions are pooled with the text's.
-    """
-
-    pattern: str
-    pooling: str
-    query_instruction: str = ""
+    pattern: str  # regular expression for the whole model name without its owner; case is ignored
+    pooling: str  # pooling of a model that does not declare one
+    query_instruction: str = ""  # instruction for queries
+    # How instruction and query are joined, as FlagEmbedding's `query_instruction_format`.
     query_format: str = "{}{}"
-    passage_instruction: str = ""
-    max_length: int | None = None
-    bidirectional: bool = False
-    pools_prompt: bool = True
+    passage_instruction: str = ""  # instruction for passages
+    max_length: int | None = None  # number of tokens the model was trained for, if it has positions for more
+    bidirectional: bool = False  # whether it is a decoder trained with bidirectional attention
+    pools_prompt: bool = True  # whether the tokens of instructions are pooled with the text's
 
 
 FAMILIES = (
@@ -400,16 +371,12 @@ class LateInteraction:
     They are those of sentence-transformers' `MultiVectorEncoder`, of PyLate and of Stanford's ColBERT.
     Sentence-transformers reads all of them. Artifact keys are made before a model is loaded; a backend checks
     that the library found the same.
-
-    Attributes:
-        prompts: Marker and prompt put before each text, by role.
-        max_lengths: Number of tokens kept of a text, by role; roles for which none is declared are left out.
-        mean: Whether a score is the mean over a query's tokens, not the sum.
     """
 
-    prompts: dict[Role, str]
+    prompts: dict[Role, str]  # marker and prompt put before each text, by role
+    # Number of tokens kept of a text, by role; roles for which none is declared are left out.
     max_lengths: dict[Role, int]
-    mean: bool
+    mean: bool  # whether a score is the mean over a query's tokens, not the sum
 
 
 def late_interaction(card: ModelCard, name: str) -> LateInteraction:

@@ -43,21 +43,14 @@ special tokens. Another version of transformers that reads them otherwise leads 
 
 
 class TokenizerSettings(NamedTuple):
-    """What the tokenizer of a model is made by, besides its files.
+    """What the tokenizer of a model is made by, besides its files."""
 
-    Attributes:
-        name: The model's, for messages.
-        trust_remote_code: Whether Python files that come with the model may run.
-        end_tokens: The tokens to begin and end each text with; "" for none.
-        by_library: Whether transformers loads it; not of a static model, which takes its tokenizer.json.
-        plain: Whether texts get no special tokens, as in a static model.
-    """
-
-    name: str
-    trust_remote_code: bool = False
-    end_tokens: tuple[str, str] = ("", "")
+    name: str  # the model's, for messages
+    trust_remote_code: bool = False  # whether Python files that come with the model may run
+    end_tokens: tuple[str, str] = ("", "")  # the tokens to begin and end each text with; "" for none
+    # Whether transformers loads it; not of a static model, which takes its tokenizer.json.
     by_library: bool = True
-    plain: bool = False
+    plain: bool = False  # whether texts get no special tokens, as in a static model
 
 
 def load_tokenizer(folder: Path, settings: TokenizerSettings) -> Tokenizer:

@@ -35,28 +35,17 @@ POOLINGS = {"cls": "CLS", "last_token": "last-token"}
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedBase:
-    """What is known of a model or a reranker before it is loaded.
+    """What is known of a model or a reranker before it is loaded."""
 
-    Attributes:
-        name: Its name in the config.
-        files: Its folder, or its commit on the hub.
-        precision: Number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does.
-        device: `cpu` or `cuda:N`.
-        pad_id: Id of the padding token.
-        tokenizer: Its tokenizer; of passages, where queries have another one.
-        card: What its files declare.
-        trust_remote_code: Whether Python files that come with the model may run.
-        decided: The settings that its files, its family or a default may decide, by name, for reports.
-    """
-
-    name: str
-    files: Files
-    precision: str
-    device: str
-    pad_id: int
-    tokenizer: ModelTokenizer
-    card: ModelCard = field(compare=False, repr=False)
-    trust_remote_code: bool = False
+    name: str  # its name in the config
+    files: Files  # its folder, or its commit on the hub
+    precision: str  # number format of the computation: a CPU runs `fp16` as `fp32`, as FlagEmbedding does
+    device: str  # `cpu` or `cuda:N`
+    pad_id: int  # id of the padding token
+    tokenizer: ModelTokenizer  # its tokenizer; of passages, where queries have another one
+    card: ModelCard = field(compare=False, repr=False)  # what its files declare
+    trust_remote_code: bool = False  # whether Python files that come with the model may run
+    # The settings that its files, its family or a default may decide, by name, for reports.
     decided: dict[str, SettingWithOrigin] = field(default_factory=dict)
 
     def describe(self) -> str:
@@ -79,45 +68,34 @@ class CalibrationCorpus:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedModel(ResolvedBase):
-    """A config's model with every setting decided.
+    """A config's model with every setting decided."""
 
-    Attributes:
-        identity: Hub id and commit, or the SHA-256 of each file that shapes vectors.
-        output: What is made of a text: `dense`, `sparse` or `multivector`.
-        pooling: `cls`, `mean` or `last_token`; with sentence-transformers any pooling of that library; empty
-            unless the output is dense.
-        normalize: Whether the backend scales vectors to length 1; dense ones are kept as they come.
-        prompts: For each role the strings put before and after each text.
-        max_lengths: For each role the number of tokens kept, at most as many as the model has positions.
-        mean_over_tokens: Of a multi-vector model: whether a score is the mean over a query's tokens, and not
-            the sum.
-        similarity: What vectors are compared by, as the model's files declare it: `cosine`, `dot`,
-            `euclidean` or `manhattan`; "" if they do not, or if they scale vectors to length 1.
-        query_tokenizer: That of queries, where they go through another network than passages.
-        truncate_dim: Number of dimensions kept of each vector (Matryoshka); None keeps all.
-        dimension: Number of dimensions of the whole vector, if it is known before the model is loaded.
-        skipped: For each role how many tokens at the beginning of a text are not pooled, an instruction's;
-            empty where all are.
-        hint: What is likely a mistake in the config, as a clause; "" if nothing is.
-        onnx: The ONNX file that is run; None with another backend.
-        corpus: Passages that an int8 model is calibrated on.
-    """
-
-    identity: JsonObject
+    identity: JsonObject  # hub id and commit, or the SHA-256 of each file that shapes vectors
+    # `cls`, `mean` or `last_token`; with sentence-transformers any pooling of that library; empty unless the
+    # output is dense.
     pooling: str
-    prompts: dict[Role, tuple[str, str]]
+    prompts: dict[Role, tuple[str, str]]  # for each role the strings put before and after each text
+    # For each role the number of tokens kept, at most as many as the model has positions.
     max_lengths: dict[Role, int]
-    output: str = "dense"
+    output: str = "dense"  # what is made of a text: `dense`, `sparse` or `multivector`
+    # Whether the backend scales vectors to length 1; dense ones are kept as they come.
     normalize: bool = False
+    # Of a multi-vector model: whether a score is the mean over a query's tokens, and not the sum.
     mean_over_tokens: bool = False
+    # What vectors are compared by, as the model's files declare it: `cosine`, `dot`, `euclidean` or
+    # `manhattan`; "" if they do not, or if they scale vectors to length 1.
     similarity: str = ""
+    # That of queries, where they go through another network than passages.
     query_tokenizer: ModelTokenizer | None = None
-    truncate_dim: int | None = None
+    truncate_dim: int | None = None  # number of dimensions kept of each vector (Matryoshka); None keeps all
+    # Number of dimensions of the whole vector, if it is known before the model is loaded.
     dimension: int | None = None
+    # For each role how many tokens at the beginning of a text are not pooled, an instruction's; empty where
+    # all are.
     skipped: dict[Role, int] = field(default_factory=dict)
-    hint: str = ""
-    onnx: OnnxFile | None = None
-    corpus: CalibrationCorpus | None = None
+    hint: str = ""  # what is likely a mistake in the config, as a clause; "" if nothing is
+    onnx: OnnxFile | None = None  # the ONNX file that is run; None with another backend
+    corpus: CalibrationCorpus | None = None  # passages that an int8 model is calibrated on
 
     @property
     def guessed(self) -> str:

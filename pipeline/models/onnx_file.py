@@ -31,19 +31,12 @@ LEAST = 0.001
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """An ONNX file of a model.
+    """An ONNX file of a model."""
 
-    Attributes:
-        name: Its path inside the model's folder.
-        formats: The number formats of its weights, that of the most weights first.
-        inputs: The names of its inputs.
-        outputs: The names of its outputs.
-    """
-
-    name: str
-    formats: tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    name: str  # its path inside the model's folder
+    formats: tuple[str, ...]  # the number formats of its weights, that of the most weights first
+    inputs: tuple[str, ...]  # the names of its inputs
+    outputs: tuple[str, ...]  # the names of its outputs
 
     def output(self, pooling: str) -> str:
         """The output that is taken for a pooling, which is `TEXT_VECTORS` if the file pools by itself."""

@@ -35,17 +35,13 @@ READ_ANEW = tuple(f"{name}ForSequenceClassification" for name in ("Gemma", "Gemm
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedReranker(ResolvedBase):
-    """A config's reranker with every setting decided.
+    """A config's reranker with every setting decided."""
 
-    Attributes:
-        max_length: Tokens kept of a query and a passage together, at most as many as the model has positions.
-        query_max_length: Tokens kept of a query; None is no limit of its own.
-        by_predict: Whether sentence-transformers does more than to give tokens to a network, so that its
-            `predict` is called; see `_needs_predict`.
-    """
-
+    # Tokens kept of a query and a passage together, at most as many as the model has positions.
     max_length: int
-    query_max_length: int | None
+    query_max_length: int | None  # tokens kept of a query; None is no limit of its own
+    # Whether sentence-transformers does more than to give tokens to a network, so that its `predict` is
+    # called; see `_needs_predict`.
     by_predict: bool = False
 
     @property

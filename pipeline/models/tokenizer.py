@@ -40,17 +40,11 @@ FILE = "tokenizer.json"
 
 @dataclass(frozen=True)
 class ModelTokenizer:
-    """A model's tokenizer in a file, and what it gives for fixed texts.
+    """A model's tokenizer in a file, and what it gives for fixed texts."""
 
-    Attributes:
-        path: Its tokenizer.json.
-        probe: A hash of its token ids of `PROBE_TEXTS`, and of the side it truncates at.
-        settings: What it was made by.
-    """
-
-    path: Path
-    probe: str
-    settings: TokenizerSettings
+    path: Path  # its tokenizer.json
+    probe: str  # a hash of its token ids of `PROBE_TEXTS`, and of the side it truncates at
+    settings: TokenizerSettings  # what it was made by
 
     def load(self) -> Tokenizer:
         """The tokenizer; it neither pads nor truncates."""

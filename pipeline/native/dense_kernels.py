@@ -56,23 +56,16 @@ class PackedQueries(NamedTuple):
 
     A query is about `factors` times its integers. Queries that are shorter than `SHORTEST` or not finite are
     zeros, and so is what fills the last panel of 64 queries.
-
-    Attributes:
-        words: int32, flat: four int8 each, as `pack_bytes` returns them.
-        factors: float32 [columns].
-        offsets: int32 [columns], what is subtracted from the sums.
-        norms: float32 [columns], at least the length of a query and of what its integers stand for; infinity
-            if zeros stand for something else.
-        share: The largest distance of the two, as a share of the norm.
-        tiles: `amx.CONFIGURATION` where AMX computes the products, else None.
     """
 
-    words: Int32
-    factors: Float32
-    offsets: Int32
+    words: Int32  # int32, flat: four int8 each, as `pack_bytes` returns them
+    factors: Float32  # float32 [columns]
+    offsets: Int32  # int32 [columns], what is subtracted from the sums
+    # float32 [columns], at least the length of a query and of what its integers stand for; infinity if zeros
+    # stand for something else.
     norms: Float32
-    share: float
-    tiles: Any
+    share: float  # the largest distance of the two, as a share of the norm
+    tiles: Any  # `amx.CONFIGURATION` where AMX computes the products, else None
 
     @property
     def width(self) -> int:

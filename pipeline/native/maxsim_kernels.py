@@ -29,36 +29,23 @@ _LOWEST = np.finfo(np.float32).min  # not -inf, which compilers may assume never
 
 
 class PackedQueries(NamedTuple):
-    """Token vectors of some queries, as the fast kernel reads them; see `pack_rows`.
+    """Token vectors of some queries, as the fast kernel reads them; see `pack_rows`."""
 
-    Attributes:
-        pairs: The tokens as int16, in panels of 64; the last panel is filled with zeros.
-        factors: float32 [tokens, and what fills the last panel], what each token was divided by.
-        bounds: int64 [queries + 1], the first token of each query, and the end.
-        divisors: float32 [queries], by which the sum over a query's tokens is divided.
-    """
-
-    pairs: Int32
-    factors: Float32
-    bounds: Int64
-    divisors: Float32
+    pairs: Int32  # the tokens as int16, in panels of 64; the last panel is filled with zeros
+    factors: Float32  # float32 [tokens, and what fills the last panel], what each token was divided by
+    bounds: Int64  # int64 [queries + 1], the first token of each query, and the end
+    divisors: Float32  # float32 [queries], by which the sum over a query's tokens is divided
 
 
 class WideQueries(NamedTuple):
-    """Token vectors of some queries, as the exact kernel reads them.
+    """Token vectors of some queries, as the exact kernel reads them."""
 
-    Attributes:
-        tokens: float64, flat: each query as [dimension, width], its tokens side by side. The width is the
-            number of its tokens, rounded up to whole registers and filled with zeros.
-        starts: int64 [queries], where each query begins.
-        counts: int64 [queries], its number of tokens.
-        divisors: float64 [queries], by which the sum over a query's tokens is divided.
-    """
-
+    # float64, flat: each query as [dimension, width], its tokens side by side. The width is the number of its
+    # tokens, rounded up to whole registers and filled with zeros.
     tokens: Float64
-    starts: Int64
-    counts: Int64
-    divisors: Float64
+    starts: Int64  # int64 [queries], where each query begins
+    counts: Int64  # int64 [queries], its number of tokens
+    divisors: Float64  # float64 [queries], by which the sum over a query's tokens is divided
 
 
 def pack_queries(vectors: Float32, bounds: Int64, divisors: Float32) -> PackedQueries:

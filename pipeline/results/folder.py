@@ -43,28 +43,18 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(eq=False)
 class CollectionResult:
-    """The result of one collection, read from its folder.
+    """The result of one collection, read from its folder."""
 
-    Attributes:
-        folder: Where it was read.
-        record: The content of `metrics.json`.
-        manifest: The content of `manifest.json`.
-        query_ids: Every judged query, in the order of `per_query.csv`.
-        measures: The columns of `per_query.csv`, in its order.
-        values: float64 [queries, measures].
-        document: The content of `metrics.json` as it is written; empty for the scores of a run file.
-        edited: What was changed after the run; see `check_files`.
-        clusters: The cluster of each query, None where it has none; empty without `evaluate.cluster`.
-    """
-
-    folder: Path
-    record: Metrics
-    manifest: Manifest
-    query_ids: list[str]
-    measures: list[str]
-    values: Float64
+    folder: Path  # where it was read
+    record: Metrics  # the content of `metrics.json`
+    manifest: Manifest  # the content of `manifest.json`
+    query_ids: list[str]  # every judged query, in the order of `per_query.csv`
+    measures: list[str]  # the columns of `per_query.csv`, in its order
+    values: Float64  # float64 [queries, measures]
+    # The content of `metrics.json` as it is written; empty for the scores of a run file.
     document: Facts = field(default_factory=dict)
-    edited: str = ""
+    edited: str = ""  # what was changed after the run; see `check_files`
+    # The cluster of each query, None where it has none; empty without `evaluate.cluster`.
     clusters: Sequence[str | None] = ()
 
     @property

@@ -24,27 +24,20 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 class ScoreCheck(Record):
-    """A published score and the measured one.
-
-    Attributes:
-        got: None where it was not measured.
-        difference: `got` minus `expected`.
-        tolerance: The largest difference that counts as reproduced, half a unit of the last digit included.
-        reason: Why the two cannot be compared, or nothing was run.
-        digits: Published decimal places.
-    """
+    """A published score and the measured one."""
 
     model: str = ""
     collection: str = ""
     measure: str
     expected: float
-    got: float | None = None
-    difference: float | None = None
+    got: float | None = None  # none where it was not measured
+    difference: float | None = None  # `got` minus `expected`
+    # The largest difference that counts as reproduced, half a unit of the last digit included.
     tolerance: float
-    digits: int
+    digits: int  # published decimal places
     verdict: Verdict
     source: str = ""
-    reason: str = ""
+    reason: str = ""  # why the two cannot be compared, or nothing was run
 
 
 def decimals(value: float) -> int:

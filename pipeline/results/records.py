@@ -52,55 +52,39 @@ class Metrics(Record):
     """The content of `metrics.json`: means and their 95% intervals by measure, and the stages in order.
 
     What only some kinds of retrievers report is kept as `ReportSection`s; see `section`.
-
-    Attributes:
-        queries: How many were judged.
-        passages: How many were searched.
-        models: What ran each model, rerankers included; empty of a run file.
-        missing: What was judged and is not in the collection; None of a run file.
-        unjudged_queries: How many queries of the collection, or of a run file, have no judgment and are not
-            scored.
-        missing_queries: How many judged queries a run file lacks; they score 0.
-        missing_ids: The first of these.
-        ignored_relevant: How many relevant passages are left out of their query's ranking, by `data.ignored`.
-        unjudged_copies: How many passages that nobody judged have the text of a relevant one.
-        queries_as_passages: How many queries stand in the corpus as a passage with another id.
-        queries_under_own_ids: How many stand there with their own id, and are not left out.
-        like_random: Where the first ten hits hold no more relevant passages than those of a random order: how
-            many, and how many a random order has.
-        collection_note: What the collection says of itself, in a file `note.txt`, and that it is a slice.
-        clusters: The cluster of each judged query by `evaluate.cluster`, None where it has none.
-        short_rankings: Only where a ranking ends before the deepest cutoff of a measure.
-        intervals: None where none is shown.
-        fragile: Their marks, as of `pipeline.metrics.statistics.Estimate`.
-        ties: Only where documents on both sides of a measure's cutoff have equal scores.
-        expected: Published scores that the config gave, each with its verdict.
-        unjudged: Of the measures with a cutoff that take unjudged documents for not relevant.
     """
 
     name: Name
-    queries: int
-    passages: Annotated[int, Field(gt=0)]
-    models: tuple[ModelRun, ...] = ()
-    missing: MissingTexts | None = None
+    queries: int  # how many were judged
+    passages: Annotated[int, Field(gt=0)]  # how many were searched
+    models: tuple[ModelRun, ...] = ()  # what ran each model, rerankers included; empty of a run file
+    missing: MissingTexts | None = None  # what was judged and is not in the collection; None of a run file
+    # How many queries of the collection, or of a run file, have no judgment and are not scored.
     unjudged_queries: int = 0
-    missing_queries: int = 0
-    missing_ids: tuple[str, ...] = ()
+    missing_queries: int = 0  # how many judged queries a run file lacks; they score 0
+    missing_ids: tuple[str, ...] = ()  # the first of these
+    # How many relevant passages are left out of their query's ranking, by `data.ignored`.
     ignored_relevant: int = 0
-    unjudged_copies: int = 0
-    queries_as_passages: int = 0
-    queries_under_own_ids: int = 0
+    unjudged_copies: int = 0  # how many passages that nobody judged have the text of a relevant one
+    queries_as_passages: int = 0  # how many queries stand in the corpus as a passage with another id
+    queries_under_own_ids: int = 0  # how many stand there with their own id, and are not left out
+    # Where the first ten hits hold no more relevant passages than those of a random order: how many, and how
+    # many a random order has.
     like_random: tuple[int, float] | None = None
+    # What the collection says of itself, in a file `note.txt`, and that it is a slice.
     collection_note: str = ""
+    # The cluster of each judged query by `evaluate.cluster`, None where it has none.
     clusters: tuple[str | None, ...] = ()
     metrics: dict[str, float]
-    intervals: dict[str, tuple[float, float] | None] = Field({})
-    fragile: dict[str, bool] = Field({})
+    intervals: dict[str, tuple[float, float] | None] = Field({})  # none where none is shown
+    fragile: dict[str, bool] = Field({})  # their marks, as of `pipeline.metrics.statistics.Estimate`
+    # Of the measures with a cutoff that take unjudged documents for not relevant.
     unjudged: dict[str, JudgedShare] = Field({})
     stages: tuple[StageRow, ...]
+    # Only where a ranking ends before the deepest cutoff of a measure.
     short_rankings: ShortRankings | None = None
-    ties: Ties | None = None
-    expected: tuple[ScoreCheck, ...] = ()
+    ties: Ties | None = None  # only where documents on both sides of a measure's cutoff have equal scores
+    expected: tuple[ScoreCheck, ...] = ()  # published scores that the config gave, each with its verdict
 
     @model_validator(mode="after")
     def _read_sections(self) -> Self:
@@ -208,24 +192,19 @@ class ModelUse(Record):
 
 
 class Manifest(Record):
-    """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key.
-
-    Attributes:
-        contents: Hashes of the passages, the judged queries and the judgments, whatever their order and form;
-            see `pipeline.data.contents`. Of a run file that of the judgments alone.
-        cache: The absolute path of the folder of artifacts.
-        created: When the run ended, as UTC in ISO 8601; None of a run file.
-    """
+    """The content of `manifest.json`; `recipes` holds all that shaped each stage's artifact, and its key."""
 
     config: Facts = Field({})
-    cache: str = ""
+    cache: str = ""  # the absolute path of the folder of artifacts
     recipes: Annotated[dict[str, Facts], Field(min_length=1)]
+    # Hashes of the passages, the judged queries and the judgments, whatever their order and form; see
+    # `pipeline.data.contents`. Of a run file that of the judgments alone.
     contents: dict[str, str] = Field({})
     models: tuple[ModelUse, ...] = ()
     versions: dict[str, str] = Field({})
     hardware: Hardware = Hardware()
     wall_seconds: float | None = None
-    created: str | None = None
+    created: str | None = None  # when the run ended, as UTC in ISO 8601; None of a run file
 
     @property
     def cache_here(self) -> str:

@@ -42,60 +42,42 @@ ALSO = "main"
 
 
 class SuiteRecord(Record):
-    """The content of `suite.json`.
-
-    Attributes:
-        collections: All of them, in the config's order.
-        groups: The group of each collection that is in one.
-        main_measures: What each collection is judged by, where the suite says so of all.
-        failed: What stopped each collection that has no result.
-        keys: For each collection that has a result the key of its scores.
-        queries, passages: How many there are in all collections together.
-        metrics: Macro means of the measures that all collections have, and of their main measures where
-            these differ; empty where one failed.
-        intervals: Their 95% intervals, of these collections; None where none is shown.
-        intervals_over_collections: The same of all such collections; empty of fewer than eight.
-    """
+    """The content of `suite.json`."""
 
     name: Name
-    collections: Annotated[tuple[str, ...], Field(min_length=1)]
-    groups: dict[str, str] = Field({})
+    collections: Annotated[tuple[str, ...], Field(min_length=1)]  # all of them, in the config's order
+    groups: dict[str, str] = Field({})  # the group of each collection that is in one
+    # What each collection is judged by, where the suite says so of all.
     main_measures: dict[str, str] = Field({})
-    failed: dict[str, str] = Field({})
-    keys: dict[str, str]
-    queries: int
+    failed: dict[str, str] = Field({})  # what stopped each collection that has no result
+    keys: dict[str, str]  # for each collection that has a result the key of its scores
+    queries: int  # queries, passages: how many there are in all collections together
     passages: int
+    # Macro means of the measures that all collections have, and of their main measures where these differ;
+    # empty where one failed.
     metrics: dict[str, float]
+    # Their 95% intervals, of these collections; None where none is shown.
     intervals: dict[str, tuple[float, float] | None] = Field({})
     fragile: dict[str, bool] = Field({})
+    # The same of all such collections; empty of fewer than eight.
     intervals_over_collections: dict[str, tuple[float, float]] = Field({})
 
 
 @dataclass(repr=False, eq=False)
 class Result(Tabular):
-    """A finished benchmark, of one collection or of a suite.
+    """A finished benchmark, of one collection or of a suite."""
 
-    Attributes:
-        folder: Where its files are.
-        collections: The result of each collection that has one, in the config's order.
-        suite: The content of `suite.json`; None for a benchmark of one collection.
-        name: Of the benchmark; a comparison tells those of one name apart.
-        edited: What was changed of its files after the run; "" if nothing.
-        errors: What stopped each of the other collections, by name, in the run that made this object.
-        groups: The group of each collection of a suite that is in one.
-        main_measures: What each collection is judged by, where the suite says so of all.
-        measures: Those that all collections have, in the first one's order; then `MAIN`, where main measures
-            differ.
-    """
-
-    folder: Path
-    collections: list[CollectionResult]
-    suite: SuiteRecord | None = None
-    name: str = ""
-    edited: str = ""
+    folder: Path  # where its files are
+    collections: list[CollectionResult]  # the result of each collection that has one, in the config's order
+    suite: SuiteRecord | None = None  # the content of `suite.json`; None for a benchmark of one collection
+    name: str = ""  # of the benchmark; a comparison tells those of one name apart
+    edited: str = ""  # what was changed of its files after the run; "" if nothing
+    # What stopped each of the other collections, by name, in the run that made this object.
     errors: dict[str, Exception] = field(default_factory=dict)
-    groups: dict[str, str] = field(init=False)
+    groups: dict[str, str] = field(init=False)  # the group of each collection of a suite that is in one
+    # What each collection is judged by, where the suite says so of all.
     main_measures: dict[str, str] = field(init=False)
+    # Those that all collections have, in the first one's order; then `MAIN`, where main measures differ.
     measures: list[str] = field(init=False)
 
     def __post_init__(self) -> None:

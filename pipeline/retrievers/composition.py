@@ -61,24 +61,16 @@ class AtDepth(Record):
 
 
 class Reranking(ReportSection):
-    """What a reranker could bring, what it brings by depth, and what it takes.
-
-    Attributes:
-        depth: Passages of each query that are scored.
-        ceiling: The mean of each measure if these were ordered by their judgments.
-        by_depth: Measures at lesser depths, ascending, and at `depth`.
-        pairs: Pairs of a query and a passage that the ranking needs.
-        pairs_per_second: None where no pair was left to score; so is `seconds_per_query`.
-    """
+    """What a reranker could bring, what it brings by depth, and what it takes."""
 
     key = "reranking"
     heading = "Made of other rankings"
 
-    depth: int
-    ceiling: dict[str, float]
-    by_depth: tuple[AtDepth, ...]
-    pairs: int | None = None
-    pairs_per_second: float | None = None
+    depth: int  # passages of each query that are scored
+    ceiling: dict[str, float]  # the mean of each measure if these were ordered by their judgments
+    by_depth: tuple[AtDepth, ...]  # measures at lesser depths, ascending, and at `depth`
+    pairs: int | None = None  # pairs of a query and a passage that the ranking needs
+    pairs_per_second: float | None = None  # none where no pair was left to score; so is `seconds_per_query`
     seconds_per_query: float | None = None
 
     @classmethod

@@ -12,13 +12,7 @@ from pipeline.core.table import Table
 
 
 class VectorsCost(ReportSection):
-    """The form in which passages' vectors are searched, and what that takes.
-
-    Attributes:
-        bytes: Of one vector in the index, links of a graph included.
-        ids: Bytes of its number in an inverted list.
-        codebooks: Bytes of centroids, rotations and ranges, however many vectors there are.
-    """
+    """The form in which passages' vectors are searched, and what that takes."""
 
     key = "vectors"
     heading = "Quality against size"
@@ -38,9 +32,9 @@ class VectorsCost(ReportSection):
     dimension: int
     precision: str
     factory: str = "Flat"
-    bytes: int
-    ids: int = 0
-    codebooks: int = 0
+    bytes: int  # of one vector in the index, links of a graph included
+    ids: int = 0  # bytes of its number in an inverted list
+    codebooks: int = 0  # bytes of centroids, rotations and ranges, however many vectors there are
 
     @property
     def form(self) -> str:

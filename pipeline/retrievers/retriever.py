@@ -66,16 +66,11 @@ def open_ranking(artifact: Artifact) -> Ranking:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Scores rankings of one collection.
+    """Scores rankings of one collection."""
 
-    Attributes:
-        collection: The passages, queries and judgments.
-        measures: Those of the config.
-        clusters: The cluster of each query that has one, by its id: `evaluate.cluster`.
-    """
-
-    collection: Collection
-    measures: Sequence[Measure]
+    collection: Collection  # the passages, queries and judgments
+    measures: Sequence[Measure]  # those of the config
+    # The cluster of each query that has one, by its id: `evaluate.cluster`.
     clusters: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -138,10 +133,6 @@ class Identities:
 class Retriever(ABC, Generic[Settings]):
     """Makes a ranking of a collection; a kind names the class of its section, as `Retriever[Settings]`.
 
-    Attributes:
-        section: The section of the config that names the kind.
-        ranking: The role, in `stages`, of the stage that makes the ranking.
-
     Args:
         config: The benchmark's settings, with the backends that are used.
         identities: Looks up and hashes the files that the config names.
@@ -151,8 +142,8 @@ class Retriever(ABC, Generic[Settings]):
             benchmark alone.
     """
 
-    section: ClassVar[str] = "model"
-    ranking: ClassVar[str] = "search"
+    section: ClassVar[str] = "model"  # the section of the config that names the kind
+    ranking: ClassVar[str] = "search"  # the role, in `stages`, of the stage that makes the ranking
     config: Config
     identities: Identities
     identity: Identity

@@ -32,12 +32,7 @@ from pipeline.retrievers.truncation import Truncation
 
 
 class Chunking(ReportSection):
-    """How passages were cut, and how they were ranked by their chunks; see docs/long-documents.md.
-
-    Attributes:
-        chunks: How many were made of all passages.
-        cut: How many passages were cut in two or more.
-    """
+    """How passages were cut, and how they were ranked by their chunks; see docs/long-documents.md."""
 
     key = "chunks"
     heading = "Quality against chunk size"
@@ -57,8 +52,8 @@ class Chunking(ReportSection):
     overlap: int
     boundary: str
     aggregate: str
-    chunks: int
-    cut: int
+    chunks: int  # how many were made of all passages
+    cut: int  # how many passages were cut in two or more
 
     @override
     def corrected(self, cost: Cost, passages: int) -> Cost:
@@ -99,13 +94,7 @@ class Latency(Record):
 
 
 class IndexCost(ReportSection):
-    """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning.
-
-    Attributes:
-        parameters: Of the search, such as nprobe.
-        memory_mb: Size in memory, in 10^6 bytes.
-        queries_per_second: On all threads.
-    """
+    """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning."""
 
     key = "index"
     heading = "Against exact search"
@@ -122,11 +111,11 @@ class IndexCost(ReportSection):
     )
 
     factory: str
-    parameters: dict[str, int | float]
+    parameters: dict[str, int | float]  # of the search, such as nprobe
     build_seconds: float
     disk_bytes: int
-    memory_mb: float | None = None
-    queries_per_second: float
+    memory_mb: float | None = None  # size in memory, in 10^6 bytes
+    queries_per_second: float  # on all threads
     queries_per_second_one_thread: float | None = None
     latency_ms: Latency
 
@@ -165,18 +154,14 @@ class IndexCost(ReportSection):
 
 
 class Sparsity(ReportSection):
-    """How sparse word weights are.
-
-    Attributes:
-        query_words: Mean number of words of a query that have a weight.
-        flops: Expected multiplications for the score of a query and a passage; see
-            `pipeline.search.inverted_index.sparsity`.
-    """
+    """How sparse word weights are."""
 
     key = "sparsity"
 
-    query_words: float
+    query_words: float  # mean number of words of a query that have a weight
     passage_words: float
+    # Expected multiplications for the score of a query and a passage; see
+    # `pipeline.search.inverted_index.sparsity`.
     flops: float
 
     def stage_notes(self, stages: Mapping[str, StageRow], passages: int) -> list[str]:

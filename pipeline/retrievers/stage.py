@@ -24,15 +24,10 @@ Inputs = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class EngineFactory:
-    """Opens an engine; those of one `key` open the same one.
+    """Opens an engine; those of one `key` open the same one."""
 
-    Attributes:
-        source: What its workers load; None if they need no model.
-        config: The kind of engine; None where the server of `source` is asked.
-    """
-
-    source: ModelSource | None
-    config: EngineConfig | None
+    source: ModelSource | None  # what its workers load; None if they need no model
+    config: EngineConfig | None  # the kind of engine; None where the server of `source` is asked
 
     @cached_property
     def key(self) -> Hashable:
@@ -50,22 +45,16 @@ class EngineFactory:
 
 @dataclass
 class Context:
-    """What a stage may use besides its inputs.
-
-    Attributes:
-        store: The cache, for what is kept beside the stages' results and outlives them.
-        open_engine: Opens the engine of a factory, or gives it where it is open.
-        factory: That of the stage; None where nothing is divided.
-        fresh: Whether nothing stored is used.
-    """
+    """What a stage may use besides its inputs."""
 
     recipe: Recipe
     progress: Progress
     meter: Meter
-    store: Store
+    store: Store  # the cache, for what is kept beside the stages' results and outlives them
+    # Opens the engine of a factory, or gives it where it is open.
     open_engine: Callable[[EngineFactory, Store], Engine]
-    factory: EngineFactory | None = None
-    fresh: bool = False
+    factory: EngineFactory | None = None  # that of the stage; None where nothing is divided
+    fresh: bool = False  # whether nothing stored is used
 
     @property
     def engine(self) -> Engine:
@@ -79,48 +68,34 @@ Growth = Literal["passages", "queries", "product"]
 
 
 class StoredSize(NamedTuple):
-    """Bytes of a stage's vectors or index.
-
-    Attributes:
-        memory: Held while it is searched.
-        smaller: Which setting needs less memory; "" if none is known.
-        passage: Of each passage in an index; None of other stages.
-    """
+    """Bytes of a stage's vectors or index."""
 
     disk: int
-    memory: int = 0
-    smaller: str = ""
-    passage: float | None = None
+    memory: int = 0  # held while it is searched
+    smaller: str = ""  # which setting needs less memory; "" if none is known
+    passage: float | None = None  # of each passage in an index; None of other stages
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a benchmark.
+    """One step of a benchmark."""
 
-    Attributes:
-        name: Names the folder that its artifacts are kept in.
-        schema: Raised when the code starts to write other bytes for the same recipe.
-        needs: Roles, in the plan, of the stages whose results `make` reads.
-        made_of: Roles of the stages whose keys are in its own key, by the name of the ingredient.
-        settings: JSON of everything else that shapes the result.
-        make: Writes the result's files into the draft; returns facts about them.
-        open: Opens a finished artifact for the stages that need it.
-        exact_bytes: Whether the same key always gives the same files. If not (threads, a GPU or a batch size
-            can change the last bits of vectors), what was made from other files than today's is made again.
-        engine: Opens the engine that runs parts of the work; None where nothing is divided.
-        grows_with: What its time and its bytes are in proportion to. The time of `product` is so to passages
-            times queries, and its bytes to queries.
-    """
-
-    name: str
-    schema: int
-    needs: tuple[str, ...]
+    name: str  # names the folder that its artifacts are kept in
+    schema: int  # raised when the code starts to write other bytes for the same recipe
+    needs: tuple[str, ...]  # roles, in the plan, of the stages whose results `make` reads
+    # Roles of the stages whose keys are in its own key, by the name of the ingredient.
     made_of: Mapping[str, str]
-    settings: Facts
+    settings: Facts  # JSON of everything else that shapes the result
+    # Writes the result's files into the draft; returns facts about them.
     make: Callable[[Inputs, Draft, Context], Facts]
-    open: Callable[[Artifact], object]
+    open: Callable[[Artifact], object]  # opens a finished artifact for the stages that need it
+    # Whether the same key always gives the same files. If not (threads, a GPU or a batch size can change the
+    # last bits of vectors), what was made from other files than today's is made again.
     exact_bytes: bool = False
+    # Opens the engine that runs parts of the work; None where nothing is divided.
     engine: EngineFactory | None = None
+    # What its time and its bytes are in proportion to. The time of `product` is so to passages times queries,
+    # and its bytes to queries.
     grows_with: Growth = "passages"
 
     def with_prefix(self, prefix: str, shared: Collection[str]) -> Stage:

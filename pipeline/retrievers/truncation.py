@@ -18,18 +18,12 @@ ADVICE = " (data.chunks searches whole passages)"
 
 
 class TruncatedTexts(Record):
-    """How many texts have more tokens than the model reads, and how many of all tokens it does not read.
+    """How many texts have more tokens than the model reads, and how many of all tokens it does not read."""
 
-    Attributes:
-        max_length: The tokens that the model reads of a text, special ones and the instruction included.
-        texts: All texts; `cut` are longer.
-        tokens: Of all texts; `tokens_cut` are not read.
-    """
-
-    max_length: int
-    texts: int
+    max_length: int  # the tokens that the model reads of a text, special ones and the instruction included
+    texts: int  # all texts; `cut` are longer
     cut: int
-    tokens: int
+    tokens: int  # of all texts; `tokens_cut` are not read
     tokens_cut: int
 
     @property
@@ -48,21 +42,14 @@ class TruncatedTexts(Record):
 
 
 class Truncation(ReportSection):
-    """How many texts are longer than what the model reads.
-
-    Attributes:
-        passages: Passages, or the chunks that they were cut into, if `chunks`.
-        queries: Queries.
-        pairs: Pairs of a query and a passage, by what the reranker reads.
-        chunks: See `passages`.
-    """
+    """How many texts are longer than what the model reads."""
 
     key = "truncation"
 
-    passages: TruncatedTexts | None = None
-    queries: TruncatedTexts | None = None
-    pairs: TruncatedTexts | None = None
-    chunks: bool = False
+    passages: TruncatedTexts | None = None  # passages, or the chunks that they were cut into, if `chunks`
+    queries: TruncatedTexts | None = None  # queries
+    pairs: TruncatedTexts | None = None  # pairs of a query and a passage, by what the reranker reads
+    chunks: bool = False  # see `passages`
 
     @staticmethod
     def reported(artifacts: Mapping[str, Artifact], chunks: bool, prefix: str = "") -> Facts:

@@ -44,14 +44,12 @@ class Session(AbstractContextManager["Session"]):
 
     Args:
         fresh: Make every stage again, once.
-
-    Attributes:
-        identities: Hashes the files that configs name, each once.
-        made: Folders of the artifacts made here, which `fresh` does not make again.
     """
 
     fresh: bool = False
+    # Hashes the files that configs name, each once.
     identities: Identities = field(default_factory=Identities, init=False)
+    # Folders of the artifacts made here, which `fresh` does not make again.
     made: set[Path] = field(default_factory=set, init=False)
     _stores: dict[Path, Store] = field(default_factory=dict, init=False)
     _engine: tuple[EngineFactory, Engine] | None = field(default=None, init=False)

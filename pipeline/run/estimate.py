@@ -65,21 +65,14 @@ class MeasuredRun:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """What the stages of a run take that are to be made.
-
-    Attributes:
-        stages: By role.
-        keys: Likewise, for stages that several benchmarks share.
-        measured: What was scaled; None where nothing was measured.
-        obstacle: What this machine lacks.
-    """
+    """What the stages of a run take that are to be made."""
 
     passages: int
     queries: int
-    stages: dict[str, StageEstimate]
-    keys: dict[str, str]
-    measured: MeasuredRun | None
-    obstacle: InputError | None
+    stages: dict[str, StageEstimate]  # by role
+    keys: dict[str, str]  # likewise, for stages that several benchmarks share
+    measured: MeasuredRun | None  # what was scaled; None where nothing was measured
+    obstacle: InputError | None  # what this machine lacks
 
     @property
     def unknown(self) -> list[str]:

@@ -22,26 +22,20 @@ from pipeline.run.estimate import QUERIES, RunEstimate
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the run of one benchmark would do.
-
-    Attributes:
-        stages: Each reported stage's `stage`, `key` and `exists`; empty where keys cannot be known yet.
-        fetch: By repository and path, the bytes of the files that must be fetched.
-        unknown: Why what must be fetched cannot be listed; "" if it can.
-        passages: How many the collection has; None if that is not known before it is read.
-        models: Each model's `name`, `backend` and `precision`, and whether that was left to `auto`.
-        settings: The models' settings, as in a manifest.
-        estimate: Time, memory and disk of what is to be made; None where the number of passages is not known.
-    """
+    """What the run of one benchmark would do."""
 
     name: str
+    # Each reported stage's `stage`, `key` and `exists`; empty where keys cannot be known yet.
     stages: Sequence[Facts]
+    # By repository and path, the bytes of the files that must be fetched.
     fetch: dict[tuple[str, str], int] = field(default_factory=dict)
-    unknown: str = ""
-    passages: int | None = None
+    unknown: str = ""  # why what must be fetched cannot be listed; "" if it can
+    passages: int | None = None  # how many the collection has; None if that is not known before it is read
     queries: int | None = None
+    # Each model's `name`, `backend` and `precision`, and whether that was left to `auto`.
     models: Sequence[Facts] = ()
-    settings: Sequence[Facts] = ()
+    settings: Sequence[Facts] = ()  # the models' settings, as in a manifest
+    # Time, memory and disk of what is to be made; None where the number of passages is not known.
     estimate: RunEstimate | None = None
 
     @property

@@ -40,21 +40,16 @@ class Outcome:
 
 @dataclass
 class ConfigRun:
-    """What one config is run as: one benchmark, or one for each collection of a suite.
-
-    Attributes:
-        alone: Whether no other benchmark runs: what stops it is raised at once.
-        waiting: The benchmarks that have not been run, in order. Each is taken from here first, so that its
-            model can be freed after it.
-        errors: What stopped collections of a suite.
-    """
+    """What one config is run as: one benchmark, or one for each collection of a suite."""
 
     config: Config
     folder: Path
-    alone: bool
+    alone: bool  # whether no other benchmark runs: what stops it is raised at once
+    # The benchmarks that have not been run, in order. Each is taken from here first, so that its model can be
+    # freed after it.
     waiting: list[Benchmark] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
-    errors: dict[str, Exception] = field(default_factory=dict)
+    errors: dict[str, Exception] = field(default_factory=dict)  # what stopped collections of a suite
 
     def resolve(self, session: Session, progress: Progress) -> None:
         """Resolve the benchmarks, and check their settings where the ranking is not in the cache.

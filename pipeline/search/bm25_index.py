@@ -34,15 +34,10 @@ IDS, ENDS, VOCABULARY = "ids.npy", "ends.npy", "vocabulary.json"
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """Texts as word numbers; iterating gives each text's numbers as a list, one text in memory at a time.
+    """Texts as word numbers; iterating gives each text's numbers as a list, one text in memory at a time."""
 
-    Attributes:
-        ids: int32 [words], the word numbers of all texts one after the other.
-        ends: int64 [texts], where each text ends in `ids`.
-    """
-
-    ids: Int32
-    ends: Int64
+    ids: Int32  # int32 [words], the word numbers of all texts one after the other
+    ends: Int64  # int64 [texts], where each text ends in `ids`
     vocabulary: list[str]
 
     def __len__(self) -> int:
@@ -62,15 +57,10 @@ class TokenizedTexts:
 
 @dataclass(frozen=True)
 class Tokenization:
-    """How texts are split into words, by the package bm25s.
+    """How texts are split into words, by the package bm25s."""
 
-    Attributes:
-        stop_words: Language of the stop words to leave out; None keeps all words.
-        stemmer: Language of the Snowball stemmer; None is no stemming.
-    """
-
-    stop_words: str | None
-    stemmer: str | None
+    stop_words: str | None  # language of the stop words to leave out; None keeps all words
+    stemmer: str | None  # language of the Snowball stemmer; None is no stemming
 
     def recipe(self) -> Facts:
         """The part of the words' key: settings, and versions of the packages that make them."""

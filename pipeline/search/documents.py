@@ -31,17 +31,12 @@ ScoreChunks = Callable[[int, Int64], Float32]
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents that chunks are of.
+    """The documents that chunks are of."""
 
-    Attributes:
-        bounds: int64 [documents + 1], the first chunk of each, and the end; each has one at least.
-        chunk_ids: Arrow strings [chunks].
-        mean: Whether a document's score is the mean of those of its chunks, summed in float64 and rounded
-            once to float32; else the largest.
-    """
-
-    bounds: Int64
-    chunk_ids: pa.ChunkedArray
+    bounds: Int64  # int64 [documents + 1], the first chunk of each, and the end; each has one at least
+    chunk_ids: pa.ChunkedArray  # Arrow strings [chunks]
+    # Whether a document's score is the mean of those of its chunks, summed in float64 and rounded once to
+    # float32; else the largest.
     mean: bool = False
 
     @classmethod

@@ -135,19 +135,12 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Union:
-    """The passages that any of several rankings has for some queries.
+    """The passages that any of several rankings has for some queries."""
 
-    Attributes:
-        queries: The rows of these queries.
-        passages: int64 [queries, m], in any order, padded with -1.
-        values: float64 [rankings, queries, m], 0 where a ranking lacks a passage.
-        counts: int64 [queries, m], the number of rankings that have each passage.
-    """
-
-    queries: slice
-    passages: Int64
-    values: Float64
-    counts: Int64
+    queries: slice  # the rows of these queries
+    passages: Int64  # int64 [queries, m], in any order, padded with -1
+    values: Float64  # float64 [rankings, queries, m], 0 where a ranking lacks a passage
+    counts: Int64  # int64 [queries, m], the number of rankings that have each passage
 
     def ranking(self, fusion: Fusion, weights: Float64, id_rank: Int64, top_k: int | None = None) -> Ranking:
         """The joined ranking, scores in float64; arguments as of `fuse`, `weights` of these queries."""

@@ -14,17 +14,11 @@ BITS = {"fp32": 32, "fp16": 16, "int8": 8, "binary": 1}
 
 
 class IndexSize(NamedTuple):
-    """Bytes of an index.
+    """Bytes of an index."""
 
-    Attributes:
-        passage: Of each vector: its code, and its links in a graph.
-        ids: Of each vector besides: its number in an inverted list.
-        codebooks: Of centroids, rotations and ranges, however many vectors there are.
-    """
-
-    passage: float
-    ids: int = 0
-    codebooks: int = 0
+    passage: float  # of each vector: its code, and its links in a graph
+    ids: int = 0  # of each vector besides: its number in an inverted list
+    codebooks: int = 0  # of centroids, rotations and ranges, however many vectors there are
 
     def total(self, count: int) -> int:
         """Bytes of an index of `count` vectors."""

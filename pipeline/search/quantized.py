@@ -31,16 +31,12 @@ SPARE = 256  # hits fetched beyond 2k, so that few queries have more passages at
 
 @dataclass(frozen=True)
 class QuantizedVectors:
-    """The passages' vectors in a quantized form.
+    """The passages' vectors in a quantized form."""
 
-    Attributes:
-        shards: int8 [rows, dimension] or, of bits, [rows, ceil(dimension / 8)], memory-mapped.
-        ranges: float32 [2, dimension], by which int8 was quantized; None for bits.
-    """
-
+    # int8 [rows, dimension] or, of bits, [rows, ceil(dimension / 8)], memory-mapped.
     shards: tuple[Array, ...]
     dimension: int
-    ranges: Float32 | None
+    ranges: Float32 | None  # float32 [2, dimension], by which int8 was quantized; None for bits
 
     def __len__(self) -> int:
         return sum(map(len, self.shards))

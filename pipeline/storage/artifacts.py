@@ -41,15 +41,10 @@ KIN = 16  # hex digits at the end of a key, which artifacts that differ in those
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that can change the bytes of one artifact.
+    """Everything that can change the bytes of one artifact."""
 
-    Attributes:
-        stage: The stage that makes it, and the name of the folder it is in.
-        plain: JSON values: schema version, settings, identities of files and models, keys of its inputs.
-    """
-
-    stage: str
-    plain: Facts
+    stage: str  # the stage that makes it, and the name of the folder it is in
+    plain: Facts  # JSON values: schema version, settings, identities of files and models, keys of its inputs
 
     @cached_property
     def key(self) -> str:
@@ -61,14 +56,11 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A finished result on disk.
-
-    Attributes:
-        manifest: `stage`, `key`, `recipe`, `files` (name -> bytes, sha256), `facts` (what the stage
-            recorded about its result), `made` (when, how long, with what), and its own `sha256`.
-    """
+    """A finished result on disk."""
 
     folder: Path
+    # `stage`, `key`, `recipe`, `files` (name -> bytes, sha256), `facts` (what the stage recorded about its
+    # result), `made` (when, how long, with what), and its own `sha256`.
     manifest: Facts
 
     @property
@@ -112,17 +104,14 @@ class Artifact:
 
 @dataclass
 class Draft:
-    """An artifact that is being made.
-
-    Attributes:
-        whole: Size and checksum of each finished file, including those that a killed run left.
-        artifact: What it became; in a new draft, the artifact that another process has made meanwhile.
-    """
+    """An artifact that is being made."""
 
     folder: Path
+    # Size and checksum of each finished file, including those that a killed run left.
     whole: dict[str, Facts] = field(default_factory=dict)
     facts: Facts = field(default_factory=dict)
     made: Facts = field(default_factory=dict)
+    # What it became; in a new draft, the artifact that another process has made meanwhile.
     artifact: Artifact | None = None
 
     @staticmethod

@@ -24,18 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a study.
+    """A command of a study."""
 
-    Attributes:
-        function: What it does; its docstring and its annotated parameters are its help, as Typer reads them.
-            A parameter `studies` is filled with `StudyOptions`.
-        example: The arguments of its example.
-        resumes: Whether it keeps what it finished before an interrupt.
-    """
-
+    # What it does; its docstring and its annotated parameters are its help, as Typer reads them. A parameter
+    # `studies` is filled with `StudyOptions`.
     function: Callable[..., None]
-    example: str
-    resumes: bool = False
+    example: str  # the arguments of its example
+    resumes: bool = False  # whether it keeps what it finished before an interrupt
 
 
 class Findings:
@@ -74,18 +69,13 @@ class Findings:
 
 @dataclass(frozen=True)
 class Output:
-    """A file that `compare` writes beside what it prints.
+    """A file that `compare` writes beside what it prints."""
 
-    Attributes:
-        option: The option that names the file, as an annotation for Typer.
-        hint: What the option does, for the end of a short comparison.
-        refuse: Raises InputError for files that are read, and for measures, that it cannot show.
-        write: Writes comparisons, with the findings of each by study.
-    """
-
-    option: Any
-    hint: str
+    option: Any  # the option that names the file, as an annotation for Typer
+    hint: str  # what the option does, for the end of a short comparison
+    # Raises InputError for files that are read, and for measures, that it cannot show.
     refuse: Callable[[Path, Sequence[Path], Sequence[str]], None]
+    # Writes comparisons, with the findings of each by study.
     write: Callable[[Path, Sequence[Comparison], Sequence[Mapping[str, Findings | None]]], None]
 
 
@@ -113,56 +103,44 @@ def find_by(place: str, options: Sequence[str], comparison: Comparison, values: 
 
 @dataclass(frozen=True)
 class Study:
-    """What the command line knows of a study. Its module imports nothing heavy before a function is called.
+    """What the command line knows of a study, whose module imports nothing heavy before a call."""
 
-    Attributes:
-        question: What it answers.
-        commands: By name.
-        sections: The sections of a config that it reads, by name, each as the "module:name" of its class.
-            Several studies may read one.
-        findings: What it says of compared results, given the values of its options; None where it has
-            nothing to say of them.
-        options: Options of `compare` and `report` that ask for findings, as annotations for Typer by the name
-            of the parameter; None, in place of a value, is not asked, and False asks for none. A page has
-            findings without being asked. Without options, all forms of a comparison but the short tables do.
-        csv: Whether the findings have a table for CSV.
-        outputs: The files that it writes of compared results, by the parameter of their option.
-        compare_help: A sentence for the help of `compare`.
-        below: Compares the results below a folder, given a measure, a baseline and a difference to detect:
-            gives a comparison for each collection; None if it is a result itself, or none lies there.
-        columns: What it knows of each of compared results, beside quality, given the values of its options;
-            None where that is nothing.
-        plan: What it would do with the results of configs, given the values of `plan_options`, options of the
-            command `plan`; None if nothing.
-        next_step: A command for these results of a run, as a sentence and its arguments; None if it has none.
-    """
-
-    question: str
-    commands: Mapping[str, Command] = field(default_factory=dict)
+    question: str  # what it answers
+    commands: Mapping[str, Command] = field(default_factory=dict)  # by name
+    # The sections of a config that it reads, by name, each as the "module:name" of its class. Several studies
+    # may read one.
     sections: Mapping[str, str] = field(default_factory=dict)
+    # What it says of compared results, given the values of its options; None where it has nothing to say of
+    # them.
     findings: Callable[[Comparison, Mapping[str, Any]], Findings | None] | None = None
+    # Options of `compare` and `report` that ask for findings, as annotations for Typer by the name of the
+    # parameter; None, in place of a value, is not asked, and False asks for none. A page has findings without
+    # being asked. Without options, all forms of a comparison but the short tables do.
     options: Mapping[str, Any] = field(default_factory=dict)
-    csv: bool = False
+    csv: bool = False  # whether the findings have a table for CSV
+    # The files that it writes of compared results, by the parameter of their option.
     outputs: Mapping[str, Output] = field(default_factory=dict)
-    compare_help: str = ""
+    compare_help: str = ""  # a sentence for the help of `compare`
+    # Compares the results below a folder, given a measure, a baseline and a difference to detect: gives a
+    # comparison for each collection; None if it is a result itself, or none lies there.
     below: Callable[[Path, str | None, Path | None, float | None], list[Comparison] | None] | None = None
+    # What it knows of each of compared results, beside quality, given the values of its options; None where
+    # that is nothing.
     columns: Callable[[Comparison, Mapping[str, Any]], ColumnGroup | None] | None = None
+    # What it would do with the results of configs, given the values of `plan_options`, options of the command
+    # `plan`; None if nothing.
     plan: Callable[[Sequence[Config], Mapping[str, Any]], Plan | None] | None = None
     plan_options: Mapping[str, Any] = field(default_factory=dict)
+    # A command for these results of a run, as a sentence and its arguments; None if it has none.
     next_step: Callable[[Sequence[Result]], tuple[str, Sequence[str | Path]] | None] | None = None
 
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """The studies, and what a command line asks of each.
+    """The studies, and what a command line asks of each."""
 
-    Attributes:
-        studies: By name.
-        values: Of their options and outputs, by parameter; None where an option is not given.
-    """
-
-    studies: Mapping[str, Study]
-    values: Mapping[str, Any]
+    studies: Mapping[str, Study]  # by name
+    values: Mapping[str, Any]  # of their options and outputs, by parameter; None where an option is not given
 
     @property
     def asked(self) -> list[str]:

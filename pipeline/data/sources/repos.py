@@ -30,18 +30,13 @@ KINDS = PARQUET + JSON + TSV  # of a split that exists in several, the first is 
 
 
 class Place(NamedTuple):
-    """Where the files of a part of a collection are in a repository; names in braces stand for settings.
+    """Where the files of a part of a collection are in a repository; names in braces stand for settings."""
 
-    Attributes:
-        table, split: A table and its split; None is the default table, and the only split.
-        repo: The setting that names the repository.
-        identity: Further values that determine what is read.
-    """
-
+    # table, split: A table and its split; None is the default table, and the only split.
     table: str | None = None
     split: str | None = None
-    repo: str = "path"
-    identity: Mapping[str, bool] = {}
+    repo: str = "path"  # the setting that names the repository
+    identity: Mapping[str, bool] = {}  # further values that determine what is read
 
     def filled(self, values: Mapping[str, object]) -> Place:
         """The place with settings for the names in braces."""

@@ -64,21 +64,16 @@ def longest_first(query: int, passage: int, room: int) -> tuple[int, int]:
 
 @dataclass
 class PairTokenizer:
-    """Turns pairs into token ids.
+    """Turns pairs into token ids."""
 
-    Attributes:
-        tokenizer: Tokenizes one text, without special tokens; `template` is what is put around the two.
-        room: Tokens that the two texts may have together.
-        most: The tokens kept of each query and each passage before they are joined; then the passage is cut
-            to the room, as FlagEmbedding does it. None cuts both by `longest_first`.
-        instructions: Strings put before each query and each passage.
-    """
-
+    # Tokenizes one text, without special tokens; `template` is what is put around the two.
     tokenizer: Tokenizer
     template: Template
-    room: int
+    room: int  # tokens that the two texts may have together
+    # The tokens kept of each query and each passage before they are joined; then the passage is cut to the
+    # room, as FlagEmbedding does it. None cuts both by `longest_first`.
     most: tuple[int, int] | None = None
-    instructions: TextPair = ("", "")
+    instructions: TextPair = ("", "")  # strings put before each query and each passage
     _from_left: bool = field(init=False)
 
     def __post_init__(self) -> None:

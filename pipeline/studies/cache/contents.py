@@ -31,21 +31,14 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """An artifact in a cache, or the files that an unfinished run left.
-
-    Attributes:
-        manifest: None if there is none, or if it is damaged or unreadable.
-        finished: Whether there is a manifest, damaged or not.
-        readable: Whether its folder and manifest can be read.
-        used: When it was last used or written, in seconds since the epoch.
-    """
+    """An artifact in a cache, or the files that an unfinished run left."""
 
     folder: Path
-    manifest: Facts | None
-    finished: bool
-    readable: bool
+    manifest: Facts | None  # none if there is none, or if it is damaged or unreadable
+    finished: bool  # whether there is a manifest, damaged or not
+    readable: bool  # whether its folder and manifest can be read
     bytes: int
-    used: float
+    used: float  # when it was last used or written, in seconds since the epoch
 
     @property
     def stage(self) -> str:

@@ -58,17 +58,11 @@ class PairChanges:
 
 @dataclass(frozen=True)
 class Changes(Findings):
-    """The queries that differ most, for each pair of results.
+    """The queries that differ most, for each pair of results."""
 
-    Attributes:
-        measure: What they are compared by.
-        pairs: In the order of the comparison.
-        known: Whether the collection is in the cache; without it, there are no texts and ranks.
-    """
-
-    measure: str
-    pairs: list[PairChanges]
-    known: bool
+    measure: str  # what they are compared by
+    pairs: list[PairChanges]  # in the order of the comparison
+    known: bool  # whether the collection is in the cache; without it, there are no texts and ranks
     heading = "Queries that differ most"
 
     def json(self) -> JsonObject:

@@ -37,41 +37,28 @@ COSTS = "tokens, hours and index: what the second takes for all passages, hours 
 
 @dataclass(frozen=True)
 class Churn(Findings):
-    """What changes from one result to another.
+    """What changes from one result to another."""
 
-    Attributes:
-        before, after: Their names.
-        measure: What they are compared by.
-        depth: k, the ranks that are compared: the measure's cutoff, else 10.
-        queries: How many were judged.
-        changed: How many of them have another top k, in passages or order.
-        overlap: Mean share of the top k that both have.
-        rbo: Mean rank-biased overlap of the top k, extrapolated, with p = 0.9 (Webber, Moffat and Zobel, ACM
-            TOIS 28(4), 2010, equation 30).
-        lowest, highest: What the mean difference, after minus before, could be with all unjudged passages
-            judged; None of measures that are no sums over ranks.
-        to_judge: Unjudged pairs that could change the difference; None where judging cannot decide it.
-        tokens: Of all passages, as the second's model counts them; None without a model or a count.
-        hours: Of encoding and indexing all passages at the speed measured; None if it was not.
-        index_bytes: Of the second's index.
-        more_index_bytes: How many more than the first's.
-    """
-
-    before: str
+    before: str  # before, after: their names
     after: str
-    measure: str
-    depth: int
-    queries: int
-    changed: int
-    overlap: float
+    measure: str  # what they are compared by
+    depth: int  # k, the ranks that are compared: the measure's cutoff, else 10
+    queries: int  # how many were judged
+    changed: int  # how many of them have another top k, in passages or order
+    overlap: float  # mean share of the top k that both have
+    # Mean rank-biased overlap of the top k, extrapolated, with p = 0.9 (Webber, Moffat and Zobel, ACM TOIS
+    # 28(4), 2010, equation 30).
     rbo: float
+    # lowest, highest: What the mean difference, after minus before, could be with all unjudged passages
+    # judged; None of measures that are no sums over ranks.
     lowest: float | None
     highest: float | None
+    # Unjudged pairs that could change the difference; None where judging cannot decide it.
     to_judge: int | None
-    tokens: int | None
-    hours: float | None
-    index_bytes: int | None
-    more_index_bytes: int | None
+    tokens: int | None  # of all passages, as the second's model counts them; None without a model or a count
+    hours: float | None  # of encoding and indexing all passages at the speed measured; None if it was not
+    index_bytes: int | None  # of the second's index
+    more_index_bytes: int | None  # how many more than the first's
     heading = "If you switch"
 
     def json(self) -> JsonObject:

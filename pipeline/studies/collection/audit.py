@@ -60,17 +60,13 @@ class Defect:
 
 @dataclass(frozen=True)
 class GradeEffect:
-    """What equal passages with different grades do to a measure.
-
-    Attributes:
-        lowest: The mean of a ranking by highest shared grade, where of equal passages those of lower grades
-            come first.
-        perfect: The same where those of higher grades come first: the most that is possible if equal
-            passages stand together.
-    """
+    """What equal passages with different grades do to a measure."""
 
     measure: str
+    # The mean of a ranking by highest shared grade, where of equal passages those of lower grades come first.
     lowest: float
+    # The same where those of higher grades come first: the most that is possible if equal passages stand
+    # together.
     perfect: float
 
 
@@ -87,18 +83,12 @@ class JudgmentChange:
 
 @dataclass(frozen=True)
 class Audit:
-    """The defects of a collection, what they do to scores, and the judgments that a cleaned copy has.
-
-    Attributes:
-        queries: How many queries have equal passages with different grades.
-        scores: For each measure what these do; none where there are none.
-        qrels: The judgments, in which equal passages share their highest grade.
-    """
+    """The defects of a collection, what they do to scores, and the judgments that a cleaned copy has."""
 
     defects: list[Defect]
-    queries: int
-    scores: list[GradeEffect]
-    qrels: Qrels
+    queries: int  # how many queries have equal passages with different grades
+    scores: list[GradeEffect]  # for each measure what these do; none where there are none
+    qrels: Qrels  # the judgments, in which equal passages share their highest grade
     changes: list[JudgmentChange]
 
     def json(self) -> JsonObject:

@@ -24,21 +24,13 @@ from pipeline.studies.study import Plan
 
 @dataclass(frozen=True)
 class Detection(Plan):
-    """What a comparison can show with 80% power: by a paired t-test at 5%, with Bonferroni's correction.
+    """What a comparison can show with 80% power: by a paired t-test at 5%, with Bonferroni's correction."""
 
-    Attributes:
-        difference: Of means, the one to detect.
-        spread: Standard deviation of the differences between queries.
-        origin: Where the spread is from, as a clause.
-        pairs: How many are compared.
-        queries: How many queries detect the difference.
-    """
-
-    difference: float
-    spread: float
-    origin: str
-    pairs: int
-    queries: int
+    difference: float  # of means, the one to detect
+    spread: float  # standard deviation of the differences between queries
+    origin: str  # where the spread is from, as a clause
+    pairs: int  # how many are compared
+    queries: int  # how many queries detect the difference
     alone = True
 
     def detects(self, queries: int | None) -> float | None:

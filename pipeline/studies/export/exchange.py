@@ -40,23 +40,15 @@ Entry = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class TaskScores:
-    """The scores of one collection, under MTEB's names.
-
-    Attributes:
-        revision: Of the dataset.
-        languages: Such as eng-Latn; empty if they are not known.
-        main: The name of the main measure.
-        scores: By MTEB's names of measures.
-        seconds: How long the run took; None if that is not known.
-    """
+    """The scores of one collection, under MTEB's names."""
 
     entry: Entry
     path: str  # where the dataset is from, without the folders of a local one
-    revision: str
-    languages: Sequence[str]
-    main: str
-    scores: dict[str, float]
-    seconds: float | None
+    revision: str  # of the dataset
+    languages: Sequence[str]  # such as eng-Latn; empty if they are not known
+    main: str  # the name of the main measure
+    scores: dict[str, float]  # by MTEB's names of measures
+    seconds: float | None  # how long the run took; None if that is not known
 
 
 def task_scores(result: CollectionResult) -> TaskScores:

@@ -31,21 +31,14 @@ from pipeline.studies.fuse.tuning import Tuning, folds_of, tune as tune_weights,
 
 @dataclass(frozen=True)
 class JoinedRuns:
-    """Runs on common row numbers.
+    """Runs on common row numbers."""
 
-    Attributes:
-        query_ids: Arrow strings [queries], those of any run.
-        document_ids: Arrow strings [documents], those of any run.
-        parts: Rows of queries, int64 [n], and for each run their hits [n, k], ordered by the tie rule.
-        id_rank: int64 [documents], see `pipeline.core.order.descending_id_rank`.
-        partial: Number of queries that not all runs have.
-    """
-
-    query_ids: pa.ChunkedArray
-    document_ids: pa.ChunkedArray
+    query_ids: pa.ChunkedArray  # Arrow strings [queries], those of any run
+    document_ids: pa.ChunkedArray  # Arrow strings [documents], those of any run
+    # Rows of queries, int64 [n], and for each run their hits [n, k], ordered by the tie rule.
     parts: list[tuple[Int64, list[Ranking]]]
-    id_rank: Int64
-    partial: int
+    id_rank: Int64  # int64 [documents], see `pipeline.core.order.descending_id_rank`
+    partial: int  # number of queries that not all runs have
 
 
 def fuse(

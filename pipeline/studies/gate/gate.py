@@ -40,42 +40,31 @@ def worst(verdicts: Collection[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class GatedMeasure:
-    """The verdict on one measure.
-
-    Attributes:
-        difference: Mean of the result minus mean of the baseline; of suites, of macro means.
-        ci_low, ci_high: Ends of the difference's 95% interval; by `guarantee` bounds, each at alpha.
-        margin: How far below the baseline the result may be.
-        p_not_worse: One-sided p against "the result is `margin` or more below", by Holm's correction over
-            the measures.
-        verdict: "pass" where that is below alpha, "fail" where the opposite is shown, else "undecided".
-        queries: How many were judged, in all collections.
-        queries_needed: Of an undecided measure: how many queries exclude a loss of the margin in 80% of
-            cases, if there is no loss; None where no number does, and where it is decided.
-        detectable: The smallest loss that `queries` exclude in 80% of cases, if there is no loss; None where
-            no loss is.
-        p: That of the verdict's own test: of a loss beyond the margin where it fails, else `p_not_worse`.
-        fragile: Whether it passes, and one query more that loses everything would undo it; or it fails, and
-            one more that gains everything would.
-        p_lower: Where the mean is lower than the baseline's: the larger p of the paired t-test and the paired
-            randomization test; None where it is not.
-        interval_fragile: The mark of the interval, as in a comparison.
-    """
+    """The verdict on one measure."""
 
     measure: str
-    difference: float
+    difference: float  # mean of the result minus mean of the baseline; of suites, of macro means
+    # ci_low, ci_high: Ends of the difference's 95% interval; by `guarantee` bounds, each at alpha.
     ci_low: float | None
     ci_high: float | None
-    margin: float
+    margin: float  # how far below the baseline the result may be
+    # One-sided p against "the result is `margin` or more below", by Holm's correction over the measures.
     p_not_worse: float
-    verdict: Verdict
-    queries: int
+    verdict: Verdict  # "pass" where that is below alpha, "fail" where the opposite is shown, else "undecided"
+    queries: int  # how many were judged, in all collections
+    # Of an undecided measure: how many queries exclude a loss of the margin in 80% of cases, if there is no
+    # loss; None where no number does, and where it is decided.
     queries_needed: int | None
+    # The smallest loss that `queries` exclude in 80% of cases, if there is no loss; None where no loss is.
     detectable: float | None
-    p: float
+    p: float  # that of the verdict's own test: of a loss beyond the margin where it fails, else `p_not_worse`
+    # Whether it passes, and one query more that loses everything would undo it; or it fails, and one more
+    # that gains everything would.
     fragile: bool
+    # Where the mean is lower than the baseline's: the larger p of the paired t-test and the paired
+    # randomization test; None where it is not.
     p_lower: float | None
-    interval_fragile: bool
+    interval_fragile: bool  # the mark of the interval, as in a comparison
 
     @property
     def mark(self) -> str:
@@ -85,23 +74,17 @@ class GatedMeasure:
 
 @dataclass(frozen=True, repr=False)
 class Gate(Tabular):
-    """Verdicts on the measures of a result, and on the whole.
-
-    Attributes:
-        guarantee: Whether betting bounds decide.
-        same: Whether result and baseline are of the same settings and data, and have the same values.
-        slices: What slices of a corpus do to the measures, a sentence each.
-        since: The gate against a release of record, with a margin of its own.
-    """
+    """Verdicts on the measures of a result, and on the whole."""
 
     result: str
     baseline: str
     measures: list[GatedMeasure]
     alpha: float = ALPHA
-    guarantee: bool = False
+    guarantee: bool = False  # whether betting bounds decide
+    # Whether result and baseline are of the same settings and data, and have the same values.
     same: bool = False
-    slices: tuple[str, ...] = ()
-    since: Gate | None = None
+    slices: tuple[str, ...] = ()  # what slices of a corpus do to the measures, a sentence each
+    since: Gate | None = None  # the gate against a release of record, with a margin of its own
 
     @property
     def parts(self) -> list[GatedMeasure | Gate]:

@@ -81,16 +81,7 @@ class GroupMean:
 
 @dataclass(frozen=True)
 class GroupDifference:
-    """The difference of two results in a group, its 95% interval and its mark, and that in the other queries.
-
-    Attributes:
-        p: Of the paired tests in the group, the larger one, not corrected; None for a group that is not
-            tested.
-        p_holm: The same by Holm's correction over all groups and pairs.
-        shown: Whether the two results differ in the group: `p_holm` is below 5%.
-        p_rest_maxt: Of the permutation test of the group's difference against that of the rest, corrected for
-            all groups and pairs.
-    """
+    """The difference of two results in a group, with its interval and mark, and that in all other queries."""
 
     a: str
     b: str
@@ -99,9 +90,12 @@ class GroupDifference:
     ci_high: float | None
     fragile: bool
     rest: float
+    # Of the paired tests in the group, the larger one, not corrected; None for a group that is not tested.
     p: float | None
-    p_holm: float | None
-    shown: bool
+    p_holm: float | None  # the same by Holm's correction over all groups and pairs
+    shown: bool  # whether the two results differ in the group: `p_holm` is below 5%
+    # Of the permutation test of the group's difference against that of the rest, corrected for all groups and
+    # pairs.
     p_rest_maxt: float | None
 
 
@@ -118,21 +112,13 @@ class Group:
 
 @dataclass(frozen=True)
 class GroupComparison(Findings):
-    """Results in groups of queries.
+    """Results in groups of queries."""
 
-    Attributes:
-        measure: The measure.
-        names: Of the results.
-        groups: All groups of all groupings.
-        notes: How they were made, a sentence each without its full stop.
-        smallest: Fewest queries of a group whose differences were tested.
-    """
-
-    measure: str
-    names: list[str]
-    groups: list[Group]
-    notes: list[str]
-    smallest: int
+    measure: str  # the measure
+    names: list[str]  # of the results
+    groups: list[Group]  # all groups of all groupings
+    notes: list[str]  # how they were made, a sentence each without its full stop
+    smallest: int  # fewest queries of a group whose differences were tested
 
     @property
     def heading(self) -> str:

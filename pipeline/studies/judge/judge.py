@@ -56,27 +56,17 @@ SIDES = {1: "a", -1: "b", 0: "undecided"}
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """What a judge is asked, and what people said.
-
-    Attributes:
-        opened: What is compared.
-        measure: By what.
-        labels: People's; None if none are given.
-        pairs: Those that can change a difference, of all queries.
-        texts: Of each pair.
-        missing: How many are not stored.
-        tokens: An estimate for these.
-    """
+    """What a judge is asked, and what people said."""
 
     settings: JudgeSettings
     cache: Path
-    opened: LoadedResults
-    measure: Measure
-    labels: Labels | None
-    pairs: JudgmentPairs
-    texts: list[tuple[str, str]]
-    missing: int
-    tokens: int
+    opened: LoadedResults  # what is compared
+    measure: Measure  # by what
+    labels: Labels | None  # people's; None if none are given
+    pairs: JudgmentPairs  # those that can change a difference, of all queries
+    texts: list[tuple[str, str]]  # of each pair
+    missing: int  # how many are not stored
+    tokens: int  # an estimate for these
 
     @property
     def price(self) -> float | None:
@@ -133,24 +123,16 @@ class PairDecision:
 
 @dataclass(frozen=True, repr=False)
 class JudgeReport(Tabular):
-    """The decisions between results.
+    """The decisions between results."""
 
-    Attributes:
-        request: What was asked.
-        refused: How many pairs the judge gave no grade.
-        decisions: For each pair of results.
-        agreement: None without people's labels of these pairs.
-        bias: How much the judge favours each result, by name, against the mean of all; without a judge's
-            part. Empty without people's labels.
-        related: Results of a model of the judge's family.
-    """
-
-    request: JudgeRequest
-    refused: int
-    decisions: list[PairDecision]
-    agreement: Agreement | None
+    request: JudgeRequest  # what was asked
+    refused: int  # how many pairs the judge gave no grade
+    decisions: list[PairDecision]  # for each pair of results
+    agreement: Agreement | None  # none without people's labels of these pairs
+    # How much the judge favours each result, by name, against the mean of all; without a judge's part. Empty
+    # without people's labels.
     bias: dict[str, PredictionPoweredEstimate]
-    related: dict[str, str]
+    related: dict[str, str]  # results of a model of the judge's family
 
     def json(self) -> list[Facts]:
         """The documents that `judge --json` prints, one for each pair of results."""

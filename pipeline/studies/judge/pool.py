@@ -51,17 +51,11 @@ COLUMNS = tuple(field.name for field in fields(PoolRow))
 
 @dataclass(frozen=True)
 class Grades:
-    """What a file of judged passages holds.
+    """What a file of judged passages holds."""
 
-    Attributes:
-        path: The file, for messages.
-        rows: Those with a grade, each pair of query and passage once.
-        empty: How many others there are.
-    """
-
-    path: Path
-    rows: list[PoolRow]
-    empty: int
+    path: Path  # the file, for messages
+    rows: list[PoolRow]  # those with a grade, each pair of query and passage once
+    empty: int  # how many others there are
 
 
 def pool(folders: Sequence[ResultLike], depth: int) -> tuple[list[PoolRow], int]:

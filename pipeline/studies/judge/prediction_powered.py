@@ -70,23 +70,14 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictionPoweredEstimate:
-    """A mean difference over all queries, with its interval.
+    """A mean difference over all queries, with its interval."""
 
-    Attributes:
-        by_both: With the judge's labels.
-        weight: λ, what the judge counts for, from 0 to 1.
-        without_judge: The same from human labels alone.
-        labelled: n.
-        effective_labels: How many human labels alone would give an interval as narrow; N at most.
-        unshown: Why the intervals are not to be shown; "" if they are.
-    """
-
-    by_both: Interval
-    weight: float
-    without_judge: Interval
-    labelled: int
-    effective_labels: float
-    unshown: str
+    by_both: Interval  # with the judge's labels
+    weight: float  # λ, what the judge counts for, from 0 to 1
+    without_judge: Interval  # the same from human labels alone
+    labelled: int  # n
+    effective_labels: float  # how many human labels alone would give an interval as narrow; N at most
+    unshown: str  # why the intervals are not to be shown; "" if they are
 
 
 class _Sample:
@@ -273,22 +264,16 @@ def _tail(values: Float64) -> float:
 
 
 class Agreement(NamedTuple):
-    """How far a judge and people agree on the pairs that both graded.
+    """How far a judge and people agree on the pairs that both graded."""
 
-    Attributes:
-        pairs: How many.
-        kappa, ci_low, ci_high: Cohen's, unweighted, with its 95% interval over queries; None if undefined.
-        grades: The grades of either.
-        confusion: int64 [grades, grades]: a row for each grade of people.
-        same: For each grade of people, the ends of the 95% interval of the share that the judge gave it, too.
-    """
-
-    pairs: int
+    pairs: int  # how many
+    # kappa, ci_low, ci_high: Cohen's, unweighted, with its 95% interval over queries; None if undefined.
     kappa: float | None
     ci_low: float | None
     ci_high: float | None
-    grades: list[int]
-    confusion: Int64
+    grades: list[int]  # the grades of either
+    confusion: Int64  # int64 [grades, grades]: a row for each grade of people
+    # For each grade of people, the ends of the 95% interval of the share that the judge gave it, too.
     same: list[tuple[float | None, float | None]]
 
 

@@ -48,47 +48,29 @@ _DRAW = re.compile(
 
 @dataclass(frozen=True)
 class DrawnPool:
-    """The rows to judge, query by query in the order of drawing.
+    """The rows to judge, query by query in the order of drawing."""
 
-    Attributes:
-        rows: The most important of each query first; those of equal importance at random.
-        measure: What is to be decided.
-        queries: How many were drawn.
-        known: How many need no grade, as none can change their difference.
-        total: Of how many.
-    """
-
-    rows: list[PoolRow]
-    measure: Measure
-    queries: int
-    known: int
-    total: int
+    rows: list[PoolRow]  # the most important of each query first; those of equal importance at random
+    measure: Measure  # what is to be decided
+    queries: int  # how many were drawn
+    known: int  # how many need no grade, as none can change their difference
+    total: int  # of how many
 
 
 @dataclass(frozen=True)
 class Labels:
-    """What people's grades say of the drawn queries that are finished.
+    """What people's grades say of the drawn queries that are finished."""
 
-    Attributes:
-        measure: What they were drawn to decide.
-        names: Of the results.
-        queries: int64 [n], rows of the collection, in the order of drawing.
-        weights: float64 [N], what they were drawn in proportion to; 0 of those whose difference is known.
-        values: float64 [N, results], the measure of all queries by the grades and the collection's own
-            judgments.
-        drawn: How many were drawn.
-        after: How many finished ones were left out, as one before them is not finished.
-        qrels: The collection's judgments with the grades.
-    """
-
-    measure: Measure
-    names: list[str]
-    queries: Int64
+    measure: Measure  # what they were drawn to decide
+    names: list[str]  # of the results
+    queries: Int64  # int64 [n], rows of the collection, in the order of drawing
+    # float64 [N], what they were drawn in proportion to; 0 of those whose difference is known.
     weights: Float64
+    # float64 [N, results], the measure of all queries by the grades and the collection's own judgments.
     values: Float64
-    drawn: int
-    after: int
-    qrels: Qrels
+    drawn: int  # how many were drawn
+    after: int  # how many finished ones were left out, as one before them is not finished
+    qrels: Qrels  # the collection's judgments with the grades
 
 
 def decidable(name: str) -> Measure:

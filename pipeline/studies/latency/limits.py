@@ -142,23 +142,16 @@ def pareto_front(quality: Float64, costs: Float64) -> BoolArray:
 
 @dataclass(frozen=True)
 class Affordable(Findings):
-    """Results within limits.
+    """Results within limits."""
 
-    Attributes:
-        comparison: All of them.
-        limits: Those that were asked for.
-        costs: By result, with `index`; None where latency was not measured.
-        beyond: By result, the limits that it exceeds or whose figure is not known, as clauses.
-        front: The results on the Pareto front of quality, p95 and memory.
-        close: What the uncertainty of p95 leaves open, as clauses.
-    """
-
-    comparison: Comparison
-    limits: Sequence[Limit]
+    comparison: Comparison  # all of them
+    limits: Sequence[Limit]  # those that were asked for
+    # By result, with `index`; None where latency was not measured.
     costs: Mapping[str, Mapping[str, float] | None]
+    # By result, the limits that it exceeds or whose figure is not known, as clauses.
     beyond: Mapping[str, Sequence[str]]
-    front: Sequence[str]
-    close: Sequence[str]
+    front: Sequence[str]  # the results on the Pareto front of quality, p95 and memory
+    close: Sequence[str]  # what the uncertainty of p95 leaves open, as clauses
     heading = "What one query costs"
 
     @property

@@ -29,27 +29,17 @@ TRIPS = 20  # requests that measure the network
 
 @dataclass(frozen=True)
 class Task:
-    """What the process is told.
+    """What the process is told."""
 
-    Attributes:
-        config: With the backends that are used.
-        answer: The file for the figures.
-        driver: The process that waits for them.
-        started: When this process was started, by the monotonic clock.
-        warm_up: Queries that are answered first.
-        queries: Those that are timed.
-        expected: For each of them its first passages in the result; None where that is not known.
-        concurrency: The numbers of clients.
-    """
-
-    config: Config
-    answer: Path
-    driver: int
-    started: float
-    warm_up: list[str]
-    queries: list[str]
+    config: Config  # with the backends that are used
+    answer: Path  # the file for the figures
+    driver: int  # the process that waits for them
+    started: float  # when this process was started, by the monotonic clock
+    warm_up: list[str]  # queries that are answered first
+    queries: list[str]  # those that are timed
+    # For each of them its first passages in the result; None where that is not known.
     expected: list[list[int]] | None
-    concurrency: list[int]
+    concurrency: list[int]  # the numbers of clients
 
 
 class Answer(NamedTuple):

@@ -59,15 +59,10 @@ class Clock:
 
 
 class QueryPath(ABC):
-    """Answers queries one at a time; several threads may call `answer` once all is loaded.
+    """Answers queries one at a time; several threads may call `answer` once all is loaded."""
 
-    Attributes:
-        stages: The roles of the artifacts that it reads.
-        first: The answer to the query of `load`, once that has ended.
-    """
-
-    stages: list[str]
-    first: Ranking
+    stages: list[str]  # the roles of the artifacts that it reads
+    first: Ranking  # the answer to the query of `load`, once that has ended
 
     @abstractmethod
     def load(self, query: str) -> Iterator[str]:

@@ -56,54 +56,33 @@ def _interval(ordered: np.ndarray, share: float) -> tuple[float | None, float | 
 
 
 class Load(Record):
-    """The queries answered by so many clients, each of which waits for its answer before it asks again.
-
-    Attributes:
-        stages: By stage, and `whole`.
-        queries: That were answered.
-        queries_per_second: By all clients together.
-        errors: Queries that a server did not answer, retries included.
-        retries: Requests that were repeated for the others, which took that much longer.
-    """
+    """The queries answered by so many clients, each of which waits for its answer before it asks again."""
 
     concurrency: int
-    queries: int
-    stages: dict[str, Quantiles]
-    queries_per_second: float
-    errors: int = 0
-    retries: int = 0
+    queries: int  # that were answered
+    stages: dict[str, Quantiles]  # by stage, and `whole`
+    queries_per_second: float  # by all clients together
+    errors: int = 0  # queries that a server did not answer, retries included
+    retries: int = 0  # requests that were repeated for the others, which took that much longer
 
 
 class ColdStart(Record):
-    """Seconds from the start of a process to its first answer; files are in the system's cache.
-
-    Attributes:
-        start: Python, imports, and the identities of data and model.
-        model, index: Loading each, with its first use.
-    """
+    """Seconds from the start of a process to its first answer; files are in the system's cache."""
 
     seconds: float
-    start: float
-    model: float
+    start: float  # Python, imports, and the identities of data and model
+    model: float  # model, index: loading each, with its first use
     index: float
 
 
 class MemoryUse(Record):
-    """Memory of the process, in 10^6 bytes.
+    """Memory of the process, in 10^6 bytes."""
 
-    Attributes:
-        resident: After all queries: what serving them takes.
-        peak: The most while loading and answering.
-        model: What loading the models and their libraries added.
-        index: What loading the index and the passages' ids added.
-        gpu: The most that torch held on one GPU; None without one.
-    """
-
-    resident: float
-    peak: float
-    model: float
-    index: float
-    gpu: float | None = None
+    resident: float  # after all queries: what serving them takes
+    peak: float  # the most while loading and answering
+    model: float  # what loading the models and their libraries added
+    index: float  # what loading the index and the passages' ids added
+    gpu: float | None = None  # the most that torch held on one GPU; None without one
 
 
 class RoundTrip(Record):
@@ -115,51 +94,38 @@ class RoundTrip(Record):
 
 
 class Stability(Record):
-    """Whether the machine was quiet.
+    """Whether the machine was quiet."""
 
-    Attributes:
-        first_half, second_half: Median milliseconds of each half of the queries, in the order of time.
-        p: Of a Mann-Whitney test that the halves are alike.
-        work_p50, work_p95: Milliseconds of one fixed piece of work, done before each query.
-        noisy: What shows that other work disturbed the measurement, as a clause; "" if nothing does.
-    """
-
+    # first_half, second_half: Median milliseconds of each half of the queries, in the order of time.
     first_half: float
     second_half: float
-    p: float
-    work_p50: float
+    p: float  # of a Mann-Whitney test that the halves are alike
+    work_p50: float  # work_p50, work_p95: milliseconds of one fixed piece of work, done before each query
     work_p95: float
-    noisy: str
+    noisy: str  # what shows that other work disturbed the measurement, as a clause; "" if nothing does
 
 
 class LatencyRecord(Record):
-    """What one query of a result costs.
-
-    Attributes:
-        key: Of the result's scores.
-        warm_up: Queries answered before, and not counted: their number, and the milliseconds of the slowest.
-        agreement: The share of the queries whose first ten passages are those of the result; None where its
-            ranking is not in the cache.
-        threads: How many threads libraries could use.
-        kernels: By library of matrix products, what it runs on.
-        bytes_per_passage: In the result's index; None where it is not known.
-    """
+    """What one query of a result costs."""
 
     name: Name
-    key: str
+    key: str  # of the result's scores
     loads: Annotated[tuple[Load, ...], Field(min_length=1)]
+    # Queries answered before, and not counted: their number, and the milliseconds of the slowest.
     warm_up: tuple[int, float]
     cold_start: ColdStart
     memory: MemoryUse
     stability: Stability
     network: RoundTrip | None = None
+    # The share of the queries whose first ten passages are those of the result; None where its ranking is not
+    # in the cache.
     agreement: float | None = None
-    threads: int
+    threads: int  # how many threads libraries could use
     hardware: Hardware
-    kernels: dict[str, str]
+    kernels: dict[str, str]  # by library of matrix products, what it runs on
     versions: dict[str, str]
     created: str
-    bytes_per_passage: float | None = None
+    bytes_per_passage: float | None = None  # in the result's index; None where it is not known
 
     @property
     def alone(self) -> Load:

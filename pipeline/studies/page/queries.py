@@ -52,62 +52,37 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True)
 class QueryDetails:
-    """One query in one result.
+    """One query in one result."""
 
-    Attributes:
-        top: The first `TOP` passages of the ranking.
-        missed: At most `MISSED` relevant passages outside the top, by grade and then by rank.
-        depth: Number of passages retrieved.
-        ranks: Ranks of the relevant passages that were retrieved, ascending.
-        relevant: Number of relevant passages.
-        why: Sentences that explain the value of the query.
-    """
-
-    top: list[Hit]
-    missed: list[Hit]
-    depth: int
-    ranks: list[int]
-    relevant: int
-    why: str
+    top: list[Hit]  # the first `TOP` passages of the ranking
+    missed: list[Hit]  # at most `MISSED` relevant passages outside the top, by grade and then by rank
+    depth: int  # number of passages retrieved
+    ranks: list[int]  # ranks of the relevant passages that were retrieved, ascending
+    relevant: int  # number of relevant passages
+    why: str  # sentences that explain the value of the query
 
 
 @dataclass(frozen=True)
 class ResultDetails:
-    """One result against its judgments.
+    """One result against its judgments."""
 
-    Attributes:
-        cutoffs: Cutoffs up to the depth of the ranking, or of its judgments, ascending.
-        curves: For each measure of `CURVES` its mean at each cutoff.
-        judged: Share of the top `TOP` passages that are judged, mean over queries.
-        queries: The details of the selected queries, by query id.
-    """
-
-    cutoffs: list[int]
-    curves: dict[str, list[float]]
-    judged: float
-    queries: dict[str, QueryDetails]
+    cutoffs: list[int]  # cutoffs up to the depth of the ranking, or of its judgments, ascending
+    curves: dict[str, list[float]]  # for each measure of `CURVES` its mean at each cutoff
+    judged: float  # share of the top `TOP` passages that are judged, mean over queries
+    queries: dict[str, QueryDetails]  # the details of the selected queries, by query id
 
 
 @dataclass(frozen=True)
 class QueryData:
-    """What the run files and the cached collections say about the queries.
+    """What the run files and the cached collections say about the queries."""
 
-    Attributes:
-        details: One per result; None where its collection is not in its cache.
-        selected: Ids of the queries shown with their passages.
-        queries: Text of each query that has one.
-        passages: Text of each passage shown.
-        excerpts: One per result: by query and passage the chunk that the passage was found by, where passages
-            are cut.
-        notes: Sentences about missing collections.
-    """
-
-    details: list[ResultDetails | None]
-    selected: list[str]
-    queries: dict[str, str]
-    passages: dict[str, str]
+    details: list[ResultDetails | None]  # one per result; None where its collection is not in its cache
+    selected: list[str]  # ids of the queries shown with their passages
+    queries: dict[str, str]  # text of each query that has one
+    passages: dict[str, str]  # text of each passage shown
+    # One per result: by query and passage the chunk that the passage was found by, where passages are cut.
     excerpts: list[dict[tuple[str, str], Excerpt]]
-    notes: list[str]
+    notes: list[str]  # sentences about missing collections
 
     def json(self, comparison: Comparison) -> JsonObject:
         """The data of the page's script, with every query and every text once."""

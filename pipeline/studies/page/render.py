@@ -42,23 +42,14 @@ MOST_PLOTS = 12
 
 @dataclass(frozen=True)
 class PagePart:
-    """A section of the page.
+    """A section of the page."""
 
-    Attributes:
-        target: Its id.
-        heading: Its heading.
-        tables: Its tables.
-        plots: Of the tables.
-        ordered_by: The column that the rows of the first table fall in; -1 for none.
-        names: Of the results that have a colour each; empty for those of the page.
-    """
-
-    target: str
-    heading: str
-    tables: Sequence[Table]
-    plots: Sequence[Plot] = ()
-    ordered_by: int = -1
-    names: Sequence[str] = ()
+    target: str  # its id
+    heading: str  # its heading
+    tables: Sequence[Table]  # its tables
+    plots: Sequence[Plot] = ()  # of the tables
+    ordered_by: int = -1  # the column that the rows of the first table fall in; -1 for none
+    names: Sequence[str] = ()  # of the results that have a colour each; empty for those of the page
 
 
 def write_page(comparison: Comparison, file: Path, parts: Sequence[PagePart] = ()) -> None:

@@ -31,39 +31,26 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing in which two manifests differ.
+    """One thing in which two manifests differ."""
 
-    Attributes:
-        kind: `setting`, `input` (content of data or model files, schema of a stage), `version` or `hardware`.
-        name: A setting by its dotted name, `STAGE: ingredient`, a package, a property of the machine.
-        original, again: The values; "" where a manifest does not have it.
-    """
-
+    # `setting`, `input` (content of data or model files, schema of a stage), `version` or `hardware`.
     kind: str
-    name: str
-    original: str
+    name: str  # a setting by its dotted name, `STAGE: ingredient`, a package, a property of the machine
+    original: str  # original, again: the values; "" where a manifest does not have it
     again: str
 
 
 @dataclass(frozen=True, repr=False)
 class Reproduction(Tabular):
-    """A result and the result of running it again.
+    """A result and the result of running it again."""
 
-    Attributes:
-        name: The result's name.
-        queries: Number of queries that either has.
-        changed: The ids of the queries whose ranking or values differ, or that one of them lacks.
-        means: By measure the mean of the original and the mean of the new result.
-        data: How the contents of their data differ, a clause each.
-        differences: What the manifests show to differ.
-    """
-
-    name: str
-    queries: int
-    changed: list[str]
+    name: str  # the result's name
+    queries: int  # number of queries that either has
+    changed: list[str]  # the ids of the queries whose ranking or values differ, or that one of them lacks
+    # By measure the mean of the original and the mean of the new result.
     means: dict[str, tuple[float, float]]
-    data: list[str]
-    differences: list[Difference]
+    data: list[str]  # how the contents of their data differ, a clause each
+    differences: list[Difference]  # what the manifests show to differ
 
     @property
     def unchanged(self) -> bool:

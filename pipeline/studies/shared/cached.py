@@ -69,17 +69,11 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
 
 @dataclass(frozen=True)
 class BestChunks:
-    """The best chunk of each document of a ranking.
+    """The best chunk of each document of a ranking."""
 
-    Attributes:
-        chunks: All chunks.
-        documents: int64 [queries, k], the documents at each rank.
-        best: int64 [queries, k], the chunk that each was found by.
-    """
-
-    chunks: Chunks
-    documents: Int64
-    best: Int64
+    chunks: Chunks  # all chunks
+    documents: Int64  # int64 [queries, k], the documents at each rank
+    best: Int64  # int64 [queries, k], the chunk that each was found by
 
     def of(self, query: int, document: int) -> tuple[int, int, str] | None:
         """The characters [start, stop) of a document's best chunk for a query, and its text.

@@ -56,18 +56,12 @@ class RankingShare:
 
 @dataclass(frozen=True)
 class SlicedCollection:
-    """What a slice holds.
+    """What a slice holds."""
 
-    Attributes:
-        passages: Its passages, `of` those of the corpus.
-        judged: Its judged passages, `judged_of` those of the corpus.
-        rankings: What each ranking chose.
-    """
-
-    passages: int
+    passages: int  # its passages, `of` those of the corpus
     of: int
-    judged: int
-    rankings: list[RankingShare]
+    judged: int  # its judged passages, `judged_of` those of the corpus
+    rankings: list[RankingShare]  # what each ranking chose
 
 
 def write_slice(

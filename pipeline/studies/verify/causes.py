@@ -31,16 +31,12 @@ class ScoreChange(Record):
 
 
 class ExplainedScore(ScoreCheck):
-    """A published score and the measured one, with what was tried to explain a difference.
+    """A published score and the measured one, with what was tried to explain a difference."""
 
-    Attributes:
-        why: Changes that were tried and move the score, the nearest first; None where none was asked for.
-        not_tried: Changes that were not tried, in the order in which they would be.
-        explained_by: Changes that give the published digits of this score and of all others that they move.
-    """
-
+    # Changes that were tried and move the score, the nearest first; None where none was asked for.
     why: tuple[ScoreChange, ...] | None = None
-    not_tried: tuple[str, ...] = ()
+    not_tried: tuple[str, ...] = ()  # changes that were not tried, in the order in which they would be
+    # Changes that give the published digits of this score and of all others that they move.
     explained_by: tuple[str, ...] = ()
 
     @classmethod

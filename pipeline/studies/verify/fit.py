@@ -17,20 +17,14 @@ PRECISION = 1e-9  # of a mean that is computed twice
 
 @dataclass
 class Fit:
-    """What changes make of some scores.
-
-    Attributes:
-        base: The means of the finished ranking.
-        measured: The means with each change.
-        estimated: The same from a sample, of changes that are not measured.
-        errors: The standard errors of these.
-    """
+    """What changes make of some scores."""
 
     scores: Sequence[ScoreCheck]
-    base: Means
-    measured: dict[str, Means] = field(default_factory=dict)
+    base: Means  # the means of the finished ranking
+    measured: dict[str, Means] = field(default_factory=dict)  # the means with each change
+    # The same from a sample, of changes that are not measured.
     estimated: dict[str, Means] = field(default_factory=dict)
-    errors: dict[str, Means] = field(default_factory=dict)
+    errors: dict[str, Means] = field(default_factory=dict)  # the standard errors of these
 
     @property
     def wrong(self) -> list[ScoreCheck]:

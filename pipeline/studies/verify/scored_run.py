@@ -29,23 +29,17 @@ from pipeline.studies.shared.cached import find_collection, scored_ranking
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A ranking, and how it is scored.
-
-    Attributes:
-        measured: The measure that is computed in place of one.
-        self_hits: Whether hits with the query's own id count, where the run has them.
-        queries: Over which the mean is taken: all that are judged, or those with hits, or those with a
-            relevant passage.
-        single: Whether scores are compared as float32.
-        copies: Of a passage whose text an earlier one has, that one's id; of those retrieved or judged.
-    """
+    """A ranking, and how it is scored."""
 
     run: Run
     qrels: Judgments
+    # The measure that is computed in place of one.
     measured: Callable[[Measure], Measure] = lambda measure: measure
-    self_hits: bool = True
+    self_hits: bool = True  # whether hits with the query's own id count, where the run has them
+    # Over which the mean is taken: all that are judged, or those with hits, or those with a relevant passage.
     queries: str = "judged"
-    single: bool = False
+    single: bool = False  # whether scores are compared as float32
+    # Of a passage whose text an earlier one has, that one's id; of those retrieved or judged.
     copies: Mapping[str, str] = field(default_factory=dict)
 
     def means(self, measures: Sequence[str]) -> dict[str, float]:

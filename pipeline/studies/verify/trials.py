@@ -142,23 +142,17 @@ class Trials:
 
     Changes come first whose vectors are in the cache, then those that encode queries alone. Time decides
     whether there is a sample, and where the search ends, unless the scores are explained before.
-
-    Attributes:
-        deadline: By the monotonic clock.
-        place: A folder for what the trials write.
-        fit: What changes make of the measures; filled.
-        tried: Names of changes, also of those that cannot be made.
-        encoded: For each change the roles of texts that it has to encode.
     """
 
     config: Config
     scored_run: ScoredRun
-    deadline: float
+    deadline: float  # by the monotonic clock
     bar: Bar
-    place: Path
-    fit: Fit
+    place: Path  # a folder for what the trials write
+    fit: Fit  # what changes make of the measures; filled
     changes: dict[str, Facts] = field(default_factory=dict)
-    tried: set[str] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)  # names of changes, also of those that cannot be made
+    # For each change the roles of texts that it has to encode.
     encoded: dict[str, list[str]] = field(default_factory=dict)
 
     def run(self) -> list[str]:

@@ -63,14 +63,10 @@ ABSENT = (
 
 @dataclass(frozen=True, repr=False)
 class Verification(Tabular):
-    """The verdicts on published scores.
-
-    Attributes:
-        command: The command line that prints this; empty if it was asked for in Python.
-    """
+    """The verdicts on published scores."""
 
     cells: list[ExplainedScore]
-    command: str = ""
+    command: str = ""  # the command line that prints this; empty if it was asked for in Python
 
     @property
     def verdict(self) -> Verdict:
