@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from pipeline.data.loading import Identity
 from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
-from pipeline.storage.artifacts import Draft
+from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.hashing import hash_json
 
 SCORES = "evaluate"  # the role of the scores, in every plan
@@ -77,9 +76,12 @@ def evaluate_stage(config: Config, retriever: Retriever) -> Stage:
     made_of = {role: role for role in (retriever.ranking, *retriever.assessed)}
     make = partial(_evaluate, config, measures, clusters, retriever)
     needs = (COLLECTION, *made_of)
-    return Stage(
-        SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, attrgetter("facts"), grows_with="queries"
-    )
+    return Stage(SCORES, SCHEMAS[SCORES], needs, made_of, settings, make, _open_scores, grows_with="queries")
+
+
+def _open_scores(artifact: Artifact) -> Facts:
+    """What a result says of a ranking; a KeyError if a part is not there."""
+    return artifact.facts | {part: artifact.facts[part] for part in (*REPORTED, CONTENTS)}
 
 
 def _evaluate(
