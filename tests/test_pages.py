@@ -46,9 +46,12 @@ def commands(page: Path) -> list[list[str]]:
 
 
 def run(words: list[str], codes: set[int] | None = None) -> str:
-    """The output of a command, which runs in this process."""
+    """The output of a command, which runs in this process; also in the file behind a `>`."""
+    words, target = (words[:-2], words[-1]) if ">" in words else (words, "")
     done = CliRunner().invoke(app, words)
     assert done.exit_code in (codes or {0}), f"{words}: {done.stderr}{done.exception!r}"
+    if target:
+        Path(target).write_text(done.stdout, encoding="utf-8")
     return " ".join(done.stdout.split())
 
 

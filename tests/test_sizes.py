@@ -20,7 +20,7 @@ WING = ("native", "studies")
 """What the spine does not count."""
 LINES: dict[str, int] = {
     "top": 600,
-    "cli": 1180,
+    "cli": 1170,
     "comparison": 1530,
     "config": 2870,
     "core": 2060,
@@ -38,8 +38,8 @@ LINES: dict[str, int] = {
     "search": 2860,
     "storage": 1600,
     "studies": 12220,
-    "spine": 35260,
-    "whole": 51440,
+    "spine": 35250,
+    "whole": 51430,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""
 SETTINGS: dict[str, int] = {
@@ -52,7 +52,7 @@ SETTINGS: dict[str, int] = {
 }
 """The most settings that the classes of each file of `pipeline/config` declare."""
 OPTIONS: dict[str, int] = {
-    "run": 10,
+    "run": 9,
     "compare": 12,
     "fuse": 11,
     "gate": 11,

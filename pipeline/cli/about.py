@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from pipeline.cli.line import Data, Models, load_line
 from pipeline.core import machine, plugins
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
@@ -247,8 +248,14 @@ def schema() -> None:
 
 
 def example(
+    model: Models = None,
+    data: Data = None,
+    settings: Sets = None,
     table: Annotated[bool, option("For your own tables: CSV, TSV, Parquet.", flags="--table")] = False,
 ) -> None:
-    """Print a config to start from; --table: one for tables."""
+    """Print a config to start from; with --model and --data, the one that `run` makes of them."""
+    if model or data:
+        print(load_line(None, model, data, settings)[1], end="")
+        return
     name = "example_table.yaml" if table else "example.yaml"
     print((Path(__file__).parents[1] / name).read_text(encoding="utf-8"), end="")

@@ -30,7 +30,6 @@ Data = Annotated[
         "Collection, instead of a CONFIG: folder, suite, or a name such as nfcorpus.", "NAME", flags="--data"
     ),
 ]
-Save = Annotated[Path | None, option("Write --model and --data as a config to this file.", "FILE")]
 
 
 def load_line(
@@ -65,19 +64,6 @@ def load_line(
     benchmarks = list(expand(raw, Path("of --model and --data"), settings or ()))
     refuse_namesakes(("--model", config.name) for config in benchmarks)
     return benchmarks, text
-
-
-def refuse_save(file: Path, text: str) -> None:
-    """Refuse a `--save` that would overwrite another file, or whose relative paths would lead elsewhere."""
-    if not text:
-        found, allowed = "given with a CONFIG", "--save with --model and --data"
-    elif file.resolve().parent != Path.cwd().resolve():
-        found, allowed = "not in this folder, where relative paths start", f"a file in {Path.cwd()}"
-    elif file.exists() and not (file.is_file() and file.read_bytes() == text.encode()):
-        found, allowed = "exists, and is another config", "a new file"
-    else:
-        return
-    raise InputError(f"--save {file}: {found}", allowed=allowed)
 
 
 def _config(models: list[str], data: list[str], settings: Sequence[str], look_only: bool) -> Facts:

@@ -18,7 +18,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION
 from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
-from pipeline.storage.whole_files import write_whole
 from pipeline.studies.study import StudyOptions
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
@@ -48,7 +47,6 @@ def run(
     model: line.Models = None,
     data: line.Data = None,
     settings: Sets = None,
-    save: line.Save = None,
     output: Annotated[
         Path | None, option("Write results to DIR/NAME instead of results/NAME.", "DIR")
     ] = None,
@@ -65,9 +63,7 @@ def run(
     """Run benchmarks: load, encode, index, search, evaluate. Cached stages are reused."""
     from pipeline.api import run_benchmarks
 
-    loaded, text = line.load_line(configs, model, data, settings)
-    if save:
-        line.refuse_save(save, text)
+    loaded, _ = line.load_line(configs, model, data, settings)
     if quiet:
         logging.getLogger("pipeline").setLevel(logging.WARNING)
     done: list[Result] = []
@@ -94,9 +90,6 @@ def run(
         _show_result(done[0], verbose)
     else:
         comparable = _show_summary(done, len(loaded), verbose)
-    if save:
-        write_whole(save, text.encode())
-        print(f"config written to {save}", file=sys.stderr)
     if done and not quiet and not as_json and (step := next_step(done, comparable)):
         print(step)
     end_with(max(codes, default=0))

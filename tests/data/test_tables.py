@@ -133,9 +133,8 @@ def test_a_folder_of_tables_whose_columns_are_plain(tmp_path, monkeypatch, endin
         path = tmp_path / "mine" / f"{name}{ending}"
         write = parquet.write_table if ending == ".parquet" else csv.write_csv
         write(pa.table(columns), path)
-    done = benchmarco("run", "--model", "bm25", "--data", "mine", "--save", "mine.yaml")
-    saved = yaml.safe_load((tmp_path / "mine.yaml").read_text(encoding="utf-8"))["data"]
-    assert saved == {
+    printed = benchmarco("example", "--model", "bm25", "--data", "mine").stdout
+    assert yaml.safe_load(printed)["data"] == {
         "source": "table",
         "corpus_file": f"mine/documents{ending}", "corpus_id": "doc_id", "corpus_text": "body",
         "corpus_title": "Title",
@@ -143,8 +142,8 @@ def test_a_folder_of_tables_whose_columns_are_plain(tmp_path, monkeypatch, endin
         "judgments_file": f"mine/labels{ending}", "judged_query": "qid", "judged_passage": "doc_id",
         "grade": "relevance",
     }  # fmt: skip
-    assert "recall@100" in done.stdout
-    benchmarco("run", "mine.yaml")
+    (tmp_path / "mine.yaml").write_text(printed, encoding="utf-8")
+    assert "recall@100" in benchmarco("run", "mine.yaml").stdout
 
 
 def test_files_and_columns_that_are_named_are_not_guessed(tmp_path, monkeypatch, caplog):
