@@ -253,7 +253,7 @@ def example(
     settings: Sets = None,
     table: Annotated[bool, option("For your own tables: CSV, TSV, Parquet.", flags="--table")] = False,
 ) -> None:
-    """Print a config to start from; with --model and --data, the one that `run` makes of them."""
+    """Print a config to start from, or that of --model and --data."""
     if model or data:
         print(load_line(None, model, data, settings)[1], end="")
         return
