@@ -254,7 +254,7 @@ def example(
     table: Annotated[bool, option("For your own tables: CSV, TSV, Parquet.", flags="--table")] = False,
 ) -> None:
     """Print a config to start from, or that of --model and --data."""
-    if model or data:
+    if model or data or settings:
         print(load_line(None, model, data, settings)[1], end="")
         return
     name = "example_table.yaml" if table else "example.yaml"

@@ -16,7 +16,8 @@ from pipeline.storage.store import Store
 def open_with(config: EngineConfig | None, source: ModelSource | None, store: Store) -> Engine:
     """The engine that a config names, whose workers load the model of `source` if it is a local one.
 
-    Without a config, the server of `source` is asked. What a backend converts is in `store`.
+    Without a source no model is loaded; without a config the server of `source` is asked. What a backend
+    converts is in `store`.
 
     Raises:
         InputError: As of `pipeline.engines.ray.RayEngine`.

@@ -158,8 +158,9 @@ def id_of(value: object, what: str) -> str:
         return str(value)
     raise InputError(
         f"{what}'s id is {ascii(value)[:80]}, of type {type(value).__name__}",
-        allowed="texts of valid Unicode, and integers, which pandas makes floats where one is missing",
-        fix="remove rows without an id, and convert the column, as by .astype(int)",
+        allowed="texts of valid Unicode, and integers",
+        fix="remove rows without an id, then convert the column by .astype(int): where one is missing, "
+        "pandas makes floats of integers",
     )
 
 

@@ -177,10 +177,9 @@ def beir_qrels(query_ids: pa.Array, passage_ids: pa.Array, judged: Judgments | Q
 
 
 def _refuse_first_line(block: Block, number: int, fields: Sequence[str], is_header: bool) -> None:
-    """Refuse a header that names the passage before the query; and a table in which white space misleads.
+    """Refuse a header that names the passage before the query, and tabs around an empty or a spaced field.
 
-    Those are fields separated by tabs, one of which is empty or holds a space. Split at all white space, its
-    parts would have other meanings than its columns.
+    Lines are split at all white space, so such a field would shift the columns behind it.
     """
     place = f"{block.path}, line {number}"
     first, second = fields[0].lower(), fields[-2].lower()

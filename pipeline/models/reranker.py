@@ -30,7 +30,7 @@ LAYERWISE = ("LayerWiseMiniCPMForCausalLM", "CostWiseGemmaForCausalLM")
 """Decoders with a head for each of several layers, which are not run."""
 
 READ_ANEW = tuple(f"{name}ForSequenceClassification" for name in ("Gemma", "Gemma2", "Llama", "Mistral"))
-"""Decoders whose tokens FlagEmbedding decodes, and tokenizes again to others."""
+"""Decoders with a head of which FlagEmbedding tokenizes texts twice, and the second time to other tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,10 @@ def resolve_reranker(
                 fix="leave out rerank.prompt",
             )
     if by_flag and settings.taken_by_auto and model.architecture in READ_ANEW:
-        more = "a tokenizer whose texts FlagEmbedding reads anew"
+        raise InputError(
+            f"rerank.name: FlagEmbedding changes the tokens of a {model.architecture}, '{settings.name}'",
+            fix="set rerank.backend to sentence-transformers",
+        )
     if by_flag and more and (settings.taken_by_auto or more != TEMPLATE):
         raise InputError(
             f"rerank.name: '{settings.name}' has {more}, which backend '{settings.backend}' does not use",

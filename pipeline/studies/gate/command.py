@@ -47,9 +47,9 @@ def gate(
     """Test whether results are as good as a baseline.
 
     The exit code is 0 if all are, 3 if one is worse, else 4: the queries are too few to decide. About 5% of
-    results that are worse by exactly the margin pass, if at least 10 queries differ. A loss in few queries
-    may be in none of yours. pass~: one query more that loses everything would undo the pass. fail~: one that
-    gains everything would undo the fail.
+    results that are worse by exactly the margin pass, if at least 10 queries differ. A loss that hits few
+    queries may miss all of yours. pass~: one query more that loses everything would undo the pass. fail~:
+    one that gains everything would undo the fail.
     """
     refuse_both(as_json, as_markdown)
     from pipeline.studies.gate.gate import gate_results

@@ -56,9 +56,17 @@ def pool(
         _add_grades(folders, added, output, as_json)
         return
     if not decide and (queries is not None or seed is not None):
-        raise InputError("--queries or --seed without --decide", fix="name a measure: --decide precision@10")
+        raise InputError(
+            "--queries or --seed without --decide",
+            allowed="--decide MEASURE, which draws queries",
+            fix="name a measure, such as --decide precision@10",
+        )
     if decide and depth is not None:
-        raise InputError(f"--depth {depth} with --decide {decide}", fix="give the measure another cutoff")
+        raise InputError(
+            f"--depth {depth} with --decide {decide}",
+            allowed="the measure's cutoff, as in precision@10",
+            fix="leave --depth out",
+        )
     from pipeline.studies.judge import pool as pools
 
     output = output or Path("pool.tsv")
