@@ -39,6 +39,11 @@ class Parameter:
     values: Sequence[Value]
     fractions: bool = False  # whether the numbers above 0 between those of a range are values, too
 
+    @property
+    def default(self) -> Value:
+        """The value of a measure whose name has none."""
+        return self.values[0]
+
 
 CAP = Parameter("cap", (False, True))
 GAIN = Parameter("gain", ("linear", "exp"))

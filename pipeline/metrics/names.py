@@ -52,7 +52,7 @@ class Measure:
     def settings(self) -> dict[str, Value]:
         """All parameters of the measure's own, with defaults filled in."""
         changed = dict(self.params)
-        return {each.name: changed.get(each.name, each.values[0]) for each in self.definition.params}
+        return {each.name: changed.get(each.name, each.default) for each in self.definition.params}
 
     @property
     def mteb_name(self) -> str:
@@ -136,7 +136,7 @@ def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value],
         if key in values:
             raise InputError(f"duplicate parameter {key!r} in measure {text!r}", fix="leave one of them out")
         values[key] = _parse_value(known[key], value, text)
-    return tuple(sorted((key, value) for key, value in values.items() if value != known[key].values[0]))
+    return tuple(sorted((key, value) for key, value in values.items() if value != known[key].default))
 
 
 def _parse_value(parameter: Parameter, value: str, text: str) -> Value:

@@ -37,6 +37,10 @@ class GradedCells:
         first = np.searchsorted(self.queries, np.arange(self.n_queries))
         return np.arange(1, len(self.queries) + 1) - first[self.queries]
 
+    def moved_up(self) -> GradedCells:
+        """The cells in a ranking that holds no other documents."""
+        return replace(self, ranks=self.nth())
+
     def total(self, cutoffs: Int64, weights: Float64 | None = None) -> Float64:
         """float64 [queries, cutoffs]: sums over the cells within each cutoff.
 
@@ -82,22 +86,18 @@ class JudgedRanking:
         Sakai, *Alternatives to Bpref*, SIGIR 2007. Documents of a grade below 0 are taken out as well.
         """
         labelled = self.found.relevant(0)
-        moved_up = replace(labelled, ranks=labelled.nth())
-        return JudgedRanking(moved_up, self.ideal, labelled.count()[:, 0])
+        return JudgedRanking(labelled.moved_up(), self.ideal, labelled.count()[:, 0])
 
 
 def ideal_order(n_queries: int, queries: Int64, grades: Array) -> GradedCells:
     """The given documents ([cells] each, in any order) with every query's highest grades first."""
     if grades.dtype.kind == "f":
         order = np.lexsort((-grades, queries))
-        queries, grades = queries[order], grades[order]
-    else:
-        highest, lowest = int(grades.max(initial=0)), int(grades.min(initial=0))
-        levels = highest - lowest + 1  # query and grade become one number to sort by
-        queries, below_top = np.divmod(np.sort(queries * levels + (highest - grades)), levels)
-        grades = highest - below_top
-    cells = GradedCells(n_queries, queries, grades, queries)
-    return replace(cells, ranks=cells.nth())
+        return GradedCells(n_queries, queries[order], grades[order], np.zeros_like(queries)).moved_up()
+    highest, lowest = int(grades.max(initial=0)), int(grades.min(initial=0))
+    levels = highest - lowest + 1  # query and grade become one number to sort by
+    queries, below_top = np.divmod(np.sort(queries * levels + (highest - grades)), levels)
+    return GradedCells(n_queries, queries, highest - below_top, np.zeros_like(queries)).moved_up()
 
 
 def ratio(above: Float64, below: Float64 | Int64) -> Float64:

@@ -71,7 +71,8 @@ def resolve_model(
     if config.as_sentence_transformers and not card.modules:
         _refuse_chat_template(config, card)
     refuse_quantized(config.name, card)
-    _refuse_adapter(config, files)
+    if files.adapter:
+        _refuse_if_not_torch(config, "is a PEFT adapter")
     files.refuse_missing_tokenizer()
     late = None  # of BGE-M3 too: FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
     if config.output == "multivector" and config.as_sentence_transformers:
@@ -253,12 +254,6 @@ def refuse_quantized(name: str, card: ModelCard) -> None:
             allowed="weights in fp32, fp16 or bf16",
             fix="take the model that it was quantized from, and set its precision",
         )
-
-
-def _refuse_adapter(config: EncoderSettings, files: Files) -> None:
-    """Refuse an adapter for a backend that does not merge it into its base."""
-    if files.adapter:
-        _refuse_if_not_torch(config, "is a PEFT adapter")
 
 
 def _refuse_if_not_torch(config: EncoderSettings, what: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,6 @@ class Dense(EncodingRetriever):
         config = self.config
         form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
         index = {"form": form, **keyed_settings(config.index, "index")}
-        opened = dense_search.open_quantized if self.settings.is_quantized else dense_search.StoredIndex
-        if self.settings.is_quantized:
-            build = partial(dense_search.build_quantized, self.settings.vector_precision)
-        else:
-            build = partial(dense_search.build_index, config.index)
         searched = ("passages" if self._by_vectors else "index", "queries")
         measured: Facts = {"measured": True} if self._measured else {}
         plan = {
@@ -55,8 +50,8 @@ class Dense(EncodingRetriever):
                 needs=("passages",),
                 made_of={"passages": "passages"},
                 settings=index,
-                make=build,
-                open=opened,
+                make=self._build,
+                open=dense_search.open_quantized if self.settings.is_quantized else dense_search.StoredIndex,
             ),
             "search": search_stage(self, SCHEMAS["search"], searched, self._search, measured),
         }
@@ -146,6 +141,12 @@ class Dense(EncodingRetriever):
         else:
             smaller = "index.shards, or an index.factory with smaller codes"
         return {**sizes, "index": StoredSize(size, size // index.shards, smaller, searched.passage)}
+
+    def _build(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        """Build the index of the passages' vectors; finished shards of an interrupted run are kept."""
+        if self.settings.is_quantized:
+            return dense_search.build_quantized(self.settings.vector_precision, inputs, draft, context)
+        return dense_search.build_index(self.config.index, inputs, draft, context)
 
     @override
     def open_search(self, inputs: Inputs) -> Search:

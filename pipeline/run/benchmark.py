@@ -108,13 +108,13 @@ class StageOutcome:
 class Benchmark:
     """The stages of one config.
 
+    What its data, models and this machine decide is known at once; nothing is parsed or computed for it.
+
     Args:
         config: The settings as they were given.
         store: Where artifacts are kept.
         session: What it shares with other benchmarks.
         progress: Opens progress bars.
-
-    What its data, models and this machine decide is known at once; nothing is parsed or computed for it.
 
     Attributes:
         resolved_config: The settings, with the backend that `auto` takes in place of `auto`.

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -232,19 +231,13 @@ def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
         raise lacking
 
 
-def run_each(
-    runs: Sequence[ConfigRun],
-    progress: Progress,
-    session: Session,
-    ends: AbstractContextManager[object] | None = None,
-) -> Iterator[Outcome]:
-    """Run what was prepared, one after the other; `ends` is left after the last."""
-    with ends or contextlib.nullcontext():
-        for number, run in enumerate(runs, start=1):
-            try:
-                yield run.each(progress, number, len(runs))
-            finally:
-                session.close_engine()
+def run_each(runs: Sequence[ConfigRun], progress: Progress, session: Session) -> Iterator[Outcome]:
+    """Run what was prepared, one after the other."""
+    for number, run in enumerate(runs, start=1):
+        try:
+            yield run.each(progress, number, len(runs))
+        finally:
+            session.close_engine()
 
 
 def finish(benchmark: Benchmark, folder: Path) -> Result:

@@ -25,7 +25,6 @@ from pipeline.search import documents, exact, faiss_index, scoring
 from pipeline.search.faiss_library import faiss
 from pipeline.search.quantized import QuantizedVectors
 from pipeline.search.scoring import Metric, for_metric
-from pipeline.storage.vector_forms import unit_vectors
 
 SECONDS = 0.5  # duration of each of the three measurements of speed; at least one batch
 
@@ -33,25 +32,29 @@ SECONDS = 0.5  # duration of each of the three measurements of speed; at least o
 class ExactSearcher:
     """Exact search of stored vectors, within `search.memory_mb`.
 
-    `scaled` says that they are those of a Flat index, which for cosine have length 1 already: the queries are
-    scaled once, and the metric is a product.
+    Those of a Flat index, which owns their memory, have length 1 for cosine: the queries are scaled once, and
+    the metric is a product.
     """
 
     by_products = True
-    held: object = None
 
     def __init__(
-        self, index: IndexConfig, search: SearchConfig, embeddings: Embeddings, scaled: bool = False
+        self,
+        index: IndexConfig,
+        search: SearchConfig,
+        embeddings: Embeddings,
+        flat: faiss.Index | None = None,
     ) -> None:
-        self.scale = scaled and index.metric == "cosine"
-        self.metric: Metric = "inner_product" if self.scale else index.metric
+        self.flat, self.compared = flat, index.metric
+        scaled = flat is not None and index.metric == "cosine"
+        self.metric: Metric = "inner_product" if scaled else index.metric
         self.config, self.embeddings = search, embeddings
         self.count = len(embeddings)
         self.dimension = embeddings.dimension
 
     def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """The best passages of each query; see the module."""
-        queries = unit_vectors(queries) if self.scale else queries
+        queries = for_metric(queries, self.compared) if self.flat is not None else queries
         memory_mb, device = self.config.memory_mb, self.config.device
         return exact.exact_search(
             self.embeddings, queries, k, ids, self.metric, bar, memory_mb=memory_mb, device=device
@@ -59,7 +62,7 @@ class ExactSearcher:
 
     def score(self, query: Float32, rows: Int64) -> Float32:
         """float32 [n]: the scores of some passages, by their rows, for a query, float32 [1, dimension]."""
-        query = unit_vectors(query) if self.scale else for_metric(query, self.metric)
+        query = for_metric(query, self.compared)
         return scoring.score_candidates(self.embeddings, rows, query, np.zeros_like(rows), self.metric)
 
 
@@ -110,9 +113,7 @@ def open_searcher(
     if index.factory != FLAT:
         return ApproximateSearcher(index, search, stored)
     flat = faiss_index.read_index(stored)
-    searcher = ExactSearcher(index, search, faiss_index.vectors_of_flat(flat), scaled=True)
-    searcher.held = flat  # which owns the memory of its vectors
-    return searcher
+    return ExactSearcher(index, search, faiss_index.vectors_of_flat(flat), flat)
 
 
 Searcher = ExactSearcher | ApproximateSearcher | QuantizedSearcher

@@ -8,7 +8,6 @@ of its width are as small; any other error is raised.
 from __future__ import annotations
 
 import collections
-import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -91,11 +90,15 @@ class TorchRunner(ABC, Generic[Computed]):
     def forward(self, batches: Iterator[TokenBatch]) -> Iterator[tuple[Int64, Computed]]:
         """For each batch its `rows` and what is made of them, in their order."""
         under_way = collections.deque[_Sent]()
-        for batch in itertools.chain(batches, [None]):
-            under_way.extend(self._send(batch) if batch else [])
-            while len(under_way) > (LAG if batch else 0):
-                sent = under_way.popleft()
-                yield sent.rows, self.finish(len(sent.rows), sent.fetch())
+        for batch in batches:
+            under_way.extend(self._send(batch))
+            while len(under_way) > LAG:
+                yield self._fetch(under_way.popleft())
+        while under_way:
+            yield self._fetch(under_way.popleft())
+
+    def _fetch(self, sent: _Sent) -> tuple[Int64, Computed]:
+        return sent.rows, self.finish(len(sent.rows), sent.fetch())
 
     def budget_at(self, width: int) -> int:
         """The largest number of tokens of a batch of a width.

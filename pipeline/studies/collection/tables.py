@@ -8,7 +8,7 @@ from rich.text import Text
 
 from pipeline.core.display import counted, cut
 from pipeline.core.records import Facts
-from pipeline.core.table import Column, Table
+from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.retrievers.truncation import ADVICE, TruncatedTexts
 
 EXAMPLE_LENGTH = 200  # characters
@@ -39,14 +39,16 @@ def collection_view(name: str, description: Facts, whole: bool = True) -> Iterat
 
 def collections_table(descriptions: dict[str, Facts]) -> Table:
     """A row for each of several collections; lengths are means, in tokens where a model is known."""
-    figures = ("passages", "judged queries", "judgments", "a query", "passage length", "query length")
-    rows = []
-    for name, facts in descriptions.items():
-        means = [list(facts["lengths"][role].items())[-1] for role in ("passages", "queries")]
-        lengths = [f"{length['mean']:,.1f} {unit}" for unit, length in means]
-        counts = [f"{facts[key]:,}" for key in ("passages", "queries", "judgments")]
-        rows.append((name, *counts, f"{facts['judgments_per_query']['all']['mean']:,.1f}", *lengths))
-    return Table("", [Column("collection"), *(Column(figure, "right") for figure in figures)], rows)
+    facts = descriptions.values()
+    counts = {"passages": "passages", "judged queries": "queries", "judgments": "judgments"}
+    columns: list[FilledColumn] = [(Column("collection"), list(descriptions))]
+    columns += [(right(name, form=","), [each[key] for each in facts]) for name, key in counts.items()]
+    judged = [each["judgments_per_query"]["all"]["mean"] for each in facts]
+    columns.append((right("judgments/query", form=",.1f"), judged))
+    for name, role in (("passage length", "passages"), ("query length", "queries")):
+        lengths = [list(each["lengths"][role].items())[-1] for each in facts]
+        columns.append((right(name), [f"{length['mean']:,.1f} {unit}" for unit, length in lengths]))
+    return table_of("", columns)
 
 
 def _audit(audited: Facts, whole: bool) -> Iterator[Table]:
@@ -126,27 +128,16 @@ def _distributions(description: Facts, whole: bool) -> Table:
     rows = {"query: judgments": judged["all"]}
     if whole:
         rows |= {f"query: judgments of grade {grade}": each for grade, each in judged["grade"].items()}
+    notes = []
     for role, lengths in description["lengths"].items():
         singular = {"passages": "passage", "queries": "query"}[role]
-        texts = description[role]
         units = list(lengths.items())
-        rows |= {
-            f"{singular}: {unit}{_sample(each, texts)}": each
-            for unit, each in (units if whole else units[-1:])
-        }
+        for unit, each in units if whole else units[-1:]:
+            sample = f", of a sample of {each['counted']:,}" if each["counted"] < description[role] else ""
+            rows[f"{singular}: {unit}{sample}"] = each
+        counts = lengths.get("tokens", {}).get("truncation", {})  # what the model does not read
+        if counts.get("cut"):
+            notes.append(f"{TruncatedTexts(**counts).note(role, ADVICE if role == 'passages' else '')}.")
     cells = [(label, *(f"{each[name]:,.5g}" for name in figures)) for label, each in rows.items()]
     columns = [Column("distribution"), *(Column(name, "right") for name in figures)]
-    return Table("", columns, cells, list(_truncated(description["lengths"])))
-
-
-def _truncated(lengths: Facts) -> Iterator[str]:
-    """How much of the texts the model does not read."""
-    for role, of_role in lengths.items():
-        counts = of_role.get("tokens", {}).get("truncation", {})
-        if counts.get("cut"):
-            yield f"{TruncatedTexts(**counts).note(role, ADVICE if role == 'passages' else '')}."
-
-
-def _sample(lengths: Facts, texts: int) -> str:
-    """What to add to the label of lengths that were counted in fewer texts than there are."""
-    return f", of a sample of {lengths['counted']:,}" if lengths["counted"] < texts else ""
+    return Table("", columns, cells, notes)

@@ -60,13 +60,12 @@ class Detection(Plan):
 
 def find_plan(configs: Sequence[Config], options: Mapping[str, Any]) -> Detection | None:
     """The plan that the options of `plan` ask for; None where they do not."""
-    if options["detect"] is None:
-        if options["spread"]:
-            raise InputError(
-                "--spread without --detect", allowed="--detect 0.01 --spread 0.25", fix="add --detect"
-            )
-        return None
-    return plan_detection(options["detect"], options["spread"] or [], len(configs))
+    detect, spread = options["detect"], options["spread"] or []
+    if spread and detect is None:
+        raise InputError(
+            "--spread without --detect", allowed="--detect 0.01 --spread 0.25", fix="add --detect"
+        )
+    return None if detect is None else plan_detection(detect, spread, len(configs))
 
 
 def plan_detection(difference: float, spread: Sequence[str], results: int) -> Detection:

@@ -69,13 +69,10 @@ def _mlflow(name: str, figures: Mapping[str, float], config: Facts, manifests: l
         for start in range(0, len(params), AT_ONCE):
             mlflow.log_params(dict(params[start : start + AT_ONCE]))
         # MLflow refuses @, brackets and =, and its files take / for a folder
-        mlflow.log_metrics({_plain(key): value for key, value in figures.items()})
+        plain = {key: key.replace("@", "_at_").replace("/", ".") for key in figures}
+        mlflow.log_metrics({re.sub(r"[^\w\-. :]", "_", plain[key]): value for key, value in figures.items()})
         for manifest in manifests:
             mlflow.log_artifact(str(manifest), manifest.parent.name)
-
-
-def _plain(measure: str) -> str:
-    return re.sub(r"[^\w\-. :]", "_", measure.replace("@", "_at_").replace("/", "."))
 
 
 def _tensorboard(name: str, figures: Mapping[str, float], config: Facts, manifests: list[Path]) -> None:
