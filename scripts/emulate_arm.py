@@ -49,7 +49,16 @@ CPU part\t: 0xd0c
 CPU revision\t: 1
 
 """
-"""What Linux says of a Neoverse N1, whose features QEMU emulates."""
+"""What Linux says of a Neoverse N1."""
+CPU = "neoverse-n1"
+"""QEMU's name of it. Its default has further features, with which OpenVINO crashes."""
+SYS = {
+    **dict.fromkeys(("possible", "present", "online"), "0"),
+    **dict.fromkeys(("cpu0/topology/core_id", "cpu0/topology/physical_package_id"), "0"),
+    **dict.fromkeys(("cpu0/topology/core_siblings", "cpu0/topology/thread_siblings"), "1"),
+    "cpu0/regs/identification/midr_el1": "0x00000000413fd0c1",
+}
+"""Files of /sys/devices/system/cpu, which OpenVINO reads."""
 REGISTRATION = Path("/usr/lib/binfmt.d/qemu-aarch64.conf")
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
 
@@ -124,13 +133,17 @@ def run(folder: Path, arguments: list[str]) -> int:
         shutil.copy2(ROOT / name, project / name)
     (debian / "site").mkdir(exist_ok=True)
     (debian / "cpuinfo").write_text(CPUINFO, encoding="ascii")
-    script = """
+    for name, value in SYS.items():
+        file = debian / "sys/devices/system/cpu" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{value}\n", encoding="ascii")
+    script = f"""
         set -e
         mount -t proc proc root/proc
         mount --bind root/cpuinfo root/proc/cpuinfo
         mount --bind site root/site
         exec chroot root env -i PATH=/usr/bin:/bin HOME=/root LANG=C.UTF-8 PYTHONPATH=/project:/site \
-            HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 \
+            QEMU_CPU={CPU} HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 \
             sh -c 'cd /project && exec "$@"' - python3 -m pytest "$@"
     """
     ours = [

@@ -207,7 +207,9 @@ def _quick_conversion(fork: Callable[..., Any]) -> Iterator[None]:
         done.stderr = done.stderr.encode()
         return done
 
-    quick = SimpleNamespace(run=run, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+    quick = SimpleNamespace(
+        run=run, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
+    )
     with pytest.MonkeyPatch.context() as patch:
         convert_by(patch, quick)
         yield

@@ -142,11 +142,21 @@ def end_with_the_last(*_: object) -> None:
 
 
 def started_threads() -> int:
-    """Threads that imports have started, but those that survive a fork: of OpenBLAS, of Arrow's memory."""
-    tasks = [Path(f"/proc/self/task/{task}/comm").read_text() for task in os.listdir("/proc/self/task")]
+    """Threads that imports have started, but those that survive a fork: of OpenBLAS, of Arrow's memory.
+
+    An emulator has one of its own in each process, as a fork shows.
+    """
+    if (child := os.fork()) == 0:
+        os._exit(_threads())
+    own = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     blas = [each for each in ThreadpoolController().lib_controllers if each.internal_api == "openblas"]
-    pools = sum(each.num_threads - 1 for each in blas if each.threading_layer == "pthreads")
-    return sum(not name.startswith("jemalloc") for name in tasks) - 1 - pools
+    return _threads() - own - sum(each.num_threads - 1 for each in blas if each.threading_layer == "pthreads")
+
+
+def _threads() -> int:
+    """Threads of this process, but those of Arrow's memory."""
+    tasks = [Path(f"/proc/self/task/{task}/comm").read_text() for task in os.listdir("/proc/self/task")]
+    return sum(not name.startswith("jemalloc") for name in tasks)
 
 
 def serve(address: str) -> None:
@@ -156,7 +166,7 @@ def serve(address: str) -> None:
     import openvino.tools.ovc  # noqa: F401
 
     pyarrow.array(numpy.zeros(1))  # imports pandas, if it is installed
-    if started := started_threads():
+    if (started := started_threads()) > 0:  # fewer where a pool of OpenBLAS has not begun
         sys.exit(f"fork_server: imports have started {started} threads, which forked processes would lack")
     gc.freeze()  # a garbage collection in a fork would touch, and so copy, the memory that all share
     Path(address).unlink(missing_ok=True)

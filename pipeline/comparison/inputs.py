@@ -236,14 +236,14 @@ def _align(result: Result, first: Result, same: Collection[str]) -> None:
                 f"{a} and {b} were scored on different queries: {len(ours.query_ids):,} and "
                 f"{len(theirs.query_ids):,}, '{unpaired[0]}' only in {where}",
                 allowed="results scored on the same queries",
-                fix="run both on the same data, with the same data.queries",
+                fix=_same_data(ours, theirs),
             )
         for part, clause in comparable(ours, theirs).items():
             if part in same:
                 raise InputError(
                     f"{a} and {b} {clause}",
                     allowed=f"results of the same {part}, whatever their order and the form of their files",
-                    fix="run both on the same data, with the same data.missing_passages",
+                    fix=_same_data(ours, theirs),
                 )
         if theirs.query_ids != ours.query_ids:
             row_of = {query: row for row, query in enumerate(theirs.query_ids)}
@@ -257,6 +257,15 @@ def _align(result: Result, first: Result, same: Collection[str]) -> None:
                 allowed="results with one evaluate.cluster of one file of queries",
                 fix="run both with it, or both without; only the scores are computed again",
             )
+
+
+def _same_data(ours: CollectionResult, theirs: CollectionResult) -> str:
+    """The fix for two results of other data: the settings of the data that differ."""
+    settings = [each.manifest.config.get("data") or {} for each in (ours, theirs)]
+    differing = [name for name in settings[0] | settings[1] if settings[0].get(name) != settings[1].get(name)]
+    return "run both " + (
+        f"with the same data.{', data.'.join(differing)}" if differing else "on the same data"
+    )
 
 
 def shared_values(

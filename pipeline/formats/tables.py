@@ -284,7 +284,7 @@ def _missing(where: str, missing: str, found: Sequence[str]) -> InputError:
     return InputError(
         f"{where}: no column '{missing}'",
         allowed=f"one of its columns: {columns_shown(found)}" if found else "",
-        fix="name the right column in the config, or check data.path and data.split",
+        fix="name the right column, or another file",
     )
 
 

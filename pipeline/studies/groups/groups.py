@@ -127,9 +127,10 @@ class GroupComparison(Findings):
 
     @property
     def found(self) -> list[tuple[Group, GroupDifference]]:
-        """The groups where two results differ, those first whose difference is unlike the rest's."""
-        pairs = [(group, each) for group in self.groups for each in group.differences if each.shown]
-        return sorted(pairs, key=lambda pair: (not _below(pair[1].p_rest_maxt), -abs(pair[1].difference)))
+        """The groups where two results differ otherwise than in the rest, the largest differences first."""
+        pairs = [(group, each) for group in self.groups for each in group.differences]
+        unlike = [pair for pair in pairs if pair[1].shown and _below(pair[1].p_rest_maxt)]
+        return sorted(unlike, key=lambda pair: -abs(pair[1].difference))
 
     def json(self) -> JsonObject:
         """The part `groups` of what `compare --json` prints."""
@@ -137,14 +138,14 @@ class GroupComparison(Findings):
         return {"notes": self.notes, "smallest": self.smallest, "groups": groups}
 
     def tables(self) -> list[Table]:
-        """The mean of each result in each group; and of several results, the groups where two differ."""
+        """The mean of each result in each group; of several results, where two differ as nowhere else."""
         tables = [self._means_table()]
         if any(group.differences for group in self.groups):
             tables.append(self._differences_table())
         return tables
 
     def _means_table(self) -> Table:
-        """A group a row, of those that are marked or where two results differ: the mean of each result."""
+        """A group a row, of those that are unlike the rest: the mean of each result."""
         differing = [id(group) for group, _ in self.found]
         groups = [
             group
@@ -176,7 +177,7 @@ class GroupComparison(Findings):
         return table_of(f"{self.measure} in groups of queries", columns, [*notes, marked])
 
     def _differences_table(self) -> Table:
-        """A group and a pair of results that differ in it a row."""
+        """A row for a group and a pair of results whose difference in it is unlike that in the rest."""
         found = self.found
         differences = [each for _, each in found]
         cells = [
@@ -192,15 +193,20 @@ class GroupComparison(Findings):
             (Column("p, Holm", "right", form="p"), [each.p_holm for each in differences]),
             (Column("unlike the others", "right", form="p"), [each.p_rest_maxt for each in differences]),
         ]
-        tested = sum(each.p is not None for group in self.groups for each in group.differences)
-        title = f"where {self.measure} differs"
+        every = [each for group in self.groups for each in group.differences]
+        tested, like = sum(each.p is not None for each in every), sum(each.shown for each in every)
+        like -= len(found)
+        title = f"where {self.measure} differs otherwise than in the other queries"
+        others = (
+            f"{counted(like, 'significant difference')} more, like those in the other queries: --format json."
+        )
         small = f"Groups of fewer than {self.smallest} queries are not tested."
         if not found:
-            return Table(title, [Column("group")], [(f"no difference shown in {tested:,} tests",)], [small])
+            return Table(title, [Column("group")], [("in no group",)], [others, small])
         notes = [
             "p, Holm: the larger p of the paired t-test and the randomization test within the group, "
-            f"corrected for all {tested:,} tests. {small} unlike the others: small where the difference "
-            "within the group is not that of the other queries."
+            f"corrected for all {tested:,} tests. {small}",
+            others,
         ]
         notes += [FRAGILE] if any(each.fragile for each in differences) else []
         return table_of(title, columns, notes)

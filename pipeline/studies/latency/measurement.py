@@ -99,7 +99,7 @@ def _results_of(target: Path, overrides: Sequence[str]) -> Iterator[tuple[Config
                 raise InputError(
                     f"{target}: no result {folder}",
                     allowed="a config whose benchmark was run: its index is used",
-                    fix=f"benchmarco run {target}",
+                    fix=f"do this first: benchmarco run {target}",
                 )
             members = config.members or {"": config}
             for result in read_result(folder).collections:

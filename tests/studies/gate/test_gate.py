@@ -60,8 +60,9 @@ def test_a_verdict_and_its_exit_code(new: Result, verdict: str, code: int) -> No
     if verdict == "undecided":
         most = max(each["queries_needed"] for each in document["measures"] if each["queries_needed"])
         loss = max(each["detectable"] for each in document["measures"] if each["verdict"] == "undecided")
-        said = f"{document['measures'][0]['queries']} exclude a loss of {loss:.2g}, and about {most:,} one of"
-        assert said in found.message
+        queries = document["measures"][0]["queries"]
+        assert f"too few queries; these {queries} can exclude a loss of {loss:.2g}; " in found.message
+        assert found.message.endswith(f"a loss of 0.01 takes about {most:,}")
     assert found.message in str(found)
 
 
