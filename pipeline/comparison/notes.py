@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import combinations, islice, pairwise
+from itertools import combinations, islice
 
 import numpy as np
 
 from pipeline.comparison.inputs import PairIndices, comparable
-from pipeline.core.display import counted
+from pipeline.core.display import counted, enumerated
 from pipeline.core.result_files import RANKING
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
@@ -18,6 +18,9 @@ from pipeline.results.result import MAIN, Result, main_measures_note
 from pipeline.results.tables import most_truncated
 from pipeline.retrievers.composition import FusedRankings
 from pipeline.retrievers.truncation import Truncation
+
+INDEX = ("index.", "search.parameters")
+"""How the settings of an index begin."""
 
 
 def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:
@@ -67,16 +70,20 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
 
 
 def _by_index_alone(results: Sequence[Result]) -> list[str]:
-    """Which results differ from the one before them by the index alone, a sentence each."""
-    of_each = [compared_settings(result.collections[0].manifest.config) for result in results]
-    notes = []
-    for number, (one, other) in enumerate(pairwise(of_each)):
-        differing = {name for name in one | other if one.get(name) != other.get(name)}
-        if differing and all(name.startswith(("index.", "search.parameters")) for name in differing):
-            factories = " and ".join(str(each.get("index.factory")) for each in (one, other))
-            a, b = results[number].name, results[number + 1].name
-            notes.append(f"{a} and {b} differ by the index alone: {factories}")
-    return notes
+    """Which results differ by the index alone, a sentence for those that have all else in common."""
+    alike = defaultdict[str, list[tuple[str, str, str]]](list)  # by all other settings
+    for result in results:
+        settings = sorted(compared_settings(result.collections[0].manifest.config).items())
+        of_index, others = (
+            [each for each in settings if each[0].startswith(INDEX) is part] for part in (True, False)
+        )
+        alike[str(others)].append((result.name, str(of_index), str(dict(settings).get("index.factory"))))
+    groups = [[*zip(*each, strict=True)] for each in alike.values()]
+    return [
+        f"{enumerated(names)} differ by the index alone: {enumerated(factories)}"
+        for names, of_index, factories in groups
+        if len(set(of_index)) > 1
+    ]
 
 
 def _fewer_judged(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:
@@ -88,7 +95,8 @@ def _fewer_judged(results: Sequence[Result], measure: str, pairs: PairIndices) -
         if not all(shares):
             continue
         low_share, high_share = (share.judged for share in shares if share)
-        if 0 < high.metrics[measure] - low.metrics[measure] < high_share - low_share:
+        apart = high.metrics[measure] - low.metrics[measure]
+        if 0 < apart < high_share - low_share and f"{low_share:.1%}" != f"{high_share:.1%}":
             found.append(f"{low.name} ({low_share:.1%} judged) is below {high.name} ({high_share:.1%})")
     if not found:
         return []

@@ -395,8 +395,9 @@ def headline(measure: str, results: Sequence[Entry], pairs: Sequence[Pair], base
     if len(pairs) < 2:
         return verdict(measure, results, pairs, baseline).partition(";")[0]
     if baseline:
-        better, worse = (sum(pair.shown and sign * pair.difference > 0 for pair in pairs) for sign in (1, -1))
-        return f"Of {len(pairs)} results, {better} are better than {baseline} in {measure} and {worse} worse"
+        better = [pair.a for pair in pairs if pair.shown and pair.difference > 0]
+        worse = [pair.a for pair in pairs if pair.shown and pair.difference < 0]
+        return f"Against {baseline} in {measure}, {_are(better, 'better')} and {_are(worse, 'worse')}"
     best = max(results, key=lambda entry: entry.mean)
     of_best = [pair for pair in pairs if best.name in (pair.a, pair.b)]
     shown = sum(pair.shown for pair in of_best)
@@ -405,7 +406,12 @@ def headline(measure: str, results: Sequence[Entry], pairs: Sequence[Pair], base
     most = f"{best.name} has the highest {mean}, {figure(best.mean)}{ends}"
     if shown == len(of_best):
         return f"{most}, significantly better than {'both' if shown == 2 else f'all {shown}'} others"
-    return f"{most}, significantly better than {shown} of {len(of_best)} others"
+    others = f"{shown} of {len(of_best)} others" if shown else "any other"
+    return f"{most}, {'' if shown else 'not '}significantly better than {others}"
+
+
+def _are(names: Sequence[str], kind: str) -> str:
+    return f"{enumerated(names) if names else 'no result'} {'are' if names[1:] else 'is'} {kind}"
 
 
 def _of_pair(measure: str, pair: Pair) -> str:
