@@ -1,6 +1,6 @@
 """Whether `verify --why` names the cause of scores that are measured with one setting changed.
 
-    python scripts/plant_causes.py --work /tmp/planted [--model MODEL] [--only TEXT]... [--shared ../shared]
+    python scripts/plant_causes.py --work /tmp/planted [--model MODEL] [--only TEXT]... [--on NAME]
 
 Each cell has a cache of its own with what a first run of the benchmark leaves, so that its minutes are those
 of a user. A cause is named at the place of the first change that explains all scores, or that has the name
@@ -84,6 +84,7 @@ DENSE = [
     Plant("short passages", {"model.passage_max_length": 32}),
     Plant("separator of titles", {"data.title_separator": ". "}),
     Plant("no titles", {"data.title_separator": None}),
+    Plant("titles left out", {}, {"data.title_separator": None}),
     Plant("pooling", {"model.pooling": "cls"}),
     Plant("no normalization", {"model.normalize": False}),
     Plant("int8", {"model.backend": "openvino", "model.precision": "int8"}),
@@ -214,9 +215,10 @@ def main() -> None:
     parser.add_argument("--mpnet", type=Path, default=Path("all-mpnet-base-v2"), help="folder of that model")
     parser.add_argument("--model", action="append", help="MiniLM, mpnet, SPLADE or BM25; may be repeated")
     parser.add_argument("--only", action="append", help="causes by name")
+    parser.add_argument("--on", default="cacm", help="the collection of causes that have none of their own")
     parser.add_argument("--minutes", type=float, default=10.0, help="budget of each")
     given = parser.parse_args()
-    places = {"": "cacm", "dl19": "msmarco-dl19", "scifact": "scifact"}
+    places = {"": given.on, "dl19": "msmarco-dl19", "scifact": "scifact"}
     given.work.mkdir(parents=True, exist_ok=True)
     file = given.work / "rows.jsonl"
     for name, model in models(given.mpnet, given.shared / "models" / "splade-tiny").items():

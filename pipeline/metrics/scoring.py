@@ -192,11 +192,10 @@ def short_rankings(
 def tied_at_cutoffs(ranking: Ranking, measures: Sequence[Measure]) -> BoolArray:
     """Whether the hits at ranks k and k + 1 have equal scores, bool [queries]; k is a measure's cutoff.
 
-    For a measure without a cutoff it is any k. Hits below the ranking's end are unknown and do not count.
+    Hits below the ranking's end are unknown and do not count.
     """
-    depth = ranking.passages.shape[1]
-    cutoffs = {measure.cutoff or 0 for measure in measures}
-    last = np.array([k for k in (range(1, depth) if 0 in cutoffs else cutoffs) if k < depth], dtype=np.int64)
+    cutoffs = {measure.cutoff for measure in measures if measure.cutoff}
+    last = np.array([k for k in cutoffs if k < ranking.passages.shape[1]], dtype=np.int64)
     equal = ranking.scores[:, last - 1] == ranking.scores[:, last]
     tied: BoolArray = (equal & (ranking.passages[:, last] >= 0)).any(axis=1)
     return tied

@@ -28,6 +28,7 @@ class ScoreChange(Record):
     change: str
     got: float
     difference: float
+    estimated: bool = False  # on a sample alone
 
 
 class ExplainedScore(ScoreCheck):
@@ -109,8 +110,7 @@ def _explained(
 
 def _with_causes(fit: Fit, not_tried: Sequence[str]) -> list[ScoreCheck]:
     """The scores with the changes that move them: those that explain them, then the nearest to all scores."""
-    names = {name: name for name in fit.nearest(fit.measured)}
-    names |= {name: f"{name} (estimated on a sample)" for name in fit.nearest(fit.estimated)}
+    names = [*fit.nearest(fit.measured), *fit.nearest(fit.estimated)]
     means = fit.measured | fit.estimated
     checks = []
     for cell in fit.scores:
@@ -119,8 +119,8 @@ def _with_causes(fit: Fit, not_tried: Sequence[str]) -> list[ScoreCheck]:
             order = [*explaining, *(name for name in names if name not in explaining)]
             why = [
                 ScoreChange(
-                    change=names[name], got=means[name][cell.measure],
-                    difference=means[name][cell.measure] - cell.expected,
+                    change=name, got=means[name][cell.measure],
+                    difference=means[name][cell.measure] - cell.expected, estimated=name in fit.estimated,
                 )
                 for name in order
                 if fit.moves(means[name], cell.measure)

@@ -191,17 +191,30 @@ class Trials:
     def _search(self, started: float, sample: int, whole: int) -> None:
         share = started + 0.6 * (self.deadline - started)
         small = whole <= SMALL
-        cheap = [name for name in self.changes if small and "passages" not in str(self.encoded[name])]
-        if self._measure_each(cheap, share):
+        changes = [*self.changes] if small else []
+        if self._measure_each([name for name in changes if not self.encoded[name]], share):
             return
         began = time.monotonic()
         before = self._values({}, self._sample())
         now = time.monotonic()
         if before is None or now > self.deadline:
             return
+        sample_time = now - began
+        queries = [
+            name for name in changes if self.encoded[name] and "passages" not in str(self.encoded[name])
+        ]
+        # Titles left out are the commonest cause, and a sample has too few passages to show their effect.
+        # They are measured on the whole collection, before all else if the config leaves them out.
+        fits = sample_time * whole / sample < self.deadline - now
+        titles = [name for name in changes if fits and "data.title_separator" in self.changes[name]]
+        titles = [name for name in titles if name not in self.tried][:1]
+        turns = [(titles, self.deadline), (queries, share)]
+        for names, until in turns if self.config.data.title_separator is None else turns[::-1]:
+            if self._measure_each(names, until):
+                return
         left = [name for name in self.changes if name not in self.tried]
         # how many times this sample's time there is for each change
-        room = (share - now) / (now - began) / (len(left) + 1)
+        room = (share - time.monotonic()) / sample_time / (len(left) + 1)
         if small and whole <= 1.5 * room * sample:  # then all of the time is for the collection
             self._measure_each(left, self.deadline)
             return
@@ -331,8 +344,9 @@ class Trials:
         self.bar.update()
         if isinstance(error, TimeoutError):
             self.tried -= {name for name, each in self.changes.items() if each is change}
+            return None
         if error or not outcome.result:
-            log.info("%s cannot be tried: %s", change, error)
+            log.info("%s cannot be tried: %s", " and ".join(change), error)
             return None
         return outcome.result.only_collection().by_measure
 

@@ -140,7 +140,8 @@ def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
     `named` says to name the model and the collection too.
     """
     worst = max(cells, key=lambda cell: abs(cell.difference or 0))
-    why = worst.why or ()
+    why = [tried for tried in worst.why or () if not tried.estimated]
+    guessed = [tried.change for tried in worst.why or () if tried.estimated]
     columns: list[FilledColumn] = [
         (Column("change"), [tried.change for tried in why[:TRIED]]),
         (right("got"), [score_figure(tried.got, worst) for tried in why[:TRIED]]),
@@ -155,10 +156,14 @@ def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
         notes.append(f"The same holds for {others}.")
     if why[TRIED:]:
         notes.append(f"Tried as well, further away: {', '.join(tried.change for tried in why[TRIED:])}.")
+    if guessed:
+        notes.append(f"On a sample alone, and so not excluded: {', '.join(guessed[:TRIED])}.")
     if worst.not_tried:
         more = counted(len(worst.not_tried), "change was", "changes were")
         first = ", ".join(worst.not_tried[:NOT_TRIED])
-        notes.append(f"{more} not tried; the next would be {first} (--json lists all).")
+        notes.append(
+            f"{more} not tried; the next would be {first} (--json lists all; --minutes N tries more)."
+        )
     place = f"{worst.model} on {worst.collection}, " if named else ""
     return table_of(place + _explanation(worst), columns, notes)
 
@@ -168,9 +173,10 @@ def _explanation(cell: ExplainedScore) -> str:
     candidates = cell.explained_by
     if len(candidates) > 1:
         return f"{cell.measure}: {len(candidates)} changes give the published digits, each a candidate"
-    if not cell.why:
+    measured = [tried for tried in cell.why or () if not tried.estimated]
+    if not measured:
         return f"{cell.measure}: nothing that was tried changes it"
-    nearest = cell.why[0]
+    nearest = measured[0]
     places = min(max(cell.digits, 4), 6)
     left = f"{abs(nearest.difference):.{places}f} instead of {abs(cell.difference or 0):.{places}f}"
     if candidates:
