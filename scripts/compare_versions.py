@@ -55,7 +55,7 @@ def lowest(folder: Path, parts: list[str]) -> int:
     if folder.resolve().is_relative_to(ROOT):
         sys.exit(f"{folder} is inside this repository: name another folder")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = ["http", "int8", "openvino"]
+    extras = ["http", "int8", "onnx", "openvino"]
     named = [
         *project["dependencies"],
         *(each for name in extras for each in project["optional-dependencies"][name]),
@@ -69,6 +69,7 @@ def lowest(folder: Path, parts: list[str]) -> int:
             "hypothesis",
             "psutil",
             "ir_measures",
+            "playwright",
             "repro_eval",
             "pytrec_eval-terrier",
             "setuptools",

@@ -203,15 +203,19 @@ class Trials:
         queries = [
             name for name in changes if self.encoded[name] and "passages" not in str(self.encoded[name])
         ]
-        # Titles left out are the commonest cause, and a sample has too few passages to show their effect.
-        # They are measured on the whole collection, before all else if the config leaves them out.
+        # Titles are the commonest cause, and a sample has too few passages to show their effect: the whole
+        # collection is measured with the likeliest by the sample, before all else if they are left out.
         fits = sample_time * whole / sample < self.deadline - now
         titles = [name for name in changes if fits and "data.title_separator" in self.changes[name]]
-        titles = [name for name in titles if name not in self.tried][:1]
-        turns = [(titles, self.deadline), (queries, share)]
-        for names, until in turns if self.config.data.title_separator is None else turns[::-1]:
-            if self._measure_each(names, until):
-                return
+        titles_first = self.config.data.title_separator is None
+        if not titles_first and self._measure_each(queries, share):
+            return
+        if self._try_on_sample(before, share, titles):
+            return
+        if self._measure_each([name for name in self.fit.likeliest() if name in titles], share):
+            return
+        if titles_first and self._measure_each(queries, share):
+            return
         left = [name for name in self.changes if name not in self.tried]
         # how many times this sample's time there is for each change
         room = (share - time.monotonic()) / sample_time / (len(left) + 1)
@@ -219,7 +223,7 @@ class Trials:
             self._measure_each(left, self.deadline)
             return
         for until in (share, self.deadline):  # what is left of the time goes to changes that are left
-            if self._try_on_sample(before, until):
+            if self._try_on_sample(before, until, [*self.changes]):
                 return
             if self._measure_each(self.fit.likeliest()[:WHOLE], self.deadline):
                 return
@@ -235,19 +239,20 @@ class Trials:
                 return True
         return False
 
-    def _try_on_sample(self, before: Values, until: float) -> bool:
-        """Try each change on the sample, and at once on the whole collection if it may be the cause.
+    def _try_on_sample(self, before: Values, until: float, names: Sequence[str]) -> bool:
+        """Try changes on the sample, and at once on the whole collection if it may be the cause.
 
         Returns whether the scores are explained.
         """
         estimated = self.fit.estimated
         near = min(NEAR, self.fit.distance(self.fit.base) / 4)
-        for name, change in self.changes.items():
+        for name in names:
             if name in self.tried:
                 continue
             if time.monotonic() > until:
                 break
             self.tried.add(name)
+            change = self.changes[name]
             after = self._values(change, self._sample())
             if after and after != before:
                 self._estimate(name, before, after)
