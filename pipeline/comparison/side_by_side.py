@@ -129,10 +129,8 @@ class Comparison(Tabular):
             best = max(self.results, key=lambda entry: entry.mean).name
             pairs = [pair for pair in self.pairs if best in (pair.a, pair.b)]
             few = self.baseline or len(self.pairs) <= tables.MOST_PAIRS
-            board, table = (
-                shown[0],
-                tables.short_pairs(self.measure, self.pairs if few else pairs, self.detect),
-            )
+            board = shown[0]
+            table = tables.short_pairs(self.measure, self.pairs if few else pairs, self.detect)
             some = "" if few else f"Only pairs with {best} are shown. "
             legend = f"{some}{' '.join([*board.notes, *table.notes[:1]])}"
             marks = [note for note in table.notes[1:] if note not in board.notes]

@@ -81,12 +81,7 @@ class History(NamedTuple):
 
 COST = (
     (BYTES, "bytes_per_passage", ",.0f", "what each passage adds to the index"),
-    (
-        "passages/s",
-        "passages_per_second",
-        "rate",
-        "passages encoded and indexed per second, without the time to load the model",
-    ),
+    ("passages/s", "passages_per_second", "rate", "encoded and indexed per second once the model is loaded"),
     ("queries/s", "queries_per_second", "rate", "queries encoded and searched per second"),
     ("seconds", "seconds", ",.1f", "time of all stages, each in the run that completed it"),
 )
@@ -208,13 +203,11 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
         Cell(f"{figure(pair.difference, '+.4f')}{ends}", pair.difference)
         for pair, ends in zip(pairs, single, strict=True)
     ]
+    of_all = [Cell(text, pair.simultaneous_low) for text, pair in zip(simultaneous, pairs, strict=True)]
     columns: list[FilledColumn] = [
         (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
         (Column("difference [95%]", "right", "words"), differences),
-        (
-            right("[95%, all pairs]"),
-            [Cell(text, pair.simultaneous_low) for text, pair in zip(simultaneous, pairs, strict=True)],
-        ),
+        (right("[95%, all pairs]"), of_all),
     ]
     p_values = {
         "t-test": [pair.p_ttest for pair in pairs],
@@ -251,18 +244,7 @@ def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None)
 
 MOST_PAIRS = 6
 """More pairs than these are shown in short only where they have the best result."""
-IN_SHORT = (
-    "result",
-    MACRO,
-    "mean",
-    "95% interval",
-    SUCH,
-    "group",
-    "best",
-    BYTES,
-    "queries/s",
-    "seconds",
-)
+IN_SHORT = {"result", MACRO, "mean", "95% interval", SUCH, "group", "best", BYTES, "queries/s", "seconds"}
 ROOMY = 100
 """Characters of a terminal that shows the other columns of a leaderboard in short, too."""
 
@@ -277,7 +259,7 @@ def in_short(board: Table, keep_sections: bool, also: Sequence[str] = ()) -> Tab
             replace(
                 column,
                 section=column.section if keep_sections else "",
-                from_width=0 if keep_sections or column.name in (*IN_SHORT, *also) else ROOMY,
+                from_width=0 if keep_sections or column.name in IN_SHORT.union(also) else ROOMY,
             ),
             [row[number] for row in board.rows],
         )
@@ -313,14 +295,9 @@ def short_pairs(measure: str, pairs: Sequence[Pair], detect: float | None = None
     if "[95%, all pairs]" in cells:
         cells["difference [95%]"] = [Cell(figure(pair.difference, "+.4f"), pair.difference) for pair in pairs]
     bare = "[95%, all pairs]" in cells or all(pair.ci_low is None for pair in pairs)
-    columns = [
-        (
-            replace(column, name=column.name.removesuffix(" [95%]") if bare else column.name),
-            cells[column.name],
-        )
-        for column in table.columns
-        if column.plain_name not in LONG_ONLY
-    ]
+    kept = [column for column in table.columns if column.plain_name not in LONG_ONLY]
+    named = [column.name.removesuffix(" [95%]") if bare else column.name for column in kept]
+    columns = [(replace(c, name=name), cells[c.name]) for c, name in zip(kept, named, strict=True)]
     decided: list[str] = [Cell(figure(each.deciding_p, "p") + star(each), each.deciding_p) for each in pairs]
     columns.insert(-1 if detect is None else -2, (Column("p", "right", "never"), decided))
     counts = SUITE_COUNTS if pairs[0].collections else COUNTS
@@ -351,38 +328,16 @@ def verdict(
     With `detect`, also how many queries detect such a difference.
     """
     queries = results[0].queries
-    best = max(results, key=lambda entry: entry.mean)
-    mean = f"macro mean of {measure}" if best.by_collection else measure
-    if not pairs:
-        what = f"{'The ' * bool(best.by_collection)}{mean} of {best.name}"
-        return mean_sentence(what, best.mean, best.ci_low, best.ci_high, best.fragile, queries)
-    against = [(pair.b if pair.a == best.name else pair.a, pair) for pair in pairs]
-    if baseline:
-        opening = f"Against {baseline} in {measure}"
-        against = [(pair.a, pair) for pair in pairs]
-        kinds = {
-            "better:": [name for name, pair in against if pair.shown and pair.difference > 0],
-            "worse:": [name for name, pair in against if pair.shown and pair.difference < 0],
-        }
-    else:
-        opening = f"{best.name} has the highest {mean}, {figure(best.mean)}"
-        against = [(name, pair) for name, pair in against if best.name in (pair.a, pair.b)]
-        kinds = {"significantly better than": [name for name, pair in against if pair.shown]}
-    kinds["no significant difference from"] = [name for name, pair in against if not pair.shown]
-    if len(pairs) == 1:
-        sentence = _of_pair(measure, pairs[0])
-    else:
-        parts = [f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names]
-        sentence = f"{opening}; {'; '.join(parts)}"
-    said = [sentence]
-    detected = [pair.detects for _, pair in against if not pair.shown and pair.detects is not None]
+    opening, parts, against = _standing(measure, results, pairs, baseline)
+    said = ["; ".join([opening, *parts])]
+    detected = [pair.detects for pair in against if not pair.shown and pair.detects is not None]
     if detected:
         ends = dict.fromkeys(figure(end, ".2g") for end in (min(detected), max(detected)))
         said.append(f"{queries:,} queries detect a difference of {' to '.join(ends)} (80% power)")
-    needed = max((pair.queries_to_detect or 0 for _, pair in against), default=0)
+    needed = max((pair.queries_to_detect or 0 for pair in against), default=0)
     if detect is not None and needed:
         said.append(f"a difference of {detect:g} takes about {needed:,} queries ({two_sided(len(pairs))})")
-    elif detect is not None and not any(pair.detects for _, pair in against):
+    elif detect is not None and not any(pair.detects for pair in against):
         said.append(
             f"how many queries a difference of {detect:g} takes is not known, as nearly all queries "
             "have the same difference"
@@ -392,26 +347,38 @@ def verdict(
 
 def headline(measure: str, results: Sequence[Entry], pairs: Sequence[Pair], baseline: str | None) -> str:
     """The verdict in one sentence of at most 25 words, without its full stop."""
-    if len(pairs) < 2:
-        return verdict(measure, results, pairs, baseline).partition(";")[0]
-    if baseline:
-        better = [pair.a for pair in pairs if pair.shown and pair.difference > 0]
-        worse = [pair.a for pair in pairs if pair.shown and pair.difference < 0]
-        return f"Against {baseline} in {measure}, {_are(better, 'better')} and {_are(worse, 'worse')}"
+    opening, parts, _ = _standing(measure, results, pairs, baseline)
+    return ", ".join([opening, *parts[: 2 if baseline else 1]])
+
+
+def _standing(
+    measure: str, results: Sequence[Entry], pairs: Sequence[Pair], baseline: str | None
+) -> tuple[str, list[str], list[Pair]]:
+    """What a verdict begins with, what it says of other results, by kind, and the pairs that it is of."""
     best = max(results, key=lambda entry: entry.mean)
-    of_best = [pair for pair in pairs if best.name in (pair.a, pair.b)]
-    shown = sum(pair.shown for pair in of_best)
     mean = f"macro mean of {measure}" if best.by_collection else measure
-    ends = bounds(best.ci_low, best.ci_high, best.fragile)
-    most = f"{best.name} has the highest {mean}, {figure(best.mean)}{ends}"
-    if shown == len(of_best):
-        return f"{most}, significantly better than {'both' if shown == 2 else f'all {shown}'} others"
-    others = f"{shown} of {len(of_best)} others" if shown else "any other"
-    return f"{most}, {'' if shown else 'not '}significantly better than {others}"
-
-
-def _are(names: Sequence[str], kind: str) -> str:
-    return f"{enumerated(names) if names else 'no result'} {'are' if names[1:] else 'is'} {kind}"
+    ends = best.mean, best.ci_low, best.ci_high, best.fragile
+    if not pairs:
+        what = f"{'The ' * bool(best.by_collection)}{mean} of {best.name}"
+        return mean_sentence(what, *ends, best.queries), [], []
+    if len(pairs) == 1:
+        return _of_pair(measure, pairs[0]), [], [*pairs]
+    if baseline:
+        opening, against = f"Against {baseline} in {measure}", [*pairs]
+        names = [pair.a for pair in pairs]
+        signs = {"better:": 1, "worse:": -1}
+    else:
+        opening = f"{best.name} has the highest {mean}, {figure(best.mean)}{bounds(*ends[1:])}"
+        against = [pair for pair in pairs if best.name in (pair.a, pair.b)]
+        names = [pair.b if pair.a == best.name else pair.a for pair in against]
+        signs = {"significantly better than": 0}
+    named = [*zip(names, against, strict=True)]
+    kinds = {
+        kind: [name for name, pair in named if pair.shown and sign * pair.difference >= 0]
+        for kind, sign in signs.items()
+    }
+    kinds["no significant difference from"] = [name for name, pair in named if not pair.shown]
+    return opening, [f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names], against
 
 
 def _of_pair(measure: str, pair: Pair) -> str:

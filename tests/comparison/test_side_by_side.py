@@ -365,7 +365,7 @@ def test_one_sentence_says_what_is_shown() -> None:
     alike = compare([high, with_values(high, values_of(high), "alike")], detect=0.01)
     assert "how many queries a difference of 0.01 takes is not known" in alike.verdict
     both = compare([low, high, like])
-    assert re.match(r"(high|like) has the highest ndcg@10, 0\.\d{4}; ", both.verdict)
+    assert re.match(r"(high|like) has the highest ndcg@10, 0\.\d{4} \[.*\]; ", both.verdict)
     assert "no significant difference from " in both.verdict
     assert len(both.short_tables()) == 2
     copies = (with_values(like, values_of(like), name) for name in ("other", "another"))

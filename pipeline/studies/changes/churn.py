@@ -1,4 +1,4 @@
-"""What changes where one result takes the place of another: rankings, what judging could change, and cost.
+"""What changes where one result takes the place of another: rankings, and what judging could change.
 
 churn = churn_of(compare([old, new], "precision@10"))
 churn.changed, churn.overlap, churn.lowest, churn.highest
@@ -32,7 +32,6 @@ BOUNDS = (
     "were judged in the worst and in the best way."
 )
 JUDGED = "to judge: unjudged pairs that can change it."
-COSTS = "tokens, hours and index: what the second takes for all passages, hours at the speed measured."
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,6 @@ class Churn(Findings):
     highest: float | None
     # Unjudged pairs that could change the difference; None where judging cannot decide it.
     to_judge: int | None
-    tokens: int | None  # of all passages, as the second's model counts them; None without a model or a count
-    hours: float | None  # of encoding and indexing all passages at the speed measured; None if it was not
-    index_bytes: int | None  # of the second's index
-    more_index_bytes: int | None  # how many more than the first's
     heading = "If you switch"
 
     def json(self) -> JsonObject:
@@ -78,15 +73,11 @@ class Churn(Findings):
             (right("lowest", form="+.4f"), [self.lowest]),
             (right("highest", form="+.4f"), [self.highest]),
             (right("to judge", form=","), [self.to_judge]),
-            (right("tokens", form=","), [self.tokens]),
-            (right("hours", form=",.4f"), [self.hours]),
-            (right("index", form="bytes"), [self.index_bytes]),
         ]
         shown = {
             ALWAYS: True,
             BOUNDS: self.lowest is not None,
             JUDGED: self.to_judge is not None,
-            COSTS: any(each is not None for each in (self.tokens, self.hours, self.index_bytes)),
         }
         legend = " ".join(sentence for sentence, needed in shown.items() if needed)
         notes = [legend.format(k=self.depth, measure=self.measure)]
@@ -111,8 +102,6 @@ def churn_of(comparison: Comparison) -> Churn | None:
     first = names.index(comparison.baseline) if comparison.baseline else 0
     order = (first, 1 - first)
     before, after = (comparison.sources[number] for number in order)
-    speed = comparison.results[order[1]].passages_per_second
-    sizes = [comparison.results[number].index_bytes for number in order]
     measure = comparison.measure
     parsed = parse_measure(measure)
     depth = parsed.cutoff or DEPTH
@@ -132,12 +121,6 @@ def churn_of(comparison: Comparison) -> Churn | None:
     overlap = shared[:, -1] / np.maximum(sizes_of, 1)
     known = not parsed.condensed and parsed.name != "judged" and bool(parsed.cutoff)
     low, high, pairs = _bounds(opened, parsed) if known else (None, None, None)
-    tokens = sum(
-        row.encoding.tokens
-        for row in after.record.all_stages
-        if row.stage.rpartition("/")[2] == "passages" and row.encoding
-    )
-    both_known = sizes[0] is not None and sizes[1] is not None
     return Churn(
         before=names[order[0]],
         after=names[order[1]],
@@ -150,10 +133,6 @@ def churn_of(comparison: Comparison) -> Churn | None:
         lowest=low,
         highest=high,
         to_judge=pairs,
-        tokens=tokens or None,
-        hours=after.record.passages / speed / 3600 if speed else None,
-        index_bytes=sizes[1],
-        more_index_bytes=(sizes[1] or 0) - (sizes[0] or 0) if both_known else None,
     )
 
 

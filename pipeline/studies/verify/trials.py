@@ -153,7 +153,7 @@ class Trials:
     changes: dict[str, Facts] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)  # names of changes, also of those that cannot be made
     # For each change the roles of texts that it has to encode.
-    encoded: dict[str, list[str]] = field(default_factory=dict)
+    encoded: dict[str, set[str]] = field(default_factory=dict)
 
     def run(self) -> list[str]:
         """Try settings on a sample, then the best on the whole collection; returns those not tried."""
@@ -180,12 +180,9 @@ class Trials:
                     if key not in known:
                         known.add(key)
                         changes[name] = change
-                        self.encoded[name] = [
-                            role
-                            for role in benchmark.recipes
-                            if role.rpartition("/")[2] in ROLES and not benchmark.has(role)
-                        ]
-        cost = {name: ("passages" in str(roles), bool(roles)) for name, roles in self.encoded.items()}
+                        lacking = (role for role in benchmark.recipes if not benchmark.has(role))
+                        self.encoded[name] = {role.rpartition("/")[2] for role in lacking}.intersection(ROLES)
+        cost = {name: ("passages" in roles, bool(roles)) for name, roles in self.encoded.items()}
         return {name: changes[name] for name in sorted(changes, key=lambda name: cost[name])}
 
     def _search(self, started: float, sample: int, whole: int) -> None:
@@ -200,9 +197,7 @@ class Trials:
         if before is None or now > self.deadline:
             return
         sample_time = now - began
-        queries = [
-            name for name in changes if self.encoded[name] and "passages" not in str(self.encoded[name])
-        ]
+        queries = [name for name in changes if self.encoded[name] == {"queries"}]
         # Titles are the commonest cause, and a sample has too few passages to show their effect: the whole
         # collection is measured with the likeliest by the sample, before all else if they are left out.
         fits = sample_time * whole / sample < self.deadline - now

@@ -142,13 +142,11 @@ def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
     worst = max(cells, key=lambda cell: abs(cell.difference or 0))
     why = [tried for tried in worst.why or () if not tried.estimated]
     guessed = [tried.change for tried in worst.why or () if tried.estimated]
+    shown, form = why[:TRIED], f"+.{min(max(worst.digits, 4), 6)}f"
     columns: list[FilledColumn] = [
-        (Column("change"), [tried.change for tried in why[:TRIED]]),
-        (right("got"), [score_figure(tried.got, worst) for tried in why[:TRIED]]),
-        (
-            right("difference", form=f"+.{min(max(worst.digits, 4), 6)}f"),
-            [tried.difference for tried in why[:TRIED]],
-        ),
+        (Column("change"), [tried.change for tried in shown]),
+        (right("got"), [score_figure(tried.got, worst) for tried in shown]),
+        (right("difference", form=form), [tried.difference for tried in shown]),
     ]
     notes = []
     others = ", ".join(cell.measure for cell in cells if cell is not worst)
