@@ -207,7 +207,7 @@ class Trials:
             return
         if self._try_on_sample(before, share, titles):
             return
-        if self._measure_each([name for name in self.fit.likeliest() if name in titles], share):
+        if self._measure_each([name for name in self.fit.likeliest() if name in titles][:2], share):
             return
         if titles_first and self._measure_each(queries, share):
             return
