@@ -21,7 +21,7 @@ WING = ("native", "studies")
 LINES: dict[str, int] = {
     "top": 600,
     "cli": 1170,
-    "comparison": 1530,
+    "comparison": 1520,
     "config": 2870,
     "core": 2060,
     "data": 2260,
@@ -34,11 +34,11 @@ LINES: dict[str, int] = {
     "report": 330,
     "results": 1250,
     "retrievers": 2930,
-    "run": 1680,
+    "run": 1670,
     "search": 2860,
     "storage": 1600,
     "studies": 12220,
-    "spine": 35250,
+    "spine": 35240,
     "whole": 51430,
 }
 """The most lines of each package, of the modules at the top, of the spine and of the whole."""

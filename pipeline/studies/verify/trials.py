@@ -222,6 +222,7 @@ class Trials:
                 return
             if self._measure_each(self.fit.likeliest()[:WHOLE], self.deadline):
                 return
+        self._measure_each(self.fit.likeliest(), self.deadline)
 
     def _measure_each(self, names: Sequence[str], until: float) -> bool:
         """Measure changes on the whole collection; returns whether the scores are explained."""
