@@ -146,11 +146,12 @@ def started_threads() -> int:
 
     An emulator has one of its own in each process, as a fork shows.
     """
+    running = _threads()  # before the fork, which ends those of OpenBLAS
     if (child := os.fork()) == 0:
         os._exit(_threads())
     own = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     blas = [each for each in ThreadpoolController().lib_controllers if each.internal_api == "openblas"]
-    return _threads() - own - sum(each.num_threads - 1 for each in blas if each.threading_layer == "pthreads")
+    return running - own - sum(each.num_threads - 1 for each in blas if each.threading_layer == "pthreads")
 
 
 def _threads() -> int:
