@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 def report(
-    folder: Annotated[Path, argument("A result folder.", "RESULT_DIR")],
+    folders: Annotated[list[Path], argument("Result folders.", "RESULT_DIR")],
     html: Annotated[Path, option("Write the page to this file.", "FILE")],
     measure: Annotated[
         str | None, option("Measure shown for each query; by default the result's first.")
     ] = None,
     baseline: Annotated[
-        Path | None, option("Also show this result, and test the difference.", "RESULT_DIR")
+        Path | None, option("Also show this result, and test the others against it.", "RESULT_DIR")
     ] = None,
     *,
     studies: StudyOptions,
 ) -> None:
-    """Write one result as a self-contained HTML page."""
+    """Write results as a self-contained HTML page."""
     from pipeline.comparison.side_by_side import compare
 
-    refuse(html, [folder, *([baseline] if baseline else [])], [])
-    comparison = studies.with_columns(compare([folder], measure, baseline))
+    refuse(html, [*folders, *([baseline] if baseline else [])], [])
+    comparison = studies.with_columns(compare(folders, measure, baseline))
     write(html, [comparison], [studies.findings(comparison, on_page=True)])
     print(f"page written to {html}", file=sys.stderr)
 

@@ -67,6 +67,12 @@ def test_page_is_whole_and_names_nothing_to_load(several: str) -> None:
     assert "default-src 'none'" in policy
 
 
+def test_report_and_compare_write_the_same_page(folders: list[Path], tmp_path: Path) -> None:
+    for command in ("report", "compare"):
+        workplaces.benchmarco(command, *folders[:2], "--html", tmp_path / command)
+    assert (tmp_path / "report").read_bytes() == (tmp_path / "compare").read_bytes()
+
+
 def test_page_opens_with_a_short_verdict_and_the_queries_that_the_winner_loses(
     several: str, folders: list[Path]
 ) -> None:
