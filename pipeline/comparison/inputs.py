@@ -19,7 +19,7 @@ from pipeline.core.records import Float64
 from pipeline.core.result_files import RANKING
 from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import CollectionResult
-from pipeline.results.records import JudgedShare, Manifest, Metrics
+from pipeline.results.records import JudgedShare, Manifest, Metrics, compared_settings
 from pipeline.results.result import MAIN, Result, canonical_measure, read_result
 
 log = logging.getLogger(__name__)
@@ -261,11 +261,11 @@ def _align(result: Result, first: Result, same: Collection[str]) -> None:
 
 def _same_data(ours: CollectionResult, theirs: CollectionResult) -> str:
     """The fix for two results of other data: the settings of the data that differ."""
-    settings = [each.manifest.config.get("data") or {} for each in (ours, theirs)]
-    differing = [name for name in settings[0] | settings[1] if settings[0].get(name) != settings[1].get(name)]
-    return "run both " + (
-        f"with the same data.{', data.'.join(differing)}" if differing else "on the same data"
-    )
+    one, other = (compared_settings(each.manifest.config) for each in (ours, theirs))
+    differing = [
+        name for name in one | other if one.get(name) != other.get(name) and name.startswith("data.")
+    ]
+    return f"run both with the same {', '.join(differing)}" if differing else "run both on the same data"
 
 
 def shared_values(

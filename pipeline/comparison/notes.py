@@ -9,7 +9,8 @@ from itertools import combinations, islice
 import numpy as np
 
 from pipeline.comparison.inputs import PairIndices, comparable
-from pipeline.core.display import counted, enumerated
+from pipeline.core.display import MOST_NAMED, counted, enumerated
+from pipeline.core.records import Facts
 from pipeline.core.result_files import RANKING
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
@@ -71,19 +72,22 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
 
 def _by_index_alone(results: Sequence[Result]) -> list[str]:
     """Which results differ by the index alone, a sentence for those that have all else in common."""
-    alike = defaultdict[str, list[tuple[str, str, str]]](list)  # by all other settings
+    alike = defaultdict[str, dict[str, Facts]](dict)  # the settings of the index by name, by all others
     for result in results:
-        settings = sorted(compared_settings(result.collections[0].manifest.config).items())
-        of_index, others = (
-            [each for each in settings if each[0].startswith(INDEX) is part] for part in (True, False)
-        )
-        alike[str(others)].append((result.name, str(of_index), str(dict(settings).get("index.factory"))))
-    groups = [[*zip(*each, strict=True)] for each in alike.values()]
-    return [
-        f"{enumerated(names)} differ by the index alone: {enumerated(factories)}"
-        for names, of_index, factories in groups
-        if len(set(of_index)) > 1
-    ]
+        settings = compared_settings(result.collections[0].manifest.config)
+        of_index = {name: value for name, value in settings.items() if name.startswith(INDEX)}
+        others = sorted((name, value) for name, value in settings.items() if name not in of_index)
+        alike[str(others)][result.name] = of_index
+    notes = []
+    for group in alike.values():
+        first, *rest = group.values()
+        if any(each != first for each in rest):
+            factories = enumerated([str(each.get("index.factory")) for each in group.values()])
+            few = f"{enumerated([*group])} differ by the index alone: {factories}"
+            notes.append(
+                few if len(group) <= MOST_NAMED else f"{len(group)} results differ by the index alone"
+            )
+    return notes
 
 
 def _fewer_judged(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:

@@ -67,12 +67,9 @@ def _totals(estimate: RunEstimate) -> list[str]:
     """What a run takes together, what that was measured by, and why it does not fit."""
     total, measured = estimate.total, estimate.measured
     more = f" and what {', '.join(estimate.unknown)} take" if estimate.unknown else ""
-    takes = [f"{figure(total.disk_bytes or 0, 'bytes')} of disk"]
-    if total.memory_mb:
-        takes.insert(0, f"{figure(1e6 * total.memory_mb, 'bytes')} of memory")
-    if total.seconds is not None:
-        takes.insert(0, figure(total.seconds, "time") + more)
-    notes = [f"Together about {', '.join(takes)}."]
+    takes = [] if total.seconds is None else [figure(total.seconds, "time") + more]
+    takes += [f"{figure(1e6 * total.memory_mb, 'bytes')} of memory"] if total.memory_mb else []
+    notes = [f"Together about {', '.join([*takes, figure(total.disk_bytes or 0, 'bytes')])} of disk."]
     if measured is None:
         notes.append("Time: not measured on this machine; --probe does it on a part of the built-in sample.")
     else:

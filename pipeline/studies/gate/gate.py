@@ -120,11 +120,13 @@ class Gate(Tabular):
             p = max(each.p_lower or 0 for each in lower)
             return f"{opening}: lower than {self.baseline} (p = {p:.3f}), but maybe by less than {margin:g}"
         queries = undecided[0].queries
-        said = f"{opening}: too few queries"
+        said = f"{opening}: too few queries: {queries:,}"
         if losses := [each.detectable for each in undecided if each.detectable is not None]:
-            said += f"; these {queries:,} can exclude a loss of {max(losses):.2g}"
+            said += f" can exclude a loss of {max(losses):.2g}"
         enough = max((each.queries_needed or 0 for each in undecided), default=0)
-        return f"{said}; a loss of {margin:g} takes about {enough:,}" if enough > queries else said
+        return (
+            f"{said}, and a loss of {margin:g} takes about {enough:,} queries" if enough > queries else said
+        )
 
     @property
     def fragile(self) -> bool:

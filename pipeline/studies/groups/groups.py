@@ -196,17 +196,16 @@ class GroupComparison(Findings):
         every = [each for group in self.groups for each in group.differences]
         tested, like = sum(each.p is not None for each in every), sum(each.shown for each in every)
         like -= len(found)
-        title = f"where {self.measure} differs otherwise than in the other queries"
-        others = (
-            f"{counted(like, 'significant difference')} more, like those in the other queries: --format json."
-        )
+        title = f"where {self.measure} differs more or less than in the other queries"
+        more = counted(like, "other difference is", "other differences are")
+        others = [f"{more} significant, and like those in the other queries: --format json."] if like else []
         small = f"Groups of fewer than {self.smallest} queries are not tested."
         if not found:
-            return Table(title, [Column("group")], [("in no group",)], [others, small])
+            return Table(title, [Column("group")], [("in no group",)], [*others, small])
         notes = [
             "p, Holm: the larger p of the paired t-test and the randomization test within the group, "
             f"corrected for all {tested:,} tests. {small}",
-            others,
+            *others,
         ]
         notes += [FRAGILE] if any(each.fragile for each in differences) else []
         return table_of(title, columns, notes)

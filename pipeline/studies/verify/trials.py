@@ -198,8 +198,8 @@ class Trials:
             return
         sample_time = now - began
         queries = [name for name in changes if self.encoded[name] == {"queries"}]
-        # Titles are the commonest cause, and a sample has too few passages to show their effect: the whole
-        # collection is measured with the likeliest by the sample, before all else if they are left out.
+        # Left-out titles are the commonest cause, and a sample has too few passages to show their effect. The
+        # two likeliest changes of titles run on the whole collection; first of all if the config has none.
         fits = sample_time * whole / sample < self.deadline - now
         titles = [name for name in changes if fits and "data.title_separator" in self.changes[name]]
         titles_first = self.config.data.title_separator is None
@@ -217,12 +217,11 @@ class Trials:
         if small and whole <= 1.5 * room * sample:  # then all of the time is for the collection
             self._measure_each(left, self.deadline)
             return
-        for until in (share, self.deadline):  # what is left of the time goes to changes that are left
+        for until, most in ((share, WHOLE), (self.deadline, None)):  # then all, while there is time
             if self._try_on_sample(before, until, [*self.changes]):
                 return
-            if self._measure_each(self.fit.likeliest()[:WHOLE], self.deadline):
+            if self._measure_each(self.fit.likeliest()[:most], self.deadline):
                 return
-        self._measure_each(self.fit.likeliest(), self.deadline)
 
     def _measure_each(self, names: Sequence[str], until: float) -> bool:
         """Measure changes on the whole collection; returns whether the scores are explained."""

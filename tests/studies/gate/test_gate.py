@@ -61,8 +61,8 @@ def test_a_verdict_and_its_exit_code(new: Result, verdict: str, code: int) -> No
         most = max(each["queries_needed"] for each in document["measures"] if each["queries_needed"])
         loss = max(each["detectable"] for each in document["measures"] if each["verdict"] == "undecided")
         queries = document["measures"][0]["queries"]
-        assert f"too few queries; these {queries} can exclude a loss of {loss:.2g}; " in found.message
-        assert found.message.endswith(f"a loss of 0.01 takes about {most:,}")
+        assert f"too few queries: {queries} can exclude a loss of {loss:.2g}, and " in found.message
+        assert found.message.endswith(f"a loss of 0.01 takes about {most:,} queries")
     assert found.message in str(found)
 
 
