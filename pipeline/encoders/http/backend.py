@@ -11,14 +11,13 @@ texts again (`Server.confirm`).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -26,22 +25,13 @@ from typing_extensions import override
 from pipeline.config.model import HttpSettings
 from pipeline.config.rerank import HttpRerankSettings
 from pipeline.config.stages import TEXTS
-from pipeline.core.display import Bar, silent
+from pipeline.core.display import NO_BAR, Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, JsonObject, Role
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
-from pipeline.encoders.batching import ServerUse, Usage
-from pipeline.encoders.http.client import Client, TooLargeError, key_of
-from pipeline.encoders.http.probes import PROBED_PASSAGES, PROBES, SAME, cut_of, long_batch, spread_over
-from pipeline.encoders.http.requests import (
-    BatchedRequests,
-    base64_of,
-    is_numbered,
-    may_be_float16,
-    scores_of,
-    tokens_of,
-    vectors_of,
-)
+from pipeline.encoders.batching import Usage
+from pipeline.encoders.http.client import key_of
+from pipeline.encoders.http.requests import Input, ModelClient, scores_of, vectors_of
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import cosines
@@ -50,9 +40,22 @@ log = logging.getLogger(__name__)
 
 SCHEMA = 1  # of what is asked for a text or a pair
 ALONE = 256  # queries that are asked for alone, to measure how long one takes
+SAME = 0.999  # the lowest cosine of two vectors of a text: bf16 keeps 0.9999, other weights or int8 less
 SAME_SCORE = 0.02  # the largest difference of a score, relative or absolute, that other batches may make
+WORDS = 2048  # of the text that is sent to see whether it is cut
 
 PROBE = "served"  # the stage, in the cache, of the first answers
+PROBES = (
+    ("what is the capital of France", "Paris has been the capital of France since 987, with interruptions."),
+    ("how do vaccines work", "A vaccine trains the immune system to recognize a pathogen."),
+    ("python read file line by line", "for line in open('data.txt', encoding='utf-8'): print(line.rstrip())"),
+    ("symptoms of iron deficiency", "Tiredness, pale skin and shortness of breath are common."),
+    ("wie hoch ist der Mont Blanc", "Der Mont Blanc ist 4806 Meter hoch und der höchste Berg der Alpen."),
+    ("best time to plant tulips", "Plant the bulbs in autumn, six weeks before the ground freezes."),
+    ("meaning of GDPR", "The General Data Protection Regulation governs personal data in the EU."),
+    ("qui a peint la Joconde", "Léonard de Vinci a peint la Joconde entre 1503 et 1519."),
+)
+"""Pairs of a query and a passage that a server is asked for in every run."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +86,21 @@ class Server(ModelSource, ABC):
         """What shapes the answers to `PROBES`, in artifact keys."""
 
     @abstractmethod
+    def inputs(self, pairs: Iterable[tuple[str, str]]) -> list[Input]:
+        """What the server is asked for, of some pairs of a query and a passage."""
+
+    @abstractmethod
     def difference(self, now: Float32, first: Float32) -> str | None:
         """How answers now differ from the first ones, in words; None if they are the same."""
 
-    def refuse_change(self, now: Float32, first: Float32) -> None:
+    def refuse_change(self, now: Float32) -> None:
         """Refuse answers to `PROBES` that differ from the first ones; warn, where the config says so.
 
         Raises:
             InputError: They differ, and `changed` is `stop`.
         """
         config, section = self.settings, self.section
-        differs = self.difference(now, first)
+        differs = self.difference(now, self.confirmed[0])
         if differs is None:
             return
         change = (
@@ -127,41 +134,48 @@ class Server(ModelSource, ABC):
         if config.changed == "ignore":
             return
         probes = Recipe(PROBE, {"section": section, "model": self.probe_recipe()})
-        try:
-            with contextlib.closing(self.connect()) as client:
-                now = client.probe()
-        except InputError as error:
-            if store.find(probes) is None:
-                raise
-            raise InputError(
-                f"stored answers could not be compared with the server's: {error.found}",
-                fix=f"{error.fix}; or use what is stored, with {section}.changed: ignore",
-            ) from None
+        with contextlib.closing(self.connect()) as client:
+            try:
+                now = self.ask_probes(client)
+            except InputError as error:
+                if store.find(probes) is None:
+                    raise
+                raise InputError(
+                    f"stored answers could not be compared with the server's: {error.found}",
+                    fix=f"{error.fix}; or use what is stored, with {section}.changed: ignore",
+                ) from None
 
-        def write(draft: Draft) -> JsonObject:
-            draft.save_array("answers.npy", now)
-            return {"probes": len(PROBES), "cut": self.cut()}
+            def write(draft: Draft) -> JsonObject:
+                draft.save_array("answers.npy", now)
+                return {"probes": len(PROBES), "cut": self.cut(client)}
 
-        first = store.make(probes, write, fresh)
-        self.confirmed[:] = [np.array(first.array("answers.npy"))]
-        self.refuse_change(now, self.confirmed[0])
-        if cut := first.facts.get("cut"):
-            log.warning("%s cuts long texts, without an error: %s; see data.chunks", config.url, cut)
-        of_size = Recipe(PROBE, {**probes.plain, "texts": config.batch_size or TEXTS})
-        if differs := store.make(of_size, self._compare_sizes, fresh).facts["differs"]:
+            first = store.make(probes, write, fresh)
+            self.confirmed[:] = [np.array(first.array("answers.npy"))]
+            self.refuse_change(now)
+            if cut := first.facts.get("cut"):
+                log.warning("%s cuts long texts, without an error: %s; see data.chunks", config.url, cut)
+            of_size = Recipe(PROBE, {**probes.plain, "texts": config.batch_size or TEXTS})
+            compared = store.make(of_size, lambda draft: self._compare_sizes(client, draft), fresh)
+        if differs := compared.facts["differs"]:
             log.warning("%s; continuing (%s.changed: warn)", differs, section)
 
-    def _compare_sizes(self, draft: Draft) -> JsonObject:
+    def ask_probes(self, client: ModelClient) -> Float32:
+        """The answers to `PROBES` now."""
+        return client.ask(self.inputs(PROBES), Usage(), NO_BAR)
+
+    def _compare_sizes(self, client: ModelClient, draft: Draft) -> JsonObject:
         """Compare answers in a request of the usual size with those to the same texts alone.
 
         Raises:
             InputError: They differ, and `changed` is `stop`: Ollama's vectors got worse from 16 texts on.
         """
         texts = self.settings.batch_size or TEXTS
-        inputs, rows = self.inputs_of(long_batch(texts)), spread_over(range(texts))
-        with contextlib.closing(self.connect()) as client:
-            together = client.probe(inputs)[rows]
-            alone = np.concatenate([client.probe([inputs[row]]) for row in rows])
+        passages = itertools.cycle(passage for _, passage in PROBES)
+        pairs = [(PROBES[0][0], f"{number} {next(passages)}") for number in range(texts)]
+        inputs = self.inputs(sorted(pairs, key=lambda pair: -len(pair[1].encode())))  # as requests have them
+        rows = sorted({0, texts // 2, texts - 1})
+        together = client.ask(inputs, Usage(), NO_BAR)[rows]
+        alone = np.concatenate([client.ask([inputs[row]], Usage(), NO_BAR) for row in rows])
         draft.save_array("answers.npy", alone)
         differs = self.difference(together, alone)
         if differs is None:
@@ -176,22 +190,18 @@ class Server(ModelSource, ABC):
             )
         return {"differs": what}
 
-    def inputs_of(self, passages: list[str]) -> Sequence[Any]:
-        """What a server is asked for, to compare its answers to some passages."""
-        return passages
-
-    def cut(self) -> str | None:
+    def cut(self, client: ModelClient) -> str | None:
         """What the server does to a long text, if it cuts it silently, as a clause."""
         return None
 
-    def confirm_shard(self, probe: Callable[[], Float32]) -> None:
+    def confirm_shard(self, client: ModelClient) -> None:
         """Compare the server's answers once more, after the requests for a shard: it is stored only then.
 
         Raises:
             InputError: The model changed during the run, and `changed` is `stop`.
         """
         if self.confirmed and self.settings.changed != "ignore":
-            self.refuse_change(probe(), self.confirmed[0])
+            self.refuse_change(self.ask_probes(client))
 
 
 @dataclass(frozen=True)
@@ -229,9 +239,29 @@ class EmbeddingServer(Server, EmbeddingSource):
         return self.recipe("passages")
 
     @override
-    def cut(self) -> str | None:
-        with contextlib.closing(self.connect()) as encoder:
-            return encoder.cut()
+    def inputs(self, pairs: Iterable[tuple[str, str]]) -> list[Input]:
+        return [self.input(passage, "passages") for _, passage in pairs]
+
+    def input(self, text: str, role: Role) -> Input:
+        """What is sent of a text; OpenAI refuses an empty one."""
+        return (self.instruction(role) + text[: self.settings.max_characters] or " ",)
+
+    @override
+    def cut(self, client: ModelClient) -> str | None:
+        """See `Server.cut`: a long text has the vector of its first half then."""
+        queries, passages = (" ".join(texts).split() for texts in zip(*PROBES, strict=True))
+        half = WORDS // 2
+        # the second half has other words: the same ones have the same mean vector in any order
+        words = [*itertools.islice(itertools.cycle(passages), half)]
+        words += itertools.islice(itertools.cycle(queries), half)
+        try:
+            whole, part = (
+                client.ask([(" ".join(words[:count]),)], Usage(), NO_BAR) for count in (WORDS, half)
+            )
+        except InputError:  # it refuses what is too long
+            return None
+        same = cosines(whole, part)[0] >= SAME
+        return f"a text of {WORDS:,} words has the vector of its first {half:,}" if same else None
 
     @override
     def difference(self, now: Float32, first: Float32) -> str | None:
@@ -247,65 +277,43 @@ class EmbeddingServer(Server, EmbeddingSource):
         return f"the cosine is {similarity.min():.4f} at the lowest and {similarity.mean():.4f} in the mean"
 
 
-class EmbeddingClient:
+class EmbeddingClient(ModelClient):
     """A connection to a server, which turns texts into vectors as `pipeline.encoders.Encoder` does."""
 
-    def __init__(self, model: EmbeddingServer) -> None:
-        self.model, self.config = model, model.settings
-        self.dimension = self.config.dimensions
-        if not self.dimension and model.confirmed:
-            self.dimension = model.confirmed[0].shape[1]
-        self.form = asyncio.Lock()  # held while the server is asked for numbers instead of base64
-        self.client = Client(self.config, model.section)
+    path = "/embeddings"
+    settings: HttpSettings
+
+    def __init__(self, server: EmbeddingServer) -> None:
+        super().__init__(server.settings, server.section)
+        self.server = server
+        self.dimension = server.settings.dimensions
+        if not self.dimension and server.confirmed:
+            self.dimension = server.confirmed[0].shape[1]
         self._alone = ALONE
 
-    def close(self) -> None:
-        """Cancel what is under way."""
-        self.client.close()
+    @override
+    def body(self, inputs: Sequence[Input]) -> JsonObject:
+        """Vectors are asked for as numbers until their dimension is known: base64 may be of float16, too."""
+        shorter = {"dimensions": self.settings.dimensions} if self.settings.dimensions else {}
+        form = "base64" if self.dimension else "float"
+        texts = [text for (text,) in inputs]
+        return {"model": self.settings.name, "input": texts, "encoding_format": form, **shorter}
 
-    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
-        """Encode texts as passages or queries; several threads may call it at once.
-
-        Raises:
-            InputError: The server cannot be reached, refuses, or answers with anything else than a vector of
-                finite numbers for each text.
-        """
-        vectors = self._encode(texts, role, usage, bar)
-        self.model.confirm_shard(self.probe)
+    @override
+    def read(self, answer: object, passages: Sequence[str]) -> Float32:
+        vectors = vectors_of(answer, passages, self.dimension, self.client)
+        self.dimension = vectors.shape[1]
         return vectors
 
-    def probe(self, texts: Sequence[str] = PROBED_PASSAGES) -> Float32:
-        """The vectors of some texts now."""
-        with silent("", None, "") as bar:
-            return self._encode([*texts], "passages", Usage(), bar)
-
-    def cut(self) -> str | None:
-        """See `Server.cut`."""
-        return self.client.run(cut_of(self._read_once))
-
-    async def _read_once(self, text: str) -> tuple[Float32, int | None] | None:
-        """The vector [1, dimension] of a text and the tokens that the server counted; None if it refuses."""
-        client, body = self.client, {"model": self.config.name, "input": [text]}
-        with contextlib.suppress(InputError, TooLargeError):
-            answer, _ = await client.post(
-                _VectorRequests.path, {**body, **self.shorter()}, ServerUse(), once=True
-            )
-            return vectors_of(answer, [text], self.dimension, client.bad_answer), tokens_of(answer)
-        return None
-
-    def shorter(self) -> JsonObject:
-        """The part of a request that asks for fewer dimensions."""
-        return {"dimensions": self.config.dimensions} if self.config.dimensions else {}
-
-    def _encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
-        before = self.model.instruction(role)
-        sent = [before + text[: self.config.max_characters] or " " for text in texts]  # OpenAI refuses ""
-        requests = _VectorRequests(self, sent, usage, bar)
-        count = min(self._alone, len(sent)) if role == "queries" else 0
+    def encode(self, texts: list[str], role: Role, usage: Usage, bar: Bar) -> Float32:
+        """Encode texts as passages or queries, and compare the model's answers to `PROBES` again."""
+        inputs = [self.server.input(text, role) for text in texts]
+        count = min(self._alone, len(inputs)) if role == "queries" else 0
         self._alone -= count
-        alone = [number * len(sent) // count for number in range(count)]  # spread over all
-        self.client.run(requests.send_all(alone))
-        return requests.vectors
+        alone = [number * len(inputs) // count for number in range(count)]  # spread over all
+        vectors = self.ask(inputs, usage, bar, alone)
+        self.server.confirm_shard(self)
+        return vectors
 
     def encode_parts(
         self, parts: Iterable[list[str]], role: Role, bar: Bar
@@ -314,75 +322,6 @@ class EmbeddingClient:
         for texts in parts:
             usage = Usage()
             yield self.encode(texts, role, usage, bar), usage
-
-
-class _VectorRequests(BatchedRequests):
-    """The requests for the vectors of some texts."""
-
-    path = "/embeddings"
-
-    def __init__(self, encoder: EmbeddingClient, texts: Sequence[str], usage: Usage, bar: Bar) -> None:
-        super().__init__(encoder.client, [len(text.encode()) for text in texts], usage, bar)
-        self.encoder, self.texts = encoder, texts
-        self.vectors: Float32 = np.empty((0, 0), np.float32)
-
-    @override
-    def text(self, row: int) -> str:
-        return self.texts[row]
-
-    @override
-    def body(self, rows: Sequence[int]) -> JsonObject:
-        config = self.encoder.config
-        texts = [self.texts[row] for row in rows]
-        return {
-            "model": config.name, "input": texts, "encoding_format": "base64", **self.encoder.shorter()
-        }  # fmt: skip
-
-    @override
-    async def learn_form(self, rows: Sequence[int], answer: object) -> None:
-        """Ask for a vector as numbers where base64 may be of float16, which reads as half as many float32.
-
-        Raises:
-            InputError: The server gives base64 then, too.
-        """
-        encoder = self.encoder
-        if encoder.dimension is not None or not may_be_float16(base64_of(answer)):
-            return
-        async with encoder.form:
-            if encoder.dimension is not None:  # learned meanwhile
-                return
-            body = {**self.body(rows[:1]), "encoding_format": "float"}
-            numbers, _ = await encoder.client.post(self.path, body, self.use)
-            if base64_of(numbers):
-                raise InputError(
-                    f"{encoder.client.url} gives base64 where numbers are asked for: their format is unknown",
-                    allowed="`encoding_format` float, which tells float32 from float16",
-                    fix="set model.dimensions to the number of dimensions of the vectors",
-                )
-            texts = [self.texts[rows[0]]]
-            encoder.dimension = vectors_of(numbers, texts, None, encoder.client.bad_answer).shape[1]
-
-    @override
-    def store_answer(self, rows: Sequence[int], answer: object) -> None:
-        encoder = self.encoder
-        texts = [self.texts[row] for row in rows]
-        vectors = vectors_of(answer, texts, encoder.dimension, encoder.client.bad_answer)
-        encoder.dimension = vectors.shape[1]
-        if not len(self.vectors):
-            self.vectors = np.empty((len(self.texts), encoder.dimension), np.float32)
-        self.vectors[rows] = vectors
-
-    @override
-    async def confirm_order(self, rows: Sequence[int], answer: object) -> None:
-        """Ask for one text alone where vectors have no `index`: they may be in another order."""
-        if len(rows) == 1 or (isinstance(answer, Mapping) and is_numbered(answer["data"])):
-            return
-        client, first = self.client, [rows[0]]
-        alone, _ = await client.post(self.path, self.body(first), self.use)
-        texts = [self.texts[rows[0]]]
-        vectors = vectors_of(alone, texts, self.encoder.dimension, client.bad_answer)
-        if cosines(vectors, self.vectors[first]).min() < SAME:
-            raise client.bad_answer("vectors without `index`, in another order than the texts")
 
 
 @dataclass(frozen=True)
@@ -406,8 +345,9 @@ class RerankServer(Server, ScoreSource):
         return {"served": SCHEMA, **self.address(), "form": self.settings.form}
 
     @override
-    def inputs_of(self, passages: list[str]) -> list[tuple[str, str]]:
-        return [(PROBES[0][0], passage) for passage in passages]
+    def inputs(self, pairs: Iterable[tuple[str, str]]) -> list[Input]:
+        most = self.settings.max_characters
+        return [(query[:most], passage[:most]) for query, passage in pairs]
 
     @override
     def difference(self, now: Float32, first: Float32) -> str | None:
@@ -416,71 +356,29 @@ class RerankServer(Server, ScoreSource):
         return f"scores differ by up to {np.abs(now - first).max():.4g}"
 
 
-class RerankClient:
-    """A connection to a server, which scores pairs as `pipeline.encoders.opener.Scorer` does.
+class RerankClient(ModelClient):
+    """A connection to a server, which scores pairs as `pipeline.encoders.opener.Scorer` does."""
 
-    Several threads may use it at once.
-    """
+    path = "/rerank"
+    settings: HttpRerankSettings
 
-    def __init__(self, model: RerankServer) -> None:
-        self.model, self.config = model, model.settings
-        self.client = Client(model.settings, model.section)
+    def __init__(self, server: RerankServer) -> None:
+        super().__init__(server.settings, server.section)
+        self.server = server
 
-    def close(self) -> None:
-        """Cancel what is under way."""
-        self.client.close()
+    @override
+    def body(self, inputs: Sequence[Input]) -> JsonObject:
+        query, passages = inputs[0][0], [passage for _, passage in inputs]
+        if self.settings.form == "tei":
+            return {"query": query, "texts": passages, "raw_scores": True, "return_text": False}
+        return {"model": self.settings.name, "query": query, "documents": passages, "top_n": len(passages)}
+
+    @override
+    def read(self, answer: object, passages: Sequence[str]) -> Float32:
+        return scores_of(answer, len(passages), self.client)
 
     def score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
         """The score of each pair, whose texts are cut to `max_characters`."""
-        scores = self._score(pairs, usage, bar)
-        self.model.confirm_shard(self.probe)
+        scores = self.ask(self.server.inputs(pairs), usage, bar)
+        self.server.confirm_shard(self)
         return scores
-
-    def probe(self, pairs: Sequence[tuple[str, str]] = PROBES) -> Float32:
-        """The scores of some pairs now."""
-        with silent("", None, "") as bar:
-            return self._score(pairs, Usage(), bar)
-
-    def _score(self, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar) -> Float32:
-        most = self.config.max_characters
-        requests = _ScoreRequests(
-            self, [(query[:most], passage[:most]) for query, passage in pairs], usage, bar
-        )
-        self.client.run(requests.send_all())
-        return requests.scores
-
-
-class _ScoreRequests(BatchedRequests):
-    """The requests for the scores of some pairs."""
-
-    path = "/rerank"
-
-    def __init__(
-        self, scorer: RerankClient, pairs: Sequence[tuple[str, str]], usage: Usage, bar: Bar
-    ) -> None:
-        sizes = [len(query.encode()) + len(passage.encode()) for query, passage in pairs]
-        super().__init__(scorer.client, sizes, usage, bar)
-        self.config, self.pairs = scorer.config, pairs
-        self.scores: Float32 = np.empty(len(pairs), np.float32)
-
-    @override
-    def text(self, row: int) -> str:
-        return self.pairs[row][1]
-
-    @override
-    def groups(self, rows: Iterable[int]) -> Iterator[list[int]]:
-        """Pairs of one query that follow each other."""
-        for _, group in itertools.groupby(rows, key=lambda row: self.pairs[row][0]):
-            yield list(group)
-
-    @override
-    def body(self, rows: Sequence[int]) -> JsonObject:
-        query, passages = self.pairs[rows[0]][0], [self.pairs[row][1] for row in rows]
-        if self.config.form == "tei":
-            return {"query": query, "texts": passages, "raw_scores": True, "return_text": False}
-        return {"model": self.config.name, "query": query, "documents": passages, "top_n": len(passages)}
-
-    @override
-    def store_answer(self, rows: Sequence[int], answer: object) -> None:
-        passages = [self.pairs[row][1] for row in rows]
-        self.scores[rows] = scores_of(answer, passages, self.client.bad_answer)

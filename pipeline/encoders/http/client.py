@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import re
 import sys
@@ -242,13 +241,10 @@ class Client:
             await self._api.get("/models", cast_to=object, options={**self._options, "max_retries": 0})
         return time.perf_counter() - sent[-1]
 
-    async def post(
-        self, path: str, body: JsonObject, use: ServerUse, once: bool = False
-    ) -> tuple[object, float]:
+    async def post(self, path: str, body: JsonObject, use: ServerUse) -> tuple[object, float]:
         """The answer to a request, as JSON, and the seconds that the last try took.
 
         `path` is appended to the server's address, `use` counts requests.
-        A request that is sent `once` is not retried.
 
         Raises:
             TooLargeError: The request has to be made smaller.
@@ -258,31 +254,31 @@ class Client:
             sent: list[float] = []
             _sent.set(sent)
             try:
-                answer = await self._send(path, body, once)
+                answer = await self._send(path, body)
             finally:
                 use.requests += len(sent)
                 use.retries += max(len(sent) - 1, 0)
             return answer, time.perf_counter() - sent[-1]
 
-    async def _send(self, path: str, body: JsonObject, once: bool) -> object:
+    async def _send(self, path: str, body: JsonObject) -> object:
         """The answer to a request, after the retries of `openai`.
 
         The first request has none, so that an address where nothing answers is refused at once.
         """
         import openai
 
-        for retries in (0,) if once else (TRIES - 1,) if self._answered else (0, TRIES - 2):
+        for retries in (TRIES - 1,) if self._answered else (0, TRIES - 2):
             options: RequestOptions = {**self._options, "max_retries": retries}
             try:
                 answer = await self._api.post(path, cast_to=object, body=body, options=options)
             except openai.APIStatusError as error:
                 self._answered = True
                 refusal = self._refusal(error)
-                if retries or once or refusal:
+                if retries or refusal:
                     raise refusal or self._given_up(error) from None
             except openai.APIConnectionError as error:
                 refusal = self._unreachable(error)
-                if retries or once or (not self._answered and _not_connected(error)):
+                if retries or (not self._answered and _not_connected(error)):
                     raise refusal from None
             except ResponseTooLargeError:
                 raise self.bad_answer(f"an answer of more than {ANSWER_BYTES:,} bytes") from None
@@ -304,8 +300,8 @@ class Client:
                 allowed="a server that answers itself: texts and key are sent to no other address",
                 fix=f"set {self.section}.url to that address if you trust it",
             )
-        if status == 413 or (status in (400, 422) and _is_about_size(answer)):
-            return TooLargeError(self.clean(_error_text(error.response)) or f"status {status}")
+        if status == 413 or (status in (400, 422, 500) and _is_about_size(answer)):  # 500: llama.cpp
+            return TooLargeError(self.clean(error_text(error.body)) or f"status {status}")
         if status in (401, 403):
             key = "the key is wrong" if self._key else "it wants a key"
             fix = f"set {self.section}.api_key_env to the name of the environment variable that holds it"
@@ -326,7 +322,7 @@ class Client:
 
     def _answers(self, error: openai.APIStatusError) -> str:
         """What a server answers, as a clause."""
-        message = self.clean(_error_text(error.response))
+        message = self.clean(error_text(error.body))
         return (
             f"{self.section}.url: {self.url} answers {error.status_code}{f': {message}' if message else ''}"
         )
@@ -355,12 +351,12 @@ class Client:
             fix=f"run again, the run resumes; if answers take long, raise {self.section}.timeout",
         )
 
-    def bad_answer(self, what: str, answer: object = None) -> InputError:
+    def bad_answer(self, what: str, answer: object = None, fix: str = "") -> InputError:
         """The error for an answer that is not what was asked for, with what it says of an error itself."""
         said = self.clean(error_text(answer))
         return InputError(
             f"{self.section}.url: {self.url} answers with {self.clean(what)}{f': {said}' if said else ''}",
-            fix=f"check {self.section}.url and {self._named_by}, or the server's log",
+            fix=fix or f"check {self.section}.url and {self._named_by}, or the server's log",
         )
 
     def clean(self, text: str) -> str:
@@ -372,34 +368,20 @@ class Client:
 
 
 def error_text(body: object) -> str:
-    """What a server says about an error, where it is text in a usual place; "" otherwise.
+    """What a server says about an error, where it is text in a usual place or alone; "" otherwise.
 
     Those are OpenAI's `error.message` and `code`, `error` of TEI and Ollama, `message` of Cohere, and
-    `detail` of FastAPI with its list of `msg`.
+    the first `msg` in `detail` of FastAPI.
     """
-    if not isinstance(body, Mapping):
-        return ""
-    inner = next((body[name] for name in ("error", "message", "detail") if name in body), None)
-    if isinstance(inner, Mapping):
-        return error_text({"message": inner.get("message")}) + _code(inner)
-    if isinstance(inner, list):
-        parts = (part.get("msg") for part in inner if isinstance(part, Mapping))
-        inner = "; ".join(part for part in parts if isinstance(part, str))
-    return inner + _code(body) if isinstance(inner, str) else ""
-
-
-def _code(body: Mapping[str, object]) -> str:
-    code = body.get("code")
-    return f" ({code})" if isinstance(code, str) else ""
-
-
-def _error_text(response: Any) -> str:
-    """What an answer says about an error; of one that is plain text and no JSON, all of it."""
-    try:
-        return error_text(json.loads(response.text))
-    except (ValueError, RecursionError):
-        plain = response.headers.get("content-type", "").startswith("text/plain")
-        return str(response.text) if plain else ""
+    code: object = None
+    while isinstance(body, (Mapping, list)):
+        if isinstance(body, list):
+            body = next(iter(body), None)
+        else:
+            code = body.get("code", code)
+            body = next((body[name] for name in ("error", "message", "detail", "msg") if name in body), None)
+    text = body if isinstance(body, str) and not body.startswith("<") else ""  # no web page
+    return f"{text} ({code})" if isinstance(code, str) else text
 
 
 def _is_about_size(message: str) -> bool:

@@ -89,45 +89,17 @@ def test_answers_without_a_score_for_each_passage_are_refused(
     assert said in str(refusal.value)
 
 
-def sorted_best_first(*keys: str, passage: Callable[[str], Any] = str, numbered: bool = False) -> Any:
-    """An answer in the order of the scores, with each passage under some keys, and with numbers or not."""
-
+def test_scores_of_several_passages_need_numbers(score: Score, embedding_server: Any) -> None:
     def answer(handler: Any) -> bool:
-        passages = handler.body["documents"]
-        rows = [{key: passage(text) for key in keys} for text in passages]
-        for number, (row, text) in enumerate(zip(rows, passages, strict=True)):
-            row |= {
-                "relevance_score": float(text.removeprefix("p")),
-                **({"index": number} if numbered else {}),
-            }
-        handler.send(200, {"results": sorted(rows, key=lambda row: -row["relevance_score"])})
+        passages = sorted(handler.body["documents"], reverse=True)
+        rows = [{"document": text, "relevance_score": float(text)} for text in passages]
+        handler.send(200, {"results": rows})
         return True
 
-    return answer
-
-
-def test_scores_without_numbers_are_those_of_the_passages_that_they_repeat_or_refused(
-    score: Score, embedding_server: Any
-) -> None:
-    pairs = [("q", f"p{number}") for number in (3, 1, 4, 1, 5)]
-    for fault in (
-        sorted_best_first(numbered=True),
-        sorted_best_first("document"),
-        sorted_best_first("document", passage=lambda text: {"text": text}),
-        sorted_best_first("text"),
-    ):
-        embedding_server.faults = [fault]
-        assert score(pairs).tolist() == [3, 1, 4, 1, 5]
-    for fault in (
-        sorted_best_first(),
-        sorted_best_first("document", passage=lambda text: text[:1]),
-        sorted_best_first("document", passage=lambda text: [text]),
-    ):
-        embedding_server.faults = [fault]
-        with pytest.raises(InputError, match="scores without `index`, which do not repeat their passages"):
-            score(pairs)
-    embedding_server.faults = [sorted_best_first()]
-    assert score(pairs[:1]).tolist() == [3]  # one needs no number
+    embedding_server.faults = [answer] * 2
+    with pytest.raises(InputError, match="scores that are not numbered from 0 to 1"):
+        score([("q", "3"), ("q", "4")])
+    assert score([("q", "3")]).tolist() == [3]
 
 
 CONFIG = """
