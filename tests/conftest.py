@@ -22,7 +22,7 @@ import pytest
 from children import abort_children
 from hub_server import HubServer
 from hypothesis import HealthCheck, settings
-from inside import convert_by, read_once, resize
+from inside import convert_by, read_once
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -122,14 +122,6 @@ def _read_once(minilm_folder: Path) -> Iterator[None]:
     """The bundled model is hashed once by each process of the tests, and not for each of hundreds of runs."""
     with pytest.MonkeyPatch.context() as patch:
         read_once(patch, minilm_folder)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _short_measurements() -> Iterator[None]:
-    """The speed of an index is measured for a moment, and not for 1.5 s each time."""
-    with pytest.MonkeyPatch.context() as patch:
-        resize(patch, timed_seconds=0.01)
         yield
 
 

@@ -39,7 +39,6 @@ SIZES = {
     "judged_id_bytes": "formats.judgments.MOST_BYTES",
     "tied_id_bytes": "core.order.MOST_BYTES",
     "texts_at_once": "run.model_object.AT_ONCE",
-    "timed_seconds": "search.searchers.SECONDS",
     "train_rows": "search.faiss_index.TRAIN_ROWS",
     "tokenized_texts": "encoders.batching.TOKENIZED_TEXTS",
     "tokenized_window": "encoders.batching.WINDOW",
@@ -171,7 +170,6 @@ WATCHED = {
     "read a ranking": "studies.changes.churn.scored_ranking",
     "run a benchmark": "run.running.finish",
     "run a result again": "studies.reproduce.reproduction.reproduce",
-    "time searches": "search.searchers.time_searches",
     "try a setting": "studies.verify.trials.run_each",
 }
 """What tests watch, by what it does."""

@@ -54,7 +54,7 @@ class SearchConfig(Section):
         {}, "index parameters, such as {nprobe: 16} or {efSearch: 64}", shapes="search"
     )
     against_exact: bool = setting(
-        True, "approximate indexes: measure speed and the loss against exact search", names="search evaluate"
+        True, "approximate indexes: measure the loss against exact search", shapes=""
     )
     aggregate: Literal["max", "mean", "first"] = setting(
         "max", "with data.chunks: how the scores of a document's chunks are combined", names="chunks search"

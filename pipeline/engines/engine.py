@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from pipeline.config import IndexConfig, SearchConfig
 from pipeline.core.display import Bar
-from pipeline.core.records import Embeddings, Facts, Float32, Ranking, Role, UInt8
+from pipeline.core.records import Embeddings, Float32, Ranking, Role, UInt8
 from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import Encoder, Opener, Scorer
 
@@ -225,14 +225,3 @@ def search_index(
 
     stored, ids = searched
     return searchers.open_searcher(index, search, stored).search(queries, search.top_k, ids, bar)
-
-
-def measure_index(
-    queries: Float32, index: IndexConfig, search: SearchConfig, stored: UInt8, bar: Bar
-) -> Facts:
-    """What searching one shard of an index costs: see `searchers.ApproximateSearcher.measure`."""
-    from pipeline.search import searchers
-
-    figures = searchers.ApproximateSearcher(index, search, stored).measure(queries)
-    bar.update()
-    return figures

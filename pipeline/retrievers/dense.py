@@ -19,7 +19,7 @@ from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import VectorFormat
-from pipeline.retrievers.sections import IndexCost
+from pipeline.retrievers.sections import ApproximateIndex
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.retrievers.texts import search_stage, with_chunks
 from pipeline.storage import vector_forms
@@ -38,7 +38,6 @@ class Dense(EncodingRetriever):
         form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
         index = {"form": form, **keyed_settings(config.index, "index")}
         searched = ("passages" if self._by_vectors else "index", "queries")
-        measured: Facts = {"measured": True} if self._measured else {}
         plan = {
             "passages": self.encode_stage("passages", SCHEMAS["passages"], VectorFormat(self._form)),
             "queries": self.encode_stage(
@@ -53,7 +52,7 @@ class Dense(EncodingRetriever):
                 make=self._build,
                 open=dense_search.open_quantized if self.settings.is_quantized else dense_search.StoredIndex,
             ),
-            "search": search_stage(self, SCHEMAS["search"], searched, self._search, measured),
+            "search": search_stage(self, SCHEMAS["search"], searched, self._search, {}),
         }
         return with_chunks(self, self.source.model, plan)
 
@@ -61,15 +60,10 @@ class Dense(EncodingRetriever):
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
         facts, config = artifacts[self.ranking].facts, self.config
         sections = {key: facts[key] for key in (VectorsCost.key,) if key in facts}
-        if self._measured:
-            settings = {**config.index.model_dump(mode="json"), "parameters": config.search.parameters}
-            sections[IndexCost.key] = {**settings, **facts.get(IndexCost.key, {})}
+        if config.index.factory != FLAT:
+            settings = config.index.model_dump(mode="json")
+            sections[ApproximateIndex.key] = {**settings, "parameters": config.search.parameters}
         return {**super().report(artifacts, scores, stages), **sections}
-
-    @property
-    def _measured(self) -> bool:
-        """Whether an approximate index is compared with exact search."""
-        return self.config.index.factory != FLAT and self.config.search.against_exact
 
     @override
     def check(self) -> None:
@@ -177,11 +171,11 @@ class Dense(EncodingRetriever):
         return (search.memory_mb is not None or shared) and not self.settings.is_quantized
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        """Search the index, or the stored vectors; the speed of an approximate index is measured too."""
+        """Search the index, or the stored vectors."""
         in_shards = self.config.index.shards > 1 and not self.settings.is_quantized
         in_parts = in_shards or (self._distributed and self._by_vectors)
         search = dense_search.search_parts if in_parts else dense_search.search_whole
-        facts = search(self.config, self._measured, inputs, draft, context)
+        facts = search(self.config, inputs, draft, context)
         from pipeline.search.index_bytes import index_size
 
         index, precision = self.config.index, self.settings.vector_precision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,12 +44,6 @@ class StoredIndex:
     def bytes_of(self, shard: int) -> UInt8:
         """The bytes of a shard's file, memory-mapped."""
         return np.memmap(self.file(shard), np.uint8, "r")
-
-    @property
-    def cost(self) -> Facts:
-        """Seconds that it took to build, and bytes on disk."""
-        origin = self.artifact.manifest["made"]
-        return {"build_seconds": origin["seconds"], "disk_bytes": self.artifact.bytes}
 
 
 def file_name(shard: int, shards: int) -> str:
@@ -146,7 +140,7 @@ PARTS = 4  # parts of the vectors for each worker to search: small ones end at a
 PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
 
-def search_whole(config: Config, measured: bool, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+def search_whole(config: Config, inputs: Inputs, draft: Draft, context: Context) -> Facts:
     """Search in this process: the index, or the stored vectors if the inputs have no index.
 
     Where the vectors are those of chunks, documents are ranked.
@@ -163,11 +157,7 @@ def search_whole(config: Config, measured: bool, inputs: Inputs, draft: Draft, c
     with context.progress("search", len(queries), "queries") as bar, meter.working():
         ranking = searchers.rank(searcher, queries, depth, collection.passages.ids, bar, documents)
     meter.count(len(queries))
-    facts = save_found(config, inputs, draft, ranking)
-    meter.stop()
-    if measured and isinstance(searcher, searchers.ApproximateSearcher):
-        facts["index"] = {**inputs["index"].cost, **searcher.measure(queries)}
-    return facts
+    return save_found(config, inputs, draft, ranking)
 
 
 def open_search(config: Config, inputs: Inputs) -> Search:
@@ -192,9 +182,9 @@ def _open_whole(config: Config, depth: int, inputs: Inputs) -> Searcher:
     return searchers.QuantizedSearcher(search, stored)
 
 
-def search_parts(config: Config, measured: bool, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+def search_parts(config: Config, inputs: Inputs, draft: Draft, context: Context) -> Facts:
     """Have an engine search the index's shards, or parts of the stored vectors, and merge the hits."""
-    from pipeline.search import exact, searchers
+    from pipeline.search import exact
 
     collection, queries, meter, engine = inputs["data"], inputs["queries"], context.meter, context.engine
     index, depth = config.index, search_depth(config, inputs)
@@ -209,16 +199,7 @@ def search_parts(config: Config, measured: bool, inputs: Inputs, draft: Draft, c
     if best is None:
         raise RuntimeError("a collection without passages")
     meter.count(len(queries))
-    facts = save_found(config, inputs, draft, best)
-    meter.stop()
-    if measured and "index" in inputs:
-        stored: StoredIndex = inputs["index"]
-        measure = PartJob(partial(jobs.measure_index, queries, index, search))
-        shards = [replace(part, read=partial(stored.bytes_of, n)) for n, part in enumerate(parts)]
-        with context.progress("measure", len(shards), "shards") as bar:
-            costs = [result.outputs for result in engine.each(measure, shards, bar)]
-        facts["index"] = {**stored.cost, **searchers.total_cost(costs)}
-    return facts
+    return save_found(config, inputs, draft, best)
 
 
 def _parts_to_search(

@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from pipeline.core.display import BYTES, counted, enumerated
 from pipeline.core.result_records import (
+    SPEED_OF_SEARCH,
     Cost,
-    Record,
     ReportSection,
     ResultFigures,
     StageRow,
@@ -85,49 +85,19 @@ class AgainstExact(ReportSection):
         return [f"The index finds {shares}."]
 
 
-class Latency(Record):
-    """Milliseconds of single queries: the median and two percentiles."""
-
-    median: float
-    p95: float
-    p99: float
-
-
-class IndexCost(ReportSection):
-    """An approximate index, and what it takes; on a GPU, figures of threads and memory have no meaning."""
+class ApproximateIndex(ReportSection):
+    """An approximate index, and the parameters of its search."""
 
     key = "index"
     heading = "Against exact search"
-    shown = (
-        ("index", "label", ""),
-        ("queries/s, all threads", "queries_per_second", "rate"),
-        ("queries/s, one thread", "queries_per_second_one_thread", "rate"),
-        ("ms a query, median", "latency_ms.median", ".3g"),
-        ("ms a query, 95%", "latency_ms.p95", ".3g"),
-        ("ms a query, 99%", "latency_ms.p99", ".3g"),
-        ("seconds to build", "build_seconds", ",.2f"),
-        ("MB on disk", "disk_mb", ",.1f"),
-        ("MB in memory", "memory_mb", ",.1f"),
-    )
 
     factory: str
     parameters: dict[str, int | float]  # of the search, such as nprobe
-    build_seconds: float
-    disk_bytes: int
-    memory_mb: float | None = None  # size in memory, in 10^6 bytes
-    queries_per_second: float  # on all threads
-    queries_per_second_one_thread: float | None = None
-    latency_ms: Latency
 
     @property
     def label(self) -> str:
         """The factory string and the parameters of the search."""
         return " ".join([self.factory, *(f"{name}={value}" for name, value in self.parameters.items())])
-
-    @property
-    def disk_mb(self) -> float:
-        """Size on disk, in 10^6 bytes."""
-        return self.disk_bytes / 1e6
 
     @classmethod
     def tables(cls, results: Mapping[str, ResultFigures], measure: str) -> list[Table]:
@@ -135,7 +105,11 @@ class IndexCost(ReportSection):
         losses = AgainstExact.of_each(results)
         indexes = {name: index for name, index in cls.of_each(results).items() if name in losses}
         exacts = [losses[name] for name in indexes]
-        label, *costs = columns_of(indexes.values(), cls.shown)
+        searches, builds = ([results[name].stage(stage) for name in indexes] for stage in ("search", "index"))
+        costs = [
+            *columns_of(searches, [SPEED_OF_SEARCH]),
+            *columns_of(builds, [("seconds to build", "seconds", ",.2f"), ("on disk", "bytes", "bytes")]),
+        ]
         cutoffs = sorted({cutoff for exact in exacts for cutoff in exact.overlap}, key=int)
         overlaps = {f"overlap@{k}": [exact.overlap.get(k) for exact in exacts] for k in cutoffs}
         changed = dict.fromkeys(name for exact in exacts for name in exact.change)
@@ -146,10 +120,11 @@ class IndexCost(ReportSection):
         notes = [
             "Overlap is the share of the top hits of exact search that the index finds. A change is the mean "
             "minus that of exact search, with its 95% interval.",
-            "Speed is that of the search alone, in the run that computed it.",
+            "Speed is that of the search alone, in batches, in the run that computed it.",
         ]
-        plots = [(cls.shown[1][0], name) for name in (*list(overlaps)[:1], f"change of {measure}")]
-        columns = [(Column("result"), indexes), label, *losses_of_each, *costs]
+        plots = [(SPEED_OF_SEARCH[0], name) for name in (*list(overlaps)[:1], f"change of {measure}")]
+        labels = (Column("index"), [index.label for index in indexes.values()])
+        columns = [(Column("result"), indexes), labels, *losses_of_each, *costs]
         return [table_of("against exact search", columns, notes, plots)] if indexes else []
 
 
@@ -177,8 +152,8 @@ class Sparsity(ReportSection):
 SECTIONS: dict[str, type[ReportSection]] = {
     kind.key: kind
     for kind in (
-        VectorsCost, Chunking, IndexCost, AgainstExact, Sparsity, FusedRankings, FusionFacts, FirstStage,
-        Reranking, Truncation,
+        VectorsCost, Chunking, ApproximateIndex, AgainstExact, Sparsity, FusedRankings, FusionFacts,
+        FirstStage, Reranking, Truncation,
     )
 }  # fmt: skip
 """By key, in the order in which their tables are shown."""

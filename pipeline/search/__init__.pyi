@@ -15,4 +15,3 @@ from .fusion import (
 from .index_bytes import IndexSize as IndexSize, index_size as index_size
 from .quantized import QuantizedVectors as QuantizedVectors, binary_search as binary_search
 from .scoring import Metric as Metric
-from .searchers import time_searches as time_searches

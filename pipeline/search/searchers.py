@@ -8,25 +8,18 @@ compiles kernels.
 
 from __future__ import annotations
 
-import functools
-import itertools
-import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.config import FLAT, IndexConfig, SearchConfig
-from pipeline.core import machine
 from pipeline.core.display import Bar
-from pipeline.core.records import Embeddings, Facts, Float32, Int64, Ranking, UInt8
+from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.search import documents, exact, faiss_index, scoring
 from pipeline.search.faiss_library import faiss
 from pipeline.search.quantized import QuantizedVectors
 from pipeline.search.scoring import Metric, for_metric
-
-SECONDS = 0.5  # duration of each of the three measurements of speed; at least one batch
 
 
 class ExactSearcher:
@@ -73,24 +66,14 @@ class ApproximateSearcher:
 
     def __init__(self, index: IndexConfig, search: SearchConfig, stored: Path | UInt8) -> None:
         self.metric, self.config = index.metric, search
-        before = machine.resident_mb()
-        # an index that is measured is read into memory, so that the disk has no part in its speed
+        # an index that is compared is read into memory, so that the disk has no part in its speed
         self.index = faiss_index.read_index(stored, mapped=not search.against_exact)
-        grown = machine.resident_mb() - before  # too little, if it went into memory freed earlier
-        size = stored.stat().st_size if isinstance(stored, Path) else stored.nbytes
-        self.memory_mb = round(max(grown, size / 1e6), 3)
         faiss_index.set_search_parameters(self.index, index.factory, search.parameters)
         self.count, self.dimension = self.index.ntotal, self.index.d
 
     def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """The best passages of each query; see the module."""
         return faiss_index.search_index(self.index, queries, k, ids, self.metric, self.config.batch_size, bar)
-
-    def measure(self, queries: Float32) -> Facts:
-        """What a search costs: memory in 10^6 bytes, and `time_searches`."""
-        queries, k = for_metric(queries, self.metric), min(self.config.top_k, self.count)
-        search = functools.partial(faiss_index.nearest, self.index, k=k, metric=self.metric)
-        return {"memory_mb": self.memory_mb, **time_searches(search, queries, self.config.batch_size)}
 
 
 class QuantizedSearcher:
@@ -143,67 +126,3 @@ def rank(
 
     exactly = score if isinstance(searcher, ExactSearcher) else None
     return documents.rank(search, len(queries), of, top_k, ids, bar, exactly)
-
-
-def time_searches(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> Facts:
-    """Time searches of an index.
-
-    Args:
-        search: Searches the index for some rows of `queries`.
-        queries: float32 [queries, dimension], at least one.
-        batch_size: Queries searched at once.
-
-    Returns:
-        `queries_per_second` of batches, and `latency_ms` with `median`, `p95` and `p99` of single queries,
-        both on all threads; the number of `threads`, and `queries_per_second_one_thread`.
-    """
-    search(queries[:1])  # the first call reads and builds what later ones reuse
-    times = [seconds for _, seconds in _timed_batches(search, queries, 1)]
-    median, p95, p99 = np.percentile(times, (50, 95, 99)) * 1000
-    figures = {
-        "queries_per_second": round(_queries_per_second(search, queries, batch_size), 1),
-        "latency_ms": {"median": round(median, 4), "p95": round(p95, 4), "p99": round(p99, 4)},
-    }
-    threads = faiss.omp_get_max_threads()
-    try:
-        faiss.omp_set_num_threads(1)
-        one_thread = _queries_per_second(search, queries, batch_size)
-    finally:
-        faiss.omp_set_num_threads(threads)
-    return {**figures, "threads": threads, "queries_per_second_one_thread": round(one_thread, 1)}
-
-
-def total_cost(shards: Sequence[Facts]) -> Facts:
-    """The cost of shards that are searched one after the other: the sums of their memory and times.
-
-    The merge of their hits is not counted.
-    """
-    whole: Facts = {
-        "memory_mb": round(sum(shard["memory_mb"] for shard in shards), 3),
-        "threads": min(shard["threads"] for shard in shards),
-    }
-    for name in ("queries_per_second", "queries_per_second_one_thread"):
-        whole[name] = round(1 / sum(1 / shard[name] for shard in shards), 1)
-    latencies = [shard["latency_ms"] for shard in shards]
-    whole["latency_ms"] = {name: round(sum(each[name] for each in latencies), 4) for name in latencies[0]}
-    return whole
-
-
-def _queries_per_second(search: Callable[[Float32], object], queries: Float32, batch_size: int) -> float:
-    counts, times = zip(*_timed_batches(search, queries, batch_size), strict=True)
-    return float(sum(counts) / sum(times))
-
-
-def _timed_batches(
-    search: Callable[[Float32], object], queries: Float32, batch_size: int
-) -> Iterator[tuple[int, float]]:
-    """Searches batches of the queries in turn until `SECONDS` are over; yields their sizes and seconds."""
-    until = time.perf_counter() + SECONDS
-    for start in itertools.cycle(range(0, len(queries), batch_size)):
-        batch = queries[start : start + batch_size]
-        started = time.perf_counter()
-        search(batch)
-        ended = time.perf_counter()
-        yield len(batch), ended - started
-        if ended > until:
-            return

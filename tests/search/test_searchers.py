@@ -6,18 +6,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 import pytest
 import workplaces
-from inside import watch
 from workplaces import config, hits, read_json
 
 from pipeline import InputError, run_benchmark
 from pipeline.comparison import compare_with_exact, overlap
 from pipeline.core import silent
 from pipeline.metrics import parse_measures
-from pipeline.search import time_searches
 from pipeline.storage import check_counts
 
 IVF = ("index.factory='IVF4,Flat'",)
@@ -64,7 +61,6 @@ def test_an_approximate_index_is_measured_against_exact_search_made_once(
     assert list(overlap) == ["5", "10", "20", "50"]
     assert min(overlap.values()) > 0.95  # of all lists: only what is as near as float32 tells may differ
     assert (index["factory"], index["parameters"]) == ("IVF4,Flat", {"nprobe": 4})
-    assert min(index["disk_bytes"], index["memory_mb"] * 1e6) > 345 * 128 * 4
     again = run(workplace, *IVF, "search.parameters={nprobe: 1}")
     assert made(again) == ["search", "evaluate"]  # one index serves all search parameters
     assert again["against_exact"]["overlap"]["50"] < overlap["50"]
@@ -123,7 +119,7 @@ def test_overlap_is_the_share_of_exact_hits_found(
 def test_seconds_are_what_the_benchmark_itself_costs(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither its speed's measuring nor the exact search it is compared with: each seems to take an hour."""
+    """Not the exact search that it is compared with: it seems to take an hour."""
     clock, late, searched = time.perf_counter, [], []
 
     def progress(label: str, total: int | None, unit: str) -> Any:
@@ -134,21 +130,9 @@ def test_seconds_are_what_the_benchmark_itself_costs(
         return silent(label, total, unit)
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600 * len(late))
-    watch(monkeypatch, "time searches", lambda *_: late.append("measuring"))
     metrics = run_benchmark(config(workplace, "search.top_k=60", *IVF), progress=progress).document
-    assert late == ["measuring", "exact search"]
+    assert late == ["exact search"]
     assert sum(stage["seconds"] for stage in metrics["stages"]) < 3600
-
-
-def test_every_figure_is_of_queries_that_were_searched() -> None:
-    threads, asked = faiss.omp_get_max_threads(), []
-    queries = np.zeros((5, 2), np.float32)
-    figures = time_searches(lambda batch: asked.append((len(batch), faiss.omp_get_max_threads())), queries, 2)
-    assert set(asked) == {(1, threads), (2, threads), (1, 1), (2, 1)}
-    assert figures["threads"] == threads == faiss.omp_get_max_threads()
-    assert figures["queries_per_second"] > 0 < figures["queries_per_second_one_thread"]
-    latency = figures["latency_ms"]
-    assert 0 <= latency["median"] <= latency["p95"] <= latency["p99"]
 
 
 def test_a_damaged_count_is_refused_in_one_sentence() -> None:
@@ -178,24 +162,20 @@ def test_each_shard_is_searched_with_the_parameters(workplace: Path) -> None:
 
 
 def manifest(folder: Path, stage: str) -> dict[str, Any]:
-    """The one that is not of exact search."""
+    """The one in shards."""
     every = [json.loads(path.read_text()) for path in (folder / "indexes" / stage).glob("*/manifest.json")]
-    (found,) = (each for each in every if each["recipe"].get("shards") == 3 or "index" in each["facts"])
+    (found,) = (each for each in every if each["recipe"].get("shards") == 3)
     return found
 
 
-def test_a_run_keeps_the_shards_that_are_whole_and_measures_them_together(workplace: Path) -> None:
+def test_a_run_keeps_the_shards_that_are_whole_and_counts_their_bytes_together(workplace: Path) -> None:
     settings = ("index.shards=3", "index.factory=HNSW8")
     metrics = run(workplace, *settings)
-    built, asked, before = (
-        manifest(workplace, "index"),
-        manifest(workplace, "search"),
-        hits(workplace / "results/t"),
-    )
+    built, before = manifest(workplace, "index"), hits(workplace / "results/t")
     assert sorted(built["files"]) == [f"index-{number}.faiss" for number in range(3)]
     assert built["facts"] == {"rows": 345, "dimension": 128}
-    assert asked["facts"]["index"]["disk_bytes"] == sum(file["bytes"] for file in built["files"].values())
-    assert metrics["index"].keys() >= {"memory_mb", "queries_per_second", "latency_ms", "build_seconds"}
+    row = next(row for row in metrics["stages"] if row["stage"] == "index")
+    assert row["bytes"] >= sum(file["bytes"] for file in built["files"].values())
     folder = workplace / "indexes" / "index" / built["key"]
     (folder / "index-1.faiss").unlink()
     shutil.rmtree(workplace / "indexes" / "search")
