@@ -33,9 +33,9 @@ from pipeline.data.collection_files import (
     open_texts,
     write_texts,
 )
+from pipeline.data.query_fields import add_excluded
 from pipeline.data.selection import SelectedQueries, WrittenCorpus, select_queries, write_corpus
 from pipeline.data.sources import Source, open_source
-from pipeline.data.sources.excluded import add_excluded
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import ids_apart
 from pipeline.storage.artifacts import Draft

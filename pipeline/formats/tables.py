@@ -55,7 +55,7 @@ class TableRows(SourceRecords):
         column = self.columns[name]
         others = (integers and types.is_integer(column.type)) or types.is_null(column.type)
         if not (_is_text(column.type) or others):
-            raise self._wrong_type(name, "text or integers" if integers else "text")
+            raise self.wrong_type(name, "text or integers" if integers else "text")
         if nulls:
             return column.cast(pa.string()).fill_null("")
         self._refuse_null(name, column, self.numbers)
@@ -67,7 +67,7 @@ class TableRows(SourceRecords):
 
         column = self.columns[name]
         if not (types.is_integer(column.type) or types.is_floating(column.type)):
-            raise self._wrong_type(name, "numbers")
+            raise self.wrong_type(name, "numbers")
         self._refuse_null(name, column, self.numbers)
         values: Array = column.to_numpy()
         return values
@@ -84,12 +84,11 @@ class TableRows(SourceRecords):
         column = self.columns[name]
         if _is_text(column.type):
             return self.strings(name), np.arange(len(column))
-        is_list = types.is_list(column.type) or types.is_large_list(column.type)
-        kind = column.type.value_type if is_list else None
+        kind = column.type.value_type if is_list(column.type) else None
         if kind is not None and types.is_null(kind):
             column = column.cast(pa.list_(pa.string()))
         elif kind is None or not (_is_text(kind) or (integers and types.is_integer(kind))):
-            raise self._wrong_type(name, "lists of texts or integers" if integers else "lists of texts")
+            raise self.wrong_type(name, "lists of texts or integers" if integers else "lists of texts")
         self._refuse_null(name, column, self.numbers)
         values = pc.list_flatten(column)
         parents = pc.list_parent_indices(column).to_numpy()
@@ -112,9 +111,17 @@ class TableRows(SourceRecords):
             found = f"{self.origin}, {self.unit} {numbers[row]}: '{name}' is null"
             raise InputError(found, allowed="a value in every row", fix="correct that row")
 
-    def _wrong_type(self, name: str, allowed: str) -> InputError:
+    def wrong_type(self, name: str, allowed: str) -> InputError:
+        """The error for a column whose values are of another kind."""
         found = f"{self.origin}: column '{name}' holds {self.columns[name].type}"
         return InputError(found, allowed=allowed, fix="convert it, or name another column in the config")
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists."""
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -234,7 +241,7 @@ def read_judgments(
     grades = np.concatenate([_grades(part, grade) for part in rows])
     numbers = np.concatenate([np.array(part.numbers, np.int64) for part in rows])
     if numbered is not None:
-        log = pa.table([number_queries(queries, numbered), passages, grades, numbers], names=[*"qpgn"])
+        log = pa.table([number_texts(queries, numbered), passages, grades, numbers], names=[*"qpgn"])
         sums = [("g", "sum"), ("n", "min")]
         log = log.group_by(["q", "p"], use_threads=False).aggregate(sums).combine_chunks()
         queries, passages = (log[name].combine_chunks() for name in "qp")
@@ -243,13 +250,13 @@ def read_judgments(
     return make_judgments(queries, passages, grades, origin, rows[0].unit, numbers)
 
 
-def number_queries(texts: pa.Array, numbered: pa.Array) -> pa.Array:
-    """The ids of queries without ids: q1 is the first of the texts that are numbered."""
+def number_texts(texts: pa.Array, numbered: pa.Array, prefix: str = "q", first: int = 1) -> pa.Array:
+    """The ids of texts without ids: q1 is the first of the texts that are numbered."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    numbers = pc.add(pc.fill_null(pc.index_in(texts, value_set=numbered), -1), 1)  # q0: another text
-    return pc.binary_join_element_wise("q", numbers.cast(pa.string()), "")
+    numbers = pc.add(pc.fill_null(pc.index_in(texts, value_set=numbered), -1), first)  # q0: another text
+    return pc.binary_join_element_wise(prefix, numbers.cast(pa.string()), "")
 
 
 def _refuse_splits(rows: Sequence[TableRows]) -> None:

@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_refused(place: Path, drawn: list[Result], apart: l
         groups_of(compare(drawn))
     with pytest.raises(InputError, match=r"no query of .* has a field documnet"):
         ran(place, "t", "documnet")
-    with pytest.raises(InputError, match="line 1: tags is a list"):
+    with pytest.raises(InputError, match="column 'tags' holds list"):
         ran(place, "t", "tags")
     (place / "ms").mkdir()
     for name, line in (("collection", "1\ttext"), ("queries.test", "1\ttext"), ("qrels.test", "1\t0\t1\t1")):

@@ -1,21 +1,12 @@
 """Collections of three local files: a table of layouts of a folder, and tables of any column names.
 
-- `beir`: `corpus.jsonl` with lines of `{"_id", "title", "text"}` (the title optional), `queries.jsonl` and
-  `qrels/<split>.tsv`, with a header and lines of query id, passage id and score, or in TREC's form.
-- `flag`: as `FlagEmbedding.evaluation.custom` reads it. The lines of `corpus.jsonl` are `{"id", "title",
-  "text"}`, of `<split>_queries.jsonl` `{"id", "text"}` and of `<split>_qrels.jsonl` `{"qid", "docid",
-  "relevance"}`.
-- `msmarco`: lines of `pid, text` in `collection.tsv`, of `qid, text` in `queries.<split>.tsv` and of `qid, 0,
-  pid, grade` in `qrels.<split>.tsv`.
-
-Each file may be plain or gzip.
+docs/data.md says what each file holds. Each may be plain or gzip.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,50 +38,40 @@ SAMPLE = Path(__file__).parents[1] / "sample"
 
 @dataclass(frozen=True)
 class FolderLayout:
-    """The names of the files of a layout, and their readers."""
+    """The names of the files of a layout, and how they are read."""
 
-    expected: str  # the files, for messages
+    title: str
     corpus: str
     queries: str
     qrels: str
-    read_corpus: Callable[[Path], Iterator[Batch]]
-    read_queries: Callable[[Path], Iterator[Batch]]
+    id_field: str | None  # of texts in JSON lines; None where they are in TSV
     read_qrels: Callable[[Path], Judgments] = read_qrels
+
+    @property
+    def expected(self) -> str:
+        """The files, for messages."""
+        files = f"{self.corpus}, {self.queries} and {self.qrels}".replace("{split}", "<split>")
+        return f"{self.title}: {files}, each plain or .gz"
+
+    def read_texts(self, path: Path, title: str | None = None) -> Iterator[Batch]:
+        """The passages or queries of a file, with titles from the field `title`."""
+        return read_jsonl(path, self.id_field, title) if self.id_field else read_tsv(path)
 
 
 LAYOUTS = {
-    "beir": FolderLayout(
-        expected="BEIR's layout: corpus.jsonl, queries.jsonl and qrels/<split>.tsv, each plain or .gz",
-        corpus="corpus.jsonl",
-        queries="queries.jsonl",
-        qrels="qrels/{split}.tsv",
-        read_corpus=partial(read_jsonl, id_field="_id", title_field="title"),
-        read_queries=partial(read_jsonl, id_field="_id"),
-    ),
+    "beir": FolderLayout("BEIR's layout", "corpus.jsonl", "queries.jsonl", "qrels/{split}.tsv", "_id"),
     "flag": FolderLayout(
-        expected="FlagEmbedding's layout: corpus.jsonl, <split>_queries.jsonl and <split>_qrels.jsonl, "
-        "each plain or .gz",
-        corpus="corpus.jsonl",
-        queries="{split}_queries.jsonl",
-        qrels="{split}_qrels.jsonl",
-        read_corpus=partial(read_jsonl, id_field="id", title_field="title"),
-        read_queries=partial(read_jsonl, id_field="id"),
-        read_qrels=lambda path: tables.read_judgments([path], "qid", "docid", "relevance"),
+        "FlagEmbedding's layout",
+        "corpus.jsonl",
+        "{split}_queries.jsonl",
+        "{split}_qrels.jsonl",
+        "id",
+        lambda path: tables.read_judgments([path], "qid", "docid", "relevance"),
     ),
     "msmarco": FolderLayout(
-        expected="MS MARCO's files: collection.tsv, queries.<split>.tsv and qrels.<split>.tsv, each plain or "
-        ".gz, such as queries.dev.small.tsv for split dev.small",
-        corpus="collection.tsv",
-        queries="queries.{split}.tsv",
-        qrels="qrels.{split}.tsv",
-        read_corpus=read_tsv,
-        read_queries=read_tsv,
+        "MS MARCO's files", "collection.tsv", "queries.{split}.tsv", "qrels.{split}.tsv", None
     ),
 }
-
-
-ID_FIELDS = {"beir": "_id", "flag": "id"}
-"""Layouts whose queries are JSON lines, and the field of a query's id."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +106,11 @@ class FolderSource:
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
-        return LAYOUTS[self.name].read_corpus(self.corpus_file)
+        return LAYOUTS[self.name].read_texts(self.corpus_file, "title")
 
     def queries(self) -> Iterator[Batch]:
         """The queries."""
-        return LAYOUTS[self.name].read_queries(self.queries_file)
+        return LAYOUTS[self.name].read_texts(self.queries_file)
 
     def judgments(self) -> Judgments:
         """The judgments."""
@@ -149,7 +130,7 @@ def layout_of(folder: Path) -> str | None:
 def open_corpus(settings: PathSettings) -> Iterator[Batch]:
     """The passages of a folder, which needs no queries."""
     layout = LAYOUTS[settings.source]
-    return layout.read_corpus(_file(layout, Path(settings.path), layout.corpus, settings.split))
+    return layout.read_texts(_file(layout, Path(settings.path), layout.corpus, settings.split), "title")
 
 
 def open_folder(settings: PathSettings | SampleSettings) -> FolderSource:
@@ -240,7 +221,7 @@ class TableSource:
             return _texts(each.queries_file, each.query_id, each.query_text)
         texts = self._distinct_queries()
         numbers = np.arange(len(texts))
-        names = tables.number_queries(texts, texts)
+        names = tables.number_texts(texts, texts)
         return iter([Batch(names, texts, None, each.queries_file, "distinct query", numbers, 0)])
 
     def _distinct_queries(self) -> pa.Array:

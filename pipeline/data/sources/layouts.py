@@ -6,10 +6,10 @@ A row says where corpus, queries and judgments are and how each is read. Names i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pipeline.config.data import AirBenchSettings, BeirSettings, BelebeleSetting
 from pipeline.core.errors import InputError
 from pipeline.core.records import from_numpy
 from pipeline.data.sources.folders import FolderSource, open_folder
-from pipeline.data.sources.repos import Place, Repo, RepoPart, RepoSource
+from pipeline.data.sources.repos import Repo, RepoPart, RepoSource
 from pipeline.formats import tables
 from pipeline.formats.judgments import Judgments, make_judgments, read_qrels
 from pipeline.formats.texts import Batch
@@ -56,20 +56,21 @@ def first_rows(key: str, text: str, prefix: str) -> TextsReader:
     """
 
     def read(part: RepoPart) -> Iterator[Batch]:
-        import pyarrow as pa
-
-        seen: set[str] = set()
-        for rows in part.rows(list(dict.fromkeys((key, text)))):
-            start, first = len(seen), []
-            for row, value in enumerate(rows.strings(key).to_pylist()):
-                if value not in seen:
-                    seen.add(value)
-                    first.append(row)
-            ids = pa.array([f"{prefix}{number}" for number in range(start, len(seen))], pa.string())
-            chosen = rows.batch(rows.strings(text), rows.strings(text)).take(np.array(first, np.int64))
-            yield replace(chosen, ids=ids, advance=rows.advance)
+        keys, texts = _whole_columns(part, key, text)
+        _, first = np.unique(keys.dictionary_encode().indices.to_numpy(), return_index=True)
+        ids = tables.number_texts(keys.unique(), keys.unique(), prefix, 0)
+        yield Batch(ids, texts.take(from_numpy(first)), None, part.repo.name, "row", first, part.size())
 
     return read
+
+
+def _whole_columns(part: RepoPart, *names: str) -> list[pa.Array]:
+    """All of some columns of texts, Arrow strings [rows]."""
+    import pyarrow as pa
+
+    read = list(part.rows(names))
+    columns = ([rows.strings(name) for rows in read] for name in names)
+    return [pa.chunked_array(column, pa.string()).combine_chunks() for column in columns]
 
 
 def judged_in(query: str, passage: str, grade: str, grade_is_optional: bool = False) -> Judge:
@@ -84,17 +85,16 @@ def judged_in(query: str, passage: str, grade: str, grade_is_optional: bool = Fa
     return judge
 
 
-def judged_in_lists(
-    query: str, grades: Mapping[str, int], *, none: str | None = None, rename: Rename | None = None
-) -> Judge:
+def judged_in_lists(query: str, grades: Mapping[str, int], none: str) -> Judge:
     """A reader of tables with a row for each query, and the ids of its passages in lists.
 
     `grades` has the columns of lists, and the grade of the passages in each; `none` is an entry that is no
-    id; `rename` gets the passages' ids and returns those of the collection.
+    id.
     """
 
     def judge(source: RepoSource) -> Judgments:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         queries, passages, values, numbers = [], [], [], []
         origin, unit = "", "row"
@@ -102,11 +102,10 @@ def judged_in_lists(
             origin, unit = part.origin, part.unit
             for column, grade in grades.items():
                 ids, parents = part.lists(column, integers=True)
-                if none is not None:
-                    is_id = np.array([name != none for name in ids.to_pylist()], np.bool_)
-                    ids, parents = ids.filter(pa.array(is_id)), parents[is_id]
+                is_id = pc.not_equal(ids, none)
+                ids, parents = ids.filter(is_id), parents[is_id.to_numpy(zero_copy_only=False)]
                 queries.append(part.strings(query, integers=True).take(from_numpy(parents)))
-                passages.append(rename(ids) if rename else ids)
+                passages.append(without_spaces(ids))
                 values.append(np.full(len(ids), grade, np.int64))
                 numbers.append(np.asarray(part.numbers, np.int64)[parents])
         if not queries:
@@ -119,29 +118,15 @@ def judged_in_lists(
 
 def judged_by_link(source: RepoSource) -> Judgments:
     """Belebele's judgments: a passage is relevant to the questions with its link."""
-    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    passages = _numbers(source.corpus_part.rows(["link"]), "link")
-    questions = _numbers(source.queries_part.rows(["question"]), "question")
-    pairs = [
-        (f"Q{questions[question]}", f"C{passages[link]}")
-        for rows in source.queries_part.rows(["question", "link"])
-        for question, link in zip(*(rows.strings(name).to_pylist() for name in rows.columns), strict=True)
-        if link in passages
-    ]
-    queries, found = zip(*pairs, strict=True) if pairs else ((), ())
-    ids = pa.array(queries, pa.string()), pa.array(found, pa.string())
-    origin = f"{source.queries_part.repo.name}, {source.queries_part.place.table}"
-    return make_judgments(*ids, np.ones(len(pairs)), origin, "row", np.arange(len(pairs)))
-
-
-def _numbers(parts: Iterable[tables.TableRows], key: str) -> dict[str, int]:
-    """The number of each value of a column, in the order of first appearance."""
-    values: dict[str, int] = {}
-    for rows in parts:
-        for value in rows.strings(key).to_pylist():
-            values.setdefault(value, len(values))
-    return values
+    (links,) = _whole_columns(source.corpus_part, "link")
+    questions, linked = _whole_columns(source.queries_part, "question", "link")
+    has_passage = pc.is_in(linked, value_set=links)
+    queries = tables.number_texts(questions, questions.unique(), "Q", 0).filter(has_passage)
+    passages = tables.number_texts(linked, links.unique(), "C", 0).filter(has_passage)
+    origin = f"{source.queries_part.repo.name}, {source.queries_part.table}"
+    return make_judgments(queries, passages, np.ones(len(queries)), origin, "row", np.arange(len(queries)))
 
 
 def without_spaces(ids: pa.Array) -> pa.Array:
@@ -151,96 +136,60 @@ def without_spaces(ids: pa.Array) -> pa.Array:
     return pc.replace_substring(ids, " ", "%20")
 
 
-class RepoLayout(NamedTuple):
-    """Where the parts of a collection are and how they are read."""
-
-    corpus: Place
-    queries: Place
-    qrels: Place | None  # None if the judgments are made of the two others
-    read_corpus: TextsReader
-    read_queries: TextsReader
-    judge: Judge
-    mark: str | None = None  # in the identity of each part
-
-
 BEIR_TEXTS = texts_of("_id", "id", title="title")
 AIR_BENCH = "AIR-Bench_24.05"  # the name of each of its tables
-BRIGHT = RepoLayout(
-    # Ids in lists. Documents that must not count for a question, such as the page that it was taken from, get
-    # the grade -1; data.ignored: negative_grades removes them, as FlagEmbedding's evaluation does.
-    corpus=Place("documents", "{domain}"),
-    queries=Place("{split}", "{domain}"),
-    qrels=Place("{split}", "{domain}", identity={"long": False}),
-    read_corpus=texts_of("id", text="content", rename=without_spaces),
-    read_queries=texts_of("id", text="query"),
-    judge=judged_in_lists("id", {"gold_ids": 1, "excluded_ids": -1}, none="N/A", rename=without_spaces),
-    mark="bright",
-)
-LAYOUTS = {
-    # Texts in AIR-Bench/qa_wiki_en, judgments in AIR-Bench/qrels-qa_wiki_en-dev; those of the test sets, in a
-    # repository without -dev, are not public.
-    "air-bench": RepoLayout(
-        corpus=Place(AIR_BENCH, "corpus_{dataset}"),
-        queries=Place(AIR_BENCH, "queries_{dataset}_{split}"),
-        qrels=Place(AIR_BENCH, "qrels_{dataset}_{split}", repo="qrels_path"),
-        read_corpus=BEIR_TEXTS,
-        read_queries=BEIR_TEXTS,
-        judge=judged_in("qid", "docid", "relevance"),
-    ),
-    # A table for each language, joined as MTEB's BelebeleRetrieval does: a row holds a question, the passage
-    # that answers it, and its link, which is the same in all languages.
-    "belebele": RepoLayout(
-        corpus=Place("{corpus_language}", "{split}"),
-        queries=Place("{language}", "{split}"),
-        qrels=None,
-        read_corpus=first_rows("link", "flores_passage", "C"),
-        read_queries=first_rows("question", "question", "Q"),
-        judge=judged_by_link,
-        mark="belebele",
-    ),
-    "bright": BRIGHT,
-    "bright long": BRIGHT._replace(
-        corpus=Place("long_documents", "{domain}"),
-        qrels=Place("{split}", "{domain}", identity={"long": True}),
-        judge=judged_in_lists("id", {"gold_ids_long": 1}, none="N/A", rename=without_spaces),
-    ),
-}
 
 
 def open_bright(settings: BrightSettings) -> RepoSource:
-    """Open a domain of BRIGHT, of passages or of whole documents."""
-    return _open(LAYOUTS["bright long" if settings.documents == "long" else "bright"], dict(settings))
+    """Open a domain of BRIGHT, of passages or of whole documents; ids are in lists.
+
+    Documents that must not count for a question, such as the page that it was taken from, get the grade -1;
+    `data.ignored: negative_grades` removes them, as FlagEmbedding's evaluation does.
+    """
+    repo, long = Repo.open(settings.path, settings.revision), settings.documents == "long"
+    queries = RepoPart(repo, settings.split, settings.domain, {"layout": "bright"})
+    grades = {"gold_ids_long": 1} if long else {"gold_ids": 1, "excluded_ids": -1}
+    return RepoSource(
+        replace(queries, table="long_documents" if long else "documents"),
+        queries,
+        replace(queries, marks={**queries.marks, "long": long}),
+        texts_of("id", text="content", rename=without_spaces),
+        texts_of("id", text="query"),
+        judged_in_lists("id", grades, none="N/A"),
+    )
 
 
 def open_belebele(settings: BelebeleSettings) -> RepoSource:
-    """Open questions of one language of Belebele, and passages of the same or another."""
-    passages = settings.corpus_language or settings.language
-    return _open(LAYOUTS["belebele"], {**dict(settings), "corpus_language": passages})
+    """Open questions of one language of Belebele, and passages of the same or another.
+
+    A table for each language is joined as MTEB's BelebeleRetrieval does: a row holds a question, the passage
+    that answers it, and its link, which is the same in all languages.
+    """
+    repo = Repo.open(settings.path, settings.revision)
+    queries = RepoPart(repo, settings.language, settings.split, {"layout": "belebele"})
+    passages = replace(queries, table=settings.corpus_language or settings.language)
+    read_texts = first_rows("link", "flores_passage", "C"), first_rows("question", "question", "Q")
+    return RepoSource(passages, queries, None, *read_texts, judged_by_link)
 
 
 def open_air_bench(settings: AirBenchSettings) -> RepoSource:
-    """Open a dataset of AIR-Bench, with the judgments from their own repository."""
+    """Open a dataset of AIR-Bench, with the judgments from their own repository.
+
+    Texts are in AIR-Bench/qa_wiki_en, judgments in AIR-Bench/qrels-qa_wiki_en-dev; those of the test sets, in
+    a repository without -dev, are not public.
+    """
     above, slash, name = settings.path.rstrip("/").rpartition("/")
     judged = f"{above}{slash}qrels-{name}{'-dev' if settings.split == 'dev' else ''}"
-    values = {"dataset": settings.dataset.replace("-", "_"), "qrels_path": judged}
-    return _open(LAYOUTS["air-bench"], {**dict(settings), **values})
-
-
-def _open(layout: RepoLayout, values: Mapping[str, object]) -> RepoSource:
-    """Open the repositories of a layout, with settings for the names in braces."""
-    repos: dict[str, Repo] = {}
-
-    def found(place: Place) -> RepoPart:
-        if place.repo not in repos:
-            revision = values.get(place.repo.replace("path", "revision"))
-            repos[place.repo] = Repo.open(
-                str(values[place.repo]), None if revision is None else str(revision)
-            )
-        return RepoPart(repos[place.repo], place.filled(values), layout.mark)
-
-    corpus, queries = found(layout.corpus), found(layout.queries)
-    qrels = found(layout.qrels) if layout.qrels else None
-    return RepoSource(corpus, queries, qrels, layout.read_corpus, layout.read_queries, layout.judge)
+    texts, qrels = Repo.open(settings.path, settings.revision), Repo.open(judged, None)
+    dataset = settings.dataset.replace("-", "_")
+    return RepoSource(
+        RepoPart(texts, AIR_BENCH, f"corpus_{dataset}"),
+        RepoPart(texts, AIR_BENCH, f"queries_{dataset}_{settings.split}"),
+        RepoPart(qrels, AIR_BENCH, f"qrels_{dataset}_{settings.split}"),
+        BEIR_TEXTS,
+        BEIR_TEXTS,
+        judged_in("qid", "docid", "relevance"),
+    )
 
 
 def open_beir(settings: BeirSettings) -> FolderSource | RepoSource:
@@ -256,29 +205,29 @@ def open_beir(settings: BeirSettings) -> FolderSource | RepoSource:
     if folder.is_absolute() and (has_own or not folder.is_dir() or not any(folder.rglob("*corpus*"))):
         return open_folder(settings)
     texts = Repo.open(settings.path, settings.revision)
-    corpus, queries = (_place_of_texts(texts, settings, part) for part in ("corpus", "queries"))
+    corpus, queries = (_beir_texts(texts, settings, part) for part in ("corpus", "queries"))
     qrels = _beir_qrels(texts, settings)
     judge = judged_in("query-id", "corpus-id", "score", grade_is_optional=True)
-    return RepoSource(RepoPart(texts, corpus), RepoPart(texts, queries), qrels, BEIR_TEXTS, BEIR_TEXTS, judge)
+    return RepoSource(corpus, queries, qrels, BEIR_TEXTS, BEIR_TEXTS, judge)
 
 
-def _place_of_texts(texts: Repo, settings: BeirSettings, part: str) -> Place:
+def _beir_texts(texts: Repo, settings: BeirSettings, part: str) -> RepoPart:
     """The table of a part's texts and its split: the one named as the part, or as that of the judgments.
 
     The split is None if there is neither, which takes the table's only split.
     """
     table = f"{settings.subset}-{part}" if settings.subset is not None else part
     splits = texts.splits(table)
-    return Place(table, next((name for name in (part, settings.split) if name in splits), None))
+    return RepoPart(texts, table, next((name for name in (part, settings.split) if name in splits), None))
 
 
 def _beir_qrels(texts: Repo, settings: BeirSettings) -> RepoPart:
     """The judgments: in the repository of the texts, or in one beside it."""
     if settings.subset is not None:
-        return RepoPart(texts, Place(f"{settings.subset}-qrels", settings.split))
+        return RepoPart(texts, f"{settings.subset}-qrels", settings.split)
     for table in ("qrels", "default"):
         if texts.has(table):
-            return RepoPart(texts, Place(table, settings.split))
+            return RepoPart(texts, table, settings.split)
     beside = settings.path.rstrip("/") + "-qrels"
     if texts.commit is None and not Path(beside).is_dir():
         raise InputError(
@@ -287,4 +236,4 @@ def _beir_qrels(texts: Repo, settings: BeirSettings) -> RepoPart:
             allowed="BEIR's layout, of files or as on the hub (README.md: data)",
             fix="add the judgments",
         )
-    return RepoPart(Repo.open(beside, None), Place(None, settings.split))
+    return RepoPart(Repo.open(beside, None), None, settings.split)

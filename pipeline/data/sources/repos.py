@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 
@@ -27,21 +26,6 @@ from pipeline.formats.texts import Batch
 README = "README.md"
 PARQUET, JSON, TSV = (".parquet",), (".jsonl", ".jsonl.gz", ".json", ".json.gz"), (".tsv", ".tsv.gz")
 KINDS = PARQUET + JSON + TSV  # of a split that exists in several, the first is read
-
-
-class Place(NamedTuple):
-    """Where the files of a part of a collection are in a repository; names in braces stand for settings."""
-
-    # table, split: A table and its split; None is the default table, and the only split.
-    table: str | None = None
-    split: str | None = None
-    repo: str = "path"  # the setting that names the repository
-    identity: Mapping[str, bool] = {}  # further values that determine what is read
-
-    def filled(self, values: Mapping[str, object]) -> Place:
-        """The place with settings for the names in braces."""
-        table, split = (name and name.format_map(values) for name in (self.table, self.split))
-        return self._replace(table=table, split=split)
 
 
 @dataclass(frozen=True)
@@ -143,17 +127,21 @@ class RepoPart:
     """The corpus, the queries or the judgments of a collection in a repository."""
 
     repo: Repo
-    place: Place
-    mark: str | None = None  # the layout's name in the identity, if it has one
+    table: str | None  # None is the default table
+    split: str | None  # None is the only split
+    marks: Mapping[str, str | bool] = field(default_factory=dict)  # what else determines what is read
 
     def identity(self) -> JsonObject:
         """The commit, or the bytes of local files, and what is read of them."""
-        known = self.repo.identity(self.place.table, self.place.split)
-        return {**known, **({"layout": self.mark} if self.mark else {}), **self.place.identity}
+        return {**self.repo.identity(self.table, self.split), **self.marks}
 
     def paths(self) -> list[Path]:
         """Its files, fetched if need be."""
-        return self.repo.files(self.place.table, self.place.split)
+        return self.repo.files(self.table, self.split)
+
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(path.stat().st_size for path in self.paths())
 
     def rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tables.TableRows]:
         """The rows of its files."""
@@ -187,7 +175,7 @@ class RepoSource:
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus' files."""
-        return sum(path.stat().st_size for path in self.corpus_part.paths()), "B"
+        return self.corpus_part.size(), "B"
 
     def passages(self) -> Iterator[Batch]:
         """The corpus."""
