@@ -198,7 +198,7 @@ def column_names(path: Path) -> list[str]:
         if form == "parquet":
             return list(parquet.read_schema(path).names)
         if form == "jsonl":
-            lines = (record for block in read_blocks(path) for *_, record in parse_lines(block, ()))
+            lines = (record for block in read_blocks(path) for *_, record in parse_lines(block))
             return list(next(lines, {}))
         with (gzip.open if is_gzip(path) else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
             line = csv.reader(file, delimiter="," if form == "csv" else "\t")
@@ -394,7 +394,7 @@ def rows_of_lines(
 ) -> TableRows:
     """The rows of some JSON lines; `columns` are required, and integers are texts in `ids`."""
     numbers, records = [], []
-    for number, place, record in parse_lines(block, (*columns, *optional)):
+    for number, place, record in parse_lines(block):
         for name in columns:
             if name not in record:
                 raise _missing(place, name, list(record))

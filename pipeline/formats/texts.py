@@ -7,6 +7,7 @@ import io
 import json
 import unicodedata
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -52,25 +53,17 @@ def read_tsv(path: Path) -> Iterator[Batch]:
         yield Batch(ids, texts, None, str(path), "line", [number for number, _ in rows], block.advance)
 
 
-def parse_lines(block: Block, fields: Sequence[str]) -> Iterator[tuple[int, str, JsonObject]]:
-    """Number, place and object of each line that is not blank; refuses a duplicate among `fields`."""
+def parse_lines(block: Block) -> Iterator[tuple[int, str, JsonObject]]:
+    """Number, place and object of each line that is not blank."""
     for number, line in block.lines():
         if line.strip():
             place = f"{block.path}, line {number}"
-            yield number, place, _parse(line, place, fields)
+            yield number, place, _parse(line, place)
 
 
-def _parse(line: bytes, place: str, fields: Sequence[str]) -> JsonObject:
-    text = decoded(line, place)
-    pairs: list[tuple[str, object]] = []
-
-    def keep(parsed: list[tuple[str, object]]) -> JsonObject:
-        nonlocal pairs
-        pairs = parsed  # the outermost object is parsed last
-        return dict(parsed)
-
+def _parse(line: bytes, place: str) -> JsonObject:
     try:
-        record = json.loads(text, object_pairs_hook=keep)
+        record = json.loads(decoded(line, place), object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise _broken(place, f"not valid JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError) as error:
@@ -78,11 +71,15 @@ def _parse(line: bytes, place: str, fields: Sequence[str]) -> JsonObject:
     if not isinstance(record, dict):
         what = "null" if record is None else type(record).__name__
         raise _broken(place, f"a JSON {what} instead of an object")
-    if len(pairs) != len(record):
-        names = [name for name, _ in pairs]
-        for name in fields:
-            if names.count(name) > 1:
-                raise _broken(place, f"duplicate field '{name}'")
+    return record
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of fields, each of which is there once."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"duplicate field '{name}'")
     return record
 
 
@@ -144,21 +141,8 @@ def refuse_unfit_ids(ids: pa.Array | list[str], what: str, place: Callable[[int]
     row = pc.index(unfit, True).as_py()
     if row < 0:
         return
-    name = str(ids[row])
-    if not name:
-        problem = "is empty"
-    elif len(name.encode()) > ID_BYTES:
-        problem = f"is {len(name.encode()):,} bytes long: {short_repr(name)}"
-    elif name.split() != [name]:
-        problem = f"holds white space: {short_repr(name)}"
-    elif "\0" in name:
-        problem = f"holds a NUL: {short_repr(name)}"
-    elif name.startswith("#"):
-        problem = f"begins with #: {short_repr(name)}"
-    else:
-        problem = f"holds an invisible character: {ascii(name) if len(name) < 80 else ascii(name[:80])}"
     raise InputError(
-        f"{place(row)}: the {what}'s id {problem}",
+        f"{place(row)}: the {what}'s id is {short_repr(str(ids[row]))}",
         allowed=f"1 to {ID_BYTES:,} bytes, no white space, nothing invisible, no # before a query's, "
         "as TREC files need",
         fix="rename it, in the collection and in the judgments",

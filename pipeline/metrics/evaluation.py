@@ -27,8 +27,7 @@ from pipeline.core.records import BoolArray, Collection, Float64, Int64, JsonObj
 from pipeline.core.table import Column, Table, Tabular, table_of
 from pipeline.formats.given import QrelsLike, judgments_of, named_columns, run_of
 from pipeline.formats.judgments import Judgments
-from pipeline.formats.run_rows import RunRows
-from pipeline.formats.runs import Run
+from pipeline.formats.runs import Run, RunRows
 from pipeline.formats.texts import ids_apart
 from pipeline.metrics.measure_table import measure_table
 from pipeline.metrics.names import Measure

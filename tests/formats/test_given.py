@@ -85,8 +85,8 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "bytes": (QRELS, {"q1": {b"d": 1.0}}, "run: a document's id is b'd', of type bytes"),
     "a truth value": (QRELS, {"q1": {True: 1.0}}, "run: a document's id is True, of type bool"),
     "half a surrogate pair": (QRELS, {"q1": {"\ud800": 1.0}}, "a document's id is .*valid Unicode"),
-    "an invisible end": (QRELS, {"q1": {"a\u200b": 1.0}}, "run, row 0: the passage's id holds an invisible"),
-    "a space": (QRELS, {"q 1": {"a": 1.0}}, "run, row 0: the query's id holds white space"),
+    "an invisible end": (QRELS, {"q1": {"a\u200b": 1.0}}, r"run, row 0: the passage's id is 'a\\u200b'"),
+    "a space": (QRELS, {"q 1": {"a": 1.0}}, "run, row 0: the query's id is 'q 1'"),
     "too large a score": (QRELS, {"q1": {"a": 10**400}}, "run: int too large to convert to float"),
     "a list as score": (QRELS, {"q1": {"a": [1]}}, r"run: a value is \[1\]"),
     "two columns of one name": (

@@ -63,11 +63,11 @@ REFUSED = {
     ),
     "invisible end of an id": (
         TREC + "q3 0 d1\u200b 1\n".encode(),
-        ", line 4: the passage's id holds an invisible character: 'd1\\u200b'",
+        ", line 4: the passage's id is 'd1\\u200b'",
     ),
     "byte order mark in an id": (
         TREC + "q3 0 d\ufeff1 1\n".encode(),
-        ", line 4: the passage's id holds an invisible character: 'd\\ufeff1'",
+        ", line 4: the passage's id is 'd\\ufeff1'",
     ),
     "an empty iteration": (b"q1\t\td1\t1\n", ", line 1: 4 fields separated by tabs, and number 2 is empty"),
     "an empty passage": (b"q1\t0\t\t1\n", ", line 1: 4 fields separated by tabs, and number 3 is empty"),
@@ -89,9 +89,9 @@ REFUSED = {
     "thousands of digits": (BEIR + b"q3 d1 " + b"9" * 5000 + b"\n", ", line 4: the grade is '999"),
     "no-break space in an id": (
         TREC + "q3 0 d\u00a01 1\n".encode(),
-        ", line 4: the passage's id holds white",
+        ", line 4: the passage's id is 'd\\xa01'",
     ),
-    "U+3000 as a separator": ("q3\u30000 d1 1 1\n".encode(), ", line 1: the query's id holds white space"),
+    "U+3000 as a separator": ("q3\u30000 d1 1 1\n".encode(), ", line 1: the query's id is 'q3\\u30000'"),
     "not UTF-8": (TREC + b"q3 0 d\xe9 1\n", ", line 4: not UTF-8 text (byte 7 of the line is 0xe9)"),
     "damaged gzip": (gzip.compress(TREC)[:-9], ": damaged gzip data"),
 }
@@ -169,7 +169,7 @@ def test_tables_follow_the_same_rules(kind: type) -> None:
     assert rows(columns_of(np.array([1, 2, 1], kind))) == [("q", "d", 1), ("q", "e", 2)]
     with pytest.raises(InputError, match=r"row 2: query 'q' and passage 'd' have grade 3.*but 1.* row 0"):
         columns_of(np.array([1, 2, 3], kind))
-    for name, problem in (("e x", "holds white space: 'e x'"), ("", "is empty")):
+    for name, problem in (("e x", "is 'e x'"), ("", "is ''")):
         with pytest.raises(InputError, match=f"row 1: the passage's id {problem}"):
             columns_of(np.array([1, 2, 1], kind), ("d", name, "d"))
 
@@ -213,12 +213,8 @@ def test_ids_hold_no_white_space_and_nothing_invisible_at_an_end() -> None:
     fit = [character for character in characters if character.split() and character not in invisible]
     formats.refuse_unfit_ids(fit, "passage", str)
     formats.refuse_unfit_ids(["\U0001f469\u200d\U0001f52c"], "passage", str)  # joined emoji
-    with pytest.raises(InputError, match="1: the passage's id holds a NUL"):
-        formats.refuse_unfit_ids(["a", "b\0"], "passage", str)
-    for character in set(characters) - {*fit, *invisible}:
-        with pytest.raises(InputError, match="1: the passage's id holds white space"):
-            formats.refuse_unfit_ids(["a", "b" + character, ""], "passage", str)
-    for character in invisible - {"\0"}:
-        for name in (character + "b", "b" + character):
-            with pytest.raises(InputError, match="1: the passage's id holds an invisible character"):
+    for character in set(characters) - {*fit}:
+        for name in ("b" + character, *([character + "b"] if character in invisible else [])):
+            with pytest.raises(InputError) as error:
                 formats.refuse_unfit_ids(["a", name, ""], "passage", str)
+            assert str(error.value).startswith(f"1: the passage's id is {name!r}. Allowed: 1 to 10,000 bytes")

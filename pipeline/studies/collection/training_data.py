@@ -124,7 +124,7 @@ def _read_texts(path: Path) -> Iterator[list[str]]:
 
 def _of_block(block: Block) -> Iterator[str]:
     if block.data.lstrip()[:1] == b"{":
-        for _, _, record in parse_lines(block, ()):
+        for _, _, record in parse_lines(block):
             yield from _of_value(record)
     else:
         for line in block.texts():

@@ -20,8 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank, sort_hits
 from pipeline.core.records import Facts, Int64, Qrels, Ranking, from_numpy
 from pipeline.formats.judgments import read_qrels
-from pipeline.formats.run_rows import RunRows, like_lengths
-from pipeline.formats.runs import Run, read_run, write_run
+from pipeline.formats.runs import Run, RunRows, like_lengths, read_run, write_run
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import parse_measure
 from pipeline.search.fusion import Fusion, fuse as fuse_rankings

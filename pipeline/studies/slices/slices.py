@@ -28,8 +28,7 @@ from pipeline.core.records import Collection, Int64, Texts, from_numpy
 from pipeline.core.result_files import CHECKSUMS, RANKING
 from pipeline.data.selection import draw
 from pipeline.data.sources import folders
-from pipeline.formats.run_rows import RunRows
-from pipeline.formats.runs import read_run
+from pipeline.formats.runs import RunRows, read_run
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.run.benchmark import Session
 from pipeline.storage.checksums import check_files
