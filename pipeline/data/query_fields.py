@@ -63,7 +63,7 @@ def read_clusters(settings: DataSettings, field: str) -> dict[str, str]:
             allowed="a collection whose queries are JSON lines or a table: data.source beir, flag or table",
             fix="leave it out, or write the collection in BEIR's layout",
         )
-    clusters = {}
+    clusters: dict[str, str] = {}
     for names, rows, values in file.read(field):
         if values.type.num_fields:
             raise rows.wrong_type(field, "texts or numbers that name the query's cluster")
