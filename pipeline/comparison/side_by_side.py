@@ -110,7 +110,7 @@ class Comparison(Tabular):
         notes = [note for group in added for note in group.notes]
         return replace(self, groups=[*self.groups, *added], notes=[*self.notes, *notes])
 
-    def _board(self) -> Table:
+    def board(self) -> Table:
         """The leaderboard, the highest mean first."""
         board = tables.leaderboard(self.measure, self.results, self.loaded[0].groups, self.columns)
         order = sorted(range(len(board.rows)), key=lambda row: -self.results[row].mean)
@@ -124,7 +124,7 @@ class Comparison(Tabular):
         """At most two tables for a terminal: the leaderboard, and the pairs where the verdict has not all."""
         several = len(self.pairs) > 1
         names = [column.name for column, _ in self.columns]
-        shown = [tables.in_short(self._board(), self.of_suites and not several, names)]
+        shown = [tables.in_short(self.board(), self.of_suites and not several, names)]
         if several:
             best = max(self.results, key=lambda entry: entry.mean).name
             pairs = [pair for pair in self.pairs if best in (pair.a, pair.b)]
@@ -140,7 +140,7 @@ class Comparison(Tabular):
 
     def tables(self) -> list[Table]:
         """The leaderboard, the pairs of several results, and what kinds report of them."""
-        shown = [self._board()]
+        shown = [self.board()]
         if self.pairs:
             shown.append(tables.pair_table(self.measure, self.pairs, self.detect))
         if self.pairs and self.of_suites:

@@ -199,10 +199,9 @@ def test_results_and_the_page_say_what_was_cut_and_which_chunk_was_found(
     rows = {name: row for row, name in enumerate(texts)}
     seen = 0
     for row, results in data["details"].items():
-        assert all(len(hit) == 4 for hit in results[0]["top"])  # whole passages
+        assert all(chunk is None for *_, chunk in results[0]["top"])  # whole passages
         query = collection.queries.ids.to_pylist().index(data["ids"][int(row)])
-        for number, *_, (start, stop, excerpt) in results[1]["top"]:
-            name = data["passages"][number][0]
+        for name, *_, (start, stop, excerpt) in results[1]["top"]:
             rank = found[query].tolist().index(rows[name])
             assert [start, stop] == chunks.places[:, chunk_of[query, rank]].tolist()
             assert excerpt == texts[name][start:stop]

@@ -1,4 +1,3 @@
-from .plots import Curve as Curve, draw_curves as draw_curves
 from .queries import (
     Hit as Hit,
     QueryData as QueryData,

@@ -1,38 +1,19 @@
-"""Plots of the page: quality by cutoff, against speed and by date, and differences by collection."""
+"""Plots of the page: quality by cutoff, and differences by collection."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from pipeline.comparison.pairs import Pair
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import figure
-from pipeline.studies.page.queries import QueryData
-from pipeline.studies.shared.plots import (
-    MUTED,
-    Handles,
-    Plot,
-    draw_svg,
-    result_style,
-)
+from pipeline.studies.page.queries import CURVES, QueryData, ResultDetails
+from pipeline.studies.shared.plots import MUTED, Handles, Plot, draw_svg, result_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-HALO: dict[str, Any] = {"linewidth": 5.0, "markersize": 9.0}
-"""A curve under another one is drawn wider, so that both are seen."""
-
-
-class Curve(NamedTuple):
-    """The line of one result: the mean at each cutoff; `number` gives it colour and marker."""
-
-    name: str
-    number: int
-    x: Sequence[int]
-    y: Sequence[float]
 
 
 def cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
@@ -42,45 +23,28 @@ def cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
         for number, (entry, details) in enumerate(zip(comparison.results, data.details, strict=True))
         if details
     ]
-    if not examined:
-        return []
-    plots = []
-    for measure in examined[0][2].curves:
-        lines = [
-            Curve(name, number, details.cutoffs, details.curves[measure])
-            for name, number, details in examined
-        ]
-        largest = max(line.x[-1] for line in lines)
-        ends = ", ".join(f"{line.name} {figure(line.y[-1])}" for line in lines)
-        svg = draw_curves(lines, measure, f"{measure} by cutoff k; at the largest: {ends}")
-        plots.append(Plot(svg, f"{measure}@k for k = 1 to {largest:,}, mean over all queries."))
-    return plots
+    return [_draw_curves(measure, examined) for measure in CURVES] if examined else []
 
 
-def history_plot(comparison: Comparison) -> Plot:
-    """The means of each name by date, with a line through those of one name."""
-    numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
+def _draw_curves(measure: str, examined: Sequence[tuple[str, int, ResultDetails]]) -> Plot:
+    """A measure by cutoff, with a line for each result: its name, number and details."""
+    deepest = max(details.cutoffs[-1] for *_, details in examined)
 
     def draw(axes: Axes) -> Handles:
-        from matplotlib import dates as calendar
-
-        drawn: list[Any] = []
-        for each in comparison.history:
-            dates: Any = [datetime.fromisoformat(run.created) for run in each.runs if run.created]
-            means = [run.mean for run in each.runs if run.created]
-            drawn += axes.plot(dates, means, **result_style(numbers[each.name]))
-        untyped: Any = calendar
-        locator = untyped.AutoDateLocator(maxticks=6)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator))
-        axes.set(ylabel=comparison.measure)
+        drawn = []
+        for _, number, details in examined:  # a curve shows through one that hides it
+            drawn += axes.plot(details.cutoffs, details.curves[measure], alpha=0.8, **result_style(number))
+        ticks = [k for k in (1, 3, 10, 30, 100, 300, 1000) if k <= deepest]
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
+        axes.set(xlabel="cutoff k", ylabel=f"{measure}@k", ylim=(None, min(1.02, axes.get_ylim()[1])))
         return drawn
 
-    names = [each.name for each in comparison.history]
-    ends = ", ".join(f"{each.name} {figure(each.runs[-1].mean)}" for each in comparison.history)
-    salt = f"history {comparison.collection} {comparison.measure}"
-    svg = draw_svg(draw, names, salt, f"{comparison.measure} by date; at the end: {ends}")
-    return Plot(svg, f"{comparison.measure} of the results of a name, by the date of the run.")
+    ends = ", ".join(f"{name} {figure(details.curves[measure][-1])}" for name, _, details in examined)
+    title = f"{measure} by cutoff k; at the largest: {ends}"
+    svg = draw_svg(draw, [name for name, *_ in examined], f"curve {measure}", title)
+    return Plot(svg, f"{measure}@k for k = 1 to {deepest:,}, mean over all queries.")
 
 
 def forest_plot(measure: str, pair: Pair) -> Plot:
@@ -108,31 +72,3 @@ def forest_plot(measure: str, pair: Pair) -> Plot:
     svg = draw_svg(draw, [], f"forest {pair.a} {pair.b} {measure}", title, 1.0 + 0.26 * len(rows))
     caption = f"{pair.a} - {pair.b}: differences in {measure} with their 95% intervals, each by itself."
     return Plot(svg, caption)
-
-
-def draw_curves(lines: Sequence[Curve], measure: str, title: str) -> str:
-    """A measure by cutoff with one line per result, as an `<svg>` element."""
-    hidden = [any(_same(line, above) for above in lines[number + 1 :]) for number, line in enumerate(lines)]
-
-    def draw(axes: Axes) -> Handles:
-        drawn = []
-        for line, is_hidden in zip(lines, hidden, strict=True):
-            wider = HALO if is_hidden else {}
-            drawn += axes.plot(line.x, line.y, **result_style(line.number), **wider)
-        deepest = max(line.x[-1] for line in lines)
-        ticks = [k for k in (1, 3, 10, 30, 100, 300, 1000) if k <= deepest]
-        axes.set_xscale("log")
-        axes.minorticks_off()
-        axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
-        axes.set(xlabel="cutoff k", ylabel=f"{measure}@k", ylim=(None, min(1.02, axes.get_ylim()[1])))
-        return drawn
-
-    return draw_svg(draw, [line.name for line in lines], f"curve {measure}", title)
-
-
-def _same(line: Curve, other: Curve) -> bool:
-    """Whether two curves are the same to the eye, so that the later one hides the earlier."""
-    return (
-        tuple(line.x) == tuple(other.x)
-        and max(abs(a - b) for a, b in zip(line.y, other.y, strict=True)) < 2e-3
-    )

@@ -6,7 +6,7 @@ manifest names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import NamedTuple
@@ -42,12 +42,16 @@ CURVES = ("ndcg", "recall")
 
 
 class Hit(NamedTuple):
-    """A passage for one query. `rank` and `score` are None if it was not retrieved, `grade` if not judged."""
+    """A passage for one query. `rank` and `score` are None if it was not retrieved, `grade` if not judged.
+
+    `chunk` is the one that it was found by, where passages are cut.
+    """
 
     passage: str
     rank: int | None
     score: float | None
     grade: float | None
+    chunk: Excerpt | None = None
 
 
 @dataclass(frozen=True)
@@ -80,20 +84,17 @@ class QueryData:
     selected: list[str]  # ids of the queries shown with their passages
     queries: dict[str, str]  # text of each query that has one
     passages: dict[str, str]  # text of each passage shown
-    # One per result: by query and passage the chunk that the passage was found by, where passages are cut.
-    excerpts: list[dict[tuple[str, str], Excerpt]]
     notes: list[str]  # sentences about missing collections
 
     def json(self, comparison: Comparison) -> JsonObject:
         """The data of the page's script, with every query and every text once."""
-        passage_rows = {name: row for row, name in enumerate(self.passages)}
         query_rows = {query: row for row, query in enumerate(comparison.query_ids)}
         names = {entry.name: number for number, entry in enumerate(comparison.results)}
         return {
             "measure": comparison.measure,
             "rel": relevance_level(comparison),
             "names": list(names),
-            "values": [_compact(column) for column in comparison.values.T],
+            "values": np.round(comparison.values.T, 4).tolist(),
             "pairs": [
                 [
                     names[pair.a],
@@ -111,12 +112,9 @@ class QueryData:
             ],
             "ids": comparison.query_ids,
             "texts": [self.queries.get(query, "") for query in comparison.query_ids],
-            "passages": list(self.passages.items()),
+            "passages": self.passages,
             "details": {
-                query_rows[query]: [
-                    _query_json(details, query, passage_rows, excerpts)
-                    for details, excerpts in zip(self.details, self.excerpts, strict=True)
-                ]
+                query_rows[query]: [details and vars(details.queries[query]) for details in self.details]
                 for query in self.selected
             },
         }
@@ -138,7 +136,6 @@ def read_query_data(comparison: Comparison) -> QueryData:
     details: list[ResultDetails | None] = []
     queries: dict[str, str] = {}
     passages: dict[str, str] = {}
-    excerpts: list[dict[tuple[str, str], Excerpt]] = []
     for source in comparison.sources:
         place = source.manifest.cache_here, str(source.manifest.recipes.get("data", {}).get("key"))
         if place not in opened:
@@ -146,41 +143,17 @@ def read_query_data(comparison: Comparison) -> QueryData:
         collection = opened[place]
         if collection is None:
             details.append(None)
-            excerpts.append({})
             continue
         examined = examine_result(source, collection, ids, rel)
         details.append(examined)
-        excerpts.append(_excerpts(source, collection, examined))
         queries = queries or select_texts(collection.queries, comparison.query_ids, QUERY_LENGTH)
         hits = chain.from_iterable((*query.top, *query.missed) for query in examined.queries.values())
         new = [name for name in dict.fromkeys(hit.passage for hit in hits) if name not in passages]
         passages |= dict.fromkeys(new, "") | select_texts(collection.passages, new, PASSAGE_LENGTH)
     selected = ids if any(details) else []
-    notes = list(_notes(comparison, details))
-    return QueryData(details, selected, queries, passages, excerpts, notes)
-
-
-def _excerpts(
-    source: CollectionResult, collection: Collection, examined: ResultDetails
-) -> dict[tuple[str, str], Excerpt]:
-    """By query and passage the chunk that a passage was found by."""
-    chunks = find_chunks(source.manifest)
-    wanted = [
-        (query, hit.passage)
-        for query, details in examined.queries.items()
-        for hit in (*details.top, *details.missed)
-    ]
-    if chunks is None or not wanted:
-        return {}
-    query_ids, passage_ids = (pa.array(ids, pa.string()) for ids in zip(*wanted, strict=True))
-    queries = row_numbers(query_ids, collection.queries.ids)
-    documents = row_numbers(passage_ids, collection.passages.ids)
-    excerpts = {}
-    for pair, query, document in zip(wanted, queries.tolist(), documents.tolist(), strict=True):
-        if chunk := chunks.of(query, document):
-            start, stop, text = chunk
-            excerpts[pair] = start, stop, cut(text, PASSAGE_LENGTH)
-    return excerpts
+    missing = [number for number, found in enumerate(details) if found is None]
+    notes = [_missing_note(comparison, missing)] if missing else []
+    return QueryData(details, selected, queries, passages, notes)
 
 
 def select_queries(values: Float64, limit: int) -> list[int]:
@@ -202,49 +175,15 @@ def select_queries(values: Float64, limit: int) -> list[int]:
     return list(dict.fromkeys(chain.from_iterable(zip(*orders, strict=True))))[:limit]
 
 
-def _notes(comparison: Comparison, details: Sequence[ResultDetails | None]) -> Iterator[str]:
-    """A sentence about the collections that are missing, if any, and what to do about it."""
-    missing = [number for number, found in enumerate(details) if found is None]
-    if not missing:
-        return
+def _missing_note(comparison: Comparison, missing: Sequence[int]) -> str:
+    """A sentence about the results whose collections are missing, and what to do about it."""
     names = ", ".join(comparison.results[number].name for number in missing)
     manifests = [comparison.sources[number].manifest for number in missing]
     caches = ", ".join(sorted({manifest.cache or manifest.cache_here for manifest in manifests}))
-    yield (
+    return (
         f"The collection of {names} is not in its cache ({caches}), so this page shows no curves, judgments "
         "or passages for it. Run the config again."
     )
-
-
-def _query_json(
-    details: ResultDetails | None,
-    query: str,
-    rows: dict[str, int],
-    excerpts: Mapping[tuple[str, str], Excerpt],
-) -> JsonObject | None:
-    """One query in one result; `rows` gives the number of each passage, `excerpts` its chunk."""
-    explained = details.queries.get(query) if details else None
-    if explained is None:
-        return None
-
-    def compact(hit: Hit) -> list[object]:
-        score = None if hit.score is None else float(f"{hit.score:.5g}")
-        excerpt = excerpts.get((query, hit.passage))
-        return [rows[hit.passage], hit.rank, score, hit.grade, *([excerpt] if excerpt else [])]
-
-    return {
-        "why": explained.why,
-        "top": [compact(hit) for hit in explained.top],
-        "missed": [compact(hit) for hit in explained.missed],
-        "depth": explained.depth,
-        "ranks": explained.ranks,
-        "relevant": explained.relevant,
-    }
-
-
-def _compact(column: Float64) -> list[float]:
-    """Values rounded to four digits; whole numbers become integers, which are shorter in JSON."""
-    return [int(value) if value == int(value) else value for value in np.round(column, 4).tolist()]
 
 
 def examine_result(
@@ -264,17 +203,24 @@ def examine_result(
     measures = [Measure("judged", (), TOP), *(Measure(name, (), k) for name in CURVES for k in cutoffs)]
     values = compute_measures(ranking, qrels, len(collection.queries), measures)
     judged, *means = values[np.unique(qrels.queries)].mean(axis=0).tolist()
-    ids = collection.judged_ids
+    ids, chunks = collection.judged_ids, find_chunks(source.manifest)
     queries = {}
     rows = row_numbers(pa.array(selected, pa.string()), collection.queries.ids)
     for query, row in zip(selected, rows.tolist(), strict=True):
         kept = np.flatnonzero(ranking.passages[row] >= 0)
-        found = ids.take(from_numpy(ranking.passages[row][kept])).to_pylist()
+        passages = ranking.passages[row][kept]
+        found = ids.take(from_numpy(passages)).to_pylist()
         first, last = np.searchsorted(qrels.queries, (row, row + 1))
         names = ids.take(from_numpy(qrels.passages[first:last])).to_pylist()
         grades = dict(zip(names, qrels.grades[first:last].tolist(), strict=True))
         hits = list(zip(found, ranking.scores[row][kept].tolist(), strict=True))
-        queries[query] = explain_query(hits, grades, rel)
+        told = queries[query] = explain_query(hits, grades, rel)
+        places = dict(zip(found, passages.tolist(), strict=True))
+        if chunks:
+            for shown in (told.top, told.missed):
+                documents = [places.get(hit.passage, -1) for hit in shown]
+                excerpts = [chunks.of(row, document, PASSAGE_LENGTH) for document in documents]
+                shown[:] = [hit._replace(chunk=each) for hit, each in zip(shown, excerpts, strict=True)]
     size = len(cutoffs)
     curves = {name: means[number * size : (number + 1) * size] for number, name in enumerate(CURVES)}
     return ResultDetails(cutoffs, curves, judged, queries)

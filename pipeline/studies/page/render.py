@@ -20,18 +20,18 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.comparison.tables import each_collection, leaderboard, pair_table
+from pipeline.comparison.tables import each_collection, pair_table
 from pipeline.core import display, machine
 from pipeline.core.display import BYTES, enumerated
 from pipeline.core.errors import visible
 from pipeline.core.records import Facts, JsonObject
-from pipeline.core.table import Column, FilledColumn, Table, right, table_of
+from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.results.records import compared_settings
 from pipeline.results.tables import published_table, section_tables
 from pipeline.storage import whole_files
 from pipeline.studies.page import plots
-from pipeline.studies.page.queries import PASSAGE_LENGTH, QueryData, read_query_data, relevance_level
-from pipeline.studies.shared.plots import Plot, mean_axis, table_plots
+from pipeline.studies.page.queries import PASSAGE_LENGTH, QueryData, read_query_data
+from pipeline.studies.shared.plots import Plot, table_plots
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
     data = read_query_data(comparison)
     for note in data.notes:
         log.warning("%s", note)
+    board = comparison.board()
     before = [*_published_parts(comparison), *parts]
     after = _section_parts(comparison)
     return _render(
@@ -80,8 +81,8 @@ def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
         ["sort.js", "page.js"],
         head
         | _frame(comparison, data, before, after)
-        | {"decisive": _decisive_plot(comparison), "hardest": _hardest_table(comparison, data)}
-        | _quality_section(comparison, data)
+        | {"decisive": _decisive_plot(comparison, board), "hardest": _hardest_table(comparison, data)}
+        | _quality_section(comparison, data, board)
         | {"before": before, "after": after}
         | _provenance_section(comparison)
         | {"comparison": comparison, "measure": comparison.measure, "data": data.json(comparison)},
@@ -95,7 +96,6 @@ def write_board(comparisons: Sequence[Comparison], file: Path) -> None:
             f"board-{number}",
             f"{each.collection}: {each.verdict}.",
             each.tables(),
-            [plots.history_plot(each)] if each.history else [],
             names=[entry.name for entry in each.results],
         )
         for number, each in enumerate(comparisons)
@@ -169,7 +169,7 @@ def _frame(
     comparison: Comparison, data: QueryData, before: Sequence[PagePart], after: Sequence[PagePart]
 ) -> JsonObject:
     """The head of the page and the headings of its sections."""
-    several = len(comparison.results) > 1
+    several, told = len(comparison.results) > 1, facts(comparison)
     sections = {
         "leaderboard": "Leaderboard" if several else "Scores",
         "pairs": "Pairs" if several else None,
@@ -182,31 +182,26 @@ def _frame(
     return {
         "kind": "comparison" if several else "result",
         "several": several,
-        "facts": [(term, value) for term, value in facts(comparison) if term in FIRST_FACTS],
-        "other_facts": [(term, value) for term, value in facts(comparison) if term not in FIRST_FACTS],
+        "facts": [each for each in told if each[0] in FIRST_FACTS],
+        "other_facts": [each for each in told if each[0] not in FIRST_FACTS],
         "notes": [note + "." for note in comparison.notes] + data.notes,
         "sections": {target: heading for target, heading in sections.items() if heading},
-        "guide": _guide(comparison, data),
+        "passage_length": PASSAGE_LENGTH,
         "version": machine.versions().get("benchmarco", ""),
     }
 
 
-def _decisive_plot(comparison: Comparison) -> list[Plot]:
+def _decisive_plot(comparison: Comparison, board: Table) -> list[Plot]:
     """Quality against the cost that matters: a measured latency, else bytes a passage, else time."""
-    of_studies = [(column, cells) for column, cells in comparison.columns if column.name != "p50 ms"]
-    own: list[FilledColumn] = [
-        (right(name, form=form), [getattr(entry, attribute) for entry in comparison.results])
-        for name, attribute, form in ((BYTES, "bytes_per_passage", ",.0f"), ("seconds", "seconds", ",.1f"))
-    ]
-    names, means = [entry.name for entry in comparison.results], [entry.mean for entry in comparison.results]
-    for column, cells in (*of_studies, *own):
-        values = [value for value in cells if isinstance(value, float | int)]
-        if column.form and len(values) == len(names) > 1 and min(values) > 0 and len(set(values)) > 1:
-            columns: list[FilledColumn] = [
-                (Column("result"), names), (column, values), (Column(comparison.measure, "right"), means)
-            ]  # fmt: skip
-            table = table_of("", columns, plots=[(column.name, comparison.measure)])
-            return list(table_plots(comparison, table, front=True))
+    measure = comparison.measure
+    columns = [replace(each, name=measure) if each.name == "mean" else each for each in board.columns]
+    cells = zip(*board.rows, strict=True)
+    of_all = [column.name for column, each in zip(columns, cells, strict=True) if all(each)]
+    costs = [column.name for column, _ in comparison.columns if column.name != "p50 ms"]
+    for cost in (*costs, BYTES, "seconds"):
+        table = replace(board, columns=columns, plots=[(cost, measure)] if cost in of_all else [])
+        if drawn := list(table_plots(comparison, table, front=True)):
+            return drawn
     return []
 
 
@@ -244,42 +239,42 @@ def _hardest_table(comparison: Comparison, data: QueryData) -> Table:
     return table_of(f"Queries that {what}", columns)
 
 
-def _quality_section(comparison: Comparison, data: QueryData) -> JsonObject:
-    """The leaderboard, best result first, the pairs, and the plots by cutoff."""
+def _quality_section(comparison: Comparison, data: QueryData, board: Table) -> JsonObject:
+    """The leaderboard, the pairs, and the plots by cutoff."""
     results = comparison.results
     order = sorted(range(len(results)), key=lambda number: -results[number].mean)
-    low, high = mean_axis((entry.mean, entry.ci_low, entry.ci_high) for entry in results)
-
-    def percent(value: float | None, mean: float) -> float:
-        """Position on the axis of the intervals; without one, that of the mean."""
-        return round(100 * ((mean if value is None else value) - low) / ((high - low) or 1), 2)
-
-    table = _leaderboard(comparison, data)
-    intervals = [(results[i].ci_low, results[i].mean, results[i].ci_high) for i in order]
+    spans = []
+    for entry in (results[number] for number in order):
+        ends = (entry.ci_low, entry.mean, entry.ci_high)
+        spans.append([entry.mean if end is None else end for end in ends])
+    low, high = min(map(min, spans)), max(map(max, spans))
+    percent = 100 / ((high - low) or 1)
     return {
-        "leaderboard": replace(table, rows=[table.rows[number] for number in order]),
-        "whiskers_after": 3 if any(entry.ci_low is not None for entry in results) else 2,
-        "whiskers": [[percent(value, ends[1]) for value in ends] for ends in intervals],
+        "leaderboard": _with_measures(board, comparison, data, order),
+        "whiskers_after": 3 if any(entry.ci_low is not None for entry in results) else 0,
+        "whiskers": [[round(percent * (value - low), 2) for value in span] for span in spans],
         "axis": (display.figure(low), display.figure(high)),
         "pairs": pair_table(comparison.measure, comparison.pairs),
         "cutoff_plots": plots.cutoff_plots(comparison, data),
     }
 
 
-def _leaderboard(comparison: Comparison, data: QueryData) -> Table:
+def _with_measures(board: Table, comparison: Comparison, data: QueryData, order: Sequence[int]) -> Table:
     """The leaderboard with columns for the other measures and for judged passages, before the costs."""
-    table = leaderboard(comparison.measure, comparison.results, {}, comparison.columns)
-    columns = list(zip(table.columns, zip(*table.rows, strict=True), strict=True))
+    sources, details = comparison.sources, data.details
+    columns = list(zip(board.columns, zip(*board.rows, strict=True), strict=True))
     added: list[FilledColumn] = [
-        (Column(name, "right"), [source.record.metrics[name] for source in comparison.sources])
+        (Column(name, "right"), [sources[number].record.metrics[name] for number in order])
         for name in comparison.measures
         if name != comparison.measure
     ]
+    notes = list(board.notes)
     if JUDGED.name not in comparison.measures:
-        added.append((JUDGED, [details.judged if details else None for details in data.details]))
-        table = replace(table, notes=[*table.notes, f"{JUDGED.name}: {JUDGED.hint}."])
-    first_cost = sum(not column.section for column in table.columns)
-    return table_of(table.title, [*columns[:first_cost], *added, *columns[first_cost:]], table.notes)
+        examined = (details[number] for number in order)
+        added.append((JUDGED, [each.judged if each else None for each in examined]))
+        notes.append(f"{JUDGED.name}: {JUDGED.hint}.")
+    first_cost = sum(not column.section for column in board.columns)
+    return table_of(board.title, [*columns[:first_cost], *added, *columns[first_cost:]], notes)
 
 
 JUDGED = Column("judged@10", "right", hint="share of the top 10 that has a grade")
@@ -287,17 +282,8 @@ JUDGED = Column("judged@10", "right", hint="share of the top 10 that has a grade
 
 def _suite_context(comparison: Comparison) -> JsonObject:
     """What the template of a suite's page shows."""
-    measure, results, pairs = comparison.measure, comparison.results, comparison.pairs
-    order = sorted(range(len(results)), key=lambda number: -results[number].mean)
-    board = leaderboard(measure, results, comparison.loaded[0].groups, comparison.columns)
-    parts = [
-        PagePart(
-            "leaderboard",
-            "Macro means",
-            [replace(board, rows=[board.rows[number] for number in order])],
-            ordered_by=1,
-        )
-    ]
+    measure, pairs = comparison.measure, comparison.pairs
+    parts = [PagePart("leaderboard", "Macro means", [comparison.board()], ordered_by=1)]
     if pairs:
         tables = [pair_table(measure, pairs), each_collection(measure, pairs)]
         drawn = [plots.forest_plot(measure, pair) for pair in pairs[:MOST_PLOTS]]
@@ -306,12 +292,16 @@ def _suite_context(comparison: Comparison) -> JsonObject:
     size = display.counted(len(comparison.loaded[0].collections), "collection")
     return {
         "kind": "suite",
-        "facts": [("suite of", size), ("queries", f"{results[0].queries:,}"), ("measure", measure)],
+        "facts": [
+            ("suite of", size),
+            ("queries", f"{comparison.results[0].queries:,}"),
+            ("measure", measure),
+        ],
         "notes": [f"{note}." for note in comparison.notes],
         "parts": [*parts, *_published_parts(comparison)],
         "configs": [  # that of the first collection, from which others differ in their data alone
             (f"{entry.name}, {source.name}", _indented(source.manifest.config))
-            for entry, source in zip(results, comparison.sources, strict=True)
+            for entry, source in zip(comparison.results, comparison.sources, strict=True)
         ],
     }
 
@@ -394,23 +384,6 @@ def _models(config: Facts) -> str:
     sections.append(config.get("rerank") or {})
     names = (str(each.get("name") or each.get("backend") or "") for each in sections)
     return " + ".join(Path(name).name if Path(name).is_absolute() else name for name in names if name)
-
-
-def _guide(comparison: Comparison, data: QueryData) -> str:
-    """How to read the list of queries."""
-    if not data.selected:
-        return "Only ids and values of queries are shown, because the collection is not in the cache."
-    level = relevance_level(comparison)
-    sentences = [
-        "Open a query to see its top passages, the relevant passages outside the top, and an explanation.",
-        f"Passages of grade {level} or higher count as relevant.",
-    ]
-    if len(data.selected) < len(comparison.query_ids):
-        several = len(comparison.results) > 1
-        which = "where results differ most or score lowest" if several else "with the lowest values"
-        sentences.append(f"This file holds the passages of {len(data.selected)} queries, those {which}.")
-    sentences.append(f"Passages are cut at {PASSAGE_LENGTH} characters.")
-    return " ".join(sentences)
 
 
 def _provenance_section(comparison: Comparison) -> JsonObject:

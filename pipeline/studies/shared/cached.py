@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from pipeline.core.display import cut
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Chunks, Collection, Int64, Ranking
@@ -74,8 +75,8 @@ class BestChunks:
     documents: Int64  # int64 [queries, k], the documents at each rank
     best: Int64  # int64 [queries, k], the chunk that each was found by
 
-    def of(self, query: int, document: int) -> tuple[int, int, str] | None:
-        """The characters [start, stop) of a document's best chunk for a query, and its text.
+    def of(self, query: int, document: int, length: int) -> tuple[int, int, str] | None:
+        """The characters [start, stop) of a document's best chunk for a query, and its text, cut to a length.
 
         Both are rows of the collection; None if the document was not found.
         """
@@ -84,7 +85,7 @@ class BestChunks:
             return None
         chunk = int(self.best[query, ranks[0]])
         start, stop = self.chunks.places[:, chunk].tolist()
-        return start, stop, self.chunks.texts.texts[chunk].as_py()
+        return start, stop, cut(self.chunks.texts.texts[chunk].as_py(), length)
 
 
 def find_chunks(manifest: Manifest) -> BestChunks | None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from math import ceil, floor, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,17 +64,6 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-class SpeedPoint(NamedTuple):
-    """Items per second and quality of one result, with the interval of its mean, None where none is shown."""
-
-    name: str
-    number: int
-    speed: float
-    mean: float
-    low: float | None
-    high: float | None
-
-
 class Plot(NamedTuple):
     """An `<svg>` element and its caption."""
 
@@ -91,96 +79,59 @@ def table_plots(comparison: Comparison, table: Table, front: bool = False) -> It
     numbers = {entry.name: number for number, entry in enumerate(comparison.results)}
     columns = {column.name: number for number, column in enumerate(table.columns)}
     for across, upwards in table.plots:
-        is_mean = upwards == comparison.measure
         points = []
-        for row in table.rows if across in columns and upwards in columns else ():
+        for row in table.rows if {across, upwards} <= columns.keys() else ():
             x, y = (getattr(row[columns[name]], "value", None) for name in (across, upwards))
-            if x is not None and y is not None:
-                entry = comparison.results[numbers[row[0]]]
-                ends = (entry.ci_low, entry.ci_high) if is_mean else (None, None)
-                points.append(SpeedPoint(row[0], numbers[row[0]], x, y, *ends))
-        if len({point.speed for point in points}) > 1:
+            if x and y is not None:  # the axis of costs is logarithmic
+                points.append((numbers[row[0]], x, y))
+        if len({x for _, x, _ in points}) > 1:
             form = table.columns[columns[across]].form
-            figures = [f"{each.name} {figure(each.mean)} at {figure(each.speed, form)}" for each in points]
-            title = f"{upwards} against {across}: {', '.join(figures)}"
-            svg = draw_speeds(points, upwards, across, title, front, form)
-            bars = f"; bars are 95% intervals of {upwards}" if is_mean else ""
-            line = "; the line joins the results that nothing cheaper beats" if front else ""
-            yield Plot(svg, f"{upwards} against {across}{bars}{line}.")
+            yield _draw_points(comparison, points, across, upwards, form, front)
 
 
-LEAST_SPAN = 0.1
-
-
-def mean_axis(means: Iterable[tuple[float, float | None, float | None]]) -> tuple[float, float]:
-    """Ends of an axis for means, each with the ends of its interval.
-
-    It spans the intervals, and at least `LEAST_SPAN` where a mean has none: a tie then looks like one.
-    """
-    rows = list(means)
-    values = [value for row in rows for value in row if value is not None]
-    low, high = min(values), max(values)
-    least = LEAST_SPAN if any(None in row for row in rows) else 0
-    wider = max(least - (high - low), 0) / 2
-    return low - wider, high + wider
-
-
-def draw_speeds(
-    points: Sequence[SpeedPoint], measure: str, axis: str, title: str, front: bool = False, form: str = ""
-) -> str:
-    """Quality against a speed or a cost with one point and interval per result, as an `<svg>` element.
-
-    `axis` is what the speeds are, and `form` how they are written; where they are costs, `front` draws the
-    line of the results that nothing cheaper beats.
-    """
+def _draw_points(
+    comparison: Comparison,
+    points: Sequence[tuple[int, float, float]],
+    across: str,
+    upwards: str,
+    form: str,
+    front: bool,
+) -> Plot:
+    """A point for each result, given by its number, with the interval of its mean; `form` is that of x."""
+    results, is_mean = comparison.results, upwards == comparison.measure
 
     def draw(axes: Axes) -> Handles:
+        from matplotlib.ticker import LogLocator
+
         drawn = []
         if front:
-            ordered = sorted(points, key=lambda point: (point.speed, -point.mean))
-            highest = accumulate((point.mean for point in ordered), max)
-            x = [point.speed for point in ordered]
-            axes.step(x, list(highest), where="post", color=MUTED, linewidth=1.0, zorder=1)
-        for point in points:
-            style = result_style(point.number) | {"linestyle": "none", "markersize": 6}
-            ends = (point.mean if end is None else end for end in (point.low, point.high))
-            bars = [[abs(point.mean - end)] for end in ends]
-            drawn.append(axes.errorbar(point.speed, point.mean, bars, elinewidth=1.1, **style))
+            ordered = sorted(points, key=lambda point: (point[1], -point[2]))
+            _, costs, means = zip(*ordered, strict=True)
+            highest = list(accumulate(means, max))
+            axes.step(costs, highest, where="post", color=MUTED, linewidth=1.0, zorder=1)
+        for number, x, y in points:
+            entry, style = results[number], result_style(number) | {"linestyle": "none", "markersize": 6}
+            ends = (entry.ci_low, entry.ci_high) if is_mean else (None, None)
+            bars = [[abs(y - (y if end is None else end))] for end in ends]
+            drawn.append(axes.errorbar(x, y, bars, elinewidth=1.1, **style))
         axes.set_xscale("log")
-        low, high = (end(point.speed for point in points) for end in (min, max))
-        low, high = low / 1.6, high * 1.6
-        ticks = _log_ticks(low, high)
-        axes.set_xlim(low, high)
+        low, high = (end(x for _, x, _ in points) for end in (min, max))
+        axes.set_xlim(low / 1.6, high * 1.6)
         axes.minorticks_off()
-        axes.set_xticks(ticks, [_short_number(tick, form) for tick in ticks])
-        axes.set(xlabel=axis, ylabel=measure)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1,), numticks=6))
+        axes.xaxis.set_major_formatter(lambda tick, _: figure(tick, "bytes" if form == "bytes" else ",.10g"))
+        axes.set(xlabel=across, ylabel=upwards)
         return drawn
 
-    return draw_svg(draw, [point.name for point in points], f"speed {axis} {measure}", title)
-
-
-MOST_TICKS = 6
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high`, at most `MOST_TICKS`: of each decade 1, 2 and 5, or 1 alone."""
-    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    for digits in ((1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
-        ticks = [digit * 10.0**decade for decade in decades for digit in digits]
-        inside = [tick for tick in ticks if low <= tick <= high]
-        if len(inside) <= MOST_TICKS:
-            break
-    return inside[:: -(-len(inside) // MOST_TICKS)]
-
-
-def _short_number(value: float, form: str) -> str:
-    """A round number of an axis: bytes with their unit, others with k and M."""
-    if form == "bytes":
-        return figure(value, "bytes").replace(".0 ", " ")
-    for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:g}{letter}"
-    return f"{value:g}"
+    names = [results[number].name for number, *_ in points]
+    figures = [
+        f"{name} {figure(y)} at {figure(x, form)}" for name, (_, x, y) in zip(names, points, strict=True)
+    ]
+    title = f"{upwards} against {across}: {', '.join(figures)}"
+    svg = draw_svg(draw, names, f"speed {across} {upwards}", title)
+    bars = f"; bars are 95% intervals of {upwards}" if is_mean else ""
+    line = "; the line joins the results that nothing cheaper beats" if front else ""
+    return Plot(svg, f"{upwards} against {across}{bars}{line}.")
 
 
 def result_style(number: int) -> dict[str, Any]:

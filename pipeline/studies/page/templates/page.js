@@ -142,11 +142,10 @@
   // A list of passages, each with its rank in the other result.
   function hits(list, otherDetails, other) {
     return make("ol", { class: "hits" }, ...list.map(([passage, rank, score, grade, chunk]) => {
-      const [id, start] = data.passages[passage];
-      const text = chunk ? chunk[2] : start;
+      const text = chunk ? chunk[2] : data.passages[passage];
       const kind = grade === null ? "unknown" : grade >= data.rel ? "yes" : "no";
       const meaning = grade === null ? "not judged" : `grade ${grade}`;
-      const facts = [score === null ? "not retrieved" : `score ${score}`];
+      const facts = [score === null ? "not retrieved" : `score ${Number(score.toPrecision(5))}`];
       if (chunk) facts.push(`its best chunk, characters ${wholeRange(chunk)}`);
       if (otherDetails) {
         const found = [...otherDetails.top, ...otherDetails.missed].find((hit) => hit[0] === passage);
@@ -156,7 +155,7 @@
       return make("li", {},
         make("span", { class: "rank" }, rank === null ? "–" : String(rank)),
         make("span", { class: `grade ${kind}`, role: "img", title: meaning, "aria-label": meaning }, grade === null ? "?" : String(grade)),
-        make("div", {}, make("p", { dir: "auto" }, text), make("small", {}, make("bdi", {}, id), ...facts.map((fact) => ` · ${fact}`))));
+        make("div", {}, make("p", { dir: "auto" }, text), make("small", {}, make("bdi", {}, passage), ...facts.map((fact) => ` · ${fact}`))));
     }));
   }
 
