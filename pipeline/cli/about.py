@@ -63,7 +63,7 @@ def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
     """The record of each local model, with what its checks found."""
     from pipeline.config import of_each_collection
     from pipeline.encoders.opener import Opener
-    from pipeline.models.record import model_record
+    from pipeline.models.model import model_record
     from pipeline.run.benchmark import Session
 
     known = set[str]()

@@ -2,9 +2,12 @@ from .card import FAMILIES as FAMILIES, family_of as family_of, prompt_parts as 
 from .files import Files as Files
 from .finding import BUNDLED as BUNDLED, BundledModel as BundledModel, find_model as find_model
 from .library_tokenizer import TokenizerSettings as TokenizerSettings
-from .model import CalibrationCorpus as CalibrationCorpus, ResolvedModel as ResolvedModel
+from .model import (
+    CalibrationCorpus as CalibrationCorpus,
+    ResolvedModel as ResolvedModel,
+    model_record as model_record,
+)
 from .outputs import find_outputs as find_outputs
-from .record import model_record as model_record
 from .tokenizer import (
     ModelTokenizer as ModelTokenizer,
     token_counter as token_counter,

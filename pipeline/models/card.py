@@ -101,7 +101,6 @@ class ModelCard:
     # For each role the class of the module that its texts go to first, and the folder, inside the model's,
     # that has its tokenizer.
     routes: dict[Role, tuple[str, str]]
-    routed: bool  # whether a Router leads queries and passages to different modules
     network_folder: str  # the folder of the network, inside the model's; "" for its own
     heads: tuple[str, ...]  # the files of other outputs than dense vectors that are there
     # `cls`, `mean`, `last_token`, or another of sentence-transformers', several joined by `+`.
@@ -183,7 +182,6 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
     return ModelCard(
         modules=modules,
         routes={role: files.text_module(task) for role, task in TASKS.items()},
-        routed=files.has("router_config.json"),
         network_folder=network,
         heads=tuple(filter(files.has, HEADS)),
         pooling=_pooling(pooling, name),

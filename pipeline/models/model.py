@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pipeline.core.errors import short_repr
 from pipeline.core.records import ROLES, Facts, JsonObject, Role
+from pipeline.models.card import UNLIMITED, ModelCard, max_positions
 from pipeline.models.files import Files
 from pipeline.models.onnx_file import OnnxFile
 from pipeline.models.tokenizer import ModelTokenizer, token_counter
-
-if TYPE_CHECKING:
-    from pipeline.models.card import ModelCard
 
 Origin = Literal["config", "auto", "model", "family", "default", "guess", "none known", "device"]
 """Where a setting of a model comes from: the config, what `model.backend: auto` took, the model's own files,
@@ -151,3 +151,46 @@ def precision_key(precision: str) -> JsonObject:
     """The precision in keys; in fp16 and bf16, buffers such as the frequencies of positions are in fp32."""
     half = precision in ("fp16", "bf16")
     return {"precision": precision, **({"buffers": "fp32"} if half else {})}
+
+
+def model_record(model: ResolvedBase) -> Facts:
+    """What is known of a model and what its files do not say, as plain JSON; fetches its files."""
+    files, card = model.files, model.card
+    folder = files.folder()
+    positions = max_positions(card.config)
+    of_texts = {}
+    if isinstance(model, ResolvedModel):
+        of_texts = {
+            "output": model.output,
+            "declared similarity": card.similarity or None,
+            "used similarity": model.similarity or "cosine",
+            "dimensions": model.dimension,
+            "kept dimensions": model.truncate_dim,
+        }
+    return {
+        "name": model.name,
+        "files": f"{files.repo} at {files.commit}" if files.repo else str(folder),
+        "weights": [*_weights(folder)],
+        "network": card.config.get("model_type"),
+        "modules": card.module_names,
+        "tokenizer": card.tokenizer_class,
+        "hash of token ids": model.tokenizer.probe[:16],
+        "end tokens": [token for token in model.tokenizer.settings.end_tokens if token],
+        **{name: {"value": value, "source": source} for name, (value, source) in model.decided.items()},
+        "positions": positions if positions < UNLIMITED else None,
+        **of_texts,
+        "not there": [*card.absent],
+    }
+
+
+def _weights(folder: Path) -> Iterator[str]:
+    """Each file of weights below a folder, with the number formats that it stores."""
+    for path in sorted([*folder.rglob("*.safetensors"), *folder.rglob("pytorch_model*.bin")]):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix == ".bin":
+            yield name
+            continue
+        with path.open("rb") as file:  # 8 bytes of length, then JSON
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        formats = sorted({entry["dtype"] for key, entry in header.items() if key != "__metadata__"})
+        yield f"{name} ({', '.join(formats)})"

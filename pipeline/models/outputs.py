@@ -50,7 +50,7 @@ def splade_obstacle(card: ModelCard) -> str:
     strategy = pooling.get("pooling_strategy", "max")
     activation = pooling.get("activation_function", "relu")
     for holds, obstacle in (
-        (card.routed, "it has a Router"),
+        ("Router" in card.module_names, "it has a Router"),
         (card.module_names[1:] not in ([], ["SpladePooling"]), f"its modules are {card.module_names}"),
         (strategy != "max", f"its pooling strategy is {strategy}"),
         (activation not in LOGARITHMS, f"its activation is {activation}"),

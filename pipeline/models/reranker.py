@@ -165,11 +165,12 @@ def _decided(settings: RerankSettings, card: ModelCard, more: str) -> dict[str, 
         if named and not runs:
             score += f", as {named} does not run"
     source: Origin = "model" if not by_flag else "guess" if card.has_chat_template else "default"
+    idle = idle_code(card, settings.trust_remote_code)
     return {
         "backend": SettingWithOrigin(settings.backend, "auto" if settings.taken_by_auto else "config"),
         "pairs": SettingWithOrigin(pairs, source),
         "score": SettingWithOrigin(score, source),
-        **idle_code(card, settings.trust_remote_code),
+        **({"own code": SettingWithOrigin(idle, "config")} if idle else {}),
     }
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from pipeline.config import EncoderSettings
 from pipeline.config.model import OnnxSettings
@@ -45,6 +44,7 @@ PYLATE = ("pylate.models.Dense.",)
 SPARSE = ("SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder", "CSRSparsity")
 SPARSE_FIRST = ("Transformer", "MLMTransformer", "Router", "SparseStaticEmbedding")
 """Modules that give word weights, and those that a model with them may begin with."""
+SINGULAR: dict[Role, str] = {"queries": "query", "passages": "passage"}
 DEFAULT_LENGTH = 512
 """Tokens kept of a text where neither config nor model says how many: FlagEmbedding's default."""
 FindModel = Callable[[str, str | None, bool], Files]
@@ -68,8 +68,6 @@ def resolve_model(
         "dense" if config.output == "multivector" and not config.as_sentence_transformers else config.output
     )
     card = read_card(files, reads, config.name)
-    if config.as_sentence_transformers and not card.modules:
-        _refuse_chat_template(config, card)
     refuse_quantized(config.name, card)
     if files.adapter:
         _refuse_if_not_torch(config, "is a PEFT adapter")
@@ -91,61 +89,59 @@ def resolve_model(
     chain = config.as_sentence_transformers or splade
     if onnx is None:
         _check_modules(config, card, chain)
-        _check_architecture(config, card, family, chain)
-        _check_task_adapters(config, card)
-    prompts, sources = _prompts(config, card, family)
-    pools_prompt = card.pools_prompt and (family is None or family.pools_prompt)
+        _check_use(config, card, family)
+    choices = {role: _prompt(config, role, card, family) for role in SINGULAR}
+    prompts = {role: prompt for role, (prompt, _) in choices.items()}
     lengths = {
         role: _max_tokens(config, role, card, family, late.max_lengths.get(role) if late else None)
         for role in ROLES
     }
+    pooling = _pooling(config, card, family, onnx) if config.output == "dense" else None
+    pools_last = pooling is not None and pooling.value == "last_token"
+    routes, end_tokens = card.routes, card.end_tokens if pools_last else ("", "")
+    tokenizer = _tokenizer(config, files, routes["passages"], end_tokens, cache)
+    query_tokenizer = None
+    if routes["queries"] != routes["passages"]:
+        query_tokenizer = _tokenizer(config, files, routes["queries"], end_tokens, cache)
+    skipped = {}
+    pools_all = card.pools_prompt and (family is None or family.pools_prompt)
+    pools_several = pooling is not None and pooling.value not in ("cls", "last_token")
+    if pools_several and not pools_all and any(map(any, prompts.values())):
+        _refuse_if_not_torch(config, "pools a text without its instruction")
+        skipped = {role: _tokens_before_text(tokenizer, prompts[role][0]) for role in ROLES}
+    similarity = _similarity(card) if pooling else ""
     decided = {
         "backend": SettingWithOrigin(config.backend, "auto" if config.taken_by_auto else "config"),
-        "query instruction": SettingWithOrigin(
-            "…".join(filter(None, prompts["queries"])), sources["queries"]
-        ),
-        "passage instruction": SettingWithOrigin(
-            "…".join(filter(None, prompts["passages"])), sources["passages"]
-        ),
+        **({"pooling": pooling} if pooling else {}),
+        **{
+            f"{SINGULAR[role]} instruction": SettingWithOrigin("…".join(filter(None, prompt)), source)
+            for role, (prompt, source) in choices.items()
+        },
         "tokens of a query": lengths["queries"],
         "tokens of a passage": lengths["passages"],
         "precision": SettingWithOrigin(
             precision, config.precision_source if precision == config.precision else "device"
         ),
     }
-    if files.adapter:
-        decided["adapter"] = SettingWithOrigin(f"{files.adapter}, of {files.base}", "model")
-    pooling = _pooling(config, card, family, onnx) if config.output == "dense" else None
     if onnx:
         decided["precision"] = SettingWithOrigin(" and ".join(onnx.formats), "model")
-        decided["file"] = SettingWithOrigin(onnx.name, "config" if config.sets("file") else "default")
-    if pooling:
-        decided = {"backend": decided["backend"], "pooling": pooling, **decided}
-    if config.normalize is False and "Normalize" in card.module_names[-1:]:
-        decided["module Normalize"] = SettingWithOrigin("does not run", "config")
-    decided |= idle_code(card, config.trust_remote_code)
-    pools_last = pooling is not None and pooling.value == "last_token"
-    ends = " and ".join(filter(None, card.end_tokens))
-    if pools_last and ends:
-        decided["end tokens"] = SettingWithOrigin(ends, "model")
-    similarity = _similarity(card) if pooling else ""
-    if similarity and similarity != "cosine":
-        decided["similarity"] = SettingWithOrigin(similarity, "model")
-    tokenizers = _tokenizers(config, files, card, pools_last, cache)
-    skipped = {}
-    if (
-        pooling
-        and pooling.value not in ("cls", "last_token")
-        and not pools_prompt
-        and any(map(any, prompts.values()))
-    ):
-        _refuse_if_not_torch(config, "pools a text without its instruction")
-        skipped = {role: _tokens_before_text(tokenizers["tokenizer"], prompts[role][0]) for role in ROLES}
-        decided["pooled"] = SettingWithOrigin(
-            "a text without its instruction", "family" if card.pools_prompt else "model"
-        )
-    if card.task_adapters:
-        decided["task adapters"] = SettingWithOrigin(" and ".join(TASK_ADAPTERS.values()), "model")
+    others: dict[str, tuple[str, Origin]] = {
+        "adapter": (f"{files.adapter}, of {files.base}" if files.adapter else "", "model"),
+        "file": (onnx.name if onnx else "", "config" if config.sets("file") else "default"),
+        "module Normalize": (
+            "does not run" if config.normalize is False and card.module_names[-1:] == ["Normalize"] else "",
+            "config",
+        ),
+        "own code": (idle_code(card, config.trust_remote_code), "config"),
+        "end tokens": (" and ".join(filter(None, end_tokens)), "model"),
+        "similarity": ("" if similarity == "cosine" else similarity, "model"),
+        "pooled": (
+            "a text without its instruction" if skipped else "",
+            "family" if card.pools_prompt else "model",
+        ),
+        "task adapters": (" and ".join(TASK_ADAPTERS.values()) if card.task_adapters else "", "model"),
+    }
+    decided |= {name: SettingWithOrigin(*used) for name, used in others.items() if used[0]}
     model = ResolvedModel(
         name=config.name,
         files=files,
@@ -155,7 +151,8 @@ def resolve_model(
         prompts=prompts,
         max_lengths={role: int(lengths[role].value) for role in ROLES},
         pad_id=padding_id(card.config),
-        **tokenizers,
+        tokenizer=tokenizer,
+        query_tokenizer=query_tokenizer,
         trust_remote_code=config.trust_remote_code,
         card=card,
         decided=decided,
@@ -186,30 +183,27 @@ def _refuse_no_room(model: ResolvedModel) -> None:
                 f"model '{model.name}' keeps {length} tokens of {role}, and special tokens and the "
                 f"instruction take {taken}",
                 allowed=f"{taken + 1} or more",
-                fix=f"set model.{'passage' if role == 'passages' else 'query'}_max_length, or max_seq_length "
-                "in the model's files",
+                fix=f"set model.{SINGULAR[role]}_max_length, or max_seq_length in the model's files",
             )
 
 
-def _tokenizers(
-    config: EncoderSettings, files: Files, card: ModelCard, pools_last: bool, cache: Path | None
-) -> dict[str, Any]:
-    """The tokenizer of passages, and that of queries if they go through another network."""
-    prepared = {}
-    for role in ROLES:
-        kind, folder = card.routes[role]
-        settings = TokenizerSettings(
-            name=config.name,
-            trust_remote_code=config.trust_remote_code,
-            end_tokens=card.end_tokens if pools_last else ("", ""),
-            by_library=kind != "StaticEmbedding",
-            plain=kind in STATIC,
-        )
-        prepared[role] = (files, folder, settings, cache)
-    of_passages = prepare_tokenizer(*prepared["passages"])
-    if prepared["queries"] == prepared["passages"]:
-        return {"tokenizer": of_passages}
-    return {"tokenizer": of_passages, "query_tokenizer": prepare_tokenizer(*prepared["queries"])}
+def _tokenizer(
+    config: EncoderSettings,
+    files: Files,
+    route: tuple[str, str],
+    end_tokens: tuple[str, str],
+    cache: Path | None,
+) -> ModelTokenizer:
+    """The tokenizer of the texts that go to a module, `route`: its class and folder."""
+    kind, folder = route
+    settings = TokenizerSettings(
+        name=config.name,
+        trust_remote_code=config.trust_remote_code,
+        end_tokens=end_tokens,
+        by_library=kind != "StaticEmbedding",
+        plain=kind in STATIC,
+    )
+    return prepare_tokenizer(files, folder, settings, cache)
 
 
 def choose_device(setting: str, on_gpu: bool) -> str:
@@ -237,11 +231,9 @@ def padding_id(config: Facts) -> int:
     return max(int(config.get("pad_token_id") or 0), 0)
 
 
-def idle_code(card: ModelCard, trusted: bool) -> dict[str, SettingWithOrigin]:
-    """That a model's own Python files do not run, as a decision to print; empty if it has none."""
-    if trusted or not card.own_code:
-        return {}
-    return {"own code": SettingWithOrigin(f"{', '.join(card.own_code)} does not run", "config")}
+def idle_code(card: ModelCard, trusted: bool) -> str:
+    """That a model's own Python files do not run, for people; "" if it has none."""
+    return "" if trusted or not card.own_code else f"{', '.join(card.own_code)} does not run"
 
 
 def refuse_quantized(name: str, card: ModelCard) -> None:
@@ -271,31 +263,8 @@ def _tokens_before_text(tokenizer: ModelTokenizer, prompt: str) -> int:
     return len("".join(map(str, special)).rstrip("1"))
 
 
-def _check_task_adapters(config: EncoderSettings, card: ModelCard) -> None:
-    """Refuse a model whose task adapters would not run: its vectors would be those of its base."""
-    by_argument = bool(card.task_adapters) and config.backend == "flag" and config.trust_remote_code
-    own = {"JinaEmbeddingsV3Model", "JinaEmbeddingsV4Model"} & {*card.architectures}
-    if own or (card.task_adapters and not by_argument):
-        raise InputError(
-            f"model '{config.name}' has adapters for tasks, and would run without them",
-            allowed="backend flag with model.trust_remote_code: true, where its config.json has "
-            "lora_adaptations, as that of jina-embeddings-v3",
-            fix="set both, or serve the model and set model.backend to http",
-        )
-
-
-def _refuse_chat_template(config: EncoderSettings, card: ModelCard) -> None:
-    """Refuse a model with a chat template, for sentence-transformers, which would put texts into it."""
-    if card.has_chat_template:
-        raise InputError(
-            f"sentence-transformers puts texts into the chat template of model '{config.name}', and no "
-            "backend does so here",
-            fix="set model.backend to flag, which takes texts as they are",
-        )
-
-
 def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> None:
-    """Refuse a model if the backend would leave out some of its modules.
+    """Refuse a model if the backend would leave out some of its modules, or run its decoder, too.
 
     `chain` tells whether the backend runs the model as sentence-transformers does, here and below.
     """
@@ -303,60 +272,63 @@ def _check_modules(config: EncoderSettings, card: ModelCard, chain: bool) -> Non
     custom = [module.name for module in card.modules if not module.name.startswith(known)]
     if custom and not config.trust_remote_code:
         raise untrusted_code(config.name, f", such as {custom[0]}")
-    names = card.module_names
+    names, backend = card.module_names, f"backend '{config.backend}'"
     if config.output == "sparse":
         if chain:
             _check_sparse_modules(config, card)
         return
-    sparse = [name for name in names if name in SPARSE]
-    if sparse:
+    if sparse := [name for name in names if name in SPARSE]:
         raise InputError(
             f"model '{config.name}' has a module {sparse[0]}: it gives word weights and no vectors",
             fix="set model.output to sparse and model.backend to sentence-transformers",
         )
     if chain:
-        if "Router" in names[1:]:
-            raise InputError(
-                f"model '{config.name}' has a Router after the module {names[names.index('Router') - 1]}",
-                allowed="one chain of modules for all texts",
-                fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
-            )
-        if names and names[0] not in ("Transformer", "StaticEmbedding"):
-            raise InputError(
-                f"model '{config.name}' begins with the module {names[0]}",
-                allowed="Transformer, StaticEmbedding",
-                fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
-            )
-        dense = (module.config for module in card.modules if module.kind == "Dense")
-        activations = filter(None, (settings.get("activation_function") for settings in dense))
-        other = [name for name in activations if not name.startswith("torch.")]
-        if other:  # instead of which sentence-transformers silently takes Tanh
-            raise InputError(
-                f"model '{config.name}' has a Dense module with the activation {short_repr(other[0])}",
-                allowed="an activation of torch, such as torch.nn.modules.activation.Tanh",
-                fix="encode with sentence-transformers yourself, and set model.backend to precomputed",
-            )
+        dense = (
+            module.config.get("activation_function") for module in card.modules if module.kind == "Dense"
+        )
+        other = [name for name in dense if name and not name.startswith("torch.")]
+        for fails, problem, allowed in (
+            (
+                "Router" in names[1:],
+                f"has a Router behind its first module: {', '.join(names)}",
+                "one chain of modules for all texts",
+            ),
+            (
+                {*names[:1]} - {"Transformer", "StaticEmbedding"},
+                f"begins with the module {', '.join(names[:1])}",
+                "Transformer, StaticEmbedding",
+            ),
+            (  # instead of which sentence-transformers silently takes Tanh
+                other,
+                f"has a Dense module with the activation {', '.join(map(short_repr, other))}",
+                "an activation of torch, such as torch.nn.modules.activation.Tanh",
+            ),
+        ):
+            if fails:
+                fix = "encode with sentence-transformers yourself, and set model.backend to precomputed"
+                raise InputError(f"model '{config.name}' {problem}", allowed=allowed, fix=fix)
         return
     unknown = [name for name in names if name not in WIDTH_PRESERVING]
-    if unknown:
-        raise InputError(
-            f"model '{config.name}' has a module {unknown[0]}, which backend '{config.backend}' does not run",
-            fix="set model.backend to sentence-transformers",
-        )
-    chain_of_names = [name for name in names if name != "Dropout"]
-    if chain_of_names not in ([], ["Transformer"], ["Transformer", "Pooling"], VECTORS):
-        raise InputError(
-            f"the modules of model '{config.name}' are {', '.join(names)}, in an order that backend "
-            f"'{config.backend}' does not run",
-            allowed=", ".join(VECTORS),
-            fix="set model.backend to sentence-transformers",
-        )
-    if card.network_folder:
-        raise InputError(
-            f"the network of model '{config.name}' is in its folder {card.network_folder}, where backend "
-            f"'{config.backend}' does not look",
-            fix="set model.backend to sentence-transformers",
-        )
+    ordered = [name for name in names if name != "Dropout"]
+    kind = card.config.get("model_type")
+    for fails, problem in (
+        (unknown, f"has a module {', '.join(unknown[:1])}, which {backend} does not run"),
+        (
+            ordered not in ([], ["Transformer"], ["Transformer", "Pooling"], VECTORS),
+            f"has the modules {', '.join(names)}, in an order that {backend} does not run",
+        ),
+        (
+            bool(card.network_folder),
+            f"has its network in its folder {card.network_folder}, where {backend} does not look",
+        ),
+        (
+            kind in ("t5", "mt5", "umt5", "longt5"),
+            f"is of the type {kind}, and {backend} does not run its encoder alone",
+        ),
+    ):
+        if fails:
+            fix = "set model.backend to sentence-transformers"
+            raise InputError(f"model '{config.name}' {problem}", fix=fix)
 
 
 def _check_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
@@ -378,42 +350,45 @@ def _check_sparse_modules(config: EncoderSettings, card: ModelCard) -> None:
         )
 
 
-def _check_architecture(config: EncoderSettings, card: ModelCard, family: Family | None, chain: bool) -> None:
-    """Refuse a network that would run otherwise than it was trained.
+def _check_use(config: EncoderSettings, card: ModelCard, family: Family | None) -> None:
+    """Refuse a model that would run otherwise than it was trained, or whose files name no vectors.
 
-    That is a decoder trained with bidirectional attention if transformers would run it as causal, and an
-    encoder-decoder if the backend would run its decoder too.
+    A model with task adapters would give the vectors of its base.
     """
-    bidirectional = family is not None and family.bidirectional
-    if bidirectional and not config.trust_remote_code and card.config.get("is_causal") is not False:
-        raise InputError(
-            f"model '{config.name}' needs bidirectional attention, and transformers would run it as causal",
-            allowed='its own Python files, or "is_causal": false in its config.json',
-            fix="read those files, then set model.trust_remote_code to true",
-        )
+    name = f"model '{config.name}'"
+    adapters_run = config.backend == "flag" and config.trust_remote_code and bool(card.task_adapters)
+    of_code = {"JinaEmbeddingsV3Model", "JinaEmbeddingsV4Model"} & {*card.architectures}
+    bidirectional = family is not None and family.bidirectional and card.config.get("is_causal") is not False
     declared = card.modules or card.pooling or family or config.pooling
-    if card.is_masked_language_model and config.output == "dense" and not declared:
-        raise InputError(
-            f"model '{config.name}' is a masked language model, and its files do not say how to make vectors",
-            allowed="a model with vectors, or output: sparse for one that gives weights of words, as SPLADE",
-            fix="set model.output to sparse; or set model.pooling, to take vectors of its hidden states",
-        )
-    model_type = card.config.get("model_type")
-    if model_type in ("t5", "mt5", "umt5", "longt5") and not chain:
-        raise InputError(
-            f"model '{config.name}' is of the type {model_type}, "
-            f"and backend '{config.backend}' does not run its encoder alone",
-            fix="set model.backend to sentence-transformers",
-        )
-
-
-def _prompts(
-    config: EncoderSettings, card: ModelCard, family: Family | None
-) -> tuple[dict[Role, tuple[str, str]], dict[Role, Origin]]:
-    """For each role the strings put before and after each text, and where they come from."""
-    choices = {role: _prompt(config, role, card, family) for role in ROLES}
-    prompts = {role: prompt for role, (prompt, _) in choices.items()}
-    return prompts, {role: source for role, (_, source) in choices.items()}
+    for fails, found, allowed, fix in (
+        (
+            config.as_sentence_transformers and not card.modules and card.has_chat_template,
+            f"sentence-transformers puts texts into the chat template of {name}, and no backend does so here",
+            "",
+            "set model.backend to flag, which takes texts as they are",
+        ),
+        (
+            bidirectional and not config.trust_remote_code,
+            f"{name} needs bidirectional attention, and transformers would run it as causal",
+            'its own Python files, or "is_causal": false in its config.json',
+            "read those files, then set model.trust_remote_code to true",
+        ),
+        (
+            card.is_masked_language_model and config.output == "dense" and not declared,
+            f"{name} is a masked language model, and its files do not say how to make vectors",
+            "a model with vectors, or output: sparse for one that gives weights of words, as SPLADE",
+            "set model.output to sparse; or set model.pooling, to take vectors of its hidden states",
+        ),
+        (
+            of_code or (card.task_adapters and not adapters_run),
+            f"{name} has adapters for tasks, and would run without them",
+            "backend flag with model.trust_remote_code: true, where its config.json has lora_adaptations, as "
+            "that of jina-embeddings-v3",
+            "set both, or serve the model and set model.backend to http",
+        ),
+    ):
+        if fails:
+            raise InputError(found, allowed=allowed, fix=fix)
 
 
 def _prompt(
@@ -423,7 +398,7 @@ def _prompt(
 
     For a model that sentence-transformers saved without prompts, none is known.
     """
-    instruction = config.query_instruction if role == "queries" else config.passage_instruction
+    instruction = getattr(config, f"{SINGULAR[role]}_instruction")
     if instruction is None and role in card.prompts:
         return (card.prompts[role], ""), "model"
     if family is None:
@@ -442,11 +417,8 @@ def _missing_blank(config: EncoderSettings, card: ModelCard, family: Family | No
     """Which instructions of the config lack the model's final blank, as a clause; "" if none does."""
     lacking = []
     for role in ROLES:
-        name = "query_instruction" if role == "queries" else "passage_instruction"
-        given, own = (
-            getattr(config, name),
-            card.prompts.get(role) or (getattr(family, name) if family else ""),
-        )
+        name = f"{SINGULAR[role]}_instruction"
+        given, own = getattr(config, name), card.prompts.get(role) or getattr(family, name, "")
         if given and own and given != own and given == own.rstrip():
             lacking.append(f"model.{name} is {short_repr(given)}, and the model's own {short_repr(own)}")
     return "; ".join(lacking) + (", with a blank at its end" if lacking else "")
@@ -461,7 +433,7 @@ def _max_tokens(
     model declares, `late`. It is the same for every backend: sentence-transformers' own default is what the
     model declares, FlagEmbedding's 512, so scores of one model by the two differ for no other reason.
     """
-    configured = config.passage_max_length if role == "passages" else config.query_max_length
+    configured: int | None = getattr(config, f"{SINGULAR[role]}_max_length")
     declared = late or card.max_lengths.get(role)
     limits: list[tuple[int | None, Origin]] = [
         (configured, "config"),
