@@ -181,7 +181,7 @@ MISTAKES = [
             remove("model/vocab.txt"),
             spoil("m.yaml", "./model", f"./model, backend: {backend}"),
             config="m.yaml",
-            said=["model", "has no file with its tokenizer's vocabulary", "such as vocab.txt"],
+            said=["model", "has an empty vocabulary", "such as vocab.txt"],
         )
         for backend in ("flag", "openvino", "native, precision: int16", "sentence-transformers")
     ),

@@ -128,8 +128,9 @@ def _data(name: str, section: str, settings: Sequence[str]) -> Facts:
         here = [each.removeprefix(prefix) for each in map(str.lstrip, settings) if each.startswith(prefix)]
         given = with_overrides({}, here)
         if path.is_dir() and (tables := find_tables(path, name, given, section)):
-            log.info("%s", tables.described)
-            return {"source": "table", **tables.settings}
+            columns, described = tables
+            log.info("%s", described)
+            return {"source": "table", **columns}
         held = (
             ", ".join(sorted(each.name for each in path.iterdir())[:8]) if path.is_dir() else "is no folder"
         )

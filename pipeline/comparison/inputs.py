@@ -115,7 +115,7 @@ def _score_runs(
             was scored by other judgments than the runs.
     """
     from pipeline.config import MEASURES
-    from pipeline.data.contents import hash_judgments
+    from pipeline.data.collection_files import hash_judgments
     from pipeline.formats.judgments import read_qrels
     from pipeline.metrics.evaluation import evaluate_files
 

@@ -49,13 +49,7 @@ def cut(text: str, tokens: Sequence[Span] | None, settings: ChunkSettings) -> li
     """
     if tokens is None or len(tokens) <= settings.tokens:
         return [(0, len(text))]
-    sorts = _boundaries(text, tokens, settings)
-    chunks, first, stop = [], -1, 0
-    while stop < len(tokens):
-        lowest = max(stop - settings.overlap, first + 1)
-        first, stop = _next_range(sorts, settings.tokens, lowest, stop)
-        chunks.append(_characters(text, tokens, first, stop))
-    return chunks
+    return list(_chunks(text, list(tokens), settings))
 
 
 def cut_texts(
@@ -75,22 +69,22 @@ def cut_texts(
     parts = [texts[row][start:stop] for row in dict.fromkeys(rows) for start, stop in chunks[row]]
     counted = spans(parts, settings.tokens)
     for row in {row for row, more in zip(rows, counted, strict=True) if more is not None}:
-        shorter = _counted_chunks(texts[row], list(tokens[row] or ()), spans, settings)
+        shorter = _chunks(texts[row], list(tokens[row] or ()), settings, spans)
         chunks[row] = list(itertools.islice(shorter, wanted))
     return chunks
 
 
-def _counted_chunks(
-    text: str, tokens: list[Span], spans: TokenSpans, settings: ChunkSettings
+def _chunks(
+    text: str, tokens: list[Span], settings: ChunkSettings, spans: TokenSpans | None = None
 ) -> Iterator[Span]:
-    """The chunks of a text, each made shorter until it has few enough tokens by itself."""
+    """The chunks of a text; with `spans` each is made shorter until it has few enough tokens by itself."""
     most = settings.tokens
     sorts = _boundaries(text, tokens, settings)
     first, end, reach = -1, 0, most
     while end < len(tokens):
         start, stop = _next_range(sorts, reach, max(end - settings.overlap, first + 1), end)
         begin, after = _characters(text, tokens, start, stop)
-        (counted,) = spans([text[begin:after]], most)
+        (counted,) = spans([text[begin:after]], most) if spans else [None]
         if counted is None:
             yield begin, after
             first, end, reach = start, stop, most

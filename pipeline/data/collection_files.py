@@ -1,4 +1,4 @@
-"""A collection's files: three Arrow streams and an array of judgments, all memory-mapped.
+"""A collection's files: three Arrow streams and an array of judgments, all memory-mapped; and their hashes.
 
 `corpus.arrow`, `queries.arrow`, and `missing.arrow` with the judged passages that the corpus lacks, hold the
 columns `id` and `text`; `datasets.Dataset.from_file` opens them too. `qrels.npy` is int64 [2, j]: the row of
@@ -10,13 +10,14 @@ collections have equal content hashes (`write_texts`), but not always equal file
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.records import Chunks, Collection, Qrels, Texts
-from pipeline.data.contents import hash_rows, hexdigest
+from pipeline.core.records import Array, Chunks, Collection, Facts, Int64, Qrels, Texts, from_numpy
+from pipeline.formats.columns import string_buffers
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.storage.artifacts import Artifact
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 CORPUS, QUERIES, MISSING, QRELS = "corpus.arrow", "queries.arrow", "missing.arrow", "qrels.npy"
 GRADES = "grades.npy"
+HASH_BYTES = 32
 CHUNK_TEXTS, CHUNK_PLACES, CHUNK_BOUNDS = "chunks.arrow", "places.npy", "bounds.npy"
 
 
@@ -86,3 +88,56 @@ def open_texts(path: Path) -> Texts:
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_stream(source).read_all()
     return Texts(ids=table.column("id"), texts=table.column("text"))
+
+
+def hash_rows(ids: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray) -> int:
+    """A hash of rows of an id and a text, Arrow strings [n] without nulls, in any order.
+
+    It is the sum of the BLAKE2b hash of each row, so those of parts add up to that of the whole. It tells
+    data apart that differ by accident; it does not withstand somebody who looks for a collision.
+    """
+    import pyarrow as pa
+
+    total = 0
+    for batch in pa.table({"id": ids, "text": texts}).to_batches():
+        (id_ends, of_ids), (text_ends, of_texts) = map(string_buffers, batch.columns)
+        names, values = of_ids.data, of_texts.data
+        ends, stops = id_ends.tolist(), text_ends.tolist()
+        for row in range(len(batch)):
+            hashed = blake2b(names[ends[row] : ends[row + 1]], digest_size=HASH_BYTES)
+            hashed.update(b"\t")  # which no id holds
+            hashed.update(values[stops[row] : stops[row + 1]])
+            total += int.from_bytes(hashed.digest(), "little")
+    return total
+
+
+def hexdigest(total: int) -> str:
+    """A sum of `hash_rows` modulo 2^256, as 64 hex digits."""
+    return (total % (1 << 8 * HASH_BYTES)).to_bytes(HASH_BYTES, "little").hex()
+
+
+def contents_of(collection: Collection, queries: Int64) -> dict[str, str]:
+    """Hashes of the passages, of the texts of the judged queries, which are int64 rows, and of the judgments.
+
+    They are those of the same data in any order, of any form or source; see `hash_rows`.
+    """
+    rows, qrels = from_numpy(queries), collection.qrels
+    texts = hash_rows(collection.queries.ids.take(rows), collection.queries.texts.take(rows))
+    judged = hash_judgments(
+        collection.queries.ids.take(from_numpy(qrels.queries)),
+        collection.judged_ids.take(from_numpy(qrels.passages)),
+        qrels.grades,
+    )
+    passages: Facts = collection.facts["content"]  # type: ignore[assignment]
+    return {"passages": passages["passages"], "queries": hexdigest(texts), "qrels": judged}
+
+
+def hash_judgments(
+    queries: pa.Array | pa.ChunkedArray, passages: pa.Array | pa.ChunkedArray, grades: Array
+) -> str:
+    """A hash of judgments by their ids, the same in any order and for grades such as 1 and 1.0."""
+    import pyarrow.compute as pc
+
+    values = pc.cast(from_numpy(np.asarray(grades, np.float64)), "string")
+    graded = pc.binary_join_element_wise(queries.cast("string"), values, "\t")
+    return hexdigest(hash_rows(graded, passages.cast("string")))

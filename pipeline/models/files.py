@@ -19,11 +19,6 @@ from pipeline.storage.hashing import file_changed, hash_json, hash_user_file
 T = TypeVar("T")
 TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer", "*.jinja")
 """Patterns of the tokenizer's files; they match some other small files too."""
-VOCABULARY = (
-    "tokenizer.json", "*vocab*.json", "*vocab*.txt", "dict.txt", "*.model", "*.codes", "*.spm", "*.tiktoken",
-    "*.tokenizer",
-)  # fmt: skip
-"""Patterns of the files of which a tokenizer needs one: those that hold its vocabulary."""
 FILES = ("*.safetensors", "*.safetensors.index.json", *TOKENIZER, "[0-9]_*/*.json", "[0-9]_*/*.bin")
 """Patterns of the files fetched for a hub model: weights, tokenizer, configs."""
 NOT_READ = ("data_config.json", "generation_config.json", "trainer_state.json", "requirements.txt")
@@ -190,16 +185,6 @@ class Files:
             mapped = self.read_json(path).get("auto_map")
             classes.update(_texts(list(mapped.values()) if isinstance(mapped, dict) else mapped))
         return sorted(classes)
-
-    def refuse_missing_tokenizer(self) -> None:
-        """Raise an `InputError` if no file holds a vocabulary: libraries then make an empty one, silently."""
-        inside = [self.network_folder(), *(str(entry.get("path", "")) for entry in self.read_modules())]
-        places = [self.small_files / name for name in inside]
-        if not any(any(place.glob(pattern)) for place in places for pattern in VOCABULARY):
-            raise damaged(
-                f"model '{self.local or self.repo}' has no file with its tokenizer's vocabulary",
-                "tokenizer.json, or the files it is built from, such as vocab.txt",
-            )
 
     @property
     def has_weights(self) -> bool:

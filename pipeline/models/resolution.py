@@ -71,7 +71,6 @@ def resolve_model(
     refuse_quantized(config.name, card)
     if files.adapter:
         _refuse_if_not_torch(config, "is a PEFT adapter")
-    files.refuse_missing_tokenizer()
     late = None  # of BGE-M3 too: FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
     if config.output == "multivector" and config.as_sentence_transformers:
         late = late_interaction(card, config.name)

@@ -198,7 +198,7 @@ class Manifest(Record):
     cache: str = ""  # the absolute path of the folder of artifacts
     recipes: Annotated[dict[str, Facts], Field(min_length=1)]
     # Hashes of the passages, the judged queries and the judgments, whatever their order and form; see
-    # `pipeline.data.contents`. Of a run file that of the judgments alone.
+    # `pipeline.data.collection_files`. Of a run file that of the judgments alone.
     contents: dict[str, str] = Field({})
     models: tuple[ModelUse, ...] = ()
     versions: dict[str, str] = Field({})

@@ -14,8 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts, from_numpy
 from pipeline.core.result_files import PER_QUERY
 from pipeline.data import loading
-from pipeline.data.collection_files import open_collection
-from pipeline.data.contents import contents_of
+from pipeline.data.collection_files import contents_of, open_collection
 from pipeline.data.loading import Identity
 from pipeline.data.query_fields import read_clusters
 from pipeline.metrics.names import Measure, parse_measures

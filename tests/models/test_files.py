@@ -1,6 +1,5 @@
 """The files of a model: which of them shape its vectors, and those that other repositories hold."""
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from inside import be_offline
 from pipeline import InputError
 from pipeline.config import BACKENDS
 from pipeline.encoders import resolve
-from pipeline.models import BUNDLED, BundledModel, Files, find_model
+from pipeline.models import BUNDLED, BundledModel, find_model
 
 Edit = Callable[..., Path]
 Changes = Mapping[str, object]
@@ -149,19 +148,6 @@ def test_code_of_another_folder_is_refused(edited: Edit, tmp_path: Path, name: s
     folder = edited({"config.json": {"auto_map": {"AutoModel": name.format(other=tmp_path / "other")}}})
     with pytest.raises(InputError, match=r"other.* Allowed: files in the folder itself"):
         find_model(str(folder), None, True)
-
-
-@pytest.mark.parametrize(
-    "name", ["tokenizer.json", "spiece.model", "bpe.codes", "vocab.json", "0_StaticEmbedding/tokenizer.json"]
-)
-def test_one_file_with_a_vocabulary_is_enough(tmp_path: Path, name: str) -> None:
-    modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": "0_StaticEmbedding"}]
-    (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    with pytest.raises(InputError, match="no file with its tokenizer's vocabulary"):
-        Files(tmp_path).refuse_missing_tokenizer()
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).touch()
-    Files(tmp_path).refuse_missing_tokenizer()
 
 
 @pytest.mark.parametrize(

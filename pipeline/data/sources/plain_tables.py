@@ -13,7 +13,6 @@ log.csv            query, sku, weight
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.errors import InputError
@@ -59,20 +58,14 @@ MEANINGS = {
 """By the setting of a column that a file must have, what it holds."""
 
 
-@dataclass(frozen=True)
-class PlainTables:
-    """The tables of a folder: settings of the source `table`, and a sentence that says what each is."""
-
-    settings: Mapping[str, str | None]
-    described: str
-
-
-def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTables | None:
-    """The tables of a folder, whose paths begin with `name`; None if it has none.
+def find_tables(
+    folder: Path, name: str, given: Facts, section: str
+) -> tuple[dict[str, str | None], str] | None:
+    """Settings of the source `table` for the tables of a folder, and what each is; None if it has none.
 
     Args:
         folder: The folder.
-        name: The folder as the user wrote it.
+        name: The folder as the user wrote it, with which the settings' paths begin.
         given: Settings of files and columns that are taken as they are.
         section: The config's section that the settings are in, as `--set` has it.
 
@@ -92,11 +85,10 @@ def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTab
     taken = {path.resolve() for path in chosen.values()}
     others = [path for path in files if path.resolve() not in taken]
     found = {setting: chosen.get(setting) or _only(others, setting, FILES[setting]) for setting in FILES}
-    log = found["judgments_file"] if found["queries_file"] is None else None
-    if log and _is_log(column_names(log)):
-        found["queries_file"] = log
-    else:
-        log = None
+    judged = found["judgments_file"]
+    is_log = found["queries_file"] is None and judged is not None and _is_log(column_names(judged))
+    if is_log:
+        found["queries_file"] = judged
     absent = [setting for setting, path in found.items() if path is None]
     if absent:
         parts = " and ".join(f"the {setting.removesuffix('_file')}" for setting in absent)
@@ -108,7 +100,7 @@ def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTab
         )
     paths = {setting: path for setting, path in found.items() if path is not None}
     columns = {setting: _columns(path, TABLE_COLUMNS[setting], given) for setting, path in paths.items()}
-    if log:
+    if is_log:
         columns["queries_file"].pop("query_id")
     _refuse_unknown(paths, columns, section)
     settings: dict[str, str | None] = {}
@@ -118,10 +110,10 @@ def find_tables(folder: Path, name: str, given: Facts, section: str) -> PlainTab
         settings |= columns[setting]
         named = ", ".join(f"{column or 'none'} as {part}" for part, column in columns[setting].items())
         said.append(f"{path.name} ({named})")
-    if log:
+    if is_log:
         settings["query_id"] = None
         said[-1] += ", whose distinct queries are numbered, as they have no ids, and repeated rows added up"
-    return PlainTables(settings, f"--data {name}: reads {'; '.join(said)}")
+    return settings, f"--data {name}: reads {'; '.join(said)}"
 
 
 def _plain_name(path: Path) -> tuple[str, str]:
@@ -142,25 +134,21 @@ def _only(files: Sequence[Path], setting: str, names: Sequence[str]) -> Path | N
 
 def _kind(present: Sequence[str]) -> str:
     """The setting of the file that has such columns."""
-    lowered = [column.lower() for column in present]
-
-    def has(setting: str) -> bool:
-        return any(column in lowered for column in COLUMNS[setting])
-
-    if any(column in lowered for column in QUERY_IDS) and any(column in lowered for column in PASSAGE_IDS):
+    names = {column.lower() for column in present}
+    if names & {*QUERY_IDS} and names & {*PASSAGE_IDS}:
         return "judgments_file"
-    asked = any(column in lowered for column in ("query", "question", "query_text"))
-    if asked and has("query_id"):
-        return "queries_file"
-    if asked and _is_log(present):
-        return "judgments_file"
-    return "corpus_file" if has("corpus_id") and has("corpus_text") else ""
+    if names & {"query", "question", "query_text"}:
+        if names & {*COLUMNS["query_id"]}:
+            return "queries_file"
+        if _is_log(present):
+            return "judgments_file"
+    return "corpus_file" if names & {*COLUMNS["corpus_id"]} and names & {*COLUMNS["corpus_text"]} else ""
 
 
 def _is_log(present: Sequence[str]) -> bool:
     """Whether such columns are those of queries without ids, and of passages."""
-    lowered = {column.lower() for column in present}
-    return lowered.isdisjoint(QUERY_IDS) and "query" in lowered and not lowered.isdisjoint(PASSAGE_IDS)
+    names = {column.lower() for column in present}
+    return "query" in names and not names & {*QUERY_IDS} and bool(names & {*PASSAGE_IDS})
 
 
 def _columns(path: Path, settings: Sequence[str], given: Facts) -> dict[str, str | None]:
