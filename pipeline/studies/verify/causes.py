@@ -8,7 +8,7 @@ all that it moves to the last published digit. The search goes on while chance m
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.config import Config
@@ -39,19 +39,6 @@ class ExplainedScore(ScoreCheck):
     not_tried: tuple[str, ...] = ()  # changes that were not tried, in the order in which they would be
     # Changes that give the published digits of this score and of all others that they move.
     explained_by: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, checks: Iterable[ScoreCheck]) -> list[ExplainedScore]:
-        """The checks, for which nothing was tried unless it is said."""
-        return [check if isinstance(check, cls) else cls(**dict(check)) for check in checks]
-
-    @classmethod
-    def explained(
-        cls, check: ScoreCheck, why: Sequence[ScoreChange], by: Sequence[str], not_tried: Sequence[str] = ()
-    ) -> ExplainedScore:
-        """A check with what was tried for it."""
-        tried = {"why": tuple(why), "not_tried": tuple(not_tried), "explained_by": tuple(by)}
-        return cls.of([check])[0].model_copy(update=tried)
 
     def document(self) -> JsonObject:
         """Without what was tried, where nothing was."""
@@ -125,6 +112,7 @@ def _with_causes(fit: Fit, not_tried: Sequence[str]) -> list[ScoreCheck]:
                 for name in order
                 if fit.moves(means[name], cell.measure)
             ]  # fmt: skip
-            cell = ExplainedScore.explained(cell, why, explaining, not_tried)
+            tried = {"why": tuple(why), "not_tried": tuple(not_tried), "explained_by": tuple(explaining)}
+            cell = ExplainedScore(**dict(cell), **tried)
         checks.append(cell)
     return checks

@@ -17,7 +17,7 @@ from pipeline.core.result_files import RESULT_FILES
 from pipeline.core.table import Column, Table, Tabular, table_of
 from pipeline.metrics.definitions import MEASURES
 from pipeline.storage.whole_files import read_json_object
-from pipeline.studies.verify.published_files import MTEB_PLACES, MtebFile, known_measure
+from pipeline.studies.verify.published_files import MTEB_PLACES, known_measure, mteb_entries
 
 Point = tuple[str, int]  # a measure without its cutoff, and the cutoff; 0 for other numbers of an evaluation
 Scores = Mapping[Point, tuple[float, float]]
@@ -90,9 +90,9 @@ def _evaluations(path: Path) -> Iterator[tuple[Scores, str, tuple[str, ...]]]:
     if content is None and path.is_file() and path.read_bytes().lstrip().startswith(b"{"):
         raise InputError(f"{path}: not JSON", allowed="result files, ours or MTEB's", fix="write it again")
     content = content or {}
-    file = MtebFile(path, {"scores": {"": [content.get("metrics")]}} if ours else content)
-    version = tuple(map(int, re.findall(r"\d+", file.version)[:3]))
-    for split, subset, entry in file.entries():
+    version = tuple(map(int, re.findall(r"\d+", str(content.get("mteb_version") or ""))[:3]))
+    entries = mteb_entries({"scores": {"": [content.get("metrics")]}} if ours else content)
+    for split, subset, entry in entries:
         scores = _scores(entry)
         if any(k for _, k in scores):
             yield scores, "" if ours or version >= (2, 18, 19) else TIES, (str(path), split, subset)

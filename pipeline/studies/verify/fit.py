@@ -26,11 +26,6 @@ class Fit:
     estimated: dict[str, Means] = field(default_factory=dict)
     errors: dict[str, Means] = field(default_factory=dict)  # the standard errors of these
 
-    @property
-    def wrong(self) -> list[ScoreCheck]:
-        """The scores that are not reproduced."""
-        return [cell for cell in self.scores if cell.verdict == "not reproduced"]
-
     def distance(self, means: Means) -> float:
         """The mean distance of means from the scores."""
         return sum(abs(means[cell.measure] - cell.expected) for cell in self.scores) / len(self.scores)
@@ -80,7 +75,7 @@ class Fit:
             if (cells := self.explained(change)) and tried * _chance(cells) <= CHANCE
             for cell in cells
         ]
-        return all(cell in certain for cell in self.wrong)
+        return all(cell in certain for cell in self.scores if cell.verdict == "not reproduced")
 
 
 def half_unit(cell: ScoreCheck) -> float:

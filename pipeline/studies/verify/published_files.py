@@ -36,23 +36,12 @@ SIMILARITIES = re.compile(r"^(cosine|cos_sim|dot|dot_score|euclidean|manhattan)_
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """A published score.
+    """A published score."""
 
-    Attributes:
-        model, collection, split: As the file names them; "" where it does not.
-        measure: Its name here.
-        score: Value, decimal places, tolerance and source.
-    """
-
-    model: str
+    model: str  # model, collection, split: as the file names them; "" where it does not
     collection: str
     split: str
-    score: ExpectedScore
-
-    @property
-    def measure(self) -> str:
-        """The measure's name, as results have it."""
-        return str(parse_measure(self.score.measure))
+    score: ExpectedScore  # of a measure as results name it
 
 
 def score(measure: str, text: str, source: str, percent: bool = False) -> ExpectedScore:
@@ -67,18 +56,6 @@ def score(measure: str, text: str, source: str, percent: bool = False) -> Expect
     if not 0 <= value <= highest:
         raise ValueError(f"{measure} is {text}, and its range is 0 to {highest:g}: give fractions")
     return ExpectedScore(measure=measure, value=value, source=source, digits=min(places, 17))
-
-
-def _with_places(published: Sequence[PublishedScore], least: int) -> list[PublishedScore]:
-    """Scores with at least so many decimal places; 0 is as many as the most exact one has.
-
-    Numbers of JSON and YAML lose the zeros at their end: 1 may have been published as 1.00000.
-    """
-    digits = least or max((each.score.digits or 0 for each in published), default=0)
-    return [
-        replace(each, score=each.score.model_copy(update={"digits": max(each.score.digits or 0, digits)}))
-        for each in published
-    ]
 
 
 def read_published(path: Path) -> list[PublishedScore]:
@@ -97,8 +74,6 @@ def read_published(path: Path) -> list[PublishedScore]:
         raise InputError(f"{path}: no such file", allowed=FORMS)
     try:
         found = list(reader(path, path.read_text(encoding="utf-8-sig")))
-        if reader is not _csv:  # which has them as they were written
-            found = _with_places(found, MTEB_PLACES if reader is _mteb else 0)
     except (
         ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError, yaml.YAMLError,
     ) as error:  # fmt: skip
@@ -110,7 +85,15 @@ def read_published(path: Path) -> list[PublishedScore]:
         raise InputError(what, allowed=FORMS, fix=fix) from None
     if not found:
         raise InputError(f"{path}: has no score of a measure of retrieval", allowed=FORMS)
-    return found
+    if reader is _csv:  # which has digits as they were written
+        return found
+    # numbers of JSON and YAML lose the zeros at their end: 1 may have been published as 1.00000
+    least = MTEB_PLACES if reader is _mteb else max(each.score.digits or 0 for each in found)
+    digits = [max(each.score.digits or 0, least) for each in found]
+    return [
+        replace(each, score=each.score.model_copy(update={"digits": places}))
+        for each, places in zip(found, digits, strict=True)
+    ]
 
 
 @functools.cache
@@ -135,48 +118,27 @@ def _parsed(name: str) -> str | None:
 def _mteb(path: Path, text: str) -> Iterator[PublishedScore]:
     """A task of MTEB. Its nDCG, MAP, recall and precision are pytrec_eval's, rounded to 5 places."""
     content = json.loads(text, parse_float=Decimal, parse_int=Decimal)
-    file = MtebFile(path, content)
-    model = file.folder.replace("__", "/") if "__" in file.folder else ""
-    source = f"MTEB {file.version}" if file.version else "MTEB"
-    for split, subset, entry in file.entries():
-        name = file.task if subset == "default" else f"{file.task}/{subset}"
+    folder = path.parts[-3] if len(path.parts) > 2 else ""
+    model = folder.replace("__", "/") if "__" in folder else ""
+    task = str(content.get("task_name") or content.get("mteb_dataset_name") or "")
+    source = f"MTEB {content.get('mteb_version') or ''}".rstrip()
+    for split, subset, entry in mteb_entries(content):
+        name = task if subset == "default" else f"{task}/{subset}"
         for key, value in entry.items():
             measure = known_measure(key)
             if measure and isinstance(value, Decimal):
                 yield PublishedScore(model, name, split, score(measure, str(value), source))
 
 
-@dataclass(frozen=True)
-class MtebFile:
-    """A task's file of MTEB, in its present layout or that before version 1.11."""
-
-    path: Path
-    content: Facts
-
-    @property
-    def task(self) -> str:
-        """The task's name; "" in other files."""
-        return str(self.content.get("task_name") or self.content.get("mteb_dataset_name") or "")
-
-    @property
-    def version(self) -> str:
-        """That of the library; "" where it is not known."""
-        return str(self.content.get("mteb_version") or "")
-
-    @property
-    def folder(self) -> str:
-        """The folder of the model, two above the file."""
-        return self.path.parts[-3] if len(self.path.parts) > 2 else ""
-
-    def entries(self) -> Iterator[tuple[str, str, Facts]]:
-        """Split, subset, and what stands there of measures of retrieval and else."""
-        splits = self.content.get("scores")
-        if not isinstance(splits, dict):
-            splits = {name: _old_subsets(value) for name, value in self.content.items()}
-        for split, subsets in splits.items():
-            for entry in subsets if isinstance(subsets, list) else ():
-                if isinstance(entry, dict):
-                    yield split, str(entry.get("hf_subset") or "default"), entry
+def mteb_entries(content: Facts) -> Iterator[tuple[str, str, Facts]]:
+    """Split, subset, and what stands there of measures and else, of MTEB's layout and that before 1.11."""
+    splits = content.get("scores")
+    if not isinstance(splits, dict):
+        splits = {name: _old_subsets(value) for name, value in content.items()}
+    for split, subsets in splits.items():
+        for entry in subsets if isinstance(subsets, list) else ():
+            if isinstance(entry, dict):
+                yield split, str(entry.get("hf_subset") or "default"), entry
 
 
 def _old_subsets(split: object) -> list[Facts]:

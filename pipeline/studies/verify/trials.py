@@ -28,13 +28,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import ROLES, Collection, Facts
 from pipeline.core.subprocesses import ending_at
 from pipeline.formats.given import write_collection
-from pipeline.metrics.evaluation import join_run_and_qrels
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.fit import Fit
 from pipeline.studies.verify.scored_run import ScoredRun
-
-log = logging.getLogger(__name__)
 
 Values = Mapping[str, Sequence[float]]
 """The value of each query, by measure."""
@@ -48,7 +45,6 @@ ROUGH = 0.001  # of an estimate's error, whatever its spread
 WHOLE = 3  # changes that are measured on the whole collection, at least
 SMALL = 200_000
 """Passages that are soon searched: changes that the cache has these for need no sample."""
-SEPARATOR = "\x1f"  # between a title and a text while a sample is cut
 PAIRS = (("query: ", "passage: "), ("search_query: ", "search_document: "))
 """Instructions of queries and passages that go together: E5's and Nomic's."""
 PREFIXES = tuple(prefix for pair in PAIRS for prefix in pair)
@@ -158,11 +154,10 @@ class Trials:
     def run(self) -> list[str]:
         """Try settings on a sample, then the best on the whole collection; returns those not tried."""
         started = time.monotonic()
-        self.changes = self._effective()
-        if started < self.deadline and not self.fit.settled():
-            with _quiet():
-                sample, whole = self._write_sample()
-            self._search(started, sample, whole)
+        with _quiet():
+            self.changes = self._effective()
+            if started < self.deadline and not self.fit.settled():
+                self._search(started, *self._write_sample())
         return [name for name in self.changes if name not in self.tried]
 
     def _effective(self) -> dict[str, Facts]:
@@ -171,7 +166,7 @@ class Trials:
         Those whose vectors are in the cache come first, then those that encode queries alone.
         """
         changes: dict[str, Facts] = {}
-        with _quiet(), Session() as session:
+        with Session() as session:
             known = {_key(session.benchmark(_changed(self.config, {})))}
             for name, change in settings_to_try(self.config).items():
                 with contextlib.suppress(InputError):
@@ -186,13 +181,18 @@ class Trials:
         return {name: changes[name] for name in sorted(changes, key=lambda name: cost[name])}
 
     def _search(self, started: float, sample: int, whole: int) -> None:
+        """Try and measure changes until the scores are explained.
+
+        `sample` and `whole` are the numbers of passages of the sample and of the collection.
+        """
         share = started + 0.6 * (self.deadline - started)
         small = whole <= SMALL
         changes = [*self.changes] if small else []
-        if self._measure_each([name for name in changes if not self.encoded[name]], share):
+        self._measure_each([name for name in changes if not self.encoded[name]], share)
+        if self.fit.settled():
             return
         began = time.monotonic()
-        before = self._values({}, self._sample())
+        before = self._values("", self._sample())
         now = time.monotonic()
         if before is None or now > self.deadline:
             return
@@ -202,15 +202,11 @@ class Trials:
         # two likeliest changes of titles run on the whole collection; first of all if the config has none.
         fits = sample_time * whole / sample < self.deadline - now
         titles = [name for name in changes if fits and "data.title_separator" in self.changes[name]]
-        titles_first = self.config.data.title_separator is None
-        if not titles_first and self._measure_each(queries, share):
-            return
-        if self._try_on_sample(before, share, titles):
-            return
-        if self._measure_each([name for name in self.fit.likeliest() if name in titles][:2], share):
-            return
-        if titles_first and self._measure_each(queries, share):
-            return
+        if self.config.data.title_separator is not None:
+            self._measure_each(queries, share)
+        self._try_on_sample(before, share, titles)
+        self._measure_each([name for name in self.fit.likeliest() if name in titles][:2], share)
+        self._measure_each([name for name in queries if name not in self.tried], share)
         left = [name for name in self.changes if name not in self.tried]
         # how many times this sample's time there is for each change
         room = (share - time.monotonic()) / sample_time / (len(left) + 1)
@@ -218,42 +214,37 @@ class Trials:
             self._measure_each(left, self.deadline)
             return
         for until, most in ((share, WHOLE), (self.deadline, None)):  # then all, while there is time
-            if self._try_on_sample(before, until, [*self.changes]):
-                return
-            if self._measure_each(self.fit.likeliest()[:most], self.deadline):
-                return
+            self._try_on_sample(before, until, left)
+            self._measure_each(self.fit.likeliest()[:most], self.deadline)
 
-    def _measure_each(self, names: Sequence[str], until: float) -> bool:
-        """Measure changes on the whole collection; returns whether the scores are explained."""
+    def _is_over(self, until: float) -> bool:
+        """Whether it is later than that, or the scores are explained."""
+        return time.monotonic() > until or self.fit.settled()
+
+    def _measure_each(self, names: Sequence[str], until: float) -> None:
+        """Measure changes on the whole collection."""
         for name in names:
-            if time.monotonic() > until:
-                break
-            self.tried.add(name)
-            self._measure(name)
-            if self.fit.settled():
-                return True
-        return False
+            if self._is_over(until):
+                return
+            values = self._values(name, {"output": str(self.place / "whole")}) or {}
+            means = {measure: float(np.mean(column)) for measure, column in values.items()}
+            self.fit.estimated.pop(name, None)
+            if any(self.fit.moves(means, measure) for measure in means):
+                self.fit.measured[name] = means
 
-    def _try_on_sample(self, before: Values, until: float, names: Sequence[str]) -> bool:
-        """Try changes on the sample, and at once on the whole collection if it may be the cause.
-
-        Returns whether the scores are explained.
-        """
-        estimated = self.fit.estimated
+    def _try_on_sample(self, before: Values, until: float, names: Sequence[str]) -> None:
+        """Try changes on the sample, and at once on the whole collection if it may be the cause."""
         near = min(NEAR, self.fit.distance(self.fit.base) / 4)
         for name in names:
             if name in self.tried:
                 continue
-            if time.monotonic() > until:
-                break
-            self.tried.add(name)
-            change = self.changes[name]
-            after = self._values(change, self._sample())
+            if self._is_over(until):
+                return
+            after = self._values(name, self._sample())
             if after and after != before:
                 self._estimate(name, before, after)
-                if self.fit.distance(estimated[name]) <= near and self._measure_each([name], self.deadline):
-                    return True
-        return False
+                if self.fit.distance(self.fit.estimated[name]) <= near:
+                    self._measure_each([name], self.deadline)
 
     def _estimate(self, name: str, before: Values, after: Values) -> None:
         """What a change makes of the means, from its effect on the queries of the sample.
@@ -268,14 +259,6 @@ class Trials:
         self.fit.errors[name] = {
             each: math.hypot(effects[each].std() / math.sqrt(count), ROUGH) for each in effects
         }
-
-    def _measure(self, name: str) -> None:
-        """Measure a change on the whole collection."""
-        values = self._values(self.changes[name], {"output": str(self.place / "whole")}) or {}
-        means = {measure: float(np.mean(column)) for measure, column in values.items()}
-        self.fit.estimated.pop(name, None)
-        if any(self.fit.moves(means, measure) for measure in means):
-            self.fit.measured[name] = means
 
     def _limited(self, label: str, total: int | None, unit: str) -> contextlib.AbstractContextManager[Bar]:
         """A bar that is not shown, and ends what it counts at the deadline."""
@@ -296,59 +279,61 @@ class Trials:
         A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly
         among their best hits, or is judged.
         """
-        config, scored_run, place = self.config, self.scored_run, self.place / SAMPLE
+        run, qrels = self.scored_run.run, self.scored_run.qrels
+        rows = np.linspace(0, len(qrels.query_ids) - 1, SAMPLE_QUERIES).astype(int)
+        queries = set(qrels.query_ids.take(pa.array(rows)).to_pylist())
+        chosen = np.array([each in queries for each in run.query_ids.to_pylist()])
+        lines = np.flatnonzero(chosen[run.queries])
+        # within each query by descending score: the first hits of each
+        lines = lines[np.lexsort((-run.scores[lines], run.queries[lines]))]
+        of_query = run.queries[lines]
+        rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
+        wanted = set(run.documents.take(pa.array(lines[rank < SAMPLE_HITS])).to_pylist())
+        judged = zip(
+            qrels.query_ids.take(pa.array(qrels.queries)).to_pylist(),
+            qrels.passage_ids.take(pa.array(qrels.passages)).to_pylist(),
+            qrels.grades.tolist(),
+            strict=True,
+        )
+        graded = defaultdict[str, dict[str, float]](dict)
+        for query, passage, grade in judged:
+            if query in queries:
+                graded[query][passage] = grade
+        wanted.update(*graded.values())
         with Session() as session:
-            as_written: Facts = {"data.lowercase_queries": False, "data.title_separator": SEPARATOR}
-            collection: Collection = session.benchmark(_changed(config, as_written)).collection
-            # tells a title without a text from a text without a title
-            as_written["data.title_separator"] = None
-            bare = session.benchmark(_changed(config, as_written)).collection.passages.texts
-            joined = join_run_and_qrels(scored_run.run, scored_run.qrels)
-            rows = np.linspace(0, len(joined.query_ids) - 1, SAMPLE_QUERIES).astype(int)
-            queries = {joined.query_ids[int(row)].as_py() for row in rows}
-            chosen = np.array([each in queries for each in scored_run.run.query_ids.to_pylist()])
-            lines = np.flatnonzero(chosen[scored_run.run.queries])
-            # within each query by descending score: the first hits of each
-            lines = lines[np.lexsort((-scored_run.run.scores[lines], scored_run.run.queries[lines]))]
-            of_query = scored_run.run.queries[lines]
-            rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
-            wanted = set(scored_run.run.documents.take(pa.array(lines[rank < SAMPLE_HITS])).to_pylist())
-            qrels, graded = scored_run.qrels, defaultdict[str, dict[str, float]](dict)
-            names = qrels.query_ids.to_pylist(), qrels.passage_ids.to_pylist()
-            judged = zip(qrels.queries.tolist(), qrels.passages.tolist(), qrels.grades.tolist(), strict=True)
-            for query, passage, grade in judged:
-                if names[0][query] in queries:
-                    graded[names[0][query]][names[1][passage]] = grade
-            wanted.update(*graded.values())
+
+            def read(separator: str | None) -> Collection:
+                as_written = {"data.lowercase_queries": False, "data.title_separator": separator}
+                return session.benchmark(_changed(self.config, as_written)).collection
+
+            collection, bare = read(""), read(None)
+            columns = collection.passages.ids, collection.passages.texts, bare.passages.texts
             passages = {}
-            texts = collection.passages
-            for name, whole, rest in zip(texts.ids, texts.texts, bare, strict=True):
+            for name, whole, rest in zip(*columns, strict=True):
                 if name.as_py() in wanted:
                     text = rest.as_py()
-                    title = "" if whole == rest else whole.as_py().removesuffix(SEPARATOR + text)
-                    passages[name.as_py()] = {"title": title, "text": text}
+                    passages[name.as_py()] = {"title": whole.as_py().removesuffix(text), "text": text}
             asked = zip(collection.queries.ids.to_pylist(), collection.queries.texts.to_pylist(), strict=True)
-            write_collection(place, passages, {name: text for name, text in asked if name in queries}, graded)
+            texts = {name: text for name, text in asked if name in queries}
+            write_collection(self.place / SAMPLE, passages, texts, graded)
             return len(wanted), len(collection.passages)
 
-    def _values(self, change: Facts, sections: Facts) -> Values | None:
-        """The values of queries with a change of settings; None where it cannot be made."""
+    def _values(self, name: str, sections: Facts) -> Values | None:
+        """The values of queries with a change of settings, "" for none; None where it cannot be made."""
         sections = {"evaluate": {"measures": [*self.fit.base]}} | sections
+        outcome = None
         try:
-            with _quiet(), ending_at(self.deadline), Session() as session:
-                config = _changed(self.config, change, **sections)
+            with ending_at(self.deadline), Session() as session:
+                config = _changed(self.config, self.changes.get(name, {}), **sections)
                 (outcome,) = run_each(prepare([config], None, self._limited, session), self._limited, session)
-            error = outcome.error
         except (InputError, TimeoutError) as refused:
-            error = refused
+            error: Exception | None = refused
+        else:
+            error = outcome.error
         self.bar.update()
-        if isinstance(error, TimeoutError):
-            self.tried -= {name for name, each in self.changes.items() if each is change}
-            return None
-        if error or not outcome.result:
-            log.info("%s cannot be tried: %s", " and ".join(change), error)
-            return None
-        return outcome.result.only_collection().by_measure
+        if not isinstance(error, TimeoutError):
+            self.tried.add(name)
+        return outcome.result.only_collection().by_measure if outcome and outcome.result else None
 
 
 def _key(benchmark: Benchmark) -> str:

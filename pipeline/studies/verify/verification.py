@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -21,7 +21,7 @@ from pipeline.config.files import load_configs, make_config, settings_of, with_o
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.core.result_files import MANIFEST, METRICS, SUITE
+from pipeline.core.result_files import MANIFEST, METRICS, RANKING, SUITE
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
@@ -42,12 +42,12 @@ from pipeline.results.result import read_result
 from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
+from pipeline.studies.shared.cached import find_collection
 from pipeline.studies.shared.mteb_tasks import task_of
-from pipeline.studies.verify.causes import ExplainedScore, ScoreChange, explain
+from pipeline.studies.verify.causes import ExplainedScore, explain
 from pipeline.studies.verify.contradictions import Point, contradictions, point_of
-from pipeline.studies.verify.fit import gives
 from pipeline.studies.verify.published_files import PublishedScore, read_published, select_scores
-from pipeline.studies.verify.scored_run import ScoredRun, measure_anew, scored_run_of
+from pipeline.studies.verify.scored_run import ScoredRun, scored_run_of
 
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000
@@ -95,29 +95,22 @@ class Verification(Tabular):
 
     def contradictions(self) -> list[str]:
         """What no single evaluation can have given of the scores published for a model and a collection."""
-        published: dict[tuple[str, str], dict[Point, tuple[float, float]]] = {}
+        published = defaultdict[str, dict[Point, tuple[float, float]]](dict)
         for cell in self.cells:
-            of_place = published.setdefault((cell.model, cell.collection), {})
-            of_place[point_of(cell.measure)] = cell.expected, 0.5 * 10.0 ** -decimals(cell.expected)
+            rounding = 0.5 * 10.0 ** -decimals(cell.expected)
+            published[_place(cell)][point_of(cell.measure)] = cell.expected, rounding
         return [
-            f"Published for {' on '.join(place)}, but impossible together: {each.values} ({each.reason})."
+            f"Published for {place}, but impossible together: {each.values} ({each.reason})."
             for place, scores in published.items()
             for each in contradictions(scores)
         ]
 
     def exchanged(self) -> list[str]:
-        """Models or collections for each of which the scores measured for the other are published."""
-        wrong = defaultdict[str, dict[str, ExplainedScore]](dict)
-        for cell in self.cells:
-            if cell.verdict == "not reproduced":
-                wrong[f"{cell.model} on {cell.collection}"][cell.measure] = cell
+        """A sentence for each two places whose published scores may be exchanged."""
         return [
             f"The scores published for {first} and for {second} may be exchanged: each reproduces what was "
             "measured for the other."
-            for (first, a), (second, b) in combinations(wrong.items(), 2)
-            if a.keys() == b.keys()
-            and all(abs((a[name].got or 0) - b[name].expected) <= b[name].tolerance + SAME for name in a)
-            and all(abs((b[name].got or 0) - a[name].expected) <= a[name].tolerance + SAME for name in a)
+            for first, second in exchanged_places(self.cells)
         ]
 
     def _why(self) -> list[Table]:
@@ -127,6 +120,28 @@ class Verification(Tabular):
             if cell.why is not None and cell.verdict == "not reproduced":
                 together.setdefault((cell.model, cell.collection, *cell.explained_by), []).append(cell)
         return [_tried_table(cells, len(together) > 1) for cells in together.values()]
+
+
+def exchanged_places(cells: Iterable[ScoreCheck]) -> list[tuple[str, str]]:
+    """Models or collections for each of which the scores measured for the other are published."""
+    wrong = defaultdict[str, dict[str, ScoreCheck]](dict)
+    for cell in cells:
+        if cell.verdict == "not reproduced":
+            wrong[_place(cell)][cell.measure] = cell
+    return [
+        (first, second)
+        for (first, a), (second, b) in combinations(wrong.items(), 2)
+        if a.keys() == b.keys()
+        and all(
+            abs((one[name].got or 0) - other[name].expected) <= other[name].tolerance + SAME
+            for one, other in ((a, b), (b, a))
+            for name in a
+        )
+    ]
+
+
+def _place(cell: ScoreCheck) -> str:
+    return f"{cell.model} on {cell.collection}"
 
 
 def _today() -> dict[str, str]:
@@ -140,48 +155,49 @@ def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
     `named` says to name the model and the collection too.
     """
     worst = max(cells, key=lambda cell: abs(cell.difference or 0))
-    why = [tried for tried in worst.why or () if not tried.estimated]
-    guessed = [tried.change for tried in worst.why or () if tried.estimated]
-    shown, form = why[:TRIED], f"+.{min(max(worst.digits, 4), 6)}f"
+    measured = [tried for tried in worst.why or () if not tried.estimated]
+    estimated = [tried.change for tried in worst.why or () if tried.estimated]
+    shown, places = measured[:TRIED], min(max(worst.digits, 4), 6)
     columns: list[FilledColumn] = [
         (Column("change"), [tried.change for tried in shown]),
         (right("got"), [score_figure(tried.got, worst) for tried in shown]),
-        (right("difference", form=form), [tried.difference for tried in shown]),
+        (right("difference", form=f"+.{places}f"), [tried.difference for tried in shown]),
     ]
     notes = []
     others = ", ".join(cell.measure for cell in cells if cell is not worst)
     if others:
         notes.append(f"The same holds for {others}.")
-    if why[TRIED:]:
-        notes.append(f"Tried as well, further away: {', '.join(tried.change for tried in why[TRIED:])}.")
-    if guessed:
-        notes.append(f"On a sample alone, and so not excluded: {', '.join(guessed[:TRIED])}.")
+    if measured[TRIED:]:
+        notes.append(f"Tried as well, further away: {', '.join(tried.change for tried in measured[TRIED:])}.")
+    if estimated:
+        notes.append(f"On a sample alone, and so not excluded: {', '.join(estimated[:TRIED])}.")
     if worst.not_tried:
         more = counted(len(worst.not_tried), "change was", "changes were")
         first = ", ".join(worst.not_tried[:NOT_TRIED])
         notes.append(
             f"{more} not tried; the next would be {first} (--json lists all; --minutes N tries more)."
         )
-    place = f"{worst.model} on {worst.collection}, " if named else ""
-    return table_of(place + _explanation(worst), columns, notes)
+    if len(worst.explained_by) > 1:
+        found = f"{len(worst.explained_by)} changes give the published digits, each a candidate"
+    elif not measured:
+        found = "nothing that was tried changes it"
+    else:
+        nearest = measured[0]
+        left = f"{abs(nearest.difference):.{places}f} instead of {abs(worst.difference or 0):.{places}f}"
+        found = f"nothing that was tried explains it; nearest: {nearest.change} (leaves {left})"
+        if worst.explained_by:
+            found = f"explained by {nearest.change} (difference {left})"
+    place = f"{_place(worst)}, " if named else ""
+    return table_of(f"{place}{worst.measure}: {found}", columns, notes)
 
 
-def _explanation(cell: ExplainedScore) -> str:
-    """What explains a score, or what comes nearest."""
-    candidates = cell.explained_by
-    if len(candidates) > 1:
-        return f"{cell.measure}: {len(candidates)} changes give the published digits, each a candidate"
-    measured = [tried for tried in cell.why or () if not tried.estimated]
-    if not measured:
-        return f"{cell.measure}: nothing that was tried changes it"
-    nearest = measured[0]
-    places = min(max(cell.digits, 4), 6)
-    left = f"{abs(nearest.difference):.{places}f} instead of {abs(cell.difference or 0):.{places}f}"
-    if candidates:
-        return f"{cell.measure}: explained by {candidates[0]} (difference {left})"
-    if abs(nearest.got - (cell.got or 0)) <= cell.tolerance:
-        return f"{cell.measure}: nothing that was tried explains it, or moves it by more than the tolerance"
-    return f"{cell.measure}: nothing that was tried explains it; nearest: {nearest.change} (leaves {left})"
+@dataclass
+class CollectionChecks:
+    """The verdicts on the scores of one collection; config and result folder where it was run."""
+
+    cells: list[ScoreCheck]
+    config: Config | None = None
+    folder: Path | None = None
 
 
 def expected_of(
@@ -198,7 +214,7 @@ def expected_of(
     split = str(getattr(config.data, "split", ""))
     cells, scores = [], [*config.expected]
     for each in select_scores(published, models, names, split, in_suite):
-        reason = not_comparable(config, parse_measure(each.measure), each.split)
+        reason = not_comparable(config, parse_measure(each.score.measure), each.split)
         if reason:
             cells.append(check_score(each.score, None, reason, config.label, collection_name(config)))
         elif each.score not in scores:  # a result of `verify` has those that it was compared with
@@ -213,30 +229,38 @@ def expected_of(
     return config.model_copy(update={"expected": tuple(scores)}), cells
 
 
-def cells_of_results(
-    folder: Path, published: Sequence[PublishedScore]
-) -> list[tuple[CollectionResult, list[ScoreCheck]]]:
-    """The verdicts on the scores of a result folder: for each collection its result and cells."""
-    found = []
+def check_results(
+    folder: Path, published: Sequence[PublishedScore], overrides: Sequence[str], to_run: bool
+) -> list[CollectionChecks]:
+    """The verdicts on the scores of a result folder; with its settings, if they are `to_run`."""
+    checks = []
     whole = read_result(folder)
     for result in whole.collections:
-        config = make_config(result.manifest.config_here(), result.folder / MANIFEST, given=None)
+        settings, manifest = result.manifest.config_here(), result.folder / MANIFEST
+        config = make_config(settings, manifest, given=None)
         if whole.suite:
             config = config.model_copy(update={"name": result.name})
         config, others = expected_of(config, published, in_suite=whole.suite is not None)
-        found.append((result, check_expected(config, _means(config, result), ABSENT) + others))
-    require_scores([cell for _, cells in found for cell in cells], str(folder))
-    return found
+        cells = check_expected(config, _means(config, result), ABSENT) + others
+        checks.append(CollectionChecks(cells, folder=result.folder))
+        if to_run:
+            settings = with_overrides(settings, overrides)
+            checks[-1].config = make_config(settings, manifest, given=[*settings_of(overrides), "output"])
+    require_scores([cell for each in checks for cell in each.cells], str(folder))
+    return checks
 
 
 def _means(config: Config, result: CollectionResult) -> dict[str, float]:
     """The means of a result, with those of other expected measures that its ranking is deep enough for."""
     others = [
-        measure
+        str(measure)
         for measure in dict.fromkeys(parse_measure(each.measure) for each in config.expected)
         if str(measure) not in result.record.metrics and (measure.cutoff or TREC_DEPTH) <= config.search.top_k
     ]
-    return {**result.record.metrics, **((measure_anew(result, others) or {}) if others else {})}
+    means = dict(result.record.metrics)
+    if others and (result.folder / RANKING).is_file() and (collection := find_collection(result)):
+        means |= scored_run_of(collection, result.folder).means(others)
+    return means
 
 
 def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> list[ScoreCheck]:
@@ -245,29 +269,25 @@ def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> l
     A measure that needs more hits than the run has is not comparable: one without a cutoff needs as many as
     trec_eval is usually given.
     """
-    for attribute in ("model", "collection"):
-        names = sorted({getattr(each, attribute) for each in published})
-        if len(names) > 1:
-            published = select_scores(published, [run.name.partition(".")[0], run.parent.name], [qrels.stem])
-            if len({getattr(each, attribute) for each in published}) == 1:
-                continue
-            raise InputError(
-                f"the published scores are of {len(names)} {attribute}s: {', '.join(names[:10])}",
-                allowed="those of one run",
-                fix="give a CSV file with the lines that are meant",
-            )
-    measures = [parse_measure(each.measure) for each in published]
+    chosen = select_scores(published, [run.name.partition(".")[0], run.parent.name], [qrels.stem])
+    if len({(each.model, each.collection) for each in chosen}) != 1:
+        places = sorted({f"{each.model} on {each.collection}" for each in published})
+        raise InputError(
+            f"the published scores are of {'; '.join(places[:10])}",
+            allowed="those of one run",
+            fix="give a CSV file with the lines that are meant",
+        )
+    measures = [parse_measure(each.score.measure) for each in chosen]
     scored = evaluate_files(qrels, run, list(dict.fromkeys(measures)))
     depth = int(np.bincount(read_run(run).queries).max())
     cells = []
-    for each, measure in zip(published, measures, strict=True):
+    for each, measure in zip(chosen, measures, strict=True):
         deeper = (measure.cutoff or TREC_DEPTH) > depth
         reason = f"the run holds at most {depth:,} hits of a query" if deeper else ""
         got = scored.mean_by_measure[str(measure)]
         cells.append(
             check_score(each.score, got, reason, each.model or run.name, each.collection or qrels.stem)
         )
-    require_scores(cells, str(run))
     return cells
 
 
@@ -279,15 +299,6 @@ def require_scores(scores: Sequence[object], where: str) -> None:
             allowed="scores from --expected FILE, or the section 'expected' of a config",
             fix="add --expected FILE",
         )
-
-
-@dataclass
-class CollectionChecks:
-    """The verdicts on the scores of one collection; config and result folder where it was run."""
-
-    cells: list[ScoreCheck]
-    config: Config | None = None
-    folder: Path | None = None
 
 
 def verify(
@@ -330,6 +341,7 @@ def verify(
             fix="leave --set out",
         )
     published = [each for file in expected for each in read_published(Path(file))]
+    checks: list[CollectionChecks] = []
     if run and qrels:
         if not published:
             raise InputError("--run without --expected", allowed="--expected FILE", fix="name the scores")
@@ -338,22 +350,18 @@ def verify(
         if minutes:
             scored_run = ScoredRun(read_run(run), read_qrels(qrels))
             cells = explain(cells, scored_run, None, minutes, progress)
-        return Verification(ExplainedScore.of(cells))
-    checks: list[CollectionChecks] = []
+        checks.append(CollectionChecks(cells))
     for target in paths:
         if target in results:
-            for result, cells in cells_of_results(target, published):
-                config = None
-                if minutes:  # its settings are run
-                    settings, manifest = result.manifest.config_here(), result.folder / MANIFEST
-                    settings = with_overrides(settings, overrides)
-                    config = make_config(settings, manifest, given=[*settings_of(overrides), "output"])
-                checks.append(CollectionChecks(cells, config, result.folder))
+            checks += check_results(target, published, overrides, to_run=minutes > 0)
         else:
             checks += run_configs(load_configs(target, overrides), published, progress)
     if minutes:
         _explain_all(checks, minutes, progress)
-    return Verification(ExplainedScore.of(cell for each in checks for cell in each.cells))
+    cells = [cell for each in checks for cell in each.cells]
+    return Verification(
+        [cell if isinstance(cell, ExplainedScore) else ExplainedScore(**dict(cell)) for cell in cells]
+    )
 
 
 def run_configs(
@@ -391,46 +399,23 @@ def run_configs(
     return [*measured, *(CollectionChecks(others) for _, others in given if others)]
 
 
-def _swap(first: CollectionChecks, second: CollectionChecks) -> None:
-    """Explain the scores of two collections by each other's, where those give the published digits."""
-    mine, theirs = ({cell.measure: cell for cell in each.cells} for each in (first, second))
-    shared = [name for name in mine if name in theirs]
-    pairs = [(mine[name], theirs[name]) for name in shared]
-    wrong = [pair for pair in pairs if all(cell.verdict == "not reproduced" for cell in pair)]
-    if not wrong or not all(
-        one.got is not None and other.got is not None and gives(one.got, other) and gives(other.got, one)
-        for one, other in wrong
-    ):
-        return
-    change = f"the published scores of {wrong[0][0].collection} and {wrong[0][1].collection} swapped"
-    for checks, others in ((first, theirs), (second, mine)):
-        checks.cells = [
-            ExplainedScore.explained(
-                cell, [ScoreChange(change=change, got=got, difference=got - cell.expected)], [change]
-            )
-            if cell.verdict == "not reproduced" and (got := others[cell.measure].got) is not None
-            else cell
-            for cell in checks.cells
-        ]
-
-
 def _explain_all(measured: Sequence[CollectionChecks], minutes: float, progress: Progress) -> None:
-    """Explain what is not reproduced, one collection after the other.
+    """Explain what is not reproduced, unless scores may be exchanged, one collection after the other.
 
     Each has an equal part of the time that is left, so that what one does not use goes to the next ones.
     """
-    for first, second in combinations(measured, 2):
-        _swap(first, second)
+    cells = [cell for each in measured for cell in each.cells]
+    swapped = {place for pair in exchanged_places(cells) for place in pair}
     waiting = [
-        each
+        (each, each.config, each.folder)
         for each in measured
-        if any(
-            cell.verdict == "not reproduced" and not isinstance(cell, ExplainedScore) for cell in each.cells
-        )
+        if each.config
+        and each.folder
+        and any(cell.verdict == "not reproduced" and _place(cell) not in swapped for cell in each.cells)
     ]
     deadline = time.monotonic() + 60 * minutes
-    for number, each in enumerate(waiting):
-        if each.config and each.folder:
-            share = (deadline - time.monotonic()) / 60 / (len(waiting) - number)
-            scored_run = scored_run_of(each.config, each.folder)
-            each.cells = explain(each.cells, scored_run, each.config, share, progress)
+    for number, (each, config, folder) in enumerate(waiting):
+        share = (deadline - time.monotonic()) / 60 / (len(waiting) - number)
+        with Session() as session:
+            scored_run = scored_run_of(session.benchmark(config).collection, folder)
+        each.cells = explain(each.cells, scored_run, config, share, progress)
