@@ -28,7 +28,6 @@ def latency(
     if not clients or min(clients) < 1 or len(clients) < len(concurrency.split(",")):
         raise InputError(f"--concurrency {concurrency}", allowed="numbers of 1 or more, separated by commas")
     from pipeline.studies.latency.measurement import measure
-    from pipeline.studies.latency.record import latency_table
 
     records = measure(
         targets, queries=queries, concurrency=clients, threads=threads, overrides=settings or ()
@@ -36,7 +35,7 @@ def latency(
     if as_json:
         print_each([record.model_dump(mode="json") for record in records])
     else:
-        show(*(records[0].tables() if len(records) == 1 else [latency_table(records)]))
+        show(*(table for record in records for table in record.tables()))
 
 
 Limits = Annotated[

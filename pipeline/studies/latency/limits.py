@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import ColumnGroup
 from pipeline.core.display import enumerated, figure
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Float64, JsonObject
+from pipeline.core.records import JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.results.result import Result
 from pipeline.studies.latency.record import read_latency
@@ -29,6 +30,10 @@ UNITS = {
 TIMES, SIZES = ("p50", "p95", "p99", "cold_start"), ("memory", "gpu_memory", "index")
 EXAMPLE = '"p95 <= 20ms", "memory <= 500MB"'
 P95, MEMORY = "p95 ms", "memory"
+TESTED = {
+    True: "significantly better than", False: "no significant difference from", None: "not tested against",
+}  # fmt: skip
+"""What is said of the best result and others, by whether their difference is shown."""
 
 
 @dataclass(frozen=True)
@@ -64,30 +69,17 @@ class Limit:
         return cls(name, float(number) * UNITS[unit], f"{name} <= {number} {unit}")
 
 
-def costs_of(result: Result) -> dict[str, float] | None:
+def costs_of(result: Result) -> dict[str, float]:
     """The figures of a result that limits are about; of a suite the most of any collection.
 
-    None where a collection's latency was not measured.
+    There are none where a collection's latency was not measured.
     """
-    costs: list[dict[str, float]] = []
-    for collection in result.collections:
-        record = read_latency(collection)
-        if record is None:
-            return None
-        whole, memory = record.whole, record.memory
-        costs.append(
-            {
-                "p50": whole.p50,
-                "p95": whole.p95,
-                "p99": whole.p99,
-                "cold_start": record.cold_start.seconds * 1000,
-                "memory": memory.resident * 1e6,
-                **({} if memory.gpu is None else {"gpu_memory": memory.gpu * 1e6}),
-            }
-        )
-    return {
-        name: max(each[name] for each in costs) for name in costs[0] if all(name in each for each in costs)
-    }
+    records = [read_latency(collection) for collection in result.collections]
+    costs = [record.costs for record in records if record]
+    if len(costs) < len(records):
+        return {}
+    names = [name for name in costs[0] if all(name in each for each in costs)]
+    return {name: max(each[name] for each in costs) for name in names}
 
 
 def columns_of(comparison: Comparison, _: object = None) -> ColumnGroup | None:
@@ -98,7 +90,7 @@ def columns_of(comparison: Comparison, _: object = None) -> ColumnGroup | None:
 
     section = "" if comparison.of_suites else "cost"
     columns: list[FilledColumn] = [
-        (right(name, section=section, hint=hint, form=form), [each[key] if each else None for each in costs])
+        (right(name, section=section, hint=hint, form=form), [each.get(key) for each in costs])
         for name, key, form, hint in (
             ("p50 ms", "p50", ",.1f", "median time of one query"),
             (P95, "p95", ",.1f", "time in which 95% of single queries are answered"),
@@ -127,45 +119,38 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield f"latency of {enumerated(noisy)} was measured on a noisy machine (measure it again)"
 
 
-def pareto_front(quality: Float64, costs: Float64) -> BoolArray:
-    """Bool [n]: the results that no other equals or beats in everything and beats in something.
-
-    Args:
-        quality: float64 [n], higher is better.
-        costs: float64 [n, costs], lower is better.
-    """
-    table = np.column_stack([-quality, costs])
-    no_worse = (table[:, None] <= table).all(axis=2)  # [i, j]: i is no worse than j in anything
-    better = no_worse & (table[:, None] < table).any(axis=2)
-    return np.logical_not(better.any(axis=0))
-
-
 @dataclass(frozen=True)
 class Affordable(Findings):
     """Results within limits."""
 
     comparison: Comparison  # all of them
     limits: Sequence[Limit]  # those that were asked for
-    # By result, with `index`; None where latency was not measured.
-    costs: Mapping[str, Mapping[str, float] | None]
-    # By result, the limits that it exceeds or whose figure is not known, as clauses.
-    beyond: Mapping[str, Sequence[str]]
+    costs: Mapping[str, Mapping[str, float]]  # by result, the best first; with `index`, as far as known
     front: Sequence[str]  # the results on the Pareto front of quality, p95 and memory
-    close: Sequence[str]  # what the uncertainty of p95 leaves open, as clauses
     heading = "What one query costs"
+
+    def beyond(self, name: str) -> list[str]:
+        """The limits that a result exceeds or whose figure is not known, as clauses."""
+        clauses = []
+        for limit in self.limits:
+            value = self.costs[name].get(limit.name)
+            if value is None:
+                clauses.append(f"{limit.name} not measured")
+            elif value > limit.most:
+                shown = figure(value, "bytes") if limit.name in SIZES else f"{figure(value, ',.1f')} ms"
+                clauses.append(f"no: {limit.name} {shown}")
+        return clauses
 
     @property
     def within(self) -> list[str]:
         """The results within all limits, the best first."""
-        entries = sorted(self.comparison.results, key=lambda entry: -entry.mean)
-        return [entry.name for entry in entries if not self.beyond[entry.name]]
+        return [name for name in self.costs if not self.beyond(name)]
 
     @property
     def verdict(self) -> str:
-        """Which result within the limits is best, and what the uncertainty of p95 leaves open."""
-        return "; ".join([self._best(), *self.close]) if self.limits else ""
-
-    def _best(self) -> str:
+        """Which result within the limits is best, and whether others are as good."""
+        if not self.limits:
+            return ""
         measure, within = self.comparison.measure, self.within
         where = f"Within {enumerated([limit.text for limit in self.limits])}"
         if not within:
@@ -175,19 +160,12 @@ class Affordable(Findings):
         opening = f"{where}, {best} has the highest {measure}, {figure(mean)}"
         if len(within) == 1:
             return f"{opening}, and no other is within"
-        decided = {
-            ({pair.a, pair.b} - {best}).pop(): pair.shown
-            for pair in self.comparison.pairs
-            if best in (pair.a, pair.b)
-        }
-        kinds = {
-            "significantly better than": [name for name in within[1:] if decided.get(name)],
-            "no significant difference from": [name for name in within[1:] if decided.get(name) is False],
-            "not tested against": [name for name in within[1:] if name not in decided],
-        }
-        return "; ".join(
-            [opening, *(f"{kind} {enumerated(names)}" for kind, names in kinds.items() if names)]
-        )
+        others = defaultdict[bool | None, list[str]](list)  # by whether the difference is shown
+        for name in within[1:]:
+            tests = [pair.shown for pair in self.comparison.pairs if {pair.a, pair.b} == {best, name}]
+            others[tests[0] if tests else None].append(name)
+        clauses = [f"{kind} {enumerated(others[shown])}" for shown, kind in TESTED.items() if others[shown]]
+        return "; ".join([opening, *clauses])
 
     def json(self) -> JsonObject:
         """What `compare --json` prints as `latency`."""
@@ -196,30 +174,31 @@ class Affordable(Findings):
             "verdict": self.verdict or None,
             "best": next(iter(self.within), None) if self.limits else None,
             "within": self.within if self.limits else None,
-            "beyond": {name: list(why) for name, why in self.beyond.items() if why},
+            "beyond": {name: why for name in self.costs if (why := self.beyond(name))},
             "front": list(self.front),
         }
 
     def tables(self) -> list[Table]:
         """A result a row: quality, cost, what it exceeds, and whether it is on the Pareto front."""
-        entries = sorted(self.comparison.results, key=lambda entry: -entry.mean)
-        names = [entry.name for entry in entries]
-
+        means = {entry.name: entry.mean for entry in self.comparison.results}
         columns: list[FilledColumn] = [
-            (Column("result", least=8), names),
-            (right(self.comparison.measure), [entry.mean for entry in entries]),
+            (Column("result", least=8), list(self.costs)),
+            (right(self.comparison.measure), [means[name] for name in self.costs]),
             *(
-                (right(name, form=form), [(self.costs[each] or {}).get(key) for each in names])
+                (right(name, form=form), [costs.get(key) for costs in self.costs.values()])
                 for name, key, form in (
                     (P95, "p95", ",.1f"),
                     (MEMORY, "memory", "bytes"),
                     ("index", "index", "bytes"),
                 )
             ),
-            (Column("on the front", wrap="never"), ["yes" if each in self.front else "" for each in names]),
+            (
+                Column("on the front", wrap="never"),
+                ["yes" if name in self.front else "" for name in self.costs],
+            ),
         ]
         if self.limits:
-            cells = ["; ".join(self.beyond[each]) or "yes" for each in names]
+            cells = ["; ".join(self.beyond(name)) or "yes" for name in self.costs]
             columns.insert(1, (Column("within", wrap="words"), cells))
         title = self.verdict or "quality and cost of one query"
         front = (
@@ -241,48 +220,21 @@ class Affordable(Findings):
 def affordable(comparison: Comparison, wanted: Sequence[str] | None) -> Affordable | None:
     """The results within limits; None without limits where fewer than two were measured."""
     limits = [Limit.parse(text) for text in wanted or ()]
-    costs: dict[str, dict[str, float] | None] = {}
-    measured = []
-    for result, entry in zip(comparison.loaded, comparison.results, strict=True):
+    results = zip(comparison.results, comparison.loaded, strict=True)
+    costs: dict[str, dict[str, float]] = {}
+    measured, points = [], []
+    for entry, result in sorted(results, key=lambda each: -each[0].mean):
         known = costs_of(result)
         sizes = {} if entry.index_bytes is None else {"index": float(entry.index_bytes)}
-        costs[entry.name] = {**(known or {}), **sizes} or None
+        costs[entry.name] = known | sizes
         if known:
-            measured.append(entry)
+            measured.append(entry.name)
+            points.append((-entry.mean, known["p95"], known["memory"]))
     if not limits and len(measured) < 2:
         return None
-    beyond = {name: list(_beyond(known or {}, limits)) for name, known in costs.items()}
-    front: list[str] = []
-    if measured:
-        table = np.array(
-            [[(costs[entry.name] or {})[key] for key in ("p95", "memory")] for entry in measured]
-        )
-        on_front = pareto_front(np.array([entry.mean for entry in measured]), table)
-        front = [entry.name for entry, on in zip(measured, on_front.tolist(), strict=True) if on]
-    return Affordable(comparison, limits, costs, beyond, front, list(_close(comparison, limits)))
-
-
-def _beyond(costs: Mapping[str, float], limits: Sequence[Limit]) -> Iterator[str]:
-    for limit in limits:
-        value = costs.get(limit.name)
-        if value is None:
-            yield f"{limit.name} not measured"
-        elif value > limit.most:
-            form = "bytes" if limit.name in SIZES else ",.1f"
-            yield f"no: {limit.name} {figure(value, form)}{'' if limit.name in SIZES else ' ms'}"
-
-
-def _close(comparison: Comparison, limits: Sequence[Limit]) -> Iterator[str]:
-    """Results whose interval of p50 or p95 holds a limit."""
-    for limit in limits:
-        if limit.name not in ("p50", "p95"):
-            continue
-        for result in comparison.loaded:
-            for record in filter(None, map(read_latency, result.collections)):
-                low, high = (getattr(record.whole, f"{limit.name}_{end}") for end in ("low", "high"))
-                if low is not None and low <= limit.most and (high is None or high > limit.most):
-                    ends = f"{low:,.1f} ms or more" if high is None else f"{low:,.1f} to {high:,.1f} ms"
-                    yield (
-                        f"{limit.name} of {result.name} is uncertain, {ends} (95%): more queries would tell "
-                        "whether it is within"
-                    )
+    # on the front are those that no other equals or beats in everything and beats in something
+    table = np.array(points).reshape(-1, 3)
+    no_worse = (table[:, None] <= table).all(axis=2)  # [i, j]: i is no worse than j in anything
+    beats = np.logical_and(no_worse, (table[:, None] < table).any(axis=2))
+    front = [name for j, name in enumerate(measured) if not beats[:, j].any()]
+    return Affordable(comparison, limits, costs, front)

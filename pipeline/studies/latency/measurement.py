@@ -10,7 +10,6 @@ import copy
 import json
 import os
 import pickle
-import statistics
 import subprocess
 import sys
 import time
@@ -25,33 +24,23 @@ from pipeline.config.files import load_configs, make_config, settings_of, with_o
 from pipeline.config.settings import Section
 from pipeline.config.stages import ServerSettings
 from pipeline.core import machine
-from pipeline.core.errors import InputError, memory_ran_out
+from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Int64
 from pipeline.core.result_files import MANIFEST, METRICS, SUITE
-from pipeline.core.result_records import Hardware
+from pipeline.core.result_records import Hardware, without_part
+from pipeline.core.subprocesses import last_line
 from pipeline.encoders.opener import Opener
 from pipeline.results.folder import CollectionResult
 from pipeline.results.result import read_result
-from pipeline.retrievers.retriever import Retriever, open_ranking
+from pipeline.retrievers.retriever import open_ranking
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import result_folder
 from pipeline.storage.whole_files import temporary_folder
 from pipeline.studies.latency.process import TOP, Task
-from pipeline.studies.latency.query_path import path_of
-from pipeline.studies.latency.record import (
-    ENCODE,
-    WHOLE,
-    LatencyRecord,
-    Load,
-    Quantiles,
-    RoundTrip,
-    Stability,
-    write_latency,
-)
+from pipeline.studies.latency.query_path import sources_of
+from pipeline.studies.latency.record import LatencyRecord, write_latency
 
 WARM_UP = 10  # queries
-SLOWER, P_VALUE = 1.1, 0.05  # halves differ if their medians do by more than this, and a test says so
-UNEVEN = 1.3  # the fixed work's p95 over its median, on a machine that other work disturbs
 SERVE = "from pipeline.studies.latency.process import serve; serve()"
 
 
@@ -79,14 +68,14 @@ def measure(
         InputError: A result is not finished, its index is not in the cache, or its kind is not served.
     """
     # all are checked before the first is measured
-    planned = [each for target in targets for each in _results_of(Path(target), overrides)]
+    results = [each for target in targets for each in _results_of(Path(target), overrides)]
     with Session() as session:
-        benchmarks = [session.benchmark(config) for config, _ in planned]
-        for benchmark, (_, result) in zip(benchmarks, planned, strict=True):
+        planned = [(session.benchmark(config), result) for config, result in results]
+        for benchmark, result in planned:
             _check(benchmark, result)
         return [
             _measure_one(benchmark, result, queries, sorted(set(concurrency)), threads)
-            for benchmark, (_, result) in zip(benchmarks, planned, strict=True)
+            for benchmark, result in planned
         ]
 
 
@@ -113,7 +102,8 @@ def _results_of(target: Path, overrides: Sequence[str]) -> Iterator[tuple[Config
 
 def _check(benchmark: Benchmark, result: CollectionResult) -> None:
     """Refuse a result of other settings, and one whose artifacts are not in the cache."""
-    path = path_of(benchmark.retriever, benchmark)
+    searches = [stage for role, stage in benchmark.stages.items() if without_part(role) == "search"]
+    stages = {role for stage in searches for role in stage.needs if without_part(role) != "queries"}
     again = "run its config again; what is in the cache is not computed again"
     if benchmark.recipes["evaluate"].key != result.key:
         raise InputError(
@@ -121,7 +111,7 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
             allowed="a result whose index can be opened",
             fix=again,
         )
-    if absent := [role for role in path.stages if not benchmark.has(role)]:
+    if absent := [role for role in sorted(stages) if not benchmark.has(role)]:
         raise InputError(
             f"{result.folder}: its {' and '.join(absent)} are not in the cache {benchmark.store.root}",
             allowed="a result whose index is in the cache",
@@ -132,42 +122,20 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
 def _measure_one(
     benchmark: Benchmark, result: CollectionResult, queries: int, concurrency: list[int], threads: int | None
 ) -> LatencyRecord:
-    for opener in _openers(benchmark.retriever):  # conversion is no part of a cold start
-        opener.prepare(benchmark.store)
+    for source in sources_of(benchmark.retriever):
+        if isinstance(source, Opener):
+            source.prepare(benchmark.store)  # conversion is no part of a cold start
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     if threads:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
         environment |= dict.fromkeys((*names, "NUMBA_NUM_THREADS"), str(threads))
     with temporary_folder() as folder:
         figures = _run(_task(benchmark, queries, concurrency, folder / "figures"), environment)
-    loads = [
-        Load(
-            concurrency=load["concurrency"],
-            queries=len(load["stages"][WHOLE]),
-            stages={stage: Quantiles.of(seconds) for stage, seconds in load["stages"].items()},
-            queries_per_second=round(len(load["stages"][WHOLE]) / load["seconds"], 3),
-            errors=load["errors"],
-            retries=load["retries"],
-        )
-        for load in figures["loads"]
-    ]
-    trips = figures["round_trips"]
-    network = None
-    if trips:
-        trip = Quantiles.of(trips["seconds"])
-        share = min(trip.p50 / loads[0].stages.get(ENCODE, trip).p50, 1.0)
-        network = RoundTrip(url=trips["url"], round_trip=trip, share=round(share, 4))
     record = LatencyRecord.model_validate(
         {
+            **figures,
             "name": result.record.name,
             "key": result.key,
-            **{name: figures[name] for name in ("agreement", "kernels", "threads")},
-            "cold_start": {name: round(value, 3) for name, value in figures["cold_start"].items()},
-            "memory": {name: value and round(value, 1) for name, value in figures["memory"].items()},
-            "warm_up": (figures["warm_up"][0], round(figures["warm_up"][1], 3)),
-            "loads": loads,
-            "stability": _stability(figures["loads"][0]["stages"][WHOLE], figures["work"]),
-            "network": network,
             "hardware": Hardware.model_validate(machine.hardware()),
             "versions": machine.versions(),
             "bytes_per_passage": result.record.cost.bytes_per_passage,
@@ -210,21 +178,11 @@ def _task(benchmark: Benchmark, count: int, concurrency: list[int], answer: Path
     )
 
 
-def _openers(retriever: Retriever) -> Iterator[Opener]:
-    """The local models of a retriever."""
-    for part in getattr(retriever, "parts", ()):
-        yield from _openers(part)
-    source = getattr(retriever, "source", None)
-    if isinstance(source, Opener):
-        yield source
-
-
 def _run(task: Task, environment: dict[str, str]) -> Facts:
     """What the process finds.
 
     Raises:
         InputError: It refuses something.
-        MemoryError: Its memory ran out.
         RuntimeError: It failed.
     """
     done = subprocess.run(
@@ -236,38 +194,10 @@ def _run(task: Task, environment: dict[str, str]) -> Facts:
         check=False,
     )
     if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        last = (lines or ["no message"])[-1]
-        error = RuntimeError(f"the measuring process ended with {done.returncode}: {last}")
-        if memory_ran_out(error):
-            raise MemoryError(str(error))
-        raise error
+        last = last_line(done.stderr.decode(errors="replace"))
+        raise RuntimeError(f"the measuring process ended with {done.returncode}: {last}")
     answer: Facts = json.loads(task.answer.read_bytes())
     if refusal := answer.get("refusal"):
         raise InputError(**refusal)
     figures: Facts = answer["figures"]
     return figures
-
-
-def _stability(seconds: list[float], works: list[float]) -> Stability:
-    """Whether the machine was quiet, and the halves of the queries, in the order of time, alike."""
-    from scipy.stats import mannwhitneyu
-
-    middle = len(seconds) // 2
-    halves = [seconds[:middle] or seconds, seconds[middle:]]
-    first, second = (statistics.median(half) * 1000 for half in halves)
-    p = float(mannwhitneyu(*halves).pvalue)
-    work = Quantiles.of(works or [0.0])
-    runs = []
-    if max(first, second) > SLOWER * min(first, second) and p < P_VALUE:
-        runs.append(f"the halves of the queries differ, {first:,.2f} and {second:,.2f} ms (median)")
-    if work.p95 > UNEVEN * work.p50:
-        runs.append(f"the same work takes {work.p50:.3f} ms, and {work.p95:.3f} (p95)")
-    return Stability(
-        first_half=round(first, 4),
-        second_half=round(second, 4),
-        p=p,
-        work_p50=work.p50,
-        work_p95=work.p95,
-        noisy="; ".join(runs),
-    )

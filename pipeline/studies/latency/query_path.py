@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from typing_extensions import override
 
 from pipeline.core.display import silent
 from pipeline.core.errors import InputError
 from pipeline.core.order import descending_id_rank
 from pipeline.core.records import Collection, Qrels, Ranking, from_numpy
 from pipeline.core.result_records import in_part
+from pipeline.encoders.base import ModelSource
 from pipeline.encoders.batching import Usage
 from pipeline.metrics.evaluation import ignored_hits
 from pipeline.metrics.scoring import drop_hits
@@ -57,41 +56,43 @@ class Clock:
         """Add to a stage."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
-
-class QueryPath(ABC):
-    """Answers queries one at a time; several threads may call `answer` once all is loaded."""
-
-    stages: list[str]  # the roles of the artifacts that it reads
-    first: Ranking  # the answer to the query of `load`, once that has ended
-
-    @abstractmethod
-    def load(self, query: str) -> Iterator[str]:
-        """Load all parts, and answer one query with each: its first use is a part of loading.
-
-        Yields, after each part, whether it is a `MODEL` or an `INDEX`.
-        """
-
-    @abstractmethod
-    def answer(self, query: str, clock: Clock) -> Ranking:
-        """The ranking of one query."""
+    def count_retries(self, usage: Usage) -> None:
+        """Add the requests that were repeated."""
+        if usage.server:
+            self.retries += usage.server.retries
 
 
-def path_of(retriever: Retriever, benchmark: Benchmark, prefix: str = "") -> QueryPath:
-    """The path of a retriever whose stages are in the plan of a benchmark under a prefix.
+Answer = Callable[[str, Clock], Ranking]
+"""Ranks passages for one query; several threads may call it."""
+Loaded = Callable[[str], None]
+"""Called after a part was loaded, with `MODEL` or `INDEX`."""
+
+
+def sources_of(retriever: Retriever) -> Iterator[ModelSource]:
+    """What runs the models of a retriever and of its parts."""
+    if retriever.source:
+        yield retriever.source
+    for part in retriever.parts:
+        yield from sources_of(part)
+
+
+def load(
+    retriever: Retriever, benchmark: Benchmark, query: str, loaded: Loaded, prefix: str = ""
+) -> tuple[Answer, Ranking]:
+    """Load all parts, and answer one query with each: its first use is a part of loading.
+
+    Returns:
+        What answers queries, and its answer to the given one.
 
     Raises:
-        InputError: It is of a kind whose queries cannot be answered one by one.
+        InputError: The retriever is of a kind whose queries cannot be answered one by one.
     """
     if isinstance(retriever, RerankingRetriever):
-        return RerankedPath(retriever, benchmark, path_of(retriever.first, benchmark, prefix))
+        return _load_reranking(retriever, benchmark, query, loaded, prefix)
     if isinstance(retriever, FusionRetriever):
-        parts = [
-            path_of(part, benchmark, prefix + in_part(number, ""))
-            for number, part in enumerate(retriever.parts, start=1)
-        ]
-        return FusedPath(retriever, benchmark, parts)
+        return _load_fusion(retriever, benchmark, query, loaded, prefix)
     if type(retriever).encode_query is not Retriever.encode_query:
-        return TextPath(retriever, benchmark, prefix)
+        return _load_search(retriever, benchmark, query, loaded, prefix)
     raise InputError(
         f"{benchmark.config.name}: a {type(retriever).__name__} does not answer queries one by one",
         allowed="dense, sparse, multi-vector and BM25 retrievers, fused and reranked",
@@ -99,127 +100,103 @@ def path_of(retriever: Retriever, benchmark: Benchmark, prefix: str = "") -> Que
     )
 
 
-def local_lock(retriever: Retriever) -> AbstractContextManager[Any]:
+def _lock(source: ModelSource | None) -> AbstractContextManager[Any]:
     """A lock for a model of this process, which computes one query at a time; none for a server."""
-    source = retriever.source
     return threading.Lock() if source and not source.served else nullcontext()
 
 
-class TextPath(QueryPath):
+def _load_search(
+    retriever: Retriever, benchmark: Benchmark, query: str, loaded: Loaded, prefix: str
+) -> tuple[Answer, Ranking]:
     """Tokens, a row, a search."""
+    encode = retriever.encode_query(benchmark.store)
+    row = encode(query, Usage())
+    loaded(MODEL)
+    needs = retriever.plan()[retriever.ranking].needs
+    roles = zip(needs, benchmark.stages[prefix + retriever.ranking].needs, strict=True)
+    inputs = {need: benchmark.opened(role) for need, role in roles if need != "queries"}
+    search, config = retriever.open_search(inputs), retriever.config
+    collection: Collection = inputs[COLLECTION]
+    ignored = ignored_hits(collection, config.data.ignored)
+    ignored_by = defaultdict[str, list[int]](list)  # the text of a query
+    texts = collection.queries.texts.take(from_numpy(ignored.queries)).to_pylist()
+    for text, passage in zip(texts, ignored.passages.tolist(), strict=True):
+        ignored_by[text].append(passage)
+    source, lock = retriever.source, _lock(retriever.source)
 
-    def __init__(self, retriever: Retriever, benchmark: Benchmark, prefix: str) -> None:
-        self.retriever, self.benchmark = retriever, benchmark
-        needs = retriever.plan()[retriever.ranking].needs
-        in_plan = benchmark.stages[prefix + retriever.ranking].needs
-        self.roles = {need: role for need, role in zip(needs, in_plan, strict=True) if need != "queries"}
-        self.stages = list(self.roles.values())
-        self.encodes = isinstance(retriever, EncodingRetriever)
-        self.served = retriever.source is not None and retriever.source.served
-        self.lock = local_lock(retriever)
+    def find(query: str, row: Any) -> Ranking:
+        passages = np.unique(np.array(ignored_by.get(query, ()), np.int64))
+        dropped = Qrels(np.zeros_like(passages), passages, passages)
+        with silent("", None, "") as bar:
+            return drop_hits(search(row, bar), dropped, config.search.top_k)
 
-    @override
-    def load(self, query: str) -> Iterator[str]:
-        self._encode = self.retriever.encode_query(self.benchmark.store)
-        row = self._encode(query, Usage())
-        yield MODEL
-        inputs = {role: self.benchmark.opened(stage) for role, stage in self.roles.items()}
-        self._search = self.retriever.open_search(inputs)
-        collection: Collection = inputs[COLLECTION]
-        ignored = ignored_hits(collection, self.retriever.config.data.ignored)
-        self._ignored = defaultdict[str, list[int]](list)  # by the text of a query
-        texts = collection.queries.texts.take(from_numpy(ignored.queries)).to_pylist()
-        for text, passage in zip(texts, ignored.passages.tolist(), strict=True):
-            self._ignored[text].append(passage)
-        self.first = self._find(query, row)
-        yield INDEX
-
-    @override
-    def answer(self, query: str, clock: Clock) -> Ranking:
+    def answer(query: str, clock: Clock) -> Ranking:
         usage = Usage()
-        with self.lock:
+        with lock:
             started = time.perf_counter()
-            row = self._encode(query, usage)
+            row = encode(query, usage)
             seconds = time.perf_counter() - started
-        if usage.server:
-            clock.retries += usage.server.retries
-        if not self.served:
+        clock.count_retries(usage)
+        if source is None or not source.served:
             clock.add(TOKENIZE, usage.tokenize_seconds)
-        if self.encodes:
+        if isinstance(retriever, EncodingRetriever):
             clock.add(ENCODE, seconds - usage.tokenize_seconds)
         with clock.stage(SEARCH):
-            return self._find(query, row)
+            return find(query, row)
 
-    def _find(self, query: str, row: Any) -> Ranking:
-        passages = np.unique(np.array(self._ignored.get(query, ()), np.int64))
-        ignored = Qrels(np.zeros_like(passages), passages, passages)
-        with silent("", None, "") as bar:
-            return drop_hits(self._search(row, bar), ignored, self.retriever.config.search.top_k)
+    first = find(query, row)
+    loaded(INDEX)
+    return answer, first
 
 
-class RerankedPath(QueryPath):
-    """The path of a first stage, whose best passages are scored again."""
+def _load_reranking(
+    retriever: RerankingRetriever, benchmark: Benchmark, query: str, loaded: Loaded, prefix: str
+) -> tuple[Answer, Ranking]:
+    """A first stage, whose best passages are scored again."""
+    below, first = load(retriever.first, benchmark, query, loaded, prefix)
+    source, lock = retriever.source, _lock(retriever.source)
+    scorer = source.connect() if source.served else source.open(benchmark.store)
+    passages = benchmark.collection.passages
+    id_rank = descending_id_rank(passages.ids)
 
-    def __init__(self, retriever: RerankingRetriever, benchmark: Benchmark, below: QueryPath) -> None:
-        self.retriever, self.benchmark, self.below = retriever, benchmark, below
-        self.stages = below.stages
-        self.lock = local_lock(retriever)
-
-    @override
-    def load(self, query: str) -> Iterator[str]:
-        yield from self.below.load(query)
-        source = self.retriever.source
-        self._scorer = source.connect() if source.served else source.open(self.benchmark.store)
-        collection: Collection = self.benchmark.collection
-        self._texts = collection.passages.texts
-        self._id_rank = descending_id_rank(collection.passages.ids)
-        self.first = self._rerank(query, self.below.first, Usage())
-        yield MODEL
-
-    @override
-    def answer(self, query: str, clock: Clock) -> Ranking:
-        ranking = self.below.answer(query, clock)
-        usage = Usage()
-        with self.lock, clock.stage(RERANK):
-            ranking = self._rerank(query, ranking, usage)
-        if usage.server:
-            clock.retries += usage.server.retries
-        return ranking
-
-    def _rerank(self, query: str, ranking: Ranking, usage: Usage) -> Ranking:
-        best = ranking.passages[0, : self.retriever.settings.depth]
-        rows = best[best >= 0]
-        passages = self._texts.take(pa.array(rows)).to_pylist()
+    def score_again(query: str, ranking: Ranking, usage: Usage) -> Ranking:
+        best = ranking.passages[0, : retriever.settings.depth]
+        texts = passages.texts.take(pa.array(best[best >= 0])).to_pylist()
         scores = np.full((1, len(best)), -np.inf, np.float32)
         with silent("", None, "") as bar:
-            pairs = [(query, passage) for passage in passages]
-            scores[0, best >= 0] = self._scorer.score(pairs, usage, bar) if pairs else []
-        return rerank(ranking, scores, self._id_rank)
+            pairs = [(query, text) for text in texts]
+            scores[0, best >= 0] = scorer.score(pairs, usage, bar) if pairs else []
+        return rerank(ranking, scores, id_rank)
+
+    def answer(query: str, clock: Clock) -> Ranking:
+        ranking = below(query, clock)
+        usage = Usage()
+        with lock, clock.stage(RERANK):
+            ranking = score_again(query, ranking, usage)
+        clock.count_retries(usage)
+        return ranking
+
+    first = score_again(query, first, Usage())
+    loaded(MODEL)
+    return answer, first
 
 
-class FusedPath(QueryPath):
-    """The paths of several retrievers, one after the other, and their fusion."""
+def _load_fusion(
+    retriever: FusionRetriever, benchmark: Benchmark, query: str, loaded: Loaded, prefix: str
+) -> tuple[Answer, Ranking]:
+    """Several retrievers, one after the other, and their fusion."""
+    parts = [
+        load(part, benchmark, query, loaded, prefix + in_part(number, ""))
+        for number, part in enumerate(retriever.parts, start=1)
+    ]
+    settings, top_k = retriever.settings, retriever.config.search.top_k
+    method = fusion.Fusion(settings.method, settings.normalize, settings.k)
+    weights = method.weights(settings.weights, len(parts))
+    id_rank = descending_id_rank(benchmark.collection.passages.ids)
 
-    def __init__(self, retriever: FusionRetriever, benchmark: Benchmark, parts: list[QueryPath]) -> None:
-        self.retriever, self.benchmark, self.parts = retriever, benchmark, parts
-        self.stages = list(dict.fromkeys(stage for part in parts for stage in part.stages))
-        settings = retriever.settings
-        self.method = fusion.Fusion(settings.method, settings.normalize, settings.k)
-        self.weights = self.method.weights(settings.weights, len(parts))
-
-    @override
-    def load(self, query: str) -> Iterator[str]:
-        for part in self.parts:
-            yield from part.load(query)
-        self._id_rank = descending_id_rank(self.benchmark.collection.passages.ids)
-        self.first = self._fuse([part.first for part in self.parts])
-
-    @override
-    def answer(self, query: str, clock: Clock) -> Ranking:
-        rankings = [part.answer(query, clock) for part in self.parts]
+    def answer(query: str, clock: Clock) -> Ranking:
+        rankings = [part(query, clock) for part, _ in parts]
         with clock.stage(FUSE):
-            return self._fuse(rankings)
+            return fusion.fuse(rankings, method, weights, id_rank, top_k)
 
-    def _fuse(self, rankings: list[Ranking]) -> Ranking:
-        top_k = self.retriever.config.search.top_k
-        return fusion.fuse(rankings, self.method, self.weights, self._id_rank, top_k)
+    return answer, fusion.fuse([first for _, first in parts], method, weights, id_rank, top_k)

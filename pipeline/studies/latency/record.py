@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pipeline.core.display import BYTES, counted, figure
 from pipeline.core.result_records import Hardware, Name, Record
-from pipeline.core.table import Column, FilledColumn, Table, right, table_of
+from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.results.folder import CollectionResult, read_record
 from pipeline.storage import whole_files
@@ -138,6 +138,16 @@ class LatencyRecord(Record):
         return self.alone.stages[WHOLE]
 
     @property
+    def costs(self) -> dict[str, float]:
+        """What limits are about, in milliseconds and bytes; no `gpu_memory` without a GPU."""
+        memory = {"memory": self.memory.resident, "gpu_memory": self.memory.gpu}
+        return {
+            **{name: getattr(self.whole, name) for name in ("p50", "p95", "p99")},
+            "cold_start": self.cold_start.seconds * 1000,
+            **{name: megabytes * 1e6 for name, megabytes in memory.items() if megabytes is not None},
+        }
+
+    @property
     def machine(self) -> tuple[object, ...]:
         """What times depend on besides the result."""
         return (*self.hardware.processors, self.threads)
@@ -173,7 +183,8 @@ class LatencyRecord(Record):
             yield f"The machine is noisy: {self.stability.noisy}. Measure again when it is quiet."
         if self.agreement is not None and self.agreement < 1:
             yield f"{1 - self.agreement:.1%} of the queries have other first ten passages than in the result."
-        yield self._where
+        gpus = "".join(f", {gpu}" for gpu in self.hardware.gpus)
+        yield f"On {self.hardware.cpu}{gpus}, {counted(self.threads, 'thread')}."
         memory, cold = self.memory, self.cold_start
         sizes = {"all": memory.resident, "peak": memory.peak, "model": memory.model, "index": memory.index}
         sizes |= {} if memory.gpu is None else {"GPU": memory.gpu}
@@ -183,36 +194,6 @@ class LatencyRecord(Record):
         yield f"Cold start, to the first answer: {cold.seconds:.1f} s ({parts})."
         if self.bytes_per_passage:
             yield f"Index: {figure(self.bytes_per_passage, ',.0f')} {BYTES}."
-
-    @property
-    def _where(self) -> str:
-        """The machine and the threads, as a sentence."""
-        gpus = "".join(f", {gpu}" for gpu in self.hardware.gpus)
-        return f"On {self.hardware.cpu}{gpus}, {counted(self.threads, 'thread')}."
-
-
-def latency_table(records: Sequence[LatencyRecord]) -> Table:
-    """A result and number of clients a row: the times of a whole query, and what answering takes."""
-    rows = [(record, load, load.stages[WHOLE]) for record in records for load in record.loads]
-    several = len({load.concurrency for _, load, _ in rows}) > 1
-    columns: list[FilledColumn] = [
-        (Column("result", least=8), [record.name for record, *_ in rows]),
-        (right("clients", form=""), [load.concurrency if several else None for _, load, _ in rows]),
-        *(
-            (right(f"{name} ms", form=",.1f"), [getattr(times, name) for *_, times in rows])
-            for name in ("p50", "p95", "p99")
-        ),
-        (right("queries/s", form="rate"), [load.queries_per_second for _, load, _ in rows]),
-        (right("errors", form=","), [load.errors or None for _, load, _ in rows]),
-        (right("memory", form="bytes"), [record.memory.resident * 1e6 for record, *_ in rows]),
-        (right("cold start s", form=",.1f"), [record.cold_start.seconds for record, *_ in rows]),
-        (right(BYTES, form=",.0f"), [record.bytes_per_passage for record, *_ in rows]),
-    ]
-    notes = [
-        f"{each.name}: noisy machine, {each.stability.noisy}." for each in records if each.stability.noisy
-    ]
-    notes += dict.fromkeys(record._where for record in records)
-    return table_of("latency of single queries", columns, notes)
 
 
 def write_latency(folder: Path, record: LatencyRecord) -> None:
