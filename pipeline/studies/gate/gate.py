@@ -5,7 +5,7 @@ gate_result("results/new", "results/released", ["ndcg@10"]).verdict
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf, isfinite
 from typing import Any, Literal, NamedTuple
@@ -217,16 +217,13 @@ def margin_column(comparison: Comparison, values: Mapping[str, float | None]) ->
     if margin is None or len(names) < 2:
         return None
     first = names.index(comparison.baseline) if comparison.baseline else 0
-    others = [number for number in range(len(names)) if number != first]
-    loaded, measures = [comparison.loaded[number] for number in others], [comparison.measure]
-    gates = gate_results(loaded, comparison.loaded[first], measures, margin, corrected=True).gates
-    marks = dict(zip(others, (gate.measures[0] for gate in gates), strict=True))
-    cells = [marks[number].mark if number in marks else "" for number in range(len(names))]
-    title = f"within {margin:g} of {names[first]}"
-    documents: list[JsonObject | None] = [
-        asdict(marks[number]) if number in marks else None for number in range(len(names))
-    ]
-    return ColumnGroup("gate", documents, [(Column(title, wrap="words"), cells)], [])
+    others = [*comparison.loaded]
+    baseline = others.pop(first)
+    gates = gate_results(others, baseline, [comparison.measure], margin, corrected=True).gates
+    cells, documents = [gate.measures[0].mark for gate in gates], [asdict(gate.measures[0]) for gate in gates]
+    cells.insert(first, "")
+    title = Column(f"within {margin:g} of {names[first]}", wrap="words")
+    return ColumnGroup("gate", [*documents[:first], None, *documents[first:]], [(title, cells)], [])
 
 
 def gate_results(
@@ -320,11 +317,10 @@ def _against(
     queries_of_a_draw = queries / sample.queries if any(each.clusters for each in first.collections) else 1
 
     def gated(i: int, same: bool) -> GatedMeasure:
-        decided = same or min(tested.p_not_worse[i], tested.p_worse[i]) < alpha
-        verdict: Verdict = "undecided"
-        if decided:
-            verdict = "pass" if same or tested.p_not_worse[i] < alpha else "fail"
-        needed_queries = inf if decided else tested.needed(i)
+        verdict: Verdict = "fail" if tested.p_worse[i] < alpha else "undecided"
+        if same or tested.p_not_worse[i] < alpha:
+            verdict = "pass"
+        needed_queries = float(tested.needed[i]) if verdict == "undecided" else inf
         loss = float(tested.detectable[i])
         undone = {"pass": tested.pass_undone, "fail": tested.fail_undone}.get(verdict)
         return GatedMeasure(
@@ -382,7 +378,7 @@ class Sample(NamedTuple):
 
 
 class MeasureTests(NamedTuple):
-    """What tests say of each column; `needed` gives the number of queries that excludes the margin.
+    """What tests say of each column; `needed` queries exclude the margin where that is undecided.
 
     `pass_undone` and `fail_undone` say whether one query more would undo a verdict.
     """
@@ -395,7 +391,7 @@ class MeasureTests(NamedTuple):
     pass_undone: BoolArray
     fail_undone: BoolArray
     detectable: Float64
-    needed: Callable[[int], float]
+    needed: Float64
 
 
 def _by_tests(sample: Sample, estimated: Estimate) -> MeasureTests:
@@ -413,7 +409,7 @@ def _by_tests(sample: Sample, estimated: Estimate) -> MeasureTests:
         more_lost >= alpha,
         more_gained >= alpha,
         detectable(strata, weights, sample.level),
-        needed(strata, weights, margin, sample.level).__getitem__,
+        needed(strata, weights, margin, sample.level),
     )
 
 
@@ -438,9 +434,8 @@ def _by_bets(sample: Sample, scales: Float64) -> MeasureTests:
     means = weights @ np.stack([values.mean(axis=0) for values in strata])
     ends = [(better[i].lower_bound(alpha), -worse[i].lower_bound(alpha)) for i in columns]
     detectable = means - [bets.lower_bound(sample.level) for bets in better]
-
-    def needed(i: int) -> float:
-        return better[i].times_needed(means[i] - margin, sample.level) * sample.queries
-
+    needed = np.full(len(columns), inf)
+    for i in np.flatnonzero(np.minimum(not_worse, is_worse) >= alpha).tolist():
+        needed[i] = better[i].times_needed(means[i] - margin, sample.level) * sample.queries
     never = np.zeros(len(columns), np.bool_)
     return MeasureTests(means, ends, never, not_worse, is_worse, never, never, detectable, needed)
