@@ -17,7 +17,7 @@ from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.core.result_files import MANIFEST
-from pipeline.core.table import Column, Table, Tabular, table_of
+from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import compared_settings, flatten
 from pipeline.results.result import read_result
@@ -71,10 +71,11 @@ class Reproduction(Tabular):
         notes += [f"The two {clause}." for clause in self.data]
         if not self.differences:
             notes.append("No input, setting, version or hardware differs.")
-        before, after = zip(*self.means.values(), strict=True)
-        means = [(Column("original", "right"), before), (Column("again", "right"), after)]
+        columns: list[FilledColumn] = [(Column("measure"), [*self.means])]
+        for place, heading in enumerate(("original", "again")):
+            columns.append((right(heading), [pair[place] for pair in self.means.values()]))
         state = "unchanged" if self.unchanged else "changed"
-        tables = [table_of(f"{self.name}: {state}", [(Column("measure"), [*self.means]), *means], notes)]
+        tables = [table_of(f"{self.name}: {state}", columns, notes)]
         if self.differences:
             rows = [(each.kind, each.name, each.original, each.again) for each in self.differences]
             heads = Column("what", wrap="never"), Column("name"), Column("original"), Column("again")
@@ -148,18 +149,8 @@ def reproduce(
 
 
 def compare_with_original(original: CollectionResult, again: CollectionResult) -> Reproduction:
-    """Compare a result with the result of running it again.
-
-    Raises:
-        InputError: They have no measure in common.
-    """
+    """Compare a result with the result of running it again, by the measures that both have."""
     measures = [name for name in original.measures if name in again.measures]
-    if not measures and (original.measures or again.measures):
-        raise InputError(
-            f"{original.folder} and {again.folder} have no measure in common",
-            allowed="a result and one of the same benchmark",
-            fix="name the result that was run again",
-        )
     first, second = (_by_query(result, measures) for result in (original, again))
     return Reproduction(
         name=original.record.name,
