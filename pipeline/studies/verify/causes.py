@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pipeline.config import Config
 from pipeline.core.display import Progress
-from pipeline.core.records import JsonObject
 from pipeline.core.result_records import Record
 from pipeline.results.published import ScoreCheck
 from pipeline.storage.whole_files import temporary_folder
@@ -39,11 +38,6 @@ class ExplainedScore(ScoreCheck):
     not_tried: tuple[str, ...] = ()  # changes that were not tried, in the order in which they would be
     # Changes that give the published digits of this score and of all others that they move.
     explained_by: tuple[str, ...] = ()
-
-    def document(self) -> JsonObject:
-        """Without what was tried, where nothing was."""
-        added = set(ExplainedScore.model_fields) - set(ScoreCheck.model_fields)
-        return self.model_dump(mode="json", exclude=added if self.why is None else None)
 
 
 def explain(

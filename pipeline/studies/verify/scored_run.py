@@ -6,15 +6,16 @@ scored_run_of(collection, folder).means(["ndcg@10"])
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.records import Collection
+from pipeline.core.records import Collection, Facts
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
@@ -29,8 +30,8 @@ class ScoredRun:
 
     run: Run
     qrels: Judgments
-    # The measure that is computed in place of one.
-    measured: Callable[[Measure], Measure] = lambda measure: measure
+    params: Facts = field(default_factory=dict)  # parameters that measures get which have them
+    cutoffs: Mapping[str, int | None] = field(default_factory=dict)  # by the name of a measure
     self_hits: bool = True  # whether hits with the query's own id count, where the run has them
     # Over which the mean is taken: all that are judged, or those with hits, or those with a relevant passage.
     queries: str = "judged"
@@ -43,7 +44,7 @@ class ScoredRun:
         ranking, count = joined.ranking, len(joined.query_ids)
         if not self.self_hits:
             ranking = drop_hits(ranking, own_passages(row_numbers(joined.query_ids, joined.document_ids)))
-        changed = [self.measured(parse_measure(name)) for name in measures]
+        changed = [self._changed(parse_measure(name)) for name in measures]
         values = compute_measures(ranking, joined.qrels, count, changed)
         kept = np.isin(np.arange(count), joined.qrels.queries)
         if self.queries == "returned":
@@ -52,6 +53,13 @@ class ScoredRun:
             kept = np.isin(np.arange(count), joined.qrels.queries[joined.qrels.grades > 0])
         means = values[kept].mean(axis=0) if kept.any() else np.zeros(len(measures))
         return dict(zip(measures, means.tolist(), strict=True))
+
+    def _changed(self, measure: Measure) -> Measure:
+        """The measure that is computed in place of one."""
+        known = [each.name for each in measure.definition.all_params]
+        params = dict(measure.params) | {name: self.params[name] for name in known if name in self.params}
+        cutoff = self.cutoffs.get(measure.name, measure.cutoff)
+        return replace(measure, params=tuple(sorted(params.items())), cutoff=cutoff)
 
 
 def _without_zeros(scored: ScoredRun) -> ScoredRun | None:
@@ -89,49 +97,29 @@ def _without_copies(scored: ScoredRun) -> ScoredRun | None:
     return replace(scored, run=hits)
 
 
-def _param(name: str, value: int | bool | str) -> Callable[[ScoredRun], ScoredRun | None]:
-    """A parameter of the measures that have it, as a change."""
-
-    def change(scored: ScoredRun) -> ScoredRun:
-        def measured(measure: Measure) -> Measure:
-            if name not in [each.name for each in measure.definition.all_params]:
-                return measure
-            params = dict(measure.params) | {name: value}
-            return replace(measure, params=tuple(sorted(params.items())))
-
-        return replace(scored, measured=measured)
-
-    return change
-
-
-def _cutoff(name: str, k: int | None) -> Callable[[ScoredRun], ScoredRun | None]:
-    """Another cutoff of a measure, or none."""
-
-    def measured(measure: Measure) -> Measure:
-        return replace(measure, cutoff=k) if measure.name == name else measure
-
-    return lambda scored: replace(scored, measured=measured)
+def _with(**fields: Any) -> Callable[[ScoredRun], ScoredRun]:
+    return lambda scored: replace(scored, **fields)
 
 
 EVALUATION: dict[str, Callable[[ScoredRun], ScoredRun | None]] = {
     "ids of judgments without leading zeros, which match no passage": _without_zeros,
-    "hits with the query's own id removed": lambda scored: replace(scored, self_hits=False),
-    "the mean over queries with hits": lambda scored: replace(scored, queries="returned"),
-    "the mean over queries with a relevant passage": lambda scored: replace(scored, queries="relevant"),
-    "gain 2^grade - 1": _param("gain", "exp"),
-    "the ideal order of retrieved passages only": _param("ideal", "retrieved"),
-    "grades from 2 count as relevant": _param("rel", 2),
-    "grades from 3 count as relevant": _param("rel", 3),
-    "recall over at most k": _param("cap", True),
-    "average precision over the relevant passages retrieved": _param("norm", "retrieved"),
+    "hits with the query's own id removed": _with(self_hits=False),
+    "the mean over queries with hits": _with(queries="returned"),
+    "the mean over queries with a relevant passage": _with(queries="relevant"),
+    "gain 2^grade - 1": _with(params={"gain": "exp"}),
+    "the ideal order of retrieved passages only": _with(params={"ideal": "retrieved"}),
+    "grades from 2 count as relevant": _with(params={"rel": 2}),
+    "grades from 3 count as relevant": _with(params={"rel": 3}),
+    "recall over at most k": _with(params={"cap": True}),
+    "average precision over the relevant passages retrieved": _with(params={"norm": "retrieved"}),
     **{
-        f"{name} with {f'cutoff {k}' if k else 'no cutoff'}": _cutoff(name, k)
+        f"{name} with {f'cutoff {k}' if k else 'no cutoff'}": _with(cutoffs={name: k})
         for name in ("map", "mrr", "ndcg")
         for k in (None, 10, 100, 1000)
     },
     "passages with an earlier one's text removed": _without_copies,
     "ties in ascending order of ids": _ties_ascending,
-    "scores compared as float32": lambda scored: replace(scored, single=True),
+    "scores compared as float32": _with(single=True),
 }
 """Changes of the evaluation alone; None where a change does nothing to the files."""
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.config import Config
 from pipeline.config.files import make_config, put
@@ -28,7 +29,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import ROLES, Collection, Facts
 from pipeline.core.subprocesses import ending_at
 from pipeline.formats.given import write_collection
-from pipeline.run.benchmark import Benchmark, Session
+from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, run_each
 from pipeline.studies.verify.fit import Fit
 from pipeline.studies.verify.scored_run import ScoredRun
@@ -167,11 +168,11 @@ class Trials:
         """
         changes: dict[str, Facts] = {}
         with Session() as session:
-            known = {_key(session.benchmark(_changed(self.config, {})))}
+            known = {session.benchmark(_changed(self.config, {})).recipes["evaluate"].key}
             for name, change in settings_to_try(self.config).items():
                 with contextlib.suppress(InputError):
                     benchmark = session.benchmark(_changed(self.config, change))
-                    key = _key(benchmark)
+                    key = benchmark.recipes["evaluate"].key
                     if key not in known:
                         known.add(key)
                         changes[name] = change
@@ -260,10 +261,6 @@ class Trials:
             each: math.hypot(effects[each].std() / math.sqrt(count), ROUGH) for each in effects
         }
 
-    def _limited(self, label: str, total: int | None, unit: str) -> contextlib.AbstractContextManager[Bar]:
-        """A bar that is not shown, and ends what it counts at the deadline."""
-        return contextlib.nullcontext(_Limit(self.deadline))
-
     def _sample(self) -> Facts:
         """The sections of a config that runs on the sample."""
         names = {"title_separator", "lowercase_queries", "missing_passages", "ignored", "chunks"}
@@ -307,12 +304,13 @@ class Trials:
                 return session.benchmark(_changed(self.config, as_written)).collection
 
             collection, bare = read(""), read(None)
-            columns = collection.passages.ids, collection.passages.texts, bare.passages.texts
-            passages = {}
-            for name, whole, rest in zip(*columns, strict=True):
-                if name.as_py() in wanted:
-                    text = rest.as_py()
-                    passages[name.as_py()] = {"title": whole.as_py().removesuffix(text), "text": text}
+            ids = collection.passages.ids
+            kept = pc.is_in(ids, value_set=pa.array([*wanted], ids.type))
+            columns = (ids, collection.passages.texts, bare.passages.texts)
+            records = zip(*(column.filter(kept).to_pylist() for column in columns), strict=True)
+            passages = {
+                name: {"title": whole.removesuffix(text), "text": text} for name, whole, text in records
+            }
             asked = zip(collection.queries.ids.to_pylist(), collection.queries.texts.to_pylist(), strict=True)
             texts = {name: text for name, text in asked if name in queries}
             write_collection(self.place / SAMPLE, passages, texts, graded)
@@ -322,10 +320,14 @@ class Trials:
         """The values of queries with a change of settings, "" for none; None where it cannot be made."""
         sections = {"evaluate": {"measures": [*self.fit.base]}} | sections
         outcome = None
+
+        def limited(*_: object) -> contextlib.AbstractContextManager[Bar]:
+            return contextlib.nullcontext(_Limit(self.deadline))
+
         try:
             with ending_at(self.deadline), Session() as session:
                 config = _changed(self.config, self.changes.get(name, {}), **sections)
-                (outcome,) = run_each(prepare([config], None, self._limited, session), self._limited, session)
+                (outcome,) = run_each(prepare([config], None, limited, session), limited, session)
         except (InputError, TimeoutError) as refused:
             error: Exception | None = refused
         else:
@@ -334,11 +336,6 @@ class Trials:
         if not isinstance(error, TimeoutError):
             self.tried.add(name)
         return outcome.result.only_collection().by_measure if outcome and outcome.result else None
-
-
-def _key(benchmark: Benchmark) -> str:
-    """What a benchmark's values are cached under."""
-    return [*benchmark.recipes.values()][-1].key
 
 
 class _Limit(NamedTuple):

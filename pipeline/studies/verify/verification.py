@@ -30,6 +30,7 @@ from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME
 from pipeline.results.folder import CollectionResult
 from pipeline.results.published import (
+    VERDICTS,
     ScoreCheck,
     Verdict,
     check_expected,
@@ -72,13 +73,13 @@ class Verification(Tabular):
     def verdict(self) -> Verdict:
         """The worst: not reproduced, then not comparable, then not run."""
         verdicts = {cell.verdict for cell in self.cells}
-        order: tuple[Verdict, ...] = ("not reproduced", "not comparable", "not run")
-        return next((each for each in order if each in verdicts), "reproduced")
+        return next((each for each in VERDICTS[1:] if each in verdicts), "reproduced")
 
     def json(self) -> JsonObject:
         """The document that `verify --json` prints."""
         return {
-            "cells": [cell.document() for cell in self.cells],
+            # without what was tried, where nothing was
+            "cells": [cell.model_dump(mode="json", exclude_unset=True) for cell in self.cells],
             "verdict": self.verdict,
             "contradictions": self.contradictions(),
             "exchanged": self.exchanged(),
