@@ -1,12 +1,16 @@
-"""The benchmark beside one with an approximate index that differs in one thing: it searches exactly."""
+"""What an approximate index loses: the benchmark beside it that searches exactly, and their comparison."""
 
 from __future__ import annotations
 
-from pipeline.comparison.against_exact import compare_with_exact
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
 from pipeline.config import FLAT, IndexConfig
 from pipeline.config.model import RowSettings
-from pipeline.core.records import Facts
-from pipeline.metrics.names import parse_measures
+from pipeline.core.records import Facts, Float64, Int64
+from pipeline.metrics.names import Measure, parse_measures
+from pipeline.metrics.paired import changes
 from pipeline.metrics.statistics import draws_of
 from pipeline.results.folder import read_values
 from pipeline.retrievers.sections import AgainstExact
@@ -28,9 +32,9 @@ def losses(benchmark: Benchmark) -> Facts:
     index, search = config.index, config.search
     if not (search.against_exact and index.factory != FLAT and isinstance(config.model, RowSettings)):
         return {}
-    changes = {"parameters": {}, "memory_mb": MEMORY_MB, "against_exact": False}
+    without = {"parameters": {}, "memory_mb": MEMORY_MB, "against_exact": False}
     flat = IndexConfig(factory=FLAT, metric=index.metric)
-    exactly = config.model_copy(update={"index": flat, "search": search.model_copy(update=changes)})
+    exactly = config.model_copy(update={"index": flat, "search": search.model_copy(update=without)})
     store, session, progress = benchmark.store, benchmark.session, benchmark.progress
     approximate = Benchmark(config, store, session, progress) if benchmark.config.rerank else benchmark
     other = Benchmark(exactly, store, session, progress)
@@ -48,3 +52,40 @@ def losses(benchmark: Benchmark) -> Facts:
     sources = [[each.manifest["key"], each.content, each.manifest["made"]["from_files"]] for each in scores]
     recipe = Recipe(AgainstExact.key, {"schema": SCHEMA, "scores": sources})
     return {AgainstExact.key: (store.load(recipe) or store.make(recipe, compare)).facts}
+
+
+def overlap(approximate: Int64, exact: Int64, cutoff: int) -> float:
+    """The share of the exact top `cutoff` hits that are among the top `cutoff` found; mean over queries.
+
+    Both rankings are int64 [queries, k], rows of passages, -1 for padding.
+    """
+    approximate, exact = approximate[:, :cutoff], exact[:, :cutoff]
+    # query * width + passage: one number for each pair of a query and a passage
+    width = int(max(approximate.max(initial=0), exact.max(initial=0))) + 1
+    offset = np.arange(len(exact))[:, None] * width
+    exact_pairs, approximate_pairs = (offset + exact)[exact >= 0], (offset + approximate)[approximate >= 0]
+    shared = np.intersect1d(exact_pairs, approximate_pairs, assume_unique=True) // width
+    n_exact = np.maximum((exact >= 0).sum(axis=1), 1)
+    return float((np.bincount(shared, minlength=len(exact)) / n_exact).mean())
+
+
+def compare_with_exact(
+    found: Int64,
+    exact: Int64,
+    measures: Sequence[Measure],
+    values: Float64,
+    exact_values: Float64,
+    draws: Sequence[Hashable],
+) -> Facts:
+    """The section `against_exact` of `metrics.json`.
+
+    `found` and `exact` are rankings as in `overlap`, `values` and `exact_values` the measures of each,
+    float64 [queries, measures]. Queries of which `draws` are equal count as one in intervals.
+
+    Returns:
+        `overlap` at each cutoff of the measures and at the ranking's depth; `change` from exact search, as of
+        `pipeline.metrics.paired.changes`.
+    """
+    cutoffs = sorted({measure.cutoff for measure in measures if measure.cutoff} | {exact.shape[1]})
+    overlaps = {str(cutoff): overlap(found, exact, cutoff) for cutoff in cutoffs}
+    return {"overlap": overlaps, "change": changes(measures, exact_values, values, draws)}

@@ -12,9 +12,9 @@ import workplaces
 from workplaces import config, hits, read_json
 
 from pipeline import InputError, run_benchmark
-from pipeline.comparison import compare_with_exact, overlap
 from pipeline.core import silent
 from pipeline.metrics import parse_measures
+from pipeline.run import compare_with_exact, overlap
 from pipeline.storage import check_counts
 
 IVF = ("index.factory='IVF4,Flat'",)
