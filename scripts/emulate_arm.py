@@ -39,12 +39,15 @@ PARTS = {
 }
 """What pytest is given, by part."""
 ENGINES, TRAINING = "tests/engines/test_processes.py", "tests/studies/gate/test_training.py"
+LATENCY = "tests/studies/latency/test_latency.py"
 DESELECTED = {
     f"{ENGINES}::test_they_write_the_bytes_that_one_process_writes_also_if_all_are_killed": "too slow",
     f"{ENGINES}::test_nothing_runs_on_after_ctrl_c_or_when_the_parent_is_killed": "too slow",
+    f"{LATENCY}::test_a_served_model_has_the_share_of_the_network": "too slow",
+    f"{LATENCY}::test_a_server_is_measured_under_load_and_its_errors_are_counted": "too slow",
     f"{TRAINING}::test_a_checkpoint_is_the_best_only_if_it_is_shown_to_be_better": "datasets cannot pickle",
 }
-"""Tests that are not run, and why: two encode with MiniLM; in one, datasets fails at a class of PyArrow."""
+"""Tests that are not run, and why: four encode with MiniLM; in one, datasets fails at a class of PyArrow."""
 CPUINFO = """\
 processor\t: 0
 BogoMIPS\t: 243.75
