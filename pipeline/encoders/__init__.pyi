@@ -1,7 +1,6 @@
 from .agreement import (
     LIMITS as LIMITS,
     Probes as Probes,
-    Reference as Reference,
     Watch as Watch,
     sample_tokens as sample_tokens,
 )

@@ -193,26 +193,29 @@ def _scaled(vectors: Float32) -> Float32:
     return scaled
 
 
-class Reference(NamedTuple):
-    """The fp32 model that a `Watch` compares with."""
-
-    vector: Callable[[Int32], Float32]  # token ids [tokens] of one text to its vector [dimension]
-    precision: str  # of the model that is watched
-    fix: str  # what to set if it is not close enough
-
-
 class Watch:
     """Compares a few of the texts that are encoded with the fp32 model, and stops where they differ.
 
     Of each shard, texts with one character in `WATCHED` are compared, the longest text among them where it is
     no more than half of that; of a small shard, one text. The fp32 model takes about four times as long for a
     text, so that this adds less than 1% to the time of shards of a thousand texts and more.
+
+    `vector` gives the vector [dimension] of the token ids [tokens] of one text in fp32, `precision` is that
+    of the model `name`, and `fix` says what to set if it is not close enough.
     """
 
-    def __init__(self, name: str, reference: Reference, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        name: str,
+        vector: Callable[[Int32], Float32],
+        precision: str,
+        fix: str,
+        tokenizer: Tokenizer,
+    ) -> None:
         from threadpoolctl import ThreadpoolController
 
-        self.name, self.reference, self.tokenizer = name, reference, tokenizer
+        self.name, self.vector, self.precision, self.fix = name, vector, precision, fix
+        self.tokenizer = tokenizer
         self._random = np.random.default_rng(0)
         self._libraries = ThreadpoolController()
 
@@ -224,23 +227,23 @@ class Watch:
         Raises:
             InputError: The cosine of one is below the limit.
         """
-        limit = LIMITS[self.reference.precision]
+        limit = LIMITS[self.precision]
         for row in self._chosen(texts, max_length):
             (ids,) = tokenize(self.tokenizer, [texts[row]], max_length)
             if not len(ids):
                 continue
             with self._libraries.limit(limits=1, user_api="blas"):  # waiting threads take more than they give
-                expected = self.reference.vector(ids)
+                expected = self.vector(ids)
             vector = row_as_vector(rows, row, len(expected))
             if not expected.any() and not vector.any():  # a text without words
                 continue
             (cosine,) = cosines(vector[None], expected[None])
             if not cosine >= limit:
                 raise InputError(
-                    f"in {self.reference.precision}, the vector of a text of {len(ids)} tokens has a cosine "
+                    f"in {self.precision}, the vector of a text of {len(ids)} tokens has a cosine "
                     f"of {cosine:.6f} to the one that model '{self.name}' gives in fp32",
                     allowed=f"{limit:g} or more",
-                    fix=self.reference.fix,
+                    fix=self.fix,
                 )
 
     def _chosen(self, texts: Sequence[str], max_length: int) -> list[int]:

@@ -31,8 +31,9 @@ from pipeline.models.files import damaged
 from pipeline.storage import ragged_shards
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
+    from pipeline.encoders.agreement import Watch
 
 RowArrays = Float32 | RaggedRows
 """What a model makes of texts, a row for each: vectors [texts, dimension], or rows of different lengths."""
@@ -117,7 +118,7 @@ def encode_parts(
     max_length: int,
     bar: Bar,
     batch_size: int | None = None,
-    check: Callable[[Sequence[str], RowArrays], None] | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[tuple[RowArrays, Usage]]:
     """Encode parts of a collection, one after the other, without a pause between them.
 
@@ -129,7 +130,7 @@ def encode_parts(
         max_length: Number of tokens kept of each text, special tokens included.
         bar: Progress bar, updated for every encoded text.
         batch_size: Largest number of texts of a batch; None limits it by the backend's token budget alone.
-        check: Called with the texts and the rows of each part, in a thread, while the next one is computed.
+        watch: Compares a few rows of each part, in a thread, while the next one is computed.
 
     Yields:
         The rows of each part, in the order of its texts, and what they cost.
@@ -146,8 +147,8 @@ def encode_parts(
 
     def finish(part: _Part) -> tuple[RowArrays, Usage]:
         rows = in_order(part.take_computed(), len(part.texts))
-        if check:
-            check(part.texts, rows)
+        if watch:
+            watch.check(part.texts, max_length, rows)
         return rows, part.usage
 
     finishing = deque[Future[tuple[RowArrays, Usage]]]()
@@ -258,12 +259,22 @@ def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
 _TOKENIZING = threading.Lock()  # a tokenizer cannot be set up in one thread while another one uses it
 
 
-def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int32]:
-    """Each text's token ids, int32 [tokens], special tokens included, truncated on the tokenizer's side.
+def encodings(tokenizer: Tokenizer, texts: Sequence[str], special: bool = True) -> Iterator[Encoding]:
+    """What a tokenizer gives for each text, with `special` tokens or without them.
 
     Raises:
         InputError: The tokenizer has no token for a word that it does not know.
     """
+    for start in range(0, len(texts), TOKENIZED_TEXTS):
+        part = list(texts[start : start + TOKENIZED_TEXTS])
+        try:
+            yield from tokenizer.encode_batch_fast(part, add_special_tokens=special)
+        except Exception as error:  # tokenizers raises this class itself
+            raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
+
+
+def tokenize(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> list[Int32]:
+    """Each text's token ids, int32 [tokens], special tokens included, truncated on the tokenizer's side."""
     return tokenize_and_count(tokenizer, texts, max_length)[0]
 
 
@@ -278,16 +289,11 @@ def tokenize_and_count(
         side = (tokenizer.truncation or {}).get("direction", "right")
         tokenizer.enable_truncation(max_length, direction=side)
         special = tokenizer.num_special_tokens_to_add(is_pair=False)  # of each part cut off, too
-        for start in range(0, len(texts), TOKENIZED_TEXTS):
-            try:
-                encodings = tokenizer.encode_batch_fast(list(texts[start : start + TOKENIZED_TEXTS]))
-            except Exception as error:  # tokenizers raises this class itself
-                raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
-            ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
-            tokens += ids
-            for encoding, kept in zip(encodings, ids, strict=True):
-                parts = encoding.overflowing if len(kept) >= max_length else ()
-                counts.append(len(kept) + sum(len(part) - special for part in parts))
+        for encoding in encodings(tokenizer, texts):
+            ids = np.array(encoding.ids, np.int32)
+            tokens.append(ids)
+            parts = encoding.overflowing if len(ids) >= max_length else ()
+            counts.append(len(ids) + sum(len(part) - special for part in parts))
     return tokens, counts
 
 

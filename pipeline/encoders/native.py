@@ -21,7 +21,7 @@ from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float32, Int64, RaggedRows
 from pipeline.encoders import conversion
-from pipeline.encoders.agreement import CHECKS, PROBES, Reference
+from pipeline.encoders.agreement import CHECKS, PROBES, Watch
 from pipeline.encoders.batching import TokenBatch
 from pipeline.encoders.conversion import TOKENIZER
 from pipeline.encoders.opener import Conversion
@@ -32,6 +32,8 @@ from pipeline.storage.artifacts import Artifact, Draft, Recipe
 from pipeline.storage.store import Store
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
     from pipeline.native.vectors import PackedM3, PackedModel, PackedNetwork, PackedSplade
 
 log = logging.getLogger(__name__)
@@ -89,7 +91,7 @@ class NativeConversion(Conversion):
         return f"set model.backend to {INSTEAD[_network(model)]} and model.precision to fp32"
 
     @override
-    def reference(self, model: ResolvedModel, folder: Path) -> Reference:
+    def watch(self, model: ResolvedModel, folder: Path, tokenizer: Tokenizer) -> Watch:
         from pipeline.native.vectors import Fp32M3, Fp32Model, Fp32Splade
 
         weights, network = folder / WEIGHTS, _network(model)
@@ -100,7 +102,7 @@ class NativeConversion(Conversion):
             same = Fp32Splade(weights)
         else:
             same = Fp32M3(weights, model.output, model.normalize)
-        return Reference(same.vector, "int16", self.fix(model))
+        return Watch(model.name, same.vector, "int16", self.fix(model), tokenizer)
 
 
 def load(model: ResolvedModel, prepared: Path) -> NativeRunner:

@@ -7,6 +7,7 @@ texts as a `Scorer`. Backends are functions that load a network; `openers.backen
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from abc import ABC, abstractmethod
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from typing_extensions import override
@@ -32,7 +33,6 @@ from pipeline.encoders.agreement import (
     PAIRS,
     PROBES,
     Probes,
-    Reference,
     Watch,
 )
 from pipeline.encoders.base import EmbeddingSource, ModelSource, ScoreSource
@@ -42,6 +42,9 @@ from pipeline.models.reranker import ResolvedReranker
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
 from pipeline.storage.vector_forms import check_dimensions
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +71,8 @@ class Conversion(ABC):
             InputError: The backend cannot run the model, or gives other results than its library.
         """
 
-    def reference(self, model: Any, folder: Path) -> Reference | None:
-        """What rows are compared with while texts are encoded; None if that is not needed."""
+    def watch(self, model: Any, folder: Path, tokenizer: Tokenizer) -> Watch | None:
+        """What compares a few rows while texts are encoded; None if that is not needed."""
         return None
 
     def is_exact(self, model: Any) -> bool:
@@ -87,8 +90,8 @@ class Opener(ModelSource, ABC):
 
     settings: Any  # a section `model` or `rerank`
     model: Any  # the resolved model, a `ResolvedModel` or a `ResolvedReranker`
-    function: Callable[..., Any] | None = None  # loads the model: see `TextOpener` and `PairOpener`
-    conversion: Conversion | None = None  # none if the backend runs the model's own files
+    function: Callable[..., Any]  # loads the model: see `TextOpener` and `PairOpener`
+    conversion: Conversion | None  # none if the backend runs the model's own files
     # Gives the scores of the model's library for some pairs, given settings and model.
     library: Callable[..., Float32] | None = None
 
@@ -109,36 +112,36 @@ class Opener(ModelSource, ABC):
         Raises:
             InputError: See `Conversion.make`; or the comparison shows other results than the library's.
         """
-        converted = None
-        if self.conversion is not None:
-            recipe = self.conversion.recipe(self.model)
-            models = store.for_models(recipe)
-            is_new = models.find(recipe) is None
-            with machine.preparing(lambda: is_new):
-                converted = self.conversion.make(self.model, models)
+        conversion, converted = self.conversion, None
+        if conversion:
+            with self._preparing(store, conversion.recipe(self.model)) as (models, _):
+                converted = conversion.make(self.model, models)
             self.model.files.check()
             if reason := converted.facts.get("not_compared"):
                 log.info("model %s: not compared with its library: %s", self.model.name, reason)
-        if self.has_reference(converted):
-            folder, recipe = converted.folder if converted else None, self.comparison_recipe()
-            models = store.for_models(recipe)
-            is_new = models.find(recipe) is None
-            with machine.preparing(lambda: is_new):
+        if conversion or self.library:
+            recipe = self.comparison_recipe()
+            folder = converted.folder if converted else None
+            with self._preparing(store, recipe) as (models, is_new):
                 found = models.make(recipe, lambda draft: self.compare(folder)).facts
             if is_new and "lowest_cosine" in found:
                 log.info("model %s: %s", self.model.name, comparison_clause(found))
         return converted
 
-    def has_reference(self, converted: Artifact | None) -> bool:
-        """Whether there is something of the model's library to compare with."""
-        return False
+    @contextlib.contextmanager
+    def _preparing(self, store: Store, recipe: Recipe) -> Iterator[tuple[Store, bool]]:
+        """The store in which a recipe's artifact is made, and whether it is new: its time is no stage's."""
+        models = store.for_models(recipe)
+        is_new = models.find(recipe) is None
+        with machine.preparing(lambda: is_new):
+            yield models, is_new
 
     def comparison_recipe(self) -> Recipe:
         """All that shapes what `compare` finds."""
         raise NotImplementedError
 
     def compare(self, prepared: Path | None) -> Facts:
-        """Compare the model, of the folder of a converted one or None, with its library.
+        """Compare the model, of the folder of a converted one or None, with its library, if that is known.
 
         Raises:
             InputError: The results are too far from each other.
@@ -194,20 +197,14 @@ class TextOpener(Opener, EmbeddingSource):
     @override
     def load(self, prepared: Path | None, watched: bool = True) -> Encoder:
         """The loaded model; unless `watched` is False, a few rows are compared with the reference's."""
-        assert self.function is not None
         backend, watch = self.function(self.model, prepared), None
         if self.conversion and prepared and watched:
-            reference = self.conversion.reference(self.model, prepared)
-            watch = Watch(self.model.name, reference, backend.tokenizer) if reference else None
+            watch = self.conversion.watch(self.model, prepared, backend.tokenizer)
         if prepared is None:
             self.model.files.check()
         if self.model.truncate_dim:
             check_dimensions(self.model.truncate_dim, backend.dimension)
         return Encoder(self.settings, self.model, backend, watch)
-
-    @override
-    def has_reference(self, converted: Artifact | None) -> bool:
-        return converted is not None and (converted.folder / PROBES).is_file()
 
     @override
     def comparison_recipe(self) -> Recipe:
@@ -216,9 +213,8 @@ class TextOpener(Opener, EmbeddingSource):
 
     @override
     def compare(self, prepared: Path | None) -> Facts:
-        assert self.function is not None
-        assert self.conversion is not None
-        assert prepared is not None
+        if not self.conversion or not prepared or not (prepared / PROBES).is_file():
+            return {}
         name, precision = self.settings.backend, self.model.precision
         probes = Probes.read(prepared / PROBES)
         agreement = probes.compare(self.function(self.model, prepared).forward, precision)
@@ -280,12 +276,11 @@ class Encoder:
         """
         before, after = self.model.prompts[role]
         prompted = ([before + text + after for text in texts] for texts in parts)
-        length, backend, watch = self.model.max_lengths[role], self.backend, self.watch
+        length, backend = self.model.max_lengths[role], self.backend
         if isinstance(backend, batching.RoleDependent):
             backend = backend.for_role(role)
-        check = (lambda texts, rows: watch.check(texts, length, rows)) if watch else None
         return batching.encode_parts(
-            backend, prompted if before or after else parts, length, bar, self.settings.batch_size, check
+            backend, prompted if before or after else parts, length, bar, self.settings.batch_size, self.watch
         )
 
 
@@ -309,15 +304,10 @@ class PairOpener(Opener, ScoreSource):
 
     @override
     def load(self, prepared: Path | None) -> Scorer:
-        assert self.function is not None
         scorer: Scorer = self.function(self.settings, self.model, prepared)
         if prepared is None:
             self.model.files.check()
         return scorer
-
-    @override
-    def has_reference(self, converted: Artifact | None) -> bool:
-        return self.library is not None and not self.model.by_predict
 
     @override
     def comparison_recipe(self) -> Recipe:
@@ -327,7 +317,8 @@ class PairOpener(Opener, ScoreSource):
 
     @override
     def compare(self, prepared: Path | None) -> Facts:
-        assert self.library is not None
+        if not self.library or self.model.by_predict:
+            return {}
         scores = self.load(prepared).score(PAIRS, Usage(), NO_BAR)  # first: it refuses what libraries fail on
         expected = self.library(self.settings, self.model, PAIRS)
         with np.errstate(invalid="ignore"):  # the difference of infinite ones

@@ -31,7 +31,7 @@ from pipeline.core.records import Float32, Int32, Int64, JsonObject, Texts
 from pipeline.core.subprocesses import last_line, run_in_subprocess
 from pipeline.data.collection_files import open_texts
 from pipeline.encoders import agreement, conversion
-from pipeline.encoders.agreement import PROBES, Forward, Reference
+from pipeline.encoders.agreement import PROBES, Forward, Watch
 from pipeline.encoders.batching import TokenBatch, Usage, batches, tokenize
 from pipeline.encoders.opener import Conversion
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, load_network
@@ -43,6 +43,7 @@ from pipeline.storage.store import Store
 if TYPE_CHECKING:
     import openvino
     import torch
+    from tokenizers import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +85,13 @@ class OpenVINOConversion(Conversion):
         return is_traced(model)
 
     @override
-    def reference(self, model: ResolvedModel, folder: Path) -> Reference | None:
-        """The converted model in fp32, which was compared with torch."""
+    def watch(self, model: ResolvedModel, folder: Path, tokenizer: Tokenizer) -> Watch | None:
+        """Compares with the converted model in fp32, which was compared with torch."""
         if model.precision == "fp32":
             return None
         description = REFERENCE[0] if model.precision == "int8" else DESCRIPTION
-        return Reference(_vector_in_fp32(folder / description), model.precision, self.fix(model))
+        vector = _vector_in_fp32(folder / description)
+        return Watch(model.name, vector, model.precision, self.fix(model), tokenizer)
 
     @override
     def fix(self, model: ResolvedModel) -> str:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from workplaces import BAR
 
 from pipeline import InputError
-from pipeline.encoders import Encoder, Probes, Reference, Usage, Watch, sample_tokens
+from pipeline.encoders import Encoder, Probes, Usage, Watch, sample_tokens
 from pipeline.storage import Store
 
 SHAPE = {
@@ -143,7 +143,7 @@ def test_one_character_in_a_thousand_is_watched(bge_folder: Path) -> None:
         return sorted(seen)
 
     tokenizer = Tokenizer.from_file(str(bge_folder / "tokenizer.json"))
-    watch = Watch("m", Reference(vector, "int16", ""), tokenizer)
+    watch = Watch("m", vector, "int16", "", tokenizer)
     assert lengths([]) == []
     assert lengths(["a"] * 20) == [3]
     assert lengths(["a"] * 2999) == [3, 3]

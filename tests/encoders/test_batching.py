@@ -20,6 +20,7 @@ from pipeline import InputError
 from pipeline.encoders import (
     TokenBatch,
     Usage,
+    Watch,
     batches,
     encode_parts,
     tokenize,
@@ -243,11 +244,9 @@ def test_parts_have_the_rows_and_the_batches_that_each_has_alone(
     kind: Callable[[int], Counting], parts: list[list[str]], budget: int
 ) -> None:
     backend, checked, shapes = kind(budget), [], []
-    found = list(
-        encode_parts(
-            backend, parts, 50, BAR, check=lambda texts, rows: checked.append((list(texts), len(rows)))
-        )
-    )
+    watch = Watch("m", np.zeros, "fp32", "", backend.tokenizer)
+    watch.check = lambda texts, length, rows: checked.append((list(texts), length, len(rows)))
+    found = list(encode_parts(backend, parts, 50, BAR, watch=watch))
     for (rows, usage), texts in zip(found, parts, strict=True):
         alone = kind(budget)
         expected, cost = run(alone, texts)
@@ -255,7 +254,7 @@ def test_parts_have_the_rows_and_the_batches_that_each_has_alone(
         assert np.array_equal(rows, expected)
         assert (usage.texts, usage.tokens, usage.padded) == (cost.texts, cost.tokens, cost.padded)
     assert [batch.ids.shape for batch in backend.batches] == shapes
-    assert checked == [(texts, len(texts)) for texts in parts]
+    assert checked == [(texts, 50, len(texts)) for texts in parts]
 
 
 def test_a_part_is_read_while_the_one_before_is_computed() -> None:

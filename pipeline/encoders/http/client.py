@@ -384,26 +384,16 @@ def error_text(body: object) -> str:
     return f"{text} ({code})" if isinstance(code, str) else text
 
 
+TOO_MUCH = (
+    "too (long|many|large)|maximum|exceed|must have less|at most|(larger|more) than|or (fewer|less)"
+    "|per request|limit of"
+)
+MEASURED = "token|length|batch|input|size|items|texts"
+
+
 def _is_about_size(message: str) -> bool:
     """Whether a server refuses a request because it has too many texts or tokens."""
-    words = message.lower()
-    too_much = (
-        "too long",
-        "too many",
-        "too large",
-        "maximum",
-        "exceed",
-        "must have less",
-        "at most",
-        "larger than",
-        "more than",
-        "or fewer",
-        "or less",
-        "per request",
-        "limit of",
-    )
-    measured = ("token", "length", "batch", "input", "size", "items", "texts")
-    return any(part in words for part in too_much) and any(part in words for part in measured)
+    return all(re.search(pattern, message, re.IGNORECASE) for pattern in (TOO_MUCH, MEASURED))
 
 
 def _is_about_numbers(message: str) -> bool:

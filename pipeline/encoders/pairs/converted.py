@@ -10,7 +10,7 @@ A converted model must give the scores that FlagEmbedding gives; see `pipeline.e
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from pipeline.config.rerank import FlagRerankSettings
 from pipeline.core.installation import import_openvino, require
-from pipeline.core.records import Int64, TextPair
+from pipeline.core.records import Int64
 from pipeline.encoders.agreement import PAIRS
 from pipeline.encoders.batching import TokenBatch, padded
 from pipeline.encoders.conversion import read_task
@@ -34,13 +34,12 @@ from pipeline.encoders.openvino import (
     convert_once,
     is_traced,
 )
-from pipeline.encoders.pairs.cross_encoders import TYPES
 from pipeline.encoders.pairs.scorer import (
     BatchedScorer,
     PairTokenizer,
     encoder_tokenizer,
+    inputs_of,
     template_of,
-    token_types,
 )
 from pipeline.encoders.torch.loading import limit_last_layer_to_first_token, load_network
 from pipeline.models.reranker import ResolvedReranker
@@ -107,8 +106,7 @@ class _ConvertedReranker(OpenVINOBatches, OpenVINORunner):
 
     @override
     def inputs(self, batch: TokenBatch) -> dict[str, Int64]:
-        types = token_types(batch, self.tokenizer.template)
-        return super().inputs(batch) | ({} if types is None else {TYPES: types})
+        return inputs_of(batch, self.tokenizer.template)
 
 
 def convert(model: ResolvedReranker, target: Path) -> None:
@@ -122,25 +120,17 @@ def convert(model: ResolvedReranker, target: Path) -> None:
     network = load_network(model, "AutoModelForSequenceClassification", target)
     if network.config.num_labels != 1:
         raise ValueError(f"it gives {network.config.num_labels} values for a pair")
-    template = template_of(fast)
-    typed = template.typed and TYPES in known
-    names = ["input_ids", "attention_mask", *([TYPES] if typed else [])]
-    target.with_name(INPUTS).write_text(json.dumps(names), encoding="utf-8")
-    pairs = PairTokenizer(fast, template, LONGEST)
-    converted = _traced(network, names, _inputs(pairs, PAIRS[:-1], network.config.pad_token_id or 0, typed))
+    template = template_of(fast, known)
+    ids, second, _ = PairTokenizer(fast, template, LONGEST).tokenize(PAIRS[:-1])
+    rows, mask = padded(ids, max(map(len, ids)), network.config.pad_token_id or 0)
+    example = inputs_of(TokenBatch(np.arange(len(ids)), rows, mask, np.array(second)), template)
+    target.with_name(INPUTS).write_text(json.dumps([*example]), encoding="utf-8")
+    converted = _traced(network, example)
     import_openvino().save_model(converted, str(target), compress_to_fp16=False)
 
 
-def _inputs(tokenizer: PairTokenizer, pairs: Sequence[TextPair], pad_id: int, typed: bool) -> list[Int64]:
-    """The network's inputs for some pairs, int64 [pairs, tokens] each."""
-    ids, second, _ = tokenizer.tokenize(pairs)
-    rows, mask = padded(ids, max(map(len, ids)), pad_id)
-    types = (np.arange(rows.shape[1]) >= np.array(second)[:, None]) * mask
-    return [rows, mask, *([types] if typed else [])]
-
-
-def _traced(network: PreTrainedModel, names: Sequence[str], example: Sequence[Int64]) -> openvino.Model:
-    """The OpenVINO model of a torch one, with these names of its inputs."""
+def _traced(network: PreTrainedModel, example: Mapping[str, Int64]) -> openvino.Model:
+    """The OpenVINO model of a torch one, with the names of these inputs."""
     import torch
 
     class LogitNetwork(torch.nn.Module):
@@ -149,12 +139,12 @@ def _traced(network: PreTrainedModel, names: Sequence[str], example: Sequence[In
             self.network = network
 
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = self.network(**dict(zip(names, inputs, strict=True))).logits
+            logits: torch.Tensor = self.network(**dict(zip(example, inputs, strict=True))).logits
             return logits[:, 0]
 
     limit_last_layer_to_first_token(network)
-    converted = convert_network(LogitNetwork(), tuple(torch.from_numpy(array) for array in example))
-    for place, name in enumerate(names):
+    converted = convert_network(LogitNetwork(), tuple(map(torch.from_numpy, example.values())))
+    for place, name in enumerate(example):
         converted.inputs[place].get_tensor().set_names({name})
     return converted
 

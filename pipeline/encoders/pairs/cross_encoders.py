@@ -17,8 +17,8 @@ from pipeline.encoders.opener import Scorer
 from pipeline.encoders.pairs.scorer import (
     BatchedScorer,
     PairTokenizer,
+    inputs_of,
     template_of,
-    token_types,
 )
 from pipeline.encoders.torch.backend import TorchRunner
 from pipeline.encoders.torch.checks import observe_networks
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
     from transformers import PreTrainedModel
 
-TYPES = "token_type_ids"
 PAIRS = 32  # of a batch of `predict`, by its own default
 
 
@@ -44,10 +43,7 @@ class TorchPairs(TorchRunner[Float32]):
 
     def tensors(self, batch: TokenBatch) -> dict[str, torch.Tensor]:
         """The network's inputs, on the device."""
-        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
-        types = token_types(batch, self.tokenizer.template)
-        if types is not None:
-            inputs[TYPES] = types
+        inputs = inputs_of(batch, self.tokenizer.template)
         return {name: self.on_device(array) for name, array in inputs.items()}
 
 
@@ -117,9 +113,7 @@ class _CrossEncoder(Classifier):
         check_labels(model.name, encoder.num_labels)
         self.activation = encoder.activation_fn
         fast = model.tokenizer.of_library(encoder.tokenizer)
-        template = template_of(fast)
-        if TYPES not in encoder.tokenizer.model_input_names:
-            template = template._replace(typed=False)
+        template = template_of(fast, encoder.tokenizer.model_input_names)
         self.tokenizer = PairTokenizer(fast, template, model.max_length - template.size)
         self.use(encoder.model)
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+TYPES = "token_type_ids"
+
+
 class Template(NamedTuple):
     """The token ids around the two texts of a pair."""
 
@@ -35,8 +38,11 @@ class Template(NamedTuple):
         return len(self.before) + len(self.between) + len(self.after)
 
 
-def template_of(tokenizer: Tokenizer) -> Template:
-    """The template that a tokenizer's own post-processor applies to a pair."""
+def template_of(tokenizer: Tokenizer, inputs: Sequence[str]) -> Template:
+    """The template that a tokenizer's own post-processor applies to a pair.
+
+    `inputs` are the names of the network's inputs, by the tokenizer.
+    """
     tokenizer.no_padding()
     pair = tokenizer.encode("one", "other")
     first, last = ([n for n, text in enumerate(pair.sequence_ids) if text == which] for which in (0, 1))
@@ -44,7 +50,7 @@ def template_of(tokenizer: Tokenizer) -> Template:
         raise damaged("the model's tokenizer cannot join a query and a passage")
     ids = tuple(pair.ids)
     parts = ids[: first[0]], ids[first[-1] + 1 : last[0]], ids[last[-1] + 1 :]
-    return Template(*parts, typed=pair.type_ids[last[0]] == 1)
+    return Template(*parts, typed=pair.type_ids[last[0]] == 1 and TYPES in inputs)
 
 
 def longest_first(query: int, passage: int, room: int) -> tuple[int, int]:
@@ -114,16 +120,10 @@ class PairTokenizer:
     def _ids(self, texts: list[str], side: int) -> list[Int32]:
         """The token ids of the texts of one side, each different text tokenized once."""
         different = list(dict.fromkeys(texts))
-        ids_of: dict[str, Int32] = {}
-        for start in range(0, len(different), batching.TOKENIZED_TEXTS):
-            chunk = different[start : start + batching.TOKENIZED_TEXTS]
-            prompted = [self.instructions[side] + text for text in chunk]
-            try:
-                encodings = self.tokenizer.encode_batch_fast(prompted, add_special_tokens=False)
-            except Exception as error:  # tokenizers raises this class itself
-                raise damaged(f"the model's tokenizer cannot encode a text: {error}") from None
-            for text, encoding in zip(chunk, encodings, strict=True):
-                ids_of[text] = np.array(encoding.ids, np.int32)
+        prompted = [self.instructions[side] + text for text in different]
+        encodings = batching.encodings(self.tokenizer, prompted, special=False)
+        ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
+        ids_of = dict(zip(different, ids, strict=True))
         return [ids_of[text] for text in texts]
 
     def _cut(self, ids: Int32, count: int) -> Int32:
@@ -177,23 +177,22 @@ class BatchedScorer:
         return scores
 
 
-def token_types(batch: TokenBatch, template: Template) -> Int64 | None:
-    """int64 [b, tokens]: the type of each token, 1 from the passage on; None if the model knows no types."""
-    if not template.typed or batch.second is None:
-        return None
-    return (np.arange(batch.ids.shape[1]) >= batch.second[:, None]) * batch.mask
+def inputs_of(batch: TokenBatch, template: Template) -> dict[str, Int64]:
+    """The inputs of a network for a batch of pairs, int64 [b, tokens] each, by their names.
+
+    The type of a token is 1 from the passage on, if the model knows types.
+    """
+    inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
+    if template.typed and batch.second is not None:
+        inputs[TYPES] = (np.arange(batch.ids.shape[1]) >= batch.second[:, None]) * batch.mask
+    return inputs
 
 
 def encoder_tokenizer(
     config: FlagRerankSettings, model: ResolvedReranker, tokenizer: Tokenizer, inputs: Sequence[str]
 ) -> PairTokenizer:
-    """Pairs as FlagEmbedding gives them to an encoder: the query is cut first, then the passage.
-
-    `inputs` are the names of the network's inputs, by the tokenizer.
-    """
-    template = template_of(tokenizer)
-    if "token_type_ids" not in inputs:
-        template = template._replace(typed=False)
+    """Pairs as FlagEmbedding gives them to an encoder: the query is cut first, then the passage."""
+    template = template_of(tokenizer, inputs)
     return PairTokenizer(
         tokenizer,
         template,

@@ -8,19 +8,23 @@ of its width are as small; any other error is raised.
 from __future__ import annotations
 
 import collections
+import copy
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from typing_extensions import override
 
+from pipeline.core import machine
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, Int32, Int64, RaggedRows
+from pipeline.core.records import Float32, Int32, Int64, RaggedRows, Role
+from pipeline.encoders.agreement import SHORT, Probes, sample_tokens
 from pipeline.encoders.batching import RowArrays, TokenBatch
 from pipeline.encoders.torch.checks import Figures, observe_networks, tokens_embedded
-from pipeline.encoders.torch.devices import free_memory, is_out_of_memory, open_device
+from pipeline.encoders.torch.devices import fitting, free_memory, is_out_of_memory, open_device
 from pipeline.encoders.torch.masks import MaskReduction
 from pipeline.models.model import ResolvedBase, ResolvedModel
 
@@ -164,6 +168,13 @@ class TorchBackend(TorchRunner[RowArrays]):
 
     tokenizer: Tokenizer
     model: ResolvedModel
+    role: Role = "passages"
+
+    def for_role(self, role: Role) -> Self:
+        """The model for one of the roles."""
+        chosen = copy.copy(self)
+        chosen.role = role
+        return chosen
 
     @abstractmethod
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
@@ -184,6 +195,44 @@ class TorchBackend(TorchRunner[RowArrays]):
             return self.rows(
                 DeviceBatch(batch, self.on_device(batch.ids), self.on_device(batch.mask))
             ).float()
+
+
+def open_backend(load: type[TorchBackend], model: ResolvedModel) -> TorchBackend:
+    """Load a model; compare its vectors in fp16 and bf16 with those in fp32; let a GPU choose kernels.
+
+    Raises:
+        InputError: The device cannot be used, the model does not fit into its memory, or its vectors are too
+            far from those in fp32.
+    """
+    with fitting(model, "model"):
+        backend = load(model)
+        if model.precision == "fp32" and backend.device.type == "cpu":
+            return backend
+        with machine.preparing():
+            tokens = sample_tokens(backend.tokenizer, max(model.max_lengths.values()), SHORT)
+            if model.precision == "fp32":
+                Probes.by(backend, tokens)
+                return backend
+            difference = _in_fp32(load, model, tokens).compare(backend.forward, model.precision).problem
+            free_memory(backend.device)
+            if difference:
+                wider = "bf16 or fp32" if model.precision == "fp16" else "fp32"
+                raise InputError(
+                    f"model '{model.name}' cannot be computed in {model.precision}: {difference}",
+                    fix=f"set model.precision to {wider}",
+                )
+    return backend
+
+
+def _in_fp32(load: type[TorchBackend], model: ResolvedModel, tokens: Sequence[Int32]) -> Probes:
+    """Rows of the same texts in fp32; on the CPU if the device has no room for both."""
+    if model.device != "cpu":
+        try:
+            return Probes.by(load(replace(model, precision="fp32")), tokens)
+        except (RuntimeError, InputError) as error:
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise
+    return Probes.by(load(replace(model, precision="fp32", device="cpu")), tokens)
 
 
 def packed_tokens(vectors: torch.Tensor, kept: torch.Tensor, normalize: bool) -> torch.Tensor:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Float32, RaggedRows, Role
+from pipeline.core.records import Float32, RaggedRows
 from pipeline.encoders.torch import varlen
-from pipeline.encoders.torch.backend import DeviceBatch, TorchBackend, packed_tokens, unpacked_tokens
+from pipeline.encoders.torch.backend import (
+    DeviceBatch,
+    TorchBackend,
+    open_backend,
+    packed_tokens,
+    unpacked_tokens,
+)
 from pipeline.encoders.torch.loading import (
     largest_weights,
     limit_last_layer_to_first_token,
@@ -21,7 +26,6 @@ from pipeline.encoders.torch.loading import (
     refuse_missing_heads,
     unused_tokens,
 )
-from pipeline.encoders.torch.opening import open_backend
 from pipeline.models.model import ResolvedModel
 
 if TYPE_CHECKING:
@@ -45,14 +49,7 @@ class _Network(TorchBackend):
     """
 
     network: PreTrainedModel
-    role: Role = "passages"
     unpadded = False
-
-    def for_role(self, role: Role) -> Self:
-        """The model for one of the roles."""
-        chosen = copy.copy(self)
-        chosen.role = role
-        return chosen
 
     def hidden(self, texts: DeviceBatch) -> torch.Tensor:
         """The last hidden states [b, tokens, width], or [b, 1, width] of first tokens alone."""

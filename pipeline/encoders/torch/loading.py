@@ -91,19 +91,18 @@ def _explained(name: str, *quiet: str) -> Iterator[None]:
         raise damaged(
             f"{found}; nothing in them was run", "model.safetensors, or .bin files that hold tensors alone"
         ) from None
-    except (ArithmeticError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError
+    ) as error:  # fmt: skip
+        if isinstance(error, RuntimeError) and ("CUDA" in str(error) or is_out_of_memory(error)):
+            raise
         if "trust_remote_code" in str(error):
             raise untrusted_code(name) from None
+        if "ignore_mismatched_sizes" in str(error):
+            shapes = "have other shapes than its config.json declares"
+            raise damaged(f"the weights of model '{name}' {shapes}") from None
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise damaged(f"the files of model '{name}' cannot be loaded: {reason}") from error
-    except RuntimeError as error:
-        if "CUDA" in str(error) or is_out_of_memory(error):
-            raise
-        if "ignore_mismatched_sizes" not in str(error):
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise damaged(f"the files of model '{name}' cannot be loaded: {reason}") from error
-        shapes = "have other shapes than its config.json declares"
-        raise damaged(f"the weights of model '{name}' {shapes}") from None
     except OSError as error:
         if "no file named" not in str(error):
             raise

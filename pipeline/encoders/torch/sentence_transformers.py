@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -14,12 +14,12 @@ from pipeline.core.records import Float32, RaggedRows, Role
 from pipeline.encoders.torch.backend import (
     DeviceBatch,
     TorchBackend,
+    open_backend,
     packed_tokens,
     unpacked_tokens,
 )
 from pipeline.encoders.torch.checks import tokens_embedded
 from pipeline.encoders.torch.loading import loading
-from pipeline.encoders.torch.opening import Load, open_backend
 from pipeline.models.card import late_interaction
 from pipeline.models.files import damaged
 from pipeline.models.model import ResolvedModel
@@ -36,7 +36,7 @@ Encoder = TypeVar("Encoder", "SentenceTransformer", "SparseEncoder", "MultiVecto
 
 def load(model: ResolvedModel, prepared: Path | None = None) -> TorchBackend:
     """A model in the class of sentence-transformers for its output."""
-    classes: dict[str, Load] = {
+    classes: dict[str, type[TorchBackend]] = {
         "dense": SentenceTransformersBackend,
         "sparse": SparseEncoderBackend,
         "multivector": MultiVectorEncoderBackend,
@@ -46,8 +46,6 @@ def load(model: ResolvedModel, prepared: Path | None = None) -> TorchBackend:
 
 class SentenceTransformersBackend(TorchBackend):
     """A SentenceTransformer that takes token ids: Transformer, Pooling, Dense, Normalize, as it declares."""
-
-    role: Role = "passages"
 
     def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import SentenceTransformer
@@ -61,12 +59,6 @@ class SentenceTransformersBackend(TorchBackend):
         self.dimension = int(self.network.get_embedding_dimension())
         if model.skipped:
             self.network.set_pooling_include_prompt(False)
-
-    def for_role(self, role: Role) -> SentenceTransformersBackend:
-        """The model for one of the roles."""
-        chosen = copy.copy(self)
-        chosen.role = role
-        return chosen
 
     @override
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
@@ -167,9 +159,9 @@ class SparseEncoderBackend(TorchBackend):
                 self.heads[id(network)] = SpladeHead(network)
         self._use("passages")
 
-    def for_role(self, role: Role) -> SparseEncoderBackend:
-        """The model for one of the roles."""
-        chosen = copy.copy(self)
+    @override
+    def for_role(self, role: Role) -> Self:
+        chosen = super().for_role(role)
         chosen._use(role)
         return chosen
 
@@ -244,8 +236,6 @@ def _is_splade(chain: Sequence[Module]) -> bool:
 class MultiVectorEncoderBackend(TorchBackend):
     """A MultiVectorEncoder that takes token ids, of queries or of passages."""
 
-    role: Role = "passages"
-
     def __init__(self, model: ResolvedModel) -> None:
         from sentence_transformers import MultiVectorEncoder
 
@@ -254,12 +244,6 @@ class MultiVectorEncoderBackend(TorchBackend):
         self.tokenizer = model.tokenizer.of_library(self.network[0].tokenizer)
         self.expansion = self.network[0].query_expansion
         self._check_markers()
-
-    def for_role(self, role: Role) -> MultiVectorEncoderBackend:
-        """The model for one of the roles."""
-        chosen = copy.copy(self)
-        chosen.role = role
-        return chosen
 
     @override
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
