@@ -121,11 +121,6 @@ def leave_the_checkout(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr("pipeline.core.installation._SETUP", folder / "setup")
 
 
-def say_again() -> None:
-    """Let a message that is logged once per process be logged again."""
-    importlib.import_module("pipeline.encoders.choice")._hint_fp32.cache_clear()
-
-
 def be_no_node(patch: pytest.MonkeyPatch) -> None:
     """Make every worker count as one on another machine."""
     patch.setattr("pipeline.engines.cluster.node_id", lambda: "no worker's")

@@ -2,7 +2,7 @@
 
 A backend is a function that loads a model as a `batching.Backend` (one that runs PyTorch extends
 `torch.backend.TorchBackend`), or a reranker as an `opener.Scorer`; and an `opener.Conversion`, if it makes
-something of the model's files first. `openers.backend_of` lists them; see docs/models.md.
+something of the model's files first. `openers.TEXTS` and `openers.PAIRS` list them; see docs/models.md.
 """
 
 import lazy_loader

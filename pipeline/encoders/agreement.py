@@ -68,14 +68,10 @@ class Probes(NamedTuple):
     rows: Float32  # [texts, numbers], as `row_as_vector` gives them, filled up with zeros
 
     @classmethod
-    def of(cls, tokens: Sequence[Int32], pad_id: int, rows: Sequence[Array]) -> Probes:
-        """Probes of tokenized texts, the longest first, with given rows."""
-        return cls(*padded(tokens, len(tokens[0]), pad_id), _filled(rows, 0))
-
-    @classmethod
     def by(cls, backend: Backend, tokens: Sequence[Int32]) -> Probes:
         """Probes of tokenized texts, the longest first, with the rows that a backend computes."""
-        texts = cls.of(tokens, backend.pad_id, [np.zeros(0)] * len(tokens))
+        ids, mask = padded(tokens, len(tokens[0]), backend.pad_id)
+        texts = cls(ids, mask, np.zeros((len(ids), 0), np.float32))
         refuse_unknown_tokens(backend, texts.ids)
         return texts._replace(rows=texts._computed(backend.forward)[0])
 

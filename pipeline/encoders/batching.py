@@ -33,8 +33,6 @@ from pipeline.storage import ragged_shards
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-    from pipeline.encoders.agreement import Watch
-
 RowArrays = Float32 | RaggedRows
 """What a model makes of texts, a row for each: vectors [texts, dimension], or rows of different lengths."""
 WINDOW = 4096  # texts of a window; the first one has TOKENIZED_TEXTS
@@ -118,7 +116,7 @@ def encode_parts(
     max_length: int,
     bar: Bar,
     batch_size: int | None = None,
-    watch: Watch | None = None,
+    check: Callable[[Sequence[str], int, RowArrays], None] | None = None,
 ) -> Iterator[tuple[RowArrays, Usage]]:
     """Encode parts of a collection, one after the other, without a pause between them.
 
@@ -130,7 +128,8 @@ def encode_parts(
         max_length: Number of tokens kept of each text, special tokens included.
         bar: Progress bar, updated for every encoded text.
         batch_size: Largest number of texts of a batch; None limits it by the backend's token budget alone.
-        watch: Compares a few rows of each part, in a thread, while the next one is computed.
+        check: Called with the texts of each part, `max_length` and the rows, in a thread, while the next one
+            is computed.
 
     Yields:
         The rows of each part, in the order of its texts, and what they cost.
@@ -147,8 +146,8 @@ def encode_parts(
 
     def finish(part: _Part) -> tuple[RowArrays, Usage]:
         rows = in_order(part.take_computed(), len(part.texts))
-        if watch:
-            watch.check(part.texts, max_length, rows)
+        if check:
+            check(part.texts, max_length, rows)
         return rows, part.usage
 
     finishing = deque[Future[tuple[RowArrays, Usage]]]()

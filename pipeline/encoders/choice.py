@@ -50,8 +50,6 @@ def select_backend(settings: Section, resolve: Callable[[RunsModel], Opener]) ->
     if not isinstance(settings, RunsModel) or settings.backend != "auto":
         return settings
     *faster, last = _candidates(settings, resolve)
-    if settings.precision == "bf16" and choose_device(settings.device, on_gpu=True) == "cpu":
-        _hint_fp32("rerank" if isinstance(settings, RerankSettings) else "model")
     try:
         resolve(last)
     except InputError as error:  # what no backend runs is refused in the name of FlagEmbedding
@@ -150,11 +148,6 @@ def _with_backend(settings: RunsModel, **choice: str) -> RunsModel:
 
 def _kinds(settings: RunsModel) -> Kinds[Any]:
     return RERANKERS if isinstance(settings, RerankSettings) else BACKENDS
-
-
-@functools.cache  # so that it is said once
-def _hint_fp32(section: str) -> None:
-    log.info("with auto on a CPU, %s.precision: fp32 is usually faster than bf16", section)
 
 
 @functools.cache  # so that it is said once

@@ -105,6 +105,9 @@ class NativeConversion(Conversion):
         return Watch(model.name, same.vector, "int16", self.fix(model), tokenizer)
 
 
+CONVERSION = NativeConversion()
+
+
 def load(model: ResolvedModel, prepared: Path) -> NativeRunner:
     """The packed network of a model."""
     from pipeline.native import vectors

@@ -153,6 +153,9 @@ class OnnxBackend:
         return pooled
 
 
+load, CONVERSION = OnnxBackend, OnnxConversion()
+
+
 if __name__ == "__main__":
     model, target = conversion.read_task()
     if model.pooling == TEXT_VECTORS:  # the file pools by itself, as the model's files say

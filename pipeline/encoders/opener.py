@@ -2,7 +2,8 @@
 
 An opener holds a section of the config and its resolved model. It gives the model's part of artifact keys,
 converts the model once where its backend needs that, and loads it: for texts as an `Encoder`, for pairs of
-texts as a `Scorer`. Backends are functions that load a network; `openers.backend_of` lists them.
+texts as a `Scorer`. Backends are modules with a function `load`, which `openers.TEXTS` and `openers.PAIRS`
+list.
 """
 
 from __future__ import annotations
@@ -279,8 +280,9 @@ class Encoder:
         length, backend = self.model.max_lengths[role], self.backend
         if isinstance(backend, batching.RoleDependent):
             backend = backend.for_role(role)
+        check = self.watch.check if self.watch else None
         return batching.encode_parts(
-            backend, prompted if before or after else parts, length, bar, self.settings.batch_size, self.watch
+            backend, prompted if before or after else parts, length, bar, self.settings.batch_size, check
         )
 
 

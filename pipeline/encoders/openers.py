@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings, ScorerSettings
-from pipeline.config.model import (
-    FlagSettings,
-    HttpSettings,
-    NativeSettings,
-    OnnxSettings,
-    OpenVINOSettings,
-    PrecomputedSettings,
-    SentenceTransformersSettings,
-)
-from pipeline.config.rerank import (
-    FlagAutoRerankSettings,
-    HttpRerankSettings,
-    OpenVINORerankSettings,
-    SentenceTransformersRerankSettings,
-)
+from pipeline.config import BACKENDS, RERANKERS, EncoderSettings, RerankSettings
+from pipeline.config.model import HttpSettings, PrecomputedSettings
+from pipeline.config.rerank import HttpRerankSettings
 from pipeline.config.settings import Kinds
 from pipeline.encoders.opener import PairOpener, TextOpener
 from pipeline.models.finding import find_model
 from pipeline.models.reranker import resolve_reranker
 from pipeline.models.resolution import FindModel, resolve_model
+
+TEXTS = {
+    "flag": "pipeline.encoders.torch.flag",
+    "sentence-transformers": "pipeline.encoders.torch.sentence_transformers",
+    "native": "pipeline.encoders.native",
+    "onnx": "pipeline.encoders.onnx",
+    "openvino": "pipeline.encoders.openvino",
+}
+PAIRS = {
+    "flag": "pipeline.encoders.pairs.flag_rerankers",
+    "sentence-transformers": "pipeline.encoders.pairs.cross_encoders",
+    "openvino": "pipeline.encoders.pairs.converted",
+}
+"""The modules of backends for texts, and of those for pairs of texts, which are imported when they are used.
+
+Each has a function `load`, may have a `CONVERSION`, and for pairs has `library_scores`; see `Opener`.
+"""
 
 
 def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = None) -> Any:
@@ -41,9 +46,9 @@ def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = No
     if isinstance(settings, RerankSettings):
         return PairOpener(settings, resolve_reranker(settings, find, cache), *backend_of(settings))
     if isinstance(settings, PrecomputedSettings):
-        from pipeline.encoders.precomputed import open_files
+        from pipeline.encoders.precomputed import KINDS
 
-        return open_files(settings)
+        return KINDS[settings.output](settings)
     from pipeline.encoders.http.backend import EmbeddingServer, RerankServer
 
     if isinstance(settings, HttpSettings):
@@ -54,43 +59,11 @@ def resolve(settings: Any, find: FindModel = find_model, cache: Path | None = No
 
 
 def backend_of(settings: EncoderSettings | RerankSettings) -> tuple[Any, ...]:
-    """The `function`, the `conversion` and the `library` of a section's backend; see `Opener`.
-
-    No other backend is imported.
-    """
-    match settings:
-        case FlagSettings():
-            from pipeline.encoders.torch import flag
-
-            return flag.load, None
-        case SentenceTransformersSettings():
-            from pipeline.encoders.torch import sentence_transformers
-
-            return sentence_transformers.load, None
-        case NativeSettings():
-            from pipeline.encoders import native
-
-            return native.load, native.NativeConversion()
-        case OnnxSettings():
-            from pipeline.encoders import onnx
-
-            return onnx.OnnxBackend, onnx.OnnxConversion()
-        case OpenVINOSettings():
-            from pipeline.encoders import openvino
-
-            return openvino.OpenVINOBackend, openvino.OpenVINOConversion()
-        case FlagAutoRerankSettings():
-            from pipeline.encoders.pairs import flag_rerankers
-
-            return flag_rerankers.load, None, flag_rerankers.library_scores
-        case SentenceTransformersRerankSettings():
-            from pipeline.encoders.pairs import cross_encoders
-
-            return cross_encoders.load, None, cross_encoders.library_scores
-        case OpenVINORerankSettings():
-            from pipeline.encoders.pairs import converted, flag_rerankers
-
-            return converted.load, converted.RerankConversion(), flag_rerankers.library_scores
-    kinds: Kinds[Any] = RERANKERS if isinstance(settings, ScorerSettings) else BACKENDS
+    """The `function`, the `conversion` and the `library` of a section's backend; see `Opener`."""
+    pairs = isinstance(settings, RerankSettings)
+    if name := (PAIRS if pairs else TEXTS).get(settings.backend):
+        module = importlib.import_module(name)
+        return module.load, getattr(module, "CONVERSION", None), getattr(module, "library_scores", None)
+    kinds: Kinds[Any] = RERANKERS if pairs else BACKENDS
     added = kinds.opener(settings.backend)
     return added if isinstance(added, tuple) else (added, None)

@@ -377,6 +377,9 @@ def _quantize_model(source: Path, target: Path, calibration: Path) -> None:
     openvino.save_model(quantized, str(target), compress_to_fp16=False)
 
 
+load, CONVERSION = OpenVINOBackend, OpenVINOConversion()
+
+
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         _convert(*conversion.read_task())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -41,60 +40,40 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def _path(name: str, path: str | None, allowed: str) -> Path:
-    """The file of a setting, refused if it is not given or does not exist."""
-    if path is None or not Path(path).is_file():
-        problem = "is not given" if path is None else f"no file {path}"
-        raise InputError(
-            f"model.{name}: {problem}, and backend 'precomputed' needs it",
-            allowed=allowed,
-            fix=f"set model.{name}; {PATHS_START}",
-        )
-    return Path(path)
-
-
-@dataclass(frozen=True)
 class PrecomputedRows(EmbeddingSource):
-    """One file for each role, rows in the collection's order, or with ids."""
+    """One file for each role, rows in the collection's order, or with ids.
+
+    Files of rows must be given, and all that are given must exist; each is hashed once for all benchmarks of
+    a sweep.
+
+    Attributes:
+        what: What a file of rows is, for messages.
+        columns: What the numbers of a row are, for messages.
+        files: The files of rows.
+        id_hashes: The files of ids, of the roles that have one, and their hashes.
+    """
 
     stored = True
     unit_length = True
     what: ClassVar[str]
-    """What a file of rows is, for messages."""
     columns: ClassVar[str] = "dimensions"
-    """What the numbers of a row are, for messages."""
-    paths: dict[Role, Path]  # the files of rows
-    id_paths: dict[Role, Path] = field(default_factory=dict)  # the files of ids, of the roles that have one
-    _rows: dict[Role, Int64] = field(default_factory=dict, init=False)  # of each text, where there are ids
 
-    @classmethod
-    def of(cls, settings: PrecomputedSettings) -> PrecomputedRows:
-        """The files that settings name: those of rows must be given, and all must exist."""
-        row = f"a {cls.what}, one row for each of the"
-        paths: dict[Role, Path] = {
-            "passages": _path("passages", settings.passages, f"{row} passages"),
-            "queries": _path("queries", settings.queries, f"{row} queries"),
-        }
-        id_files: dict[Role, tuple[str, str | None]] = {
-            "passages": ("passage_ids", settings.passage_ids),
-            "queries": ("query_ids", settings.query_ids),
-        }
-        line = "a text file with an id on each line"
-        return cls(paths, {role: _path(name, path, line) for role, (name, path) in id_files.items() if path})
+    def __init__(self, settings: PrecomputedSettings) -> None:
+        self.files: dict[Role, VerifiedFile] = {}
+        self.id_hashes: dict[Role, tuple[Path, str]] = {}
+        self._rows: dict[Role, Int64] = {}  # of each text, where there are ids
+        id_settings: dict[Role, str] = {"passages": "passage_ids", "queries": "query_ids"}
+        for role, name in id_settings.items():
+            row = f"a {self.what}, one row for each of the {role}"
+            self.files[role] = VerifiedFile(_path(settings, role, row))
+            if getattr(settings, name):
+                path = _path(settings, name, "a text file with an id on each line")
+                self.id_hashes[role] = path, hash_user_file(path)
 
     @override
     def ingredients(self, role: Role) -> JsonObject:
-        ids = {"ids": self._id_hashes[role]} if role in self._id_hashes else {}
+        ids = {"ids": self.id_hashes[role][1]} if role in self.id_hashes else {}
         return {"model": {"file": self.files[role].hash, **ids}}
-
-    @cached_property
-    def files(self) -> dict[Role, VerifiedFile]:
-        """The files of rows, each hashed once for all benchmarks of a sweep."""
-        return {role: VerifiedFile(path) for role, path in self.paths.items()}
-
-    @cached_property
-    def _id_hashes(self) -> dict[Role, str]:
-        return {role: hash_user_file(path) for role, path in self.id_paths.items()}
 
     @abstractmethod
     def shape(self, role: Role) -> tuple[int, int]:
@@ -122,7 +101,7 @@ class PrecomputedRows(EmbeddingSource):
             rows, _ = self.shape(role)
             if rows != len(of_role):
                 raise InputError(
-                    f"model.{role}: {self.paths[role]} has {counted(rows, 'row')}",
+                    f"model.{role}: {self.files[role].path} has {counted(rows, 'row')}",
                     allowed=f"{len(of_role):,}, one for each of the {role} in the collection's order",
                     fix="write them in that order, or give ids",
                 )
@@ -136,11 +115,11 @@ class PrecomputedRows(EmbeddingSource):
 
     def _ids(self, role: Role) -> pa.Array | None:
         """The ids of the rows of a file, Arrow strings [rows]; None if none are given."""
-        path = self.id_paths.get(role)
-        if path is None:
+        if role not in self.id_hashes:
             return self.own_ids(role)
+        path, known = self.id_hashes[role]
         ids = read_ids(path)
-        if hash_user_file(path) != self._id_hashes[role]:
+        if hash_user_file(path) != known:
             raise file_changed(str(path))
         return ids
 
@@ -148,10 +127,11 @@ class PrecomputedRows(EmbeddingSource):
         """int64 [texts]: the row of each text; refused if one has none, or ids are wrong."""
         import pyarrow.compute as pc
 
-        where = f"the ids of model.{role}, {self.id_paths.get(role, self.paths[role])},"
+        file = self.files[role].path
+        where = f"the ids of model.{role}, {self.id_hashes[role][0] if role in self.id_hashes else file},"
         rows, _ = self.shape(role)
         if len(ids) != rows:
-            problem = f"{where} are {len(ids):,}, and {self.paths[role]} has {counted(rows, 'row')}"
+            problem = f"{where} are {len(ids):,}, and {file} has {counted(rows, 'row')}"
             raise InputError(problem, allowed="an id for each row", fix="write both files again")
         counts = pc.value_counts(ids)
         if len(counts) != len(ids):
@@ -175,7 +155,6 @@ class PrecomputedRows(EmbeddingSource):
         return self.read(role, chosen, ids)
 
 
-@dataclass(frozen=True)
 class PrecomputedVectors(PrecomputedRows):
     """One file of vectors [texts, dimension] for each role."""
 
@@ -183,7 +162,7 @@ class PrecomputedVectors(PrecomputedRows):
 
     @cached_property
     def _vectors(self) -> dict[Role, VectorFile]:
-        return {role: map_vectors(path, f"model.{role}") for role, path in self.paths.items()}
+        return {role: map_vectors(file.path, f"model.{role}") for role, file in self.files.items()}
 
     @override
     def own_ids(self, role: Role) -> pa.Array | None:
@@ -204,13 +183,12 @@ class PrecomputedVectors(PrecomputedRows):
         if zero.any():
             first = int(np.argmax(zero))
             raise InputError(
-                f"model.{role}: {self.paths[role]}: row {rows[first]} ('{ids[first]}') is all zeros",
+                f"model.{role}: {self.files[role].path}: row {rows[first]} ('{ids[first]}') is all zeros",
                 fix="encode that text again: a zero vector has no direction",
             )
         return vectors
 
 
-@dataclass(frozen=True)
 class PrecomputedWeights(PrecomputedRows):
     """One `.npz` file for each role: a CSR matrix [texts, words], rows in the collection's order."""
 
@@ -219,7 +197,7 @@ class PrecomputedWeights(PrecomputedRows):
 
     @cached_property
     def _matrices(self) -> dict[Role, SparseMatrix]:
-        return {role: map_sparse(path, f"model.{role}") for role, path in self.paths.items()}
+        return {role: map_sparse(file.path, f"model.{role}") for role, file in self.files.items()}
 
     @override
     def shape(self, role: Role) -> tuple[int, int]:
@@ -241,7 +219,7 @@ class PrecomputedWeights(PrecomputedRows):
         columns = file.take(matrix.columns, entries).astype(np.int64)
         if not inside or ((columns < 0) | (columns >= matrix.width)).any():
             raise InputError(
-                f"model.{role}: {self.paths[role]}: a row from {rows.min()} on is outside of the matrix",
+                f"model.{role}: {self.files[role].path}: a row from {rows.min()} on is outside of the matrix",
                 allowed=f"columns from 0 to {matrix.width - 1:,}",
                 fix="save the weights again",
             )
@@ -253,7 +231,6 @@ class PrecomputedWeights(PrecomputedRows):
         return RaggedRows(part.indptr[1:].astype(np.int64), (part.indices.astype(np.int32), part.data))
 
 
-@dataclass(frozen=True)
 class PrecomputedTokenVectors(PrecomputedRows):
     """One `.npz` file for each role, by `numpy.savez`, texts in the collection's order.
 
@@ -264,7 +241,7 @@ class PrecomputedTokenVectors(PrecomputedRows):
 
     @cached_property
     def _texts(self) -> dict[Role, TokenEmbeddings]:
-        return {role: map_token_vectors(path, f"model.{role}") for role, path in self.paths.items()}
+        return {role: map_token_vectors(file.path, f"model.{role}") for role, file in self.files.items()}
 
     @override
     def shape(self, role: Role) -> tuple[int, int]:
@@ -282,11 +259,22 @@ class PrecomputedTokenVectors(PrecomputedRows):
             return RaggedRows(ends_here, (np.ascontiguousarray(stored, np.float32),))
 
 
-def open_files(settings: PrecomputedSettings) -> PrecomputedRows:
-    """The files of the output that settings name."""
-    kinds = {
-        "dense": PrecomputedVectors,
-        "sparse": PrecomputedWeights,
-        "multivector": PrecomputedTokenVectors,
-    }
-    return kinds[settings.output].of(settings)
+def _path(settings: PrecomputedSettings, name: str, allowed: str) -> Path:
+    """The file of a setting, refused if it is not given or does not exist."""
+    path = getattr(settings, name)
+    if path is None or not Path(path).is_file():
+        problem = "is not given" if path is None else f"no file {path}"
+        raise InputError(
+            f"model.{name}: {problem}, and backend 'precomputed' needs it",
+            allowed=allowed,
+            fix=f"set model.{name}; {PATHS_START}",
+        )
+    return Path(path)
+
+
+KINDS: dict[str, type[PrecomputedRows]] = {
+    "dense": PrecomputedVectors,
+    "sparse": PrecomputedWeights,
+    "multivector": PrecomputedTokenVectors,
+}
+"""By the output of the settings."""

@@ -20,7 +20,6 @@ from pipeline import InputError
 from pipeline.encoders import (
     TokenBatch,
     Usage,
-    Watch,
     batches,
     encode_parts,
     tokenize,
@@ -244,9 +243,11 @@ def test_parts_have_the_rows_and_the_batches_that_each_has_alone(
     kind: Callable[[int], Counting], parts: list[list[str]], budget: int
 ) -> None:
     backend, checked, shapes = kind(budget), [], []
-    watch = Watch("m", np.zeros, "fp32", "", backend.tokenizer)
-    watch.check = lambda texts, length, rows: checked.append((list(texts), length, len(rows)))
-    found = list(encode_parts(backend, parts, 50, BAR, watch=watch))
+
+    def check(texts: Any, length: int, rows: Any) -> None:
+        checked.append((list(texts), length, len(rows)))
+
+    found = list(encode_parts(backend, parts, 50, BAR, check=check))
     for (rows, usage), texts in zip(found, parts, strict=True):
         alone = kind(budget)
         expected, cost = run(alone, texts)

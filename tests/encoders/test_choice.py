@@ -1,7 +1,6 @@
 """The backend that `auto` takes, for every precision, machine and kind of model."""
 
 import json
-import logging
 import shutil
 from collections.abc import Callable
 from importlib import metadata
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inside import leave_the_checkout, pretend, say_again
+from inside import leave_the_checkout, pretend
 from workplaces import read_json
 
 from pipeline import InputError
@@ -24,7 +23,6 @@ Take = Callable[..., str]
 @pytest.fixture
 def take(bge_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Take:
     """The backend, the precision and its source that are taken for some settings, by default with VNNI."""
-    say_again()
 
     def take(lacks: str = "", **settings: Any) -> str:
         pretend(monkeypatch, vnni=not lacks, lacks=lacks)
@@ -73,16 +71,6 @@ def test_on_a_gpu_flag_is_taken(take: Take) -> None:
     assert take(device="cpu") == "native int16 auto"
     with pytest.raises(InputError, match="int16, which is computed on the CPU alone"):
         take(precision="int16", device="cuda")
-
-
-def test_bf16_is_told_what_is_faster(take: Take, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        take(precision="fp32")
-        assert not caplog.messages
-        for _ in range(2):
-            take(precision="bf16")
-    (said,) = caplog.messages
-    assert "model.precision: fp32 is usually faster" in said
 
 
 @pytest.mark.parametrize("output", ["sparse", "multivector"])

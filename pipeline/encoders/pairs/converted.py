@@ -34,6 +34,7 @@ from pipeline.encoders.openvino import (
     convert_once,
     is_traced,
 )
+from pipeline.encoders.pairs.flag_rerankers import library_scores as library_scores
 from pipeline.encoders.pairs.scorer import (
     BatchedScorer,
     PairTokenizer,
@@ -147,6 +148,9 @@ def _traced(network: PreTrainedModel, example: Mapping[str, Int64]) -> openvino.
     for place, name in enumerate(example):
         converted.inputs[place].get_tensor().set_names({name})
     return converted
+
+
+CONVERSION = RerankConversion()
 
 
 if __name__ == "__main__":

@@ -41,11 +41,6 @@ class TorchPairs(TorchRunner[Float32]):
     length_setting = "rerank.max_length"
     tokenizer: PairTokenizer
 
-    def tensors(self, batch: TokenBatch) -> dict[str, torch.Tensor]:
-        """The network's inputs, on the device."""
-        inputs = inputs_of(batch, self.tokenizer.template)
-        return {name: self.on_device(array) for name, array in inputs.items()}
-
 
 class Classifier(TorchPairs):
     """A network of transformers' `…ForSequenceClassification`, with one score."""
@@ -59,12 +54,10 @@ class Classifier(TorchPairs):
 
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        import torch
-
-        self.masks.padded = not batch.mask.all()
-        with torch.inference_mode():
-            logits: torch.Tensor = self.network(**self.tensors(batch), return_dict=True).logits.float()
-            return logits.reshape(len(batch.rows))
+        inputs = inputs_of(batch, self.tokenizer.template)
+        tensors = {name: self.on_device(array) for name, array in inputs.items()}
+        logits: torch.Tensor = self.network(**tensors, return_dict=True).logits
+        return logits.float().reshape(len(batch.rows))
 
 
 def load(settings: RerankSettings, model: ResolvedReranker, prepared: Path | None) -> Scorer:

@@ -112,19 +112,15 @@ class _Decoder(TorchPairs):
 
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        import torch
-
-        self.masks.padded = not batch.mask.all()
         ids, mask = _padded_left(batch)
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
         inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
         only_last = "logits_to_keep" in inspect.signature(self.network.forward).parameters
-        with torch.inference_mode():
-            logits: torch.Tensor = self.network(
-                **{name: self.on_device(array) for name, array in inputs.items()},
-                **({"logits_to_keep": 1} if only_last else {}),
-            ).logits
-            return logits[:, -1, self.yes].float()
+        logits: torch.Tensor = self.network(
+            **{name: self.on_device(array) for name, array in inputs.items()},
+            **({"logits_to_keep": 1} if only_last else {}),
+        ).logits
+        return logits[:, -1, self.yes]
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, question: str) -> Template:

@@ -85,7 +85,7 @@ class TorchRunner(ABC, Generic[Computed]):
 
     @abstractmethod
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        """Some numbers of a batch, float32 on the device."""
+        """Some numbers of a batch, floats on the device; called where torch keeps no gradients."""
 
     def finish(self, count: int, computed: Float32) -> Computed:
         """The rows of a batch's `count` texts, given what `compute` returned for it."""
@@ -117,12 +117,19 @@ class TorchRunner(ABC, Generic[Computed]):
         ]
         return max(min([self.token_budget, *halves]), 1)
 
+    def _computed(self, batch: TokenBatch) -> torch.Tensor:
+        import torch
+
+        self.masks.padded = not batch.mask.all()
+        with torch.inference_mode():
+            return self.compute(batch).float()
+
     def _send(self, batch: TokenBatch) -> list[_Sent]:
         """Start a batch on the device; in parts if its memory is too small."""
         texts, width = batch.ids.shape
         if texts == 1 or batch.ids.size <= self.budget_at(width):  # else it was cut before another one failed
             try:
-                return [_Sent(batch.rows, self.compute(batch))]
+                return [_Sent(batch.rows, self._computed(batch))]
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
@@ -182,19 +189,13 @@ class TorchBackend(TorchRunner[RowArrays]):
 
     @override
     def compute(self, batch: TokenBatch) -> torch.Tensor:
-        import torch
-
         if self.model.output == "dense" and not batch.mask.any(axis=1).all():
             raise InputError(
                 f"a text has no tokens for model '{self.model.name}', and so no vector: it is empty, or of "
                 "characters that the tokenizer drops",
                 fix="leave it out of the collection",
             )
-        self.masks.padded = not batch.mask.all()
-        with torch.inference_mode():
-            return self.rows(
-                DeviceBatch(batch, self.on_device(batch.ids), self.on_device(batch.mask))
-            ).float()
+        return self.rows(DeviceBatch(batch, self.on_device(batch.ids), self.on_device(batch.mask)))
 
 
 def open_backend(load: type[TorchBackend], model: ResolvedModel) -> TorchBackend:

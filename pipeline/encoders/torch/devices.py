@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
-import logging
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
     import torch
 
     from pipeline.models.model import ResolvedBase
-
-log = logging.getLogger(__name__)
 
 HALF_CAPABILITY = (8, 0)  # of the first cards that compute bf16, and that flash attention runs on
 OUT_OF_MEMORY = (
@@ -80,12 +76,6 @@ def _obstacle(device: torch.device) -> str:
     return ""
 
 
-@functools.cache  # so that it is said once
-def hint_half(section: str) -> None:
-    """Say that fp32, which the config asks for, is slow on a GPU."""
-    log.info("on a GPU, %s.precision: fp16 or bf16 is usually several times faster than fp32", section)
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of torch says that the memory of a device is full."""
     import torch
@@ -111,9 +101,7 @@ def fitting(model: ResolvedBase, section: str) -> Iterator[None]:
     Raises:
         InputError: The device cannot be used, or the model does not fit into its memory.
     """
-    device = open_device(model.device, model.precision, section)
-    if device.type != "cpu" and model.precision == "fp32":
-        hint_half(section)
+    open_device(model.device, model.precision, section)
     try:
         yield
     except RuntimeError as error:
