@@ -16,32 +16,25 @@ from pipeline.core.records import Float32
 from pipeline.native.attention import EVERYWHERE
 
 
-class Matrix(NamedTuple):
-    """A linear layer."""
+class Affine(NamedTuple):
+    """A linear layer, or a layer normalization."""
 
-    weight: Float32  # [outputs, inputs]
-    bias: Float32  # [outputs]
-
-
-class Norm(NamedTuple):
-    """A layer normalization."""
-
-    weight: Float32  # [width]
-    bias: Float32  # [width]
+    weight: Float32  # [outputs, inputs], or [width]
+    bias: Float32  # [outputs], or [width]
 
 
 class Layer(NamedTuple):
     """A layer of a network."""
 
-    query: Matrix
-    key: Matrix
-    value: Matrix
-    out_proj: Matrix  # output projection of attention
-    attn_norm: Norm | None  # after the sum of attention and its input, or before attention; None is neither
-    up: Matrix  # first feed-forward layer, which is activated
-    other: Matrix | None  # what the activated numbers are multiplied by; None for a plain feed-forward
-    down: Matrix
-    output: Norm  # after the sum of feed-forward and its input, or before the feed-forward
+    query: Affine
+    key: Affine
+    value: Affine
+    out_proj: Affine  # output projection of attention
+    attn_norm: Affine | None  # after the sum of attention and its input, or before attention; None is neither
+    up: Affine  # first feed-forward layer, which is activated
+    other: Affine | None  # what the activated numbers are multiplied by; None for a plain feed-forward
+    down: Affine
+    output: Affine  # after the sum of feed-forward and its input, or before the feed-forward
     window: int = EVERYWHERE  # the largest distance of two tokens that see each other
     table: int = 0  # which of `Network.rope` gives the angles of positions
 
@@ -52,14 +45,14 @@ class Network(NamedTuple):
     words: Float32  # token embeddings [vocabulary, width]
     positions: Float32  # position embeddings [positions, width], of no rows if there are none
     types: Float32  # embeddings of token types [types, width]
-    embedding_norm: Norm  # of their sum
+    embedding_norm: Affine  # of their sum
     layers: Sequence[Layer]
     heads: int
     epsilon: float
     longest: int  # the largest number of tokens
     padding: int = -1  # positions are counted from this id + 1, as RoBERTa's; -1 counts from 0
     activation: str = "gelu"
-    last: Norm | None = None  # of the last hidden states, if normalization comes before attention
+    last: Affine | None = None  # of the last hidden states, if normalization comes before attention
     rope: Float32 | None = None  # [tables, longest, size of a head]: cosines, then sines, of rotary positions
     biases: Float32 | None = None  # of attention [heads, 2 longest - 1], by how far a key is ahead
 
@@ -93,9 +86,9 @@ def _bert(body: Any) -> Network:
     def layer(module: Any) -> Layer:
         own = module.attention.self
         return Layer(
-            _matrix(own.query), _matrix(own.key), _matrix(own.value), _matrix(module.attention.output.dense),
-            _norm(module.attention.output.LayerNorm), _matrix(module.intermediate.dense), None,
-            _matrix(module.output.dense), _norm(module.output.LayerNorm),
+            affine(own.query), affine(own.key), affine(own.value), affine(module.attention.output.dense),
+            affine(module.attention.output.LayerNorm), affine(module.intermediate.dense), None,
+            affine(module.output.dense), affine(module.output.LayerNorm),
         )  # fmt: skip
 
     positions = array_of(embeddings.position_embeddings)
@@ -103,7 +96,7 @@ def _bert(body: Any) -> Network:
         words=array_of(embeddings.word_embeddings),
         positions=positions,
         types=array_of(embeddings.token_type_embeddings),
-        embedding_norm=_norm(embeddings.LayerNorm),
+        embedding_norm=affine(embeddings.LayerNorm),
         layers=[layer(module) for module in body.encoder.layer],
         heads=config.num_attention_heads,
         epsilon=config.layer_norm_eps,
@@ -120,9 +113,9 @@ def _distilbert(body: Any) -> Network:
     def layer(module: Any) -> Layer:
         own = module.attention
         return Layer(
-            _matrix(own.q_lin), _matrix(own.k_lin), _matrix(own.v_lin), _matrix(own.out_lin),
-            _norm(module.sa_layer_norm), _matrix(module.ffn.lin1), None, _matrix(module.ffn.lin2),
-            _norm(module.output_layer_norm),
+            affine(own.q_lin), affine(own.k_lin), affine(own.v_lin), affine(own.out_lin),
+            affine(module.sa_layer_norm), affine(module.ffn.lin1), None, affine(module.ffn.lin2),
+            affine(module.output_layer_norm),
         )  # fmt: skip
 
     words, positions = array_of(embeddings.word_embeddings), array_of(embeddings.position_embeddings)
@@ -130,7 +123,7 @@ def _distilbert(body: Any) -> Network:
         words=words,
         positions=positions,
         types=_zeros(words),
-        embedding_norm=_norm(embeddings.LayerNorm),
+        embedding_norm=affine(embeddings.LayerNorm),
         layers=[layer(module) for module in body.transformer.layer],
         heads=config.n_heads,
         epsilon=embeddings.LayerNorm.eps,
@@ -148,9 +141,9 @@ def _mpnet(body: Any) -> Network:
     def layer(module: Any) -> Layer:
         own = module.attention.attn
         return Layer(
-            _matrix(own.q), _matrix(own.k), _matrix(own.v), _matrix(own.o), _norm(module.attention.LayerNorm),
-            _matrix(module.intermediate.dense), None, _matrix(module.output.dense),
-            _norm(module.output.LayerNorm),
+            affine(own.q), affine(own.k), affine(own.v), affine(own.o), affine(module.attention.LayerNorm),
+            affine(module.intermediate.dense), None, affine(module.output.dense),
+            affine(module.output.LayerNorm),
         )  # fmt: skip
 
     words, positions = array_of(embeddings.word_embeddings), array_of(embeddings.position_embeddings)
@@ -161,7 +154,7 @@ def _mpnet(body: Any) -> Network:
         words=words,
         positions=positions,
         types=_zeros(words),
-        embedding_norm=_norm(embeddings.LayerNorm),
+        embedding_norm=affine(embeddings.LayerNorm),
         layers=[layer(module) for module in body.encoder.layer],
         heads=config.num_attention_heads,
         epsilon=config.layer_norm_eps,
@@ -179,9 +172,9 @@ def _rotary(body: Any) -> Network:
     def layer(module: Any) -> Layer:
         own, feed = module.self_attn, module.mlp
         return Layer(
-            _matrix(own.q_proj), _matrix(own.k_proj), _matrix(own.v_proj), _matrix(own.o_proj),
-            _norm(module.post_attention_layernorm), _matrix(feed.gate_proj), _matrix(feed.up_proj),
-            _matrix(feed.down_proj), _norm(module.post_mlp_layernorm),
+            affine(own.q_proj), affine(own.k_proj), affine(own.v_proj), affine(own.o_proj),
+            affine(module.post_attention_layernorm), affine(feed.gate_proj), affine(feed.up_proj),
+            affine(feed.down_proj), affine(module.post_mlp_layernorm),
         )  # fmt: skip
 
     words, longest = array_of(embeddings.word_embeddings), config.max_position_embeddings
@@ -192,7 +185,7 @@ def _rotary(body: Any) -> Network:
         words=words,
         positions=_zeros(words)[:0],
         types=_zeros(words) if types is None else array_of(types),
-        embedding_norm=_norm(embeddings.LayerNorm),
+        embedding_norm=affine(embeddings.LayerNorm),
         layers=[layer(module) for module in body.layers],
         heads=config.num_attention_heads,
         epsilon=config.layer_norm_eps,
@@ -209,13 +202,13 @@ def _modernbert(body: Any) -> Network:
     window = {"full_attention": EVERYWHERE, "sliding_attention": config.sliding_window}
 
     def layer(module: Any) -> Layer:
-        query, key, value = _parts(_matrix(module.attn.Wqkv), 3)
-        up, other = _parts(_matrix(module.mlp.Wi), 2)
-        norm = _norm(module.attn_norm) if hasattr(module.attn_norm, "weight") else None
+        query, key, value = _parts(affine(module.attn.Wqkv), 3)
+        up, other = _parts(affine(module.mlp.Wi), 2)
+        norm = affine(module.attn_norm) if hasattr(module.attn_norm, "weight") else None
         kind = module.attention_type
         return Layer(
-            query, key, value, _matrix(module.attn.Wo), norm, up, other, _matrix(module.mlp.Wo),
-            _norm(module.mlp_norm), window[kind], kinds.index(kind),
+            query, key, value, affine(module.attn.Wo), norm, up, other, affine(module.mlp.Wo),
+            affine(module.mlp_norm), window[kind], kinds.index(kind),
         )  # fmt: skip
 
     words, longest = array_of(body.embeddings.tok_embeddings), config.max_position_embeddings
@@ -232,13 +225,13 @@ def _modernbert(body: Any) -> Network:
         words=words,
         positions=_zeros(words)[:0],
         types=_zeros(words),
-        embedding_norm=_norm(body.embeddings.norm),
+        embedding_norm=affine(body.embeddings.norm),
         layers=[layer(module) for module in body.layers],
         heads=config.num_attention_heads,
         epsilon=config.norm_eps,
         longest=longest,
         activation=_named(config.hidden_activation),
-        last=_norm(body.final_norm),
+        last=affine(body.final_norm),
         rope=np.stack(rope),
     )
 
@@ -269,22 +262,17 @@ def _rope(kind: str, frequencies: Any, scaling: float, longest: int) -> Float32:
     return rope
 
 
-def _parts(joined: Matrix, count: int) -> list[Matrix]:
+def _parts(joined: Affine, count: int) -> list[Affine]:
     """Linear layers that lie in one, one below the other."""
     pairs = zip(np.split(joined.weight, count), np.split(joined.bias, count), strict=True)
-    return [Matrix(weight, bias) for weight, bias in pairs]
+    return [Affine(weight, bias) for weight, bias in pairs]
 
 
-def _matrix(module: Any) -> Matrix:
+def affine(module: Any) -> Affine:
+    """A torch module; its bias is zeros where it has none."""
     weight = array_of(module)
-    return Matrix(
-        weight, np.zeros(len(weight), np.float32) if module.bias is None else array_of(module, "bias")
-    )
-
-
-def _norm(module: Any) -> Norm:
-    weight = array_of(module)
-    return Norm(weight, np.zeros_like(weight) if module.bias is None else array_of(module, "bias"))
+    bias = np.zeros(len(weight), np.float32) if module.bias is None else array_of(module, "bias")
+    return Affine(weight, bias)
 
 
 def array_of(module: Any, part: str = "weight") -> Float32:

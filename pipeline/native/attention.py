@@ -132,17 +132,9 @@ def _round_values(
 
 @merged
 def _multiply(
-    sums: Int32,
-    n: int,
-    row: int,
-    a: Int32,
-    a_at: int,
-    a_row: int,
-    b: Int32,
-    b_at: int,
-    b_row: int,
+    sums: Int32, n: int, row: int, a: Int32, a_at: int, a_row: int, b: Int32, b_at: int, b_row: int,
     count: int,
-) -> None:
+) -> None:  # fmt: skip
     """Six rows of pairs times n columns, a multiple of LANES, by the widest tiles that fit."""
     j = 0
     while j + INTEGER_WIDTH <= n:
@@ -334,19 +326,8 @@ def attend(
                     _scale_scores(scores, row, most, n, first, end, factor, factors, biases, bias)
                 _round_numerators(scores, rows, most, n)
                 # shares times values, one column per lane; pairs of tokens are the products' pairs
-                at = (head * (most // 2) + low // 2) * size
-                _multiply(
-                    scores.sums,
-                    size,
-                    size,
-                    scores.pairs,
-                    0,
-                    most // 2,
-                    values.pairs,
-                    at,
-                    size,
-                    (seen + 1) // 2,
-                )
+                at, pairs = (head * (most // 2) + low // 2) * size, (seen + 1) // 2
+                _multiply(scores.sums, size, size, scores.pairs, 0, most // 2, values.pairs, at, size, pairs)
                 for row in range(rows):
                     scale = broadcast(scores.factors[row])
                     at = (first_query + place + row) * width + head * size

@@ -8,14 +8,17 @@ it sees that no index is negative, as in `range(n)`; so a loop over a part of an
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import njit, types
 from numba.core.caching import FunctionCache
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 from pipeline.core import machine
 
@@ -80,3 +83,33 @@ merged = njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, 
 """Compiles a function into the kernel that calls it, never as a call. A call would reach one compilation of
 it from fresh code and another from code loaded from disk, and the two may differ in last bits. Python cannot
 call it: the entry points for that would take a sixth of the time that compiling a kernel takes."""
+
+
+def instruction(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function that kernels call of one that writes LLVM's instructions for it.
+
+    That function gets the builder and the arguments, arrays as the address of their first number.
+
+    Args:
+        result: Numba's type of what is returned; None is that of the first argument.
+        kinds: The type that each argument is converted to; None leaves it as it is, and no kinds leave all.
+    """
+
+    def decorate(write: Callable[..., Any]) -> Any:
+        @functools.wraps(write)  # Numba reads the names of the arguments from it
+        def typed(typing: Any, *given: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                pairs = zip(signature.args, arguments, strict=True)
+                addressed = [
+                    make_array(kind)(context, builder, each).data if isinstance(kind, types.Array) else each
+                    for kind, each in pairs
+                ]
+                value = write(builder, *addressed)
+                return context.get_dummy_value() if signature.return_type == types.void else value
+
+            chosen = [kind or own for kind, own in zip(kinds or given, given, strict=True)]
+            return (result or given[0])(*chosen), generate
+
+        return intrinsic(typed)
+
+    return decorate

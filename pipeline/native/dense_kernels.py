@@ -28,13 +28,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import float32, float64, int32, njit, types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from pipeline.core import machine
 from pipeline.core.records import Float32, Float64, Int32, Int64
 from pipeline.native import amx
-from pipeline.native.compiling import compiled, merged
+from pipeline.native.compiling import compiled, instruction, merged
 from pipeline.native.integers import INT8_LIMIT, PANEL, TILE_BYTES, aligned_bytes, pack_bytes
 from pipeline.native.posting_kernels import keep_best
 from pipeline.native.registers import float_of_bits
@@ -176,9 +174,9 @@ def _round_rows(
     return longest
 
 
-@intrinsic
+@instruction(types.uint64, None, types.intp, *[types.float32] * 3, *[None] * 4, types.intp)
 def _passing(
-    typing: Any, sums: Any, at: Any, factor: Any, slack: Any, half: Any,
+    builder: Any, sums: Any, at: Any, factor: Any, slack: Any, half: Any,
     factors: Any, offsets: Any, norms: Any, thresholds: Any, panel: Any,
 ) -> Any:  # fmt: skip
     """The queries of a panel that a row passes for, as 64 bits.
@@ -190,40 +188,29 @@ def _passing(
     factor * factors[part] + (norms[part] * slack - half) >= thresholds[part]`, where each sum may be of one
     rounding with its product. A comparison with NaN is false.
     """
+    integers, floats = ir.VectorType(_WORD, PANEL), ir.VectorType(ir.FloatType(), PANEL)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        integers, floats = ir.VectorType(_WORD, PANEL), ir.VectorType(ir.FloatType(), PANEL)
+    def load(array: Any, start: Any, kind: Any) -> Any:
+        return builder.load(builder.bitcast(builder.gep(array, [start]), kind.as_pointer()), align=4)
 
-        def load(array: int, start: Any, kind: Any) -> Any:
-            data = make_array(signature.args[array])(context, builder, arguments[array]).data
-            return builder.load(builder.bitcast(builder.gep(data, [start]), kind.as_pointer()), align=4)
+    def repeat(value: Any) -> Any:
+        first = builder.insert_element(ir.Constant(floats, ir.Undefined), value, _WORD(0))
+        lanes = ir.Constant(ir.VectorType(_WORD, PANEL), None)
+        return builder.shuffle_vector(first, ir.Constant(floats, ir.Undefined), lanes)
 
-        def repeat(value: Any) -> Any:
-            first = builder.insert_element(ir.Constant(floats, ir.Undefined), value, _WORD(0))
-            lanes = ir.Constant(ir.VectorType(_WORD, PANEL), None)
-            return builder.shuffle_vector(first, ir.Constant(floats, ir.Undefined), lanes)
-
-        start = arguments[9]
-        whole = builder.sub(load(0, arguments[1], integers), load(6, start, integers))
-        value = builder.fmul(builder.sitofp(whole, floats), repeat(arguments[2]))
-        more = builder.fneg(repeat(arguments[4]))
-        for left, right in ((load(7, start, floats), repeat(arguments[3])), (value, load(5, start, floats))):
-            more = builder.fadd(builder.fmul(left, right, flags=["contract"]), more, flags=["contract"])
-        passed = builder.fcmp_ordered(">=", more, load(8, start, floats))
-        return builder.bitcast(passed, ir.IntType(PANEL))
-
-    size, one = types.intp, types.float32
-    return types.uint64(sums, size, one, one, one, factors, offsets, norms, thresholds, size), generate
+    whole = builder.sub(load(sums, at, integers), load(offsets, panel, integers))
+    value = builder.fmul(builder.sitofp(whole, floats), repeat(factor))
+    more = builder.fneg(repeat(half))
+    for left, right in ((load(norms, panel, floats), repeat(slack)), (value, load(factors, panel, floats))):
+        more = builder.fadd(builder.fmul(left, right, flags=["contract"]), more, flags=["contract"])
+    passed = builder.fcmp_ordered(">=", more, load(thresholds, panel, floats))
+    return builder.bitcast(passed, ir.IntType(PANEL))
 
 
-@intrinsic
-def _first_bit(typing: Any, bits: Any) -> Any:
+@instruction(types.int64, types.uint64)
+def _first_bit(builder: Any, bits: Any) -> Any:
     """The number of the lowest bit set, of which there must be one."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.IntType(1)(1))
-
-    return types.int64(types.uint64), generate
+    return builder.cttz(bits, ir.IntType(1)(1))
 
 
 @njit(forceinline=True, fastmath=True, nogil=True)
@@ -298,7 +285,8 @@ def _score_hits(
             hits.scores[first + place] = zero - (even + odd) if l2 else even + odd
 
 
-def _find_hits(
+@compiled
+def find(
     rows: Any, first_row: Any, queries: Any, packed: Any, l2: Any,
     thresholds: Any, filter_thresholds: Any, longest: Any, progress: Any, hits: Any,
 ) -> Any:  # fmt: skip
@@ -378,7 +366,8 @@ def _find_hits(
     return n_hits
 
 
-def _add_hits(
+@compiled
+def add_hits(
     hits: Any, start: Any, stop: Any, thresholds: Any, rows: Any, products: Any, scores: Any, counts: Any
 ) -> Any:
     """Add hits [start, stop) that reach the thresholds; returns the number of the first that has no room."""
@@ -395,7 +384,8 @@ def _add_hits(
     return stop
 
 
-def _find_kth(products: Any, counts: Any, enough: Any, k: Any, kth: Any) -> None:
+@compiled
+def find_kth(products: Any, counts: Any, enough: Any, k: Any, kth: Any) -> None:
     """Raise `kth` to the k-th best product of each query that has enough candidates."""
     best = np.empty(products.shape[1], np.float32)
     for query in range(len(counts)):
@@ -406,7 +396,8 @@ def _find_kth(products: Any, counts: Any, enough: Any, k: Any, kth: Any) -> None
             kth[query] = max(kth[query], best[k - 1])
 
 
-def _drop_below(rows: Any, products: Any, scores: Any, counts: Any, enough: Any, thresholds: Any) -> None:
+@compiled
+def drop_below(rows: Any, products: Any, scores: Any, counts: Any, enough: Any, thresholds: Any) -> None:
     """Drop candidates below the threshold, of each query that has enough."""
     for query in range(len(counts)):
         if counts[query] >= enough:
@@ -417,9 +408,3 @@ def _drop_below(rows: Any, products: Any, scores: Any, counts: Any, enough: Any,
                     scores[query, left] = scores[query, place]
                     left += 1
             counts[query] = left
-
-
-find: Any = compiled(_find_hits)
-add_hits: Any = compiled(_add_hits)
-find_kth: Any = compiled(_find_kth)
-drop_below: Any = compiled(_drop_below)

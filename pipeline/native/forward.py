@@ -110,7 +110,8 @@ def forward(
     return hidden
 
 
-def _compute(
+@compiled
+def compute(
     ids: Int64, positions: Int64, texts: Int64, weights: Weights, layout: Layout, variant: Any,
     only_first: bool, memory: _Memory,
 ) -> Float32:  # fmt: skip
@@ -195,9 +196,6 @@ def _compute(
     return hidden
 
 
-compute: Any = compiled(_compute)
-
-
 def _one_layer(rows: int) -> Linear:
     """A layer with PANEL inputs, made for AMX where a network's will be."""
     ones = np.ones((1, rows), np.float32)
@@ -238,17 +236,15 @@ def largest_logits(
     """
     columns, words = transform.factors.shape[1], decoder.factors.shape[1]
     out = np.full((texts, words), -1e30, np.float32)
-    made, panel = (
-        aligned_memory(np.float32, MOST_TOKENS, columns),
-        aligned_memory(np.float32, MOST_TOKENS, PANEL),
-    )
+    made, panel = (aligned_memory(np.float32, MOST_TOKENS, n) for n in (columns, PANEL))
     plain = LayerNorm(np.ones(PANEL, np.float32), np.zeros(PANEL, np.float32))
     space = workspace(columns, max(columns, PANEL))
     raise_logits(hidden, owners, transform, norm, decoder, width, epsilon, space, made, panel, plain, out)
     return out
 
 
-def _raise_logits(
+@compiled
+def raise_logits(
     hidden: Float32, owners: Int64, transform: Linear, norm: LayerNorm, decoder: Linear, width: int,
     epsilon: float, space: Workspace, made: Float32, panel_rows: Float32, plain: LayerNorm, out: Float32,
 ) -> None:  # fmt: skip
@@ -289,9 +285,6 @@ def _raise_logits(
             out[text, j] = out[text, j] * factors[j] + bias[j]
 
 
-raise_logits: Any = compiled(_raise_logits)
-
-
 def project(x: Float32, layer: Linear) -> Float32:
     """The one layer of a `Linear` applied to x float32 [tokens, k]: float32 [tokens, n]."""
     out = np.empty((len(x), layer.factors.shape[1]), np.float32)
@@ -299,13 +292,12 @@ def project(x: Float32, layer: Linear) -> Float32:
     return out
 
 
-def _project_rows(x: Float32, layer: Linear, space: Workspace, out: Float32) -> None:
+@compiled
+def project_rows(x: Float32, layer: Linear, space: Workspace, out: Float32) -> None:
+    """`project` within memory that is given."""
     tokens = len(x)
     amx.begin(layer.planes)
     for start in range(0, tokens, MOST_TOKENS):
         end = min(start + MOST_TOKENS, tokens)
         linear(x[start:end], layer, 0, False, space, out[start:end])
     amx.end(layer.planes)
-
-
-project_rows: Any = compiled(_project_rows)

@@ -27,7 +27,6 @@ from pipeline.native.registers import (
     absolute,
     broadcast_panel,
     exp,
-    gelu,
     gelu_of,
     larger_of,
     largest,
@@ -422,7 +421,7 @@ def gate(made: Float32, activation: int, out: Float32) -> None:
         left, right = made[i, :inner], made[i, inner:]
         if activation == GELU:
             for j in range(inner):
-                out[i, j] = gelu(left[j]) * right[j]
+                out[i, j] = gelu_of(left[j]) * right[j]
         else:
             for j in range(inner):
                 small = exp(-abs(left[j]))

@@ -14,7 +14,8 @@ dimensions, then along the query's tokens. So its scores depend on the two texts
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numba import float32, float64, int32, int64
@@ -93,7 +94,8 @@ def _round_rows(x: Float32, rows: Array, factors: Float32) -> None:
             row[j] = int32(np.rint(x[i, j] * factor))
 
 
-def _score_fast(tokens: Float32, bounds: Int64, queries: PackedQueries, out: Float32) -> None:
+@partial(compiled, fast=True)
+def score_fast(tokens: Float32, bounds: Int64, queries: PackedQueries, out: Float32) -> None:
     """Set out [passages, queries] to inexact scores.
 
     Args:
@@ -134,7 +136,8 @@ def _score_fast(tokens: Float32, bounds: Int64, queries: PackedQueries, out: Flo
             out[passage, query] = total / queries.divisors[query]
 
 
-def _score_exactly(
+@compiled
+def score_exactly(
     tokens: Float32, bounds: Int64, passages: Int64, queries: WideQueries, query: Int64, out: Float32
 ) -> None:
     """Set out [pairs] to exact scores.
@@ -181,7 +184,3 @@ def _score_exactly(
             for j in range(min(DOUBLE_WIDTH, columns - panel)):
                 total += most[j]
         out[pair] = total / queries.divisors[number]
-
-
-score_fast: Any = compiled(_score_fast, fast=True)
-score_exactly: Any = compiled(_score_exactly)

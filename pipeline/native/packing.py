@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.records import Float32
-from pipeline.native.architectures import Layer, Matrix, Network, Norm, array_of, take_apart
+from pipeline.native.architectures import Affine, Layer, Network, affine, take_apart
 from pipeline.native.attention import EVERYWHERE
-from pipeline.native.integers import PANEL, pack_blocks
+from pipeline.native.integers import pack_blocks
 from pipeline.native.layers import GELU, SILU
 from pipeline.native.reference import MATRICES
 
@@ -41,7 +41,11 @@ def network_arrays(body: Any) -> dict[str, Any]:
         "embedding_norm.weight": _columns(network.embedding_norm.weight, WIDTH),
         "embedding_norm.bias": _columns(network.embedding_norm.bias, WIDTH),
         **{name: array for kind, each in norms.items() for name, array in _norms(kind, each).items()},
-        **{name: array for kind in MATRICES for name, array in _linear(kind, network).items()},
+        **{
+            name: array
+            for kind in MATRICES
+            for name, array in _packed(kind, _matrices(kind, network)).items()
+        },
         "layout.width": np.int64(width),
         "layout.heads": np.int64(network.heads),
         "layout.size": np.int64(size + -size % HEAD),
@@ -70,17 +74,17 @@ def _variant(network: Network) -> dict[str, Any]:
     }
 
 
-def _norms(name: str, norms: list[Norm]) -> dict[str, Any]:
+def _norms(name: str, norms: list[Affine]) -> dict[str, Any]:
     """One kind of normalization, of all layers."""
     return {
         f"{name}.{part}": np.stack([_columns(getattr(norm, part), WIDTH) for norm in norms])
-        for part in Norm._fields
+        for part in Affine._fields
     }
 
 
-def _nothing(width: int) -> Norm:
+def _nothing(width: int) -> Affine:
     """Stands where there is no normalization."""
-    return Norm(*np.zeros((2, width), np.float32))
+    return Affine(*np.zeros((2, width), np.float32))
 
 
 def splade_arrays(transform: Any, norm: Any, decoder: Any, logarithms: int) -> dict[str, Any]:
@@ -95,26 +99,15 @@ def splade_arrays(transform: Any, norm: Any, decoder: Any, logarithms: int) -> d
     Raises:
         ValueError: The head's width is no multiple of WIDTH; zeros are added to the layers below it alone.
     """
-    first = Matrix(array_of(transform), array_of(transform, "bias"))
+    first = affine(transform)
     _check_width(first.weight)
-    layers = {
-        "transform": first,
-        "decoder": _rounded(Matrix(array_of(decoder), array_of(decoder, "bias"))),
-    }
-    found: dict[str, Any] = {
+    return {
         "logarithms": np.int64(logarithms),
-        "transformed.weight": array_of(norm)[None],
-        "transformed.bias": array_of(norm, "bias")[None],
+        **_norms("transformed", [affine(norm)]),
         "transform.fp32": first.weight,
+        **_packed("transform", [first]),
+        **_packed("decoder", [_rounded(affine(decoder))]),
     }
-    for name, (matrix, own_bias) in layers.items():
-        pairs, factors = pack_blocks(matrix)
-        found |= {
-            f"{name}.pairs": pairs[None],
-            f"{name}.factors": factors[None],
-            f"{name}.bias": own_bias[None],
-        }
-    return found
 
 
 def token_arrays(weight: Float32, bias: Float32) -> dict[str, Any]:
@@ -124,10 +117,7 @@ def token_arrays(weight: Float32, bias: Float32) -> dict[str, Any]:
         ValueError: k is no multiple of WIDTH.
     """
     _check_width(weight)
-    more = -len(weight) % PANEL
-    pairs, factors = pack_blocks(np.pad(weight, ((0, more), (0, 0))))
-    packed = {"pairs": pairs, "factors": factors, "bias": np.pad(bias, (0, more))}
-    return {f"packed.{name}": values[None] for name, values in packed.items()}
+    return _packed("packed", [_rounded(Affine(weight, bias))])
 
 
 def _check_width(weight: Float32) -> None:
@@ -142,18 +132,18 @@ def network_matrices(body: Any) -> Iterator[tuple[str, Float32]]:
         yield name, np.stack([matrix.weight for matrix in _matrices(kind, network)])
 
 
-def _query(layer: Layer, heads: int) -> Matrix:
+def _query(layer: Layer, heads: int) -> Affine:
     size = len(layer.query.weight) // heads
-    divided = Matrix(*(part * np.float32(size**-0.5) for part in layer.query))
+    divided = Affine(*(part * np.float32(size**-0.5) for part in layer.query))
     return _rounded(_of_heads(divided, heads))
 
 
-def _out_proj(layer: Layer, heads: int) -> Matrix:
-    transposed = Matrix(layer.out_proj.weight.T, np.zeros(layer.out_proj.weight.shape[1], np.float32))
-    return _rounded(Matrix(_of_heads(transposed, heads).weight.T, layer.out_proj.bias))
+def _out_proj(layer: Layer, heads: int) -> Affine:
+    transposed = Affine(layer.out_proj.weight.T, np.zeros(layer.out_proj.weight.shape[1], np.float32))
+    return _rounded(Affine(_of_heads(transposed, heads).weight.T, layer.out_proj.bias))
 
 
-_JOINED: dict[str, Callable[[Layer, int], Matrix]] = {
+_JOINED: dict[str, Callable[[Layer, int], Affine]] = {
     "query": _query,
     "key_value": lambda layer, heads: _stacked(
         [_rounded(_of_heads(each, heads)) for each in (layer.key, layer.value)]
@@ -167,28 +157,28 @@ _JOINED: dict[str, Callable[[Layer, int], Matrix]] = {
 """By kind of linear layer what it is of a layer with a number of heads: several joined, columns added."""
 
 
-def _matrices(kind: str, network: Network) -> list[Matrix]:
+def _matrices(kind: str, network: Network) -> list[Affine]:
     """One kind of linear layer, of all layers."""
     return [_JOINED[kind](layer, network.heads) for layer in network.layers]
 
 
-def _of_heads(matrix: Matrix, heads: int) -> Matrix:
+def _of_heads(matrix: Affine, heads: int) -> Affine:
     """A matrix with heads of rows, to each of which rows of zeros are added, to a multiple of `HEAD`."""
     weight, bias = (part.reshape(heads, -1, *part.shape[1:]) for part in matrix)
     more = -weight.shape[1] % HEAD
     weight, bias = np.pad(weight, ((0, 0), (0, more), (0, 0))), np.pad(bias, ((0, 0), (0, more)))
-    return Matrix(weight.reshape(-1, weight.shape[2]), bias.reshape(-1))
+    return Affine(weight.reshape(-1, weight.shape[2]), bias.reshape(-1))
 
 
-def _rounded(matrix: Matrix) -> Matrix:
+def _rounded(matrix: Affine) -> Affine:
     """A matrix with rows and columns of zeros added, to multiples of `WIDTH`."""
     weight = _columns(_columns(matrix.weight, WIDTH).T, WIDTH).T
-    return Matrix(np.ascontiguousarray(weight), _columns(matrix.bias, WIDTH))
+    return Affine(np.ascontiguousarray(weight), _columns(matrix.bias, WIDTH))
 
 
-def _stacked(matrices: list[Matrix]) -> Matrix:
+def _stacked(matrices: list[Affine]) -> Affine:
     """Matrices with the same inputs, one below the other."""
-    return Matrix(*(np.concatenate(parts) for parts in zip(*matrices, strict=True)))
+    return Affine(*(np.concatenate(parts) for parts in zip(*matrices, strict=True)))
 
 
 def _columns(array: Float32, multiple: int) -> Float32:
@@ -198,9 +188,8 @@ def _columns(array: Float32, multiple: int) -> Float32:
     return padded
 
 
-def _linear(name: str, network: Network) -> dict[str, Any]:
+def _packed(name: str, layers: list[Affine]) -> dict[str, Any]:
     """One kind of linear layer, of all layers."""
-    layers = _matrices(name, network)
     packed = [pack_blocks(matrix.weight) for matrix in layers]
     return {
         f"{name}.pairs": np.stack([pairs for pairs, _ in packed]),

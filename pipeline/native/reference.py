@@ -45,20 +45,11 @@ class Fp32Model:
 
     def vector(self, ids: Int32) -> Float32:
         """The vector float32 [dimension] of a text's token ids, int [tokens]; not normalized."""
-        hidden = self._embedded(ids)
+        hidden = self.words[ids] + self.small["positions"][self._positions(ids)]
+        norm = (self.small[f"embedding_norm.{part}"] for part in ("weight", "bias"))
+        hidden = self._normalized(hidden, *norm)
         for layer in range(self.layers):
             hidden = self._layer(hidden, layer)
-        return self._finished(hidden, ids)
-
-    def _embedded(self, ids: Int32) -> Float32:
-        """What the first layer is given, [tokens, columns]."""
-        hidden = self.words[ids] + self.small["positions"][self._positions(ids)]
-        return self._normalized(
-            hidden, self.small["embedding_norm.weight"], self.small["embedding_norm.bias"]
-        )
-
-    def _finished(self, hidden: Float32, ids: Int32) -> Float32:
-        """The vector, of what the last layer gives, [tokens, columns]."""
         if self.before:
             hidden = self._norm("variant.last", hidden, 0)
         return self._read(hidden[:, : self.width], ids)

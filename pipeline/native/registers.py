@@ -18,10 +18,9 @@ import numpy as np
 from llvmlite import ir
 from numba import float32, int32, types
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, models, register_model
-from numba.np.arrayobj import make_array
+from numba.extending import lower_builtin, models, register_model
 
-from pipeline.native.compiling import inlined
+from pipeline.native.compiling import inlined, instruction
 from pipeline.native.integers import PANEL
 from pipeline.native.tiles import LANES, add_product
 
@@ -88,27 +87,6 @@ for _operation, _name in _OPERATORS.items():
     _define(_operation, _name)
 
 
-def _function(result: Any, write: Callable[..., Any]) -> Any:
-    """What an `@intrinsic` returns: the types, and the function that writes instructions.
-
-    `write(builder, *arguments)` is given arrays as the address of their first number.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        result_value = write(
-            builder,
-            *(
-                make_array(kind)(context, builder, argument).data
-                if isinstance(kind, types.Array)
-                else argument
-                for kind, argument in zip(signature.args, arguments, strict=True)
-            ),
-        )
-        return context.get_dummy_value() if result.return_type == types.void else result_value
-
-    return result, generate
-
-
 def _at(builder: Any, array: Any, place: Any, kind: Any) -> Any:
     return builder.bitcast(builder.gep(array, [place]), kind.as_pointer())
 
@@ -153,13 +131,10 @@ def _loading(result: Any, element: Any) -> Any:
     """Make a function that reads a register, or a panel, of floats, or of whole numbers as floats."""
     floats, stored = (ir.VectorType(each, result.lanes) for each in (_FLOAT, element))
 
-    def write(builder: Any, array: Any, at: Any) -> Any:
+    @instruction(result, None, _place)
+    def load(builder: Any, array: Any, at: Any) -> Any:
         numbers = builder.load(_at(builder, array, at, stored), align=4)
         return numbers if element is _FLOAT else builder.sitofp(numbers, floats)
-
-    @intrinsic
-    def load(typing: Any, array: Any, at: Any) -> Any:
-        return _function(result(array, _place), write)
 
     return load
 
@@ -168,9 +143,9 @@ def _broadcasting(result: Any) -> Any:
     """Make a function that copies a float32 to all lanes of a register, or of a panel."""
     kind = ir.VectorType(_FLOAT, result.lanes)
 
-    @intrinsic
-    def broadcast(typing: Any, number: Any) -> Any:
-        return _function(result(types.float32), lambda builder, number: _copied(builder, number, kind))
+    @instruction(result, types.float32)
+    def broadcast(builder: Any, number: Any) -> Any:
+        return _copied(builder, number, kind)
 
     return broadcast
 
@@ -181,154 +156,105 @@ load_sums = _loading(_register, _WORD)
 broadcast, broadcast_panel = _broadcasting(_register), _broadcasting(panel)
 
 
-@intrinsic
-def store(typing: Any, array: Any, at: Any, numbers: Any) -> Any:
+@instruction(types.void, None, _place, None)
+def store(builder: Any, array: Any, at: Any, numbers: Any) -> None:
     """Write the numbers of a register, or of a panel, to a float32 array."""
-
-    def write(builder: Any, array: Any, at: Any, numbers: Any) -> None:
-        builder.store(numbers, _at(builder, array, at, numbers.type), align=4)
-
-    return _function(types.void(array, _place, numbers), write)
+    builder.store(numbers, _at(builder, array, at, numbers.type), align=4)
 
 
-@intrinsic
-def store_rounded(typing: Any, array: Any, at: Any, numbers: Any) -> Any:
+@instruction(types.void, None, _place, None)
+def store_rounded(builder: Any, array: Any, at: Any, numbers: Any) -> None:
     """Write the numbers of a register, or of a panel, rounded, to an int16 array."""
-
-    def write(builder: Any, array: Any, at: Any, numbers: Any) -> None:
-        kind = ir.VectorType(_SHORT, numbers.type.count)
-        builder.store(builder.trunc(_rounded(builder, numbers), kind), _at(builder, array, at, kind), align=2)
-
-    return _function(types.void(array, _place, numbers), write)
+    kind = ir.VectorType(_SHORT, numbers.type.count)
+    builder.store(builder.trunc(_rounded(builder, numbers), kind), _at(builder, array, at, kind), align=2)
 
 
-@intrinsic
-def store_pairs(typing: Any, array: Any, at: Any, first: Any, second: Any) -> Any:
+@instruction(types.void, None, _place, _register, _register)
+def store_pairs(builder: Any, array: Any, at: Any, first: Any, second: Any) -> None:
     """Write pairs of numbers of two registers, rounded to int16, to an int32 array."""
-
-    def write(builder: Any, array: Any, at: Any, first: Any, second: Any) -> None:
-        low = builder.and_(_rounded(builder, first), _constant(0xFFFF, _WORDS))
-        high = builder.shl(_rounded(builder, second), _constant(16, _WORDS))
-        builder.store(builder.or_(low, high), _at(builder, array, at, _WORDS), align=4)
-
-    return _function(types.void(array, _place, _register, _register), write)
+    low = builder.and_(_rounded(builder, first), _constant(0xFFFF, _WORDS))
+    high = builder.shl(_rounded(builder, second), _constant(16, _WORDS))
+    builder.store(builder.or_(low, high), _at(builder, array, at, _WORDS), align=4)
 
 
-@intrinsic
-def total(typing: Any, numbers: Any) -> Any:
+@instruction(types.float32)
+def total(builder: Any, numbers: Any) -> Any:
     """The sum of the numbers of a register, or of a panel."""
-
-    def write(builder: Any, numbers: Any) -> Any:
-        kind = ir.FunctionType(_FLOAT, [_FLOAT, numbers.type])
-        add = builder.module.declare_intrinsic(f"llvm.vector.reduce.fadd.v{numbers.type.count}f32", fnty=kind)
-        return builder.call(add, [ir.Constant(_FLOAT, -0.0), numbers], fastmath=["reassoc"])
-
-    return _function(types.float32(numbers), write)
+    kind = ir.FunctionType(_FLOAT, [_FLOAT, numbers.type])
+    add = builder.module.declare_intrinsic(f"llvm.vector.reduce.fadd.v{numbers.type.count}f32", fnty=kind)
+    return builder.call(add, [ir.Constant(_FLOAT, -0.0), numbers], fastmath=["reassoc"])
 
 
-@intrinsic
-def total_wide(typing: Any, numbers: Any) -> Any:
+@instruction(types.float32, _wide)
+def total_wide(builder: Any, numbers: Any) -> Any:
     """The sum of 32 numbers: four registers of 8 numbers are added first, whatever the processor's size."""
-
-    def write(builder: Any, numbers: Any) -> Any:
-        undefined, eight = ir.Constant(numbers.type, ir.Undefined), ir.VectorType(_FLOAT, 8)
-        parts = [
-            builder.shuffle_vector(
-                numbers, undefined, ir.Constant(ir.VectorType(_WORD, 8), list(range(start, start + 8)))
-            )
-            for start in range(0, WIDE, 8)
-        ]
-        whole = builder.fadd(builder.fadd(parts[0], parts[1]), builder.fadd(parts[2], parts[3]))
-        kind = ir.FunctionType(_FLOAT, [_FLOAT, eight])
-        add = builder.module.declare_intrinsic("llvm.vector.reduce.fadd.v8f32", fnty=kind)
-        return builder.call(add, [ir.Constant(_FLOAT, -0.0), whole], fastmath=["reassoc"])
-
-    return _function(types.float32(_wide), write)
+    undefined, eight = ir.Constant(numbers.type, ir.Undefined), ir.VectorType(_FLOAT, 8)
+    parts = [
+        builder.shuffle_vector(
+            numbers, undefined, ir.Constant(ir.VectorType(_WORD, 8), list(range(start, start + 8)))
+        )
+        for start in range(0, WIDE, 8)
+    ]
+    whole = builder.fadd(builder.fadd(parts[0], parts[1]), builder.fadd(parts[2], parts[3]))
+    kind = ir.FunctionType(_FLOAT, [_FLOAT, eight])
+    add = builder.module.declare_intrinsic("llvm.vector.reduce.fadd.v8f32", fnty=kind)
+    return builder.call(add, [ir.Constant(_FLOAT, -0.0), whole], fastmath=["reassoc"])
 
 
-@intrinsic
-def largest(typing: Any, numbers: Any) -> Any:
+@instruction(types.float32)
+def largest(builder: Any, numbers: Any) -> Any:
     """The largest of the numbers of a register, or of a panel."""
-
-    def write(builder: Any, numbers: Any) -> Any:
-        kind, lanes = ir.FunctionType(_FLOAT, [numbers.type]), numbers.type.count
-        find = builder.module.declare_intrinsic(f"llvm.vector.reduce.fmax.v{lanes}f32", fnty=kind)
-        return builder.call(find, [numbers], fastmath=_LARGER)
-
-    return _function(types.float32(numbers), write)
+    kind, lanes = ir.FunctionType(_FLOAT, [numbers.type]), numbers.type.count
+    find = builder.module.declare_intrinsic(f"llvm.vector.reduce.fmax.v{lanes}f32", fnty=kind)
+    return builder.call(find, [numbers], fastmath=_LARGER)
 
 
-@intrinsic
-def larger_of(typing: Any, one: Any, other: Any) -> Any:
-    """In each lane the larger number of two registers, or panels."""
-    return _function(one(one, other), _larger)
+larger_of = instruction(None)(_larger)
+"""In each lane the larger number of two registers, or panels."""
 
 
-@intrinsic
-def absolute(typing: Any, numbers: Any) -> Any:
+@instruction(None)
+def absolute(builder: Any, numbers: Any) -> Any:
     """In each lane the absolute value."""
-
-    def write(builder: Any, numbers: Any) -> Any:
-        words = ir.VectorType(_WORD, numbers.type.count)
-        mask = ir.Constant(words, [0x7FFFFFFF] * words.count)
-        return builder.bitcast(builder.and_(builder.bitcast(numbers, words), mask), numbers.type)
-
-    return _function(numbers(numbers), write)
+    words = ir.VectorType(_WORD, numbers.type.count)
+    mask = ir.Constant(words, [0x7FFFFFFF] * words.count)
+    return builder.bitcast(builder.and_(builder.bitcast(numbers, words), mask), numbers.type)
 
 
-@intrinsic
-def plus_product(typing: Any, total: Any, left: Any, right: Any) -> Any:
-    """In each lane total + left * right, rounded once; of registers or panels."""
-    return _function(total(total, left, right), add_product)
+plus_product = instruction(None)(add_product)
+"""In each lane total + left * right, rounded once; of registers or panels."""
+square_root, nearest = (instruction(_register)(_computed(name)) for name in ("sqrt", "rint"))
+"""In each lane the square root; the nearest whole number."""
 
 
-@intrinsic
-def square_root(typing: Any, numbers: Any) -> Any:
-    """In each lane the square root."""
-    return _function(_register(_register), _computed("sqrt"))
-
-
-@intrinsic
-def nearest(typing: Any, numbers: Any) -> Any:
-    """In each lane the nearest whole number."""
-    return _function(_register(_register), _nearest)
-
-
-@intrinsic
-def mask_lanes(typing: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
+@instruction(_register, _register, _place, _place, types.float32)
+def mask_lanes(builder: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
     """The numbers of lanes from `first` to `end`, which may be any whole numbers; `other` in other lanes."""
-
-    def write(builder: Any, numbers: Any, first: Any, end: Any, other: Any) -> Any:
-        lanes = ir.Constant(_WORDS, list(range(LANES)))
-        first, end = (_copied(builder, builder.trunc(each, _WORD), _WORDS) for each in (first, end))
-        inside = builder.and_(builder.icmp_signed(">=", lanes, first), builder.icmp_signed("<", lanes, end))
-        return builder.select(inside, numbers, _copied(builder, other, _FLOATS))
-
-    return _function(_register(_register, _place, _place, types.float32), write)
+    lanes = ir.Constant(_WORDS, list(range(LANES)))
+    first, end = (_copied(builder, builder.trunc(each, _WORD), _WORDS) for each in (first, end))
+    inside = builder.and_(builder.icmp_signed(">=", lanes, first), builder.icmp_signed("<", lanes, end))
+    return builder.select(inside, numbers, _copied(builder, other, _FLOATS))
 
 
-@intrinsic
-def power_of_two(typing: Any, numbers: Any) -> Any:
+@instruction(_register, _register)
+def power_of_two(builder: Any, numbers: Any) -> Any:
     """2 to the power of numbers x <= 0, with a relative error below 2e-7; 2^-126 where x is below -126.
 
     2^x = 2^n 2^f with a whole number n and |f| <= 1/2. A float32 has its exponent from its 23rd bit on, so n,
     which rounding left in the last bits of a word, is added there to the exponent of 2^f.
     """
-
-    def write(builder: Any, numbers: Any) -> Any:
-        numbers = _larger(builder, numbers, _constant(_LOWEST_POWER))
-        f = builder.fsub(numbers, _nearest(builder, numbers))
-        sum_ = _constant(_POWER[0])
-        for coefficient in _POWER[1:]:
-            sum_ = add_product(builder, _constant(coefficient), sum_, f)
-        exponents = builder.shl(_rounded(builder, numbers), _constant(23, _WORDS))
-        return builder.bitcast(builder.add(builder.bitcast(sum_, _WORDS), exponents), _FLOATS)
-
-    return _function(_register(_register), write)
+    numbers = _larger(builder, numbers, _constant(_LOWEST_POWER))
+    f = builder.fsub(numbers, _nearest(builder, numbers))
+    sum_ = _constant(_POWER[0])
+    for coefficient in _POWER[1:]:
+        sum_ = add_product(builder, _constant(coefficient), sum_, f)
+    exponents = builder.shl(_rounded(builder, numbers), _constant(23, _WORDS))
+    return builder.bitcast(builder.add(builder.bitcast(sum_, _WORDS), exponents), _FLOATS)
 
 
-def _write_gelu(builder: Any, x: Any) -> Any:
-    """LLVM's instructions for GELU, x P(X <= x) for a normal X, of a number or a vector.
+@instruction(None)
+def gelu_of(builder: Any, x: Any) -> Any:
+    """GELU, x P(X <= x) for a normal X, of a float, a register or a panel; the error is below 5e-7.
 
     That is max(x, 0) - z P(X > z) with z = |x|: for x < 0 it is -z P(X > z) as such, and for x >= 0 it is
     x (1 - P(X > x)). P(X > z) is smooth and small, so a polynomial in z serves for both signs: it needs one
@@ -352,61 +278,44 @@ def _write_gelu(builder: Any, x: Any) -> Any:
     return add_product(builder, positive, builder.fneg(z), tail)
 
 
-@intrinsic
-def gelu_of(typing: Any, numbers: Any) -> Any:
-    """GELU of the numbers of a register, or of a panel; see `_write_gelu`."""
-    return _function(numbers(numbers), _write_gelu)
-
-
-@intrinsic
-def transpose(typing: Any, array: Any, at: Any, row: Any, out: Any, out_at: Any, out_row: Any) -> Any:
+@instruction(types.void, None, _place, _place, None, _place, _place)
+def transpose(builder: Any, array: Any, at: Any, row: Any, out: Any, out_at: Any, out_row: Any) -> None:
     """Write a square of LANES by LANES words of an int32 array, with rows and columns exchanged, to another.
 
     `at` is the place of its first number and `row` the distance between its rows. Halves of the square that
     lie across from each other change places, then quarters within them, and so on.
     """
 
-    def write(builder: Any, array: Any, at: Any, row: Any, out: Any, out_at: Any, out_row: Any) -> None:
-        def place(array: Any, at: Any, number: int, row: Any) -> Any:
-            return _at(builder, array, builder.add(at, builder.mul(row, _SIZE(number))), _WORDS)
+    def place(array: Any, at: Any, number: int, row: Any) -> Any:
+        return _at(builder, array, builder.add(at, builder.mul(row, _SIZE(number))), _WORDS)
 
-        lines = [builder.load(place(array, at, number, row), align=4) for number in range(LANES)]
-        half = LANES // 2
-        while half:
-            low = [lane + (LANES - half if lane & half else 0) for lane in range(LANES)]
-            high = [lane + (LANES if lane & half else half) for lane in range(LANES)]
-            for number in range(LANES):
-                if not number & half:
-                    pair = lines[number], lines[number + half]
-                    lines[number], lines[number + half] = (
-                        builder.shuffle_vector(*pair, ir.Constant(_WORDS, lanes)) for lanes in (low, high)
-                    )
-            half //= 2
-        for number, line in enumerate(lines):
-            builder.store(line, place(out, out_at, number, out_row), align=4)
-
-    return _function(types.void(array, _place, _place, out, _place, _place), write)
+    lines = [builder.load(place(array, at, number, row), align=4) for number in range(LANES)]
+    half = LANES // 2
+    while half:
+        low = [lane + (LANES - half if lane & half else 0) for lane in range(LANES)]
+        high = [lane + (LANES if lane & half else half) for lane in range(LANES)]
+        for number in range(LANES):
+            if not number & half:
+                pair = lines[number], lines[number + half]
+                lines[number], lines[number + half] = (
+                    builder.shuffle_vector(*pair, ir.Constant(_WORDS, lanes)) for lanes in (low, high)
+                )
+        half //= 2
+    for number, line in enumerate(lines):
+        builder.store(line, place(out, out_at, number, out_row), align=4)
 
 
-@intrinsic
-def larger(typing: Any, a: Any, b: Any) -> Any:
+@instruction(types.float32, types.float32, types.float32)
+def larger(builder: Any, a: Any, b: Any) -> Any:
     """The larger of two floats, in a form that LLVM vectorizes in loops, unlike Python's `max`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        more = builder.fcmp_ordered(">", *arguments, flags=["fast"])
-        return builder.select(more, *arguments, flags=["fast"])
-
-    return types.float32(types.float32, types.float32), generate
+    more = builder.fcmp_ordered(">", a, b, flags=["fast"])
+    return builder.select(more, a, b, flags=["fast"])
 
 
-@intrinsic
-def float_of_bits(typing: Any, bits: Any) -> Any:
+@instruction(types.float32, types.int32)
+def float_of_bits(builder: Any, bits: Any) -> Any:
     """The float32 that has the same bits as an int32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
+    return builder.bitcast(bits, _FLOAT)
 
 
 @inlined
@@ -429,17 +338,3 @@ def exp(x: Any) -> Any:
     series = series * f + float32(_SERIES[5])
     series = series * f + float32(_SERIES[6])
     return series * float_of_bits((int32(whole) + int32(127)) << int32(23))
-
-
-@intrinsic
-def _gelu(typing: Any, x: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _write_gelu(builder, arguments[0])
-
-    return types.float32(types.float32), generate
-
-
-@inlined
-def gelu(x: Any) -> Any:
-    """See `_write_gelu`; the error is below 5e-7, about the rounding of the largest numbers that have one."""
-    return _gelu(x)

@@ -16,12 +16,7 @@ from typing_extensions import override
 from pipeline.core import machine
 from pipeline.core.records import Float32, Int64
 from pipeline.native.compiling import compiling
-from pipeline.native.forward import (
-    compile_forward,
-    forward,
-    largest_logits,
-    project,
-)
+from pipeline.native.forward import compile_forward, forward, largest_logits, project
 from pipeline.native.layers import LayerNorm, LayerVariant, Layout, Linear, Weights
 from pipeline.native.packing import network_arrays, network_matrices, splade_arrays, token_arrays
 from pipeline.native.reference import MATRICES, Fp32M3, Fp32Model, Fp32Splade
