@@ -91,24 +91,13 @@ def _bert(body: Any) -> Network:
             affine(module.output.dense), affine(module.output.LayerNorm),
         )  # fmt: skip
 
-    positions = array_of(embeddings.position_embeddings)
-    return Network(
-        words=array_of(embeddings.word_embeddings),
-        positions=positions,
-        types=array_of(embeddings.token_type_embeddings),
-        embedding_norm=affine(embeddings.LayerNorm),
-        layers=[layer(module) for module in body.encoder.layer],
-        heads=config.num_attention_heads,
-        epsilon=config.layer_norm_eps,
-        longest=len(positions) - padding - 1,
-        padding=padding,
-        activation=_named(config.hidden_act),
-    )
+    layers = [layer(module) for module in body.encoder.layer]
+    longest = embeddings.position_embeddings.num_embeddings - padding - 1
+    return _network(body, layers, config.hidden_act, longest, padding=padding)
 
 
 def _distilbert(body: Any) -> Network:
     """DistilBERT: BERT without token types."""
-    config, embeddings = body.config, body.embeddings
 
     def layer(module: Any) -> Layer:
         own = module.attention
@@ -118,25 +107,14 @@ def _distilbert(body: Any) -> Network:
             affine(module.output_layer_norm),
         )  # fmt: skip
 
-    words, positions = array_of(embeddings.word_embeddings), array_of(embeddings.position_embeddings)
-    return Network(
-        words=words,
-        positions=positions,
-        types=_zeros(words),
-        embedding_norm=affine(embeddings.LayerNorm),
-        layers=[layer(module) for module in body.transformer.layer],
-        heads=config.n_heads,
-        epsilon=embeddings.LayerNorm.eps,
-        longest=len(positions),
-        activation=_named(config.activation),
-    )
+    layers = [layer(module) for module in body.transformer.layer]
+    longest = body.embeddings.position_embeddings.num_embeddings
+    return _network(body, layers, body.config.activation, longest)
 
 
 def _mpnet(body: Any) -> Network:
     """MPNet: RoBERTa without token types, with a bias of each head for the distance of two tokens."""
     import torch
-
-    config, embeddings = body.config, body.embeddings
 
     def layer(module: Any) -> Layer:
         own = module.attention.attn
@@ -146,28 +124,18 @@ def _mpnet(body: Any) -> Network:
             affine(module.output.LayerNorm),
         )  # fmt: skip
 
-    words, positions = array_of(embeddings.word_embeddings), array_of(embeddings.position_embeddings)
-    longest = len(positions) - embeddings.padding_idx - 1
+    padding = body.embeddings.padding_idx
+    longest = body.embeddings.position_embeddings.num_embeddings - padding - 1
     ahead = torch.arange(1 - longest, longest)
     buckets = body.encoder.relative_position_bucket(ahead).numpy()
-    return Network(
-        words=words,
-        positions=positions,
-        types=_zeros(words),
-        embedding_norm=affine(embeddings.LayerNorm),
-        layers=[layer(module) for module in body.encoder.layer],
-        heads=config.num_attention_heads,
-        epsilon=config.layer_norm_eps,
-        longest=longest,
-        padding=embeddings.padding_idx,
-        activation=_named(config.hidden_act),
-        biases=np.ascontiguousarray(array_of(body.encoder.relative_attention_bias)[buckets].T),
-    )
+    biases = np.ascontiguousarray(array_of(body.encoder.relative_attention_bias)[buckets].T)
+    layers = [layer(module) for module in body.encoder.layer]
+    return _network(body, layers, body.config.hidden_act, longest, padding=padding, biases=biases)
 
 
 def _rotary(body: Any) -> Network:
     """Nomic-BERT and GTE: rotary positions, and a gated feed-forward."""
-    config, embeddings = body.config, body.embeddings
+    config, rotary = body.config, body.rotary_emb
 
     def layer(module: Any) -> Layer:
         own, feed = module.self_attn, module.mlp
@@ -177,22 +145,10 @@ def _rotary(body: Any) -> Network:
             affine(feed.down_proj), affine(module.post_mlp_layernorm),
         )  # fmt: skip
 
-    words, longest = array_of(embeddings.word_embeddings), config.max_position_embeddings
-    rotary = body.rotary_emb
+    longest = config.max_position_embeddings
     rope = _rope(rotary.rope_type, rotary.inv_freq, rotary.attention_scaling, longest)
-    types = embeddings.token_type_embeddings
-    return Network(
-        words=words,
-        positions=_zeros(words)[:0],
-        types=_zeros(words) if types is None else array_of(types),
-        embedding_norm=affine(embeddings.LayerNorm),
-        layers=[layer(module) for module in body.layers],
-        heads=config.num_attention_heads,
-        epsilon=config.layer_norm_eps,
-        longest=longest,
-        activation=_named(config.hidden_act),
-        rope=rope[None],
-    )
+    layers = [layer(module) for module in body.layers]
+    return _network(body, layers, config.hidden_act, longest, rope=rope[None])
 
 
 def _modernbert(body: Any) -> Network:
@@ -249,6 +205,25 @@ ARCHITECTURES: dict[str, Callable[[Any], Network]] = {
 """By class of transformers the function that takes it apart.
 
 Full names are compared because a model's own Python files may define classes of the same name."""
+
+
+def _network(body: Any, layers: Sequence[Layer], activation: Any, longest: int, **others: Any) -> Network:
+    """A network whose embeddings are named as BERT's; `others` are fields of `Network`."""
+    embeddings = body.embeddings
+    words = array_of(embeddings.word_embeddings)
+    positions, types = (getattr(embeddings, f"{n}_embeddings", None) for n in ("position", "token_type"))
+    return Network(
+        words=words,
+        positions=_zeros(words)[:0] if positions is None else array_of(positions),
+        types=_zeros(words) if types is None else array_of(types),
+        embedding_norm=affine(embeddings.LayerNorm),
+        layers=layers,
+        heads=body.config.num_attention_heads,
+        epsilon=embeddings.LayerNorm.eps,
+        longest=longest,
+        activation=_named(activation),
+        **others,
+    )
 
 
 def _rope(kind: str, frequencies: Any, scaling: float, longest: int) -> Float32:
