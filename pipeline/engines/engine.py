@@ -19,8 +19,6 @@ from pipeline.encoders.opener import Encoder, Opener, Scorer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.search.scoring import Metric
-
 Content: TypeAlias = Any
 """A job's inputs or outputs, or the model that it uses: of whatever type the job has."""
 Job = Callable[[Iterator[Content], Content, Bar], Iterator[Content]]
@@ -186,24 +184,6 @@ def score(
         yield scorer.score(pairs, usage, bar), usage
 
 
-def search_vectors(
-    queries: Float32,
-    metric: Metric,
-    search: SearchConfig,
-    searched: tuple[Embeddings, pa.ChunkedArray],
-    bar: Bar,
-) -> Ranking:
-    """The best passages of each query, float32 [queries, dimension], among some stored vectors.
-
-    `searched` are the vectors and their passages' ids, Arrow strings. Passages are given by their row in this
-    part.
-    """
-    from pipeline.search import exact
-
-    vectors, ids = searched
-    return exact.exact_search(vectors, queries, search.top_k, ids, metric, bar, memory_mb=search.memory_mb)
-
-
 def build_index(index: IndexConfig, vectors: Embeddings, bar: Bar) -> UInt8:
     """The Faiss index of one shard's vectors, as the bytes of its file."""
     from pipeline.search import faiss_index
@@ -213,14 +193,18 @@ def build_index(index: IndexConfig, vectors: Embeddings, bar: Bar) -> UInt8:
     return faiss.serialize_index(made)
 
 
-def search_index(
+def search_part(
     queries: Float32,
     index: IndexConfig,
     search: SearchConfig,
-    searched: tuple[UInt8, pa.ChunkedArray],
+    searched: tuple[Embeddings | UInt8, pa.ChunkedArray],
     bar: Bar,
 ) -> Ranking:
-    """As `search_vectors`, in one shard of an index, given as the bytes of its file."""
+    """The best passages of each query, float32 [queries, dimension], in one part of what is searched.
+
+    `searched` are stored vectors, or the bytes of the file of an index's shard; and the part's ids, Arrow
+    strings. Passages are given by their row in the part.
+    """
     from pipeline.search import searchers
 
     stored, ids = searched

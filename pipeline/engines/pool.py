@@ -78,18 +78,15 @@ class WorkerPool(Engine, ABC, Generic[Worker]):
         self._ready = collections.deque[Task]()
         self._losses = collections.Counter[Part | None]()
         self._bar: Bar = Tally()
+        self._job: Content = None
 
     @abstractmethod
     def _start_worker(self) -> Worker:
         """Start a worker, which loads the model if `load` was called."""
 
-    @abstractmethod
-    def _begin(self, job: Job) -> None:
-        """Make a job known."""
-
-    @abstractmethod
-    def _pack(self, inputs: Content) -> Content:
-        """The inputs of a part in the form that workers are sent."""
+    def _pack(self, content: Content) -> Content:
+        """A job, or the inputs of a part, in the form that workers are sent."""
+        return content
 
     @abstractmethod
     def _give(self, worker: Worker, task: Task) -> None:
@@ -124,7 +121,7 @@ class WorkerPool(Engine, ABC, Generic[Worker]):
         todo = collections.deque(itertools.islice(coming, self.workers))
         self._losses.clear()
         self._bar = bar
-        self._begin(job)
+        self._job = self._pack(job)
         try:
             while todo or self._ready or self._given:
                 started = sum(state.started for state in self._workers.values())

@@ -114,7 +114,6 @@ class ProcessEngine(WorkerPool[Process]):
         super().__init__(len(devices))
         self._devices, self._opener, self._store = list(devices), opener, store
         self._prepared: Path | None = None
-        self._job: Job | None = None
 
     @override
     def load(self, parts: int) -> None:
@@ -139,14 +138,6 @@ class ProcessEngine(WorkerPool[Process]):
         opener = on_device(self._opener, "cuda:0" if device.startswith("cuda") else device)
         self._send(process, (opener, self._prepared))
         return process
-
-    @override
-    def _begin(self, job: Job) -> None:
-        self._job = job
-
-    @override
-    def _pack(self, inputs: Content) -> Content:
-        return inputs
 
     @override
     def _give(self, worker: Process, task: Task) -> None:

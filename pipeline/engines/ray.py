@@ -48,7 +48,6 @@ class RayEngine(WorkerPool[Handle]):
         self._model: WorkerModel | None = None
         self._contents: dict[str, list[Handle]] | None = None
         self._calls: dict[Handle, Handle] = {}  # the worker of each call that has not ended
-        self._job: Handle = None
         gpus = int(opener is not None and opener.device != "cpu")
         try:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
@@ -81,12 +80,8 @@ class RayEngine(WorkerPool[Handle]):
             self._ray.shutdown()
 
     @override
-    def _begin(self, job: Job) -> None:
-        self._job = self._ray.put(job)
-
-    @override
-    def _pack(self, inputs: Content) -> Handle:
-        return self._ray.put(inputs)
+    def _pack(self, content: Content) -> Handle:
+        return self._ray.put(content)
 
     @override
     def _start_worker(self) -> Handle:

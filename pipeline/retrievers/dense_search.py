@@ -173,13 +173,10 @@ def _open_whole(config: Config, depth: int, inputs: Inputs) -> Searcher:
     """The searcher of the index, or of the stored vectors if the inputs have no index."""
     from pipeline.search import searchers
 
-    index, search = config.index, config.search.model_copy(update={"top_k": depth})
-    if "index" not in inputs:
-        return searchers.ExactSearcher(index, search, inputs["passages"])
-    stored = inputs["index"]
-    if isinstance(stored, StoredIndex):
-        return searchers.open_searcher(index, search, stored.file(0))
-    return searchers.QuantizedSearcher(search, stored)
+    search = config.search.model_copy(update={"top_k": depth})
+    stored = inputs["index" if "index" in inputs else "passages"]
+    stored = stored.file(0) if isinstance(stored, StoredIndex) else stored
+    return searchers.open_searcher(config.index, search, stored)
 
 
 def search_parts(config: Config, inputs: Inputs, draft: Draft, context: Context) -> Facts:
@@ -211,14 +208,13 @@ def _parts_to_search(
         stored: StoredIndex = inputs["index"]
         rows, dimension = stored.artifact.facts["rows"], stored.artifact.facts["dimension"]
         spans = vector_shards.split_evenly(rows, index.shards)
-        job = PartJob(partial(jobs.search_index, queries, index, search))
     else:
         embeddings: Embeddings = inputs["passages"]
         rows = len(embeddings)
         dimension = embeddings.dimension
         in_bytes = math.ceil(sum(shard.nbytes for shard in embeddings.shards) / PART_BYTES)
         spans = vector_shards.split_evenly(rows, max(PARTS * workers, in_bytes))
-        job = PartJob(partial(jobs.search_vectors, queries, index.metric, search))
+        search = search.model_copy(update={"device": "cpu"})
     vector_shards.check_counts(rows, dimension, len(ids), queries)
 
     def read(number: int) -> tuple[UInt8 | Embeddings, pa.ChunkedArray]:
@@ -227,6 +223,7 @@ def _parts_to_search(
             return stored.bytes_of(number), ids.slice(start, stop - start)
         return vector_shards.rows_of(embeddings, start, stop), ids.slice(start, stop - start)
 
+    job = PartJob(partial(jobs.search_part, queries, index, search))
     return job, [Part(*span, partial(read, number)) for number, span in enumerate(spans)]
 
 

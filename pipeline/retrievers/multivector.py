@@ -112,13 +112,5 @@ def check_token_vectors(rows: RaggedRows, ids: list[str]) -> None:
 def token_embeddings(shards: Sequence[RaggedRows]) -> TokenEmbeddings:
     """The token vectors of all shards, which stay where they are."""
     arrays = tuple(shard.columns[0] for shard in shards)
-    widths = {array.shape[1] for array in arrays}
-    if len(widths) > 1:
-        raise InputError(
-            f"stored token vectors have {' and '.join(map(str, sorted(widths)))} dimensions",
-            allowed="the same number for all",
-            fix="check the model, and run again with --fresh",
-        )
-    offsets = np.cumsum([0, *map(len, arrays)])
-    ends = [shard.ends + offset for shard, offset in zip(shards, offsets, strict=False)]
-    return TokenEmbeddings(Embeddings(arrays), np.concatenate(ends))
+    vector_shards.check_widths(arrays)
+    return TokenEmbeddings(Embeddings(arrays), ragged_shards.bounds_of(shards)[1:])

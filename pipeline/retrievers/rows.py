@@ -104,11 +104,12 @@ class RaggedFormat(RowFormat[RaggedRows]):
 
     @override
     def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
-        ragged_shards.save_rows(draft, start, rows)
+        ragged_shards.save_shard(draft, start, start + len(rows), rows)
 
     @override
     def open(self, artifact: Artifact) -> Sequence[RaggedRows] | RaggedRows:
-        return ragged_shards.read_all_rows(artifact) if self.held else ragged_shards.open_rows(artifact)
+        shards = tuple(rows for _, _, rows in ragged_shards.open_shards(artifact))
+        return ragged_shards.join_rows(shards) if self.held else shards
 
     @override
     def read(self, artifact: Artifact, rows: Int64) -> RaggedRows:
@@ -116,7 +117,7 @@ class RaggedFormat(RowFormat[RaggedRows]):
 
     @override
     def join(self, parts: Sequence[RaggedRows], order: Int64) -> RaggedRows:
-        return ragged_shards.join_and_order(parts, order)
+        return ragged_shards.take_rows(ragged_shards.join_rows(parts), order)
 
 
 class ShardWriter(Generic[AnyRows]):
@@ -240,10 +241,7 @@ def find_known_rows(
 def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:
     """Bool [n]: the rows of an artifact, -1 for none, that are in files without damage."""
     whole = np.zeros(len(rows), np.bool_)
-    for name in artifact.files:
-        if not vector_shards.is_shard(name):
-            continue
-        start, stop = vector_shards.row_range(name)
+    for name, start, stop in vector_shards.shards_of(artifact.files):
         inside = (rows >= start) & (rows < stop)
         names = [name for name in (name, _counts_name(start, stop)) if name in artifact.files]
         if inside.any() and all(map(artifact.is_intact, names)):

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.search import scoring
 from pipeline.search.candidates import empty_ranking, set_rows
-from pipeline.search.scan import StreamingScan, block_and_group_sizes
+from pipeline.search.scan import DEVICE_ROWS, DeviceScan, StreamingScan, block_and_group_sizes
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
 
@@ -81,10 +81,8 @@ def exact_search(
             scan = StreamingScan(embeddings, queries[part], k, ids, metric)
             scan.collect(block, bar)
         else:
-            from pipeline.search.device_scan import BLOCK, DeviceScan
-
             scan = DeviceScan(embeddings, queries[part], k, ids, metric)
-            scan.collect_on(card, block if memory_mb else BLOCK, bar)
+            scan.collect_on(card, block if memory_mb else DEVICE_ROWS, bar)
         set_rows(ranking, part, scan.candidates.best_hits())
     return ranking
 
@@ -148,12 +146,12 @@ def _filtered_search(
     """`exact_search` of passages by `FilteredScan`; None where the filter does not help these vectors."""
     from pipeline.search import filtered_scan  # imports Numba, which a small search does not need
 
-    sizes = filtered_scan.Sizes.of(embeddings.dimension, k, len(queries), memory_mb)
+    piece, threads, group = filtered_scan.find_sizes(embeddings.dimension, k, len(queries), memory_mb)
     ranking = empty_ranking(len(queries), k)
-    for start in range(0, len(queries), sizes.group):
-        part = slice(start, start + sizes.group)
+    for start in range(0, len(queries), group):
+        part = slice(start, start + group)
         scan = filtered_scan.FilteredScan(embeddings, queries[part], k, ids, metric)
-        hits = scan.search(sizes.piece, sizes.threads, bar)
+        hits = scan.search(piece, threads, bar)
         if hits is None:
             return None
         set_rows(ranking, part, hits)

@@ -240,11 +240,7 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
 
 def vectors_of_flat(index: faiss.Index) -> Embeddings:
     """The vectors of a `Flat` index, without a copy."""
-    if not isinstance(index, faiss.IndexFlat):
-        raise InputError(
-            f"the stored index is a {type(index).__name__}, and its factory is Flat",
-            fix="remove its folder, which another program wrote, or run again with --fresh",
-        )
+    assert isinstance(index, faiss.IndexFlat)
     stored = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
     return Embeddings((stored.reshape(index.ntotal, index.d),))
 
@@ -257,7 +253,9 @@ def least_training_rows(index: faiss.Index) -> int:
     """
     needed = [1]
     for part in _parts_of(index):
-        needed += [1 << bits for bits in _code_bits(part)]
+        needed += [part_pq.ksub for name in ("pq", "refine_pq") if (part_pq := getattr(part, name, None))]
+        for quantizer in filter(None, (getattr(part, name, None) for name in ("rq", "prq"))):
+            needed.append(1 << int(faiss.vector_to_array(quantizer.nbits).max()))
         if isinstance(part, faiss.IndexIVF):
             quantizer = faiss.downcast_index(part.quantizer)
             if not isinstance(quantizer, faiss.MultiIndexQuantizer):  # makes its lists of few centroids
@@ -267,16 +265,6 @@ def least_training_rows(index: faiss.Index) -> int:
         elif isinstance(part, faiss.PCAMatrix):
             needed.append(part.d_out)
     return max(needed)
-
-
-def _code_bits(index: Any) -> list[int]:
-    """The bits of a code of each quantizer of an index's own that is trained by k-means."""
-    bits = [each.nbits for name in ("pq", "refine_pq") if (each := getattr(index, name, None)) is not None]
-    for name in ("rq", "prq"):
-        if hasattr(index, name):
-            sizes = getattr(index, name).nbits
-            bits += [sizes.at(number) for number in range(sizes.size())]
-    return bits
 
 
 def search_index(

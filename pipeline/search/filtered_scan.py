@@ -26,7 +26,6 @@ import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -50,26 +49,18 @@ HIT_BYTES = candidates.BYTES + 4  # memory of a candidate, with its score
 _LEAST = 256  # rows of the shortest piece, and of a span of those that are read first
 
 
-class Sizes(NamedTuple):
-    """How a search is cut: most rows that a core takes, cores at work, and queries that share a reading."""
-
-    piece: int
-    threads: int
-    group: int
-
-    @classmethod
-    def of(cls, dimension: int, k: int, n_queries: int, memory_mb: int | None) -> Sizes:
-        """The sizes with which a search stays within `memory_mb`, in 10^6 bytes."""
-        threads = machine.threads()
-        if memory_mb is None:
-            return cls(PIECE, threads, max(n_queries, 1))
-        memory = memory_mb * 1_000_000
-        row_bytes, hit_bytes = 16 * dimension, 20 * ROOM  # a row as it is stored, in float32, and of length 1
-        threads = min(threads, max(memory // 2 // (_LEAST * row_bytes + hit_bytes), 1))
-        piece = min(PIECE, max((memory // 2 // threads - hit_bytes) // row_bytes, _LEAST))
-        in_use = HIT_BYTES * candidates.room_per_query(k) + 2 * candidates.PAIR_BYTES * k
-        left = memory - threads * (piece * row_bytes + hit_bytes)
-        return cls(piece, threads, min(max(left // (in_use + 48 * dimension), 1), max(n_queries, 1)))
+def find_sizes(dimension: int, k: int, n_queries: int, memory_mb: int | None) -> tuple[int, int, int]:
+    """Most rows that a core takes, cores at work, and queries that share a reading, within `memory_mb`."""
+    threads = machine.threads()
+    if memory_mb is None:
+        return PIECE, threads, max(n_queries, 1)
+    memory = memory_mb * 1_000_000
+    row_bytes, hit_bytes = 16 * dimension, 20 * ROOM  # a row as it is stored, in float32, and of length 1
+    threads = min(threads, max(memory // 2 // (_LEAST * row_bytes + hit_bytes), 1))
+    piece = min(PIECE, max((memory // 2 // threads - hit_bytes) // row_bytes, _LEAST))
+    in_use = HIT_BYTES * candidates.room_per_query(k) + 2 * candidates.PAIR_BYTES * k
+    left = memory - threads * (piece * row_bytes + hit_bytes)
+    return piece, threads, min(max(left // (in_use + 48 * dimension), 1), max(n_queries, 1))
 
 
 def guessed_rank(k: int, sampled: int, n: int) -> int:
@@ -212,7 +203,7 @@ class FilteredScan:
         """The best k of each query; None if the filter lets too many pairs pass.
 
         So it does with vectors of which one number is far larger than the others. `piece` and `threads` are
-        as in `Sizes`; with `guess`, thresholds are guessed from a sample.
+        as in `find_sizes`; with `guess`, thresholds are guessed from a sample.
         """
         if not self._collect(piece, threads, bar, guess):
             return None
@@ -259,7 +250,9 @@ class FilteredScan:
                 return
             without_need = self._scan_rows(start, stop, hits)
             with self.lock:
-                self._count_rows(stop - start, bar)
+                before, self.done = self.done, self.done + stop - start
+                n_queries, total = len(self.queries), len(self.embeddings)
+                bar.update(n_queries * self.done // total - n_queries * before // total)
                 self._judge_filter(stop - start, without_need)
 
     def _scan_rows(self, start: int, stop: int, hits: dense.Hits) -> int:
@@ -285,12 +278,6 @@ class FilteredScan:
                 self.candidates.add(hits, count)
         vector_shards.release_memory(self.embeddings, start, stop)
         return int(progress[dense.PASSED]) - n_hits
-
-    def _count_rows(self, n_rows: int, bar: Bar) -> None:
-        """Move the progress bar, which counts queries, by rows that are done."""
-        before, self.done = self.done, self.done + n_rows
-        n_queries, total = len(self.queries), len(self.embeddings)
-        bar.update(n_queries * self.done // total - n_queries * before // total)
 
     def _judge_filter(self, n_rows: int, without_need: int) -> None:
         """Give the filter up if it let too many pairs pass, of all rows since `SETTLED`, that were no hits.

@@ -73,10 +73,8 @@ def _codebook_bytes(index: Any) -> int:
     """Of an index's own quantizer, once it is trained."""
     if hasattr(index, "pq"):
         return int(4 * index.pq.centroids.size())
-    for name in ("aq", "rq", "lsq", "prq"):
-        if hasattr(index, name):
-            quantizer = getattr(index, name)
-            return int(4 * quantizer.d * quantizer.total_codebook_size)
+    if hasattr(index, "aq"):
+        return int(4 * index.aq.d * index.aq.total_codebook_size)
     if hasattr(index, "sq"):
         ranges = faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_6bit, faiss.ScalarQuantizer.QT_4bit
         return 8 * index.d if index.sq.qtype in ranges else 0

@@ -23,6 +23,7 @@ from pipeline.search.candidates import Candidates, empty_ranking, set_rows
 from pipeline.search.scan import growing_blocks
 from pipeline.search.scoring import ROUNDOFF, norm_bounds, score_as_stored
 from pipeline.storage import vector_shards
+from pipeline.storage.ragged_shards import runs
 
 SCORED_NUMBERS = 1 << 18  # numbers of the token vectors that a core scores at a time
 QUERY_TOKENS = 8192  # tokens of queries scored at once: they fit the processor's cache
@@ -123,15 +124,13 @@ class MaxSimScan:
 
     def collect(self, block: int, bar: Bar) -> None:
         """Read all passages, in blocks of up to `block`, and collect the candidates."""
-        n, counted = len(self.passages), 0
+        n = len(self.passages)
         with ThreadPoolExecutor(machine.threads()) as threads:
             for start, stop in growing_blocks(n, min(2 * self.k, block), block):
                 self.candidates.select(0, start, self._score_block(start, stop, threads))
                 first, last = self.starts[start], self.starts[stop]
                 vector_shards.release_memory(self.passages.vectors, int(first), int(last))
-                done = self.n_queries * stop // n
-                bar.update(done - counted)
-                counted = done
+                bar.update(self.n_queries * stop // n - self.n_queries * start // n)
 
     def _score_block(self, start: int, stop: int, threads: ThreadPoolExecutor) -> Float32:
         """Inexact scores float32 [passages, queries] of passages [start, stop)."""
@@ -247,15 +246,3 @@ def operand(vectors: Float32) -> Float32:
 def chunks_of(passages: TokenEmbeddings, bounds: Int64) -> list[tuple[int, int]]:
     """Texts in runs [start, stop) that a core scores at a time; `bounds` as in `runs`."""
     return runs(bounds, max(SCORED_NUMBERS // passages.vectors.dimension, 1))
-
-
-def runs(bounds: Int64, most: int) -> list[tuple[int, int]]:
-    """Texts in runs [start, stop) of at most `most` tokens or of one text; `bounds` int64 [texts + 1]."""
-    spans = []
-    start = 0
-    while start < len(bounds) - 1:
-        stop = int(np.searchsorted(bounds, bounds[start] + most, side="right")) - 1
-        stop = min(max(stop, start + 1), len(bounds) - 1)
-        spans.append((start, stop))
-        start = stop
-    return spans

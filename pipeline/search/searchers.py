@@ -89,17 +89,21 @@ class QuantizedSearcher:
         return self.vectors.search(queries, k, self.config.rescore, ids, bar, self.config.memory_mb)
 
 
+Searcher = ExactSearcher | ApproximateSearcher | QuantizedSearcher
+
+
 def open_searcher(
-    index: IndexConfig, search: SearchConfig, stored: Path | UInt8
-) -> ExactSearcher | ApproximateSearcher:
-    """The searcher of an index: exact for a Flat index, approximate for others."""
+    index: IndexConfig, search: SearchConfig, stored: Path | UInt8 | Embeddings | QuantizedVectors
+) -> Searcher:
+    """The searcher of stored vectors, or of an index, given as its file or the bytes of that."""
+    if isinstance(stored, Embeddings):
+        return ExactSearcher(index, search, stored)
+    if isinstance(stored, QuantizedVectors):
+        return QuantizedSearcher(search, stored)
     if index.factory != FLAT:
         return ApproximateSearcher(index, search, stored)
     flat = faiss_index.read_index(stored)
     return ExactSearcher(index, search, faiss_index.vectors_of_flat(flat), flat)
-
-
-Searcher = ExactSearcher | ApproximateSearcher | QuantizedSearcher
 
 
 def rank(
@@ -114,11 +118,10 @@ def rank(
 
     `ids` are those of passages or documents, Arrow strings; other arguments are as of `documents.rank`.
     """
-    if of is None:
-        return searcher.search(queries, top_k, ids, bar)
+    searched_ids = ids if of is None else of.chunk_ids
 
     def search(chosen: Int64, k: int, bar: Bar) -> Ranking:
-        return searcher.search(queries[chosen], k, of.chunk_ids, bar)
+        return searcher.search(queries[chosen], k, searched_ids, bar)
 
     def score(query: int, chunks: Int64) -> Float32:
         assert isinstance(searcher, ExactSearcher)

@@ -8,9 +8,10 @@ from .artifacts import (
 from .hashing import canonical_json as canonical_json, hash_file as hash_file, hash_json as hash_json
 from .locks import hold as hold
 from .ragged_shards import (
-    join_and_order as join_and_order,
+    join_rows as join_rows,
     read_some_rows as read_some_rows,
-    save_rows as save_rows,
+    save_shard as save_shard,
+    take_rows as take_rows,
 )
 from .store import Store as Store
 from .vector_forms import (

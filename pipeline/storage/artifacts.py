@@ -98,8 +98,7 @@ class Artifact:
 
     def damaged(self) -> list[str]:
         """Names of the files whose size or checksum differs from the manifest."""
-        entries = sorted(self.manifest["files"].items())
-        return [name for name, entry in entries if not _is_intact(self.path(name), entry)]
+        return [name for name in self.files if not self.is_intact(name)]
 
 
 @dataclass

@@ -7,6 +7,7 @@ A shard is one file of several arrays, in NumPy's `.npy` format, one after the o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,11 +20,6 @@ from pipeline.storage.artifacts import Artifact, Draft
 ALIGNMENT = 64
 
 
-def save_rows(draft: Draft, start: int, rows: RaggedRows) -> None:
-    """Write consecutive rows, of which the first has the number `start`, as one file."""
-    save_shard(draft, start, start + len(rows), rows)
-
-
 def save_shard(draft: Draft, start: int, stop: int, content: RaggedRows) -> None:
     """Write what is made of rows [start, stop), by itself or an index of them, as one file."""
     name = vector_shards.shard_name(start, stop, ragged=True)
@@ -33,22 +29,11 @@ def save_shard(draft: Draft, start: int, stop: int, content: RaggedRows) -> None
 
 def open_shards(artifact: Artifact) -> list[tuple[int, int, RaggedRows]]:
     """All shards of a finished artifact, memory-mapped, in order, each with the rows [start, stop) of it."""
-    names = sorted(name for name in artifact.files if vector_shards.is_shard(name))
     shards = []
-    for name in names:
+    for name, start, stop in vector_shards.shards_of(artifact.files):
         ends, *columns = map_arrays(artifact.path(name))
-        shards.append((*vector_shards.row_range(name), RaggedRows(ends, tuple(columns))))
+        shards.append((start, stop, RaggedRows(ends, tuple(columns))))
     return shards
-
-
-def open_rows(artifact: Artifact) -> tuple[RaggedRows, ...]:
-    """All shards of a finished artifact, memory-mapped, in order."""
-    return tuple(shard for _, _, shard in open_shards(artifact))
-
-
-def read_all_rows(artifact: Artifact) -> RaggedRows:
-    """All rows of a finished artifact, in memory; for queries, which are few."""
-    return join_rows(open_rows(artifact))
 
 
 def read_some_rows(artifact: Artifact, rows: Int64) -> RaggedRows:
@@ -59,12 +44,7 @@ def read_some_rows(artifact: Artifact, rows: Int64) -> RaggedRows:
         if len(inside):
             parts.append(take_rows(shard, rows[inside] - start))
             positions.append(inside)
-    return join_and_order(parts, np.argsort(np.concatenate(positions)))
-
-
-def join_and_order(parts: Sequence[RaggedRows], order: Int64) -> RaggedRows:
-    """The rows of several parts, one after the other, taken in an order, int64 [rows]."""
-    return take_rows(join_rows(parts), order)
+    return take_rows(join_rows(parts), np.argsort(np.concatenate(positions)))
 
 
 def slice_rows(rows: RaggedRows, start: int, stop: int) -> RaggedRows:
@@ -75,12 +55,15 @@ def slice_rows(rows: RaggedRows, start: int, stop: int) -> RaggedRows:
     return RaggedRows(ends, tuple(column[first:last] for column in rows.columns))
 
 
+def bounds_of(parts: Sequence[RaggedRows]) -> Int64:
+    """int64 [rows + 1]: where each row begins in all parts one after the other, and the end."""
+    return np.cumsum(np.concatenate([[0], *(part.lengths for part in parts)]), dtype=np.int64)
+
+
 def join_rows(parts: Sequence[RaggedRows]) -> RaggedRows:
     """The rows of one or more parts, one after the other."""
-    offsets = np.cumsum([0, *(part.entries for part in parts)])
-    ends = np.concatenate([part.ends + offset for part, offset in zip(parts, offsets, strict=False)])
     columns = zip(*(part.columns for part in parts), strict=True)
-    return RaggedRows(ends, tuple(np.concatenate(column) for column in columns))
+    return RaggedRows(bounds_of(parts)[1:], tuple(np.concatenate(column) for column in columns))
 
 
 def take_rows(rows: RaggedRows, order: Int64) -> RaggedRows:
@@ -97,24 +80,22 @@ def parts_of(shards: Sequence[RaggedRows], most: int) -> Iterator[tuple[int, Rag
 
     The parts do not depend on how the rows are cut into shards.
     """
-    first, waiting = 0, list[RaggedRows]()
-    for shard in shards:
-        start = 0
-        while start < len(shard):
-            before = int(shard.ends[start - 1]) if start else 0
-            room = most - sum(part.entries for part in waiting)
-            stop = int(np.searchsorted(shard.ends, before + room, side="right"))
-            if not waiting:
-                stop = max(stop, start + 1)
-            if stop > start:
-                waiting.append(slice_rows(shard, start, stop))
-                start = stop
-            if start < len(shard):
-                yield first, join_rows(waiting)
-                first += sum(map(len, waiting))
-                waiting = []
-    if waiting:
-        yield first, join_rows(waiting)
+    ends = list(accumulate(map(len, shards)))
+    for start, stop in runs(bounds_of(shards), most):
+        spans = vector_shards.spans(ends, start, stop)
+        yield start, join_rows([slice_rows(shards[number], a, b) for number, a, b in spans])
+
+
+def runs(bounds: Int64, most: int) -> list[tuple[int, int]]:
+    """Rows in runs [start, stop) of at most `most` entries or of one row; `bounds` int64 [rows + 1]."""
+    spans = []
+    start = 0
+    while start < len(bounds) - 1:
+        stop = int(np.searchsorted(bounds, bounds[start] + most, side="right")) - 1
+        stop = min(max(stop, start + 1), len(bounds) - 1)
+        spans.append((start, stop))
+        start = stop
+    return spans
 
 
 def write_arrays(file: BinaryIO, arrays: Sequence[Array]) -> None:
@@ -125,21 +106,14 @@ def write_arrays(file: BinaryIO, arrays: Sequence[Array]) -> None:
 
 
 def map_arrays(path: Path) -> tuple[Array, ...]:
-    """The arrays of a file, memory-mapped.
-
-    Raises:
-        ValueError: The file was not written by `write_arrays`.
-    """
+    """The arrays of a file that `write_arrays` wrote, memory-mapped."""
     arrays: list[Array] = []
     size = path.stat().st_size
     with open(path, "rb") as file:
         while file.tell() < size:
             file.seek(-file.tell() % ALIGNMENT, 1)
-            if np.lib.format.read_magic(file) != (1, 0):
-                raise ValueError(f"{path}: not an array of numbers at byte {file.tell()}")
-            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-            if by_columns or dtype.hasobject:
-                raise ValueError(f"{path}: an array that write_arrays does not write")
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
             bytes_of = int(np.prod(shape)) * dtype.itemsize
             if bytes_of:  # an empty range of a file cannot be mapped
                 arrays.append(np.memmap(path, dtype, "r", file.tell(), shape))

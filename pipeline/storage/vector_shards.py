@@ -28,7 +28,7 @@ def missing_ranges(rows: int, shard_rows: int, whole: Iterable[str]) -> list[tup
     """
     ranges = []
     start = 0
-    for first, last in [*sorted(row_range(name) for name in whole if _NAME.fullmatch(name)), (rows, rows)]:
+    for _, first, last in [*shards_of(whole), ("", rows, rows)]:
         ranges += [(at, min(at + shard_rows, first)) for at in range(start, first, shard_rows)]
         start = max(start, last)
     return ranges
@@ -45,29 +45,33 @@ def shard_name(start: int, stop: int, ragged: bool = False) -> str:
     return f"rows-{start:010d}-{stop:010d}.{'ragged' if ragged else 'npy'}"
 
 
-def is_shard(name: str) -> bool:
-    """Whether a file has a `shard_name`."""
-    return _NAME.fullmatch(name) is not None
+def shards_of(names: Iterable[str]) -> list[tuple[str, int, int]]:
+    """The files among some that have a `shard_name`, in order, each with the rows [start, stop) in it."""
+    matches = filter(None, map(_NAME.fullmatch, sorted(names)))
+    return [(match[0], int(match[1]), int(match[2])) for match in matches]
 
 
 def open_embeddings(artifact: Artifact, form: VectorForm = AS_STORED) -> Embeddings:
     """All shards of a finished artifact, memory-mapped, to be read in a form."""
-    names = sorted(name for name in artifact.files if is_shard(name))
-    shards = [artifact.array(name) for name in names]
-    for name, shard in zip(names, shards, strict=True):
-        if shard.shape[1] != shards[0].shape[1]:
-            raise InputError(
-                f"{artifact.folder}: the vectors from row {row_range(name)[0]} on "
-                f"have {shard.shape[1]} dimensions, those before have {shards[0].shape[1]}",
-                allowed="the same number for all",
-                fix="check the model, and run again with --fresh",
-            )
-    return Embeddings(tuple(shards), form)
+    shards = tuple(artifact.array(name) for name, _, _ in shards_of(artifact.files))
+    check_widths(shards)
+    return Embeddings(shards, form)
+
+
+def check_widths(parts: Sequence[Array]) -> None:
+    """Refuse vectors of several dimensions, as those of a server whose model has changed."""
+    dimensions = sorted({part.shape[1] for part in parts})
+    if len(dimensions) > 1:
+        raise InputError(
+            f"stored vectors have {' and '.join(map(str, dimensions))} dimensions",
+            allowed="the same number for all",
+            fix="check the model; if it has changed, set model.revision, or run again with --fresh",
+        )
 
 
 def rows_of(embeddings: Embeddings, start: int, stop: int) -> Embeddings:
     """Rows [start, stop), without a copy."""
-    return Embeddings(tuple(shard[a:b] for shard, a, b in _spans(embeddings, start, stop)), embeddings.form)
+    return Embeddings(tuple(_pieces(embeddings, start, stop)), embeddings.form)
 
 
 def check_counts(count: int, dimension: int, passages: int, queries: Float32) -> None:
@@ -90,7 +94,7 @@ def read_rows(embeddings: Embeddings, start: int, stop: int) -> Float32:
 
     They are not copied if one float32 shard holds them all as they are read.
     """
-    parts = [shard[a:b] for shard, a, b in _spans(embeddings, start, stop)]
+    parts = _pieces(embeddings, start, stop)
     first = parts[0] if len(parts) == 1 else None
     if first is not None and first.dtype == np.float32 and is_stored_form(embeddings.form, first.shape[1]):
         return np.asanyarray(first)
@@ -131,24 +135,15 @@ def read_some_rows(artifact: Artifact, rows: Int64) -> Float32:
 
 
 def join_rows(parts: Sequence[Float32], order: Int64) -> Float32:
-    """float32 [rows, dimension]: the rows of several parts, one after the other, taken in an order.
-
-    Raises:
-        InputError: They have several numbers of dimensions, as those of a server whose model has changed.
-    """
-    dimensions = sorted({part.shape[1] for part in parts})
-    if len(dimensions) > 1:
-        raise InputError(
-            f"stored vectors and new ones have {' and '.join(map(str, dimensions))} dimensions",
-            allowed="the same number for all",
-            fix="check the model; if it has changed, set model.revision, or run again with --fresh",
-        )
+    """float32 [rows, dimension]: the rows of several parts, one after the other, taken in an order."""
+    check_widths(parts)
     return np.concatenate(parts)[order]
 
 
 def release_memory(embeddings: Embeddings, start: int, stop: int) -> None:
     """Release the memory that rows of memory-mapped shards occupy; the system may keep them in its cache."""
-    for shard, a, b in _spans(embeddings, start, stop):
+    for number, a, b in spans(embeddings.ends, start, stop):
+        shard = embeddings.shards[number]
         mapped = getattr(shard, "_mmap", None)  # private: numpy.memmap has no public name for it
         if mapped is None:
             continue
@@ -162,13 +157,20 @@ def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _spans(embeddings: Embeddings, start: int, stop: int) -> Iterator[tuple[Array, int, int]]:
-    """The shards that hold some of rows [start, stop), each with its own rows [a, b) among them."""
-    ends = embeddings.ends
+def _pieces(embeddings: Embeddings, start: int, stop: int) -> list[Array]:
+    """Rows [start, stop) as they are stored, without a copy, one array for each shard."""
+    return [embeddings.shards[number][a:b] for number, a, b in spans(embeddings.ends, start, stop)]
+
+
+def spans(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """The numbers of the shards that hold some of rows [start, stop), each with its own rows [a, b) of them.
+
+    `ends` are the rows of each shard and all before it.
+    """
     number = bisect_right(ends, start)
     before = ends[number - 1] if number else 0
     while before < stop and number < len(ends):
-        yield embeddings.shards[number], max(start - before, 0), min(stop, ends[number]) - before
+        yield number, max(start - before, 0), min(stop, ends[number]) - before
         before, number = ends[number], number + 1
 
 
@@ -196,10 +198,3 @@ def check_vectors(vectors: Float32, ids: Iterable[str], normalized: bool) -> Non
         first = list(ids)[int(np.argmax(wrong))]
         affected = f"{int(wrong.sum())} of {len(wrong)} vectors affected"
         raise InputError(f"the vector of '{first}' {what}; {affected}", fix=fix)
-
-
-def row_range(name: str) -> tuple[int, int]:
-    """The rows [start, stop) in the file of that `shard_name`."""
-    match = _NAME.fullmatch(name)
-    assert match is not None, name
-    return int(match[1]), int(match[2])

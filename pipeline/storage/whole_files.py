@@ -236,35 +236,17 @@ def flush(path: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder that is removed at the end, also where SIGTERM ends the process: with exit code 143.
-
-    A second SIGTERM ends it at once. A handler that the program has set stays, and in other threads than the
-    main one the signal ends the process as ever.
-    """
-
-    def end(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        sys.exit(128 + signal.SIGTERM)
-
-    main = threading.current_thread() is threading.main_thread()
-    ours = main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    """A folder that is removed at the end, also where SIGTERM ends the process: with exit code 143."""
+    default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    catches = default and threading.current_thread() is threading.main_thread()
     with tempfile.TemporaryDirectory(prefix="benchmarco-") as place:
-        if ours:
-            signal.signal(signal.SIGTERM, end)
+        if catches:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             yield Path(place)
         finally:
-            if ours and signal.getsignal(signal.SIGTERM) is end:
+            if catches:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def name_on_disk(path: Path) -> str:
-    """A path, in lower case where the disk does not tell names apart by case, as most of macOS do not."""
-    for each in (path.absolute(), *path.absolute().parents):
-        other = each.parent / each.name.swapcase()
-        if each.exists() and other != each:
-            return str(path).casefold() if other.exists() and other.samefile(each) else str(path)
-    return str(path)
 
 
 def link(source: str | Path, target: str | Path) -> None:

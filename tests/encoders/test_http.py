@@ -481,7 +481,7 @@ def test_every_run_asks_for_a_few_texts_again(
         run()
     assert run("model.revision=b", "data.corpus=60").document["vectors"]["dimension"] == 100
     embedding_server.embed = honest
-    with pytest.raises(InputError, match="stored vectors and new ones have 100 and 384 dimensions"):
+    with pytest.raises(InputError, match="stored vectors have 100 and 384 dimensions"):
         run("model.revision=b", "data.corpus=345", "model.changed=ignore")
 
 

@@ -16,7 +16,7 @@ from pipeline.core import machine
 from pipeline.core.records import Embeddings, Float32, Ranking, VectorForm
 from pipeline.native.nearest import dense
 from pipeline.search import candidates, exact, filtered_scan, scan, scoring
-from pipeline.search.device_scan import DeviceScan
+from pipeline.search.scan import DeviceScan
 from pipeline.search.scoring import Metric
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Recipe

@@ -68,13 +68,13 @@ def test_rows_of_any_length_are_picked_by_number_and_joined_in_any_order(
     def build(draft: storage.Draft) -> dict[str, Any]:
         for start, stop in storage.split_evenly(len(rows), 3):
             columns = (np.concatenate(rows[start:stop]),)
-            storage.save_rows(draft, start, RaggedRows(np.cumsum(lengths[start:stop]), columns))
+            storage.save_shard(draft, start, stop, RaggedRows(np.cumsum(lengths[start:stop]), columns))
         return {}
 
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
         artifact = storage.Store(Path(folder)).make(storage.Recipe("passages", {}), build)
         parts = [storage.read_some_rows(artifact, part) for part in np.array_split(numbers, 2)]
-        found = storage.join_and_order(parts, order)
+        found = storage.take_rows(storage.join_rows(parts), order)
     assert [row.tolist() for row in np.split(found.columns[0], found.ends[:-1])] == [
         rows[row].tolist() for row in numbers[order]
     ]

@@ -402,7 +402,7 @@ def find_query_vectors(manifest: Manifest) -> Float32 | None:
     in the cache.
     """
     for artifact in find_artifacts(manifest, "queries"):
-        shards = [name for name in artifact.files if vector_shards.is_shard(name)]
-        if shards and all(name.endswith(".npy") for name in shards):
+        shards = vector_shards.shards_of(artifact.files)
+        if shards and all(name.endswith(".npy") for name, _, _ in shards):
             return vector_shards.read_all_rows(artifact)
     return None
