@@ -13,5 +13,9 @@ from .fusion import (
     fuse as fuse,
 )
 from .index_bytes import IndexSize as IndexSize, index_size as index_size
-from .quantized import QuantizedVectors as QuantizedVectors, binary_search as binary_search
+from .quantized import (
+    QuantizedSearcher as QuantizedSearcher,
+    QuantizedVectors as QuantizedVectors,
+    binary_search as binary_search,
+)
 from .scoring import Metric as Metric

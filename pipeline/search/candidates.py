@@ -83,14 +83,10 @@ class Candidates:
         self.add_pairs(first, n_queries, query[by_query].astype(np.int64), row[by_query] + start, values)
 
     def add_pairs(self, first: int, n_queries: int, query: Int64, rows: Int64, values: Float32) -> None:
-        """Add pairs whose product reaches the threshold of their query.
+        """Add pairs of `n_queries` queries, from `first` on, whose product reaches their query's threshold.
 
-        Args:
-            first: The first of the queries.
-            n_queries: How many queries there are.
-            query: int64 [pairs], counted from the first one, ascending.
-            rows: int64 [pairs], of the passages.
-            values: float32 [pairs], the products.
+        `query` is int64 [pairs], counted from the first one, ascending; `rows` are int64 [pairs], of the
+        passages, and `values` float32 [pairs], the products.
         """
         # sorted by query, so that each query's new candidates lie together, up to `ends`
         counts = self.count[first : first + n_queries]

@@ -21,6 +21,7 @@ from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
+from pipeline.search.candidates import empty_ranking, set_rows
 from pipeline.search.faiss_library import faiss
 from pipeline.search.scoring import Metric, for_metric
 from pipeline.storage import vector_shards
@@ -220,13 +221,7 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
     if isinstance(stored, np.memmap):
         stored = Path(str(stored.filename))
     if isinstance(stored, Path):
-        try:
-            return faiss.read_index(str(stored), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
-        except RuntimeError as error:
-            raise InputError(
-                f"{stored.parent} is not a complete index: {str(error).splitlines()[-1]}",
-                fix="remove that folder, or run again with --fresh",
-            ) from None
+        return faiss.read_index(str(stored), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
     source, position = stored.data, 0
 
     def take(count: int) -> bytes:
@@ -278,27 +273,17 @@ def search_index(
 ) -> Ranking:
     """The best passages of each query that the index finds.
 
-    Args:
-        index: A faiss index of n vectors.
-        queries: float32 [queries, dimension].
-        top_k: Hits kept for each query; fewer if the index holds or finds fewer.
-        ids: Arrow strings [n], the passages' ids.
-        metric: The metric that the index was built for.
-        batch_size: Queries given to Faiss at once.
-        bar: Counts queries.
-
-    Returns:
-        [queries, min(top_k, n)], ties in the contract's order, also those across the last rank.
+    Arguments and result are as of `exact.exact_search`, with padding where the index finds fewer than k;
+    `batch_size` queries are given to Faiss at once.
     """
     queries = for_metric(queries, metric)
     k = min(top_k, index.ntotal)
-    passages = np.empty((len(queries), k), np.int64)
-    scores = np.empty((len(queries), k), np.float32)
+    ranking = empty_ranking(len(queries), k)
     for start in range(0, len(queries), batch_size):
         batch = slice(start, start + batch_size)
-        passages[batch], scores[batch] = _search_batch(index, queries[batch], k, ids, metric)
+        set_rows(ranking, batch, _search_batch(index, queries[batch], k, ids, metric))
         bar.update(len(queries[batch]))
-    return Ranking(passages, scores)
+    return ranking
 
 
 def nearest(index: faiss.Index, queries: Float32, k: int, metric: Metric) -> tuple[Int64, Float32]:
@@ -309,15 +294,15 @@ def nearest(index: faiss.Index, queries: Float32, k: int, metric: Metric) -> tup
 
 def _search_batch(
     index: faiss.Index, queries: Float32, k: int, ids: pa.ChunkedArray, metric: Metric
-) -> tuple[Int64, Float32]:
-    """The best k of one batch of queries: passages and scores."""
+) -> Ranking:
+    """The best k of one batch of queries."""
     passages, scores = _in_order(*nearest(index, queries, min(k + 1, index.ntotal), metric), ids)
     if scores.shape[1] > k:
         ties_cut = (scores[:, k - 1] == scores[:, k]) & (passages[:, k] >= 0)
         for row in np.flatnonzero(ties_cut):
             query = queries[row : row + 1]
             passages[row, :k], scores[row, :k] = _with_all_ties(index, query, k, ids, metric)
-    return passages[:, :k], scores[:, :k]
+    return Ranking(passages[:, :k], scores[:, :k])
 
 
 def _with_all_ties(

@@ -25,6 +25,7 @@ from pipeline.core import machine
 from pipeline.core.display import Bar, silent
 from pipeline.core.records import Array, Float32, Int64, RaggedRows, Ranking
 from pipeline.native.nearest import sparse
+from pipeline.search.candidates import empty_ranking
 from pipeline.storage import ragged_shards
 
 SEGMENT_ENTRIES = 1 << 22  # postings of a segment: 32 MB
@@ -86,8 +87,7 @@ def search(
     """
     k = min(top_k, len(id_rank))
     rank = id_rank.astype(np.uint32)
-    passages = np.full((len(queries), k), -1, np.int64)
-    scores = np.full((len(queries), k), -np.inf, np.float32)
+    ranking = empty_ranking(len(queries), k)
     row_of = np.empty(len(rank), np.int64)
     row_of[rank] = np.arange(len(rank))
     starts = np.concatenate([[0], queries.ends])
@@ -100,10 +100,10 @@ def search(
             counts = np.zeros(len(group), np.int64)
             for segment in segments:
                 _search_segment(pool, segment, (starts, *queries.columns), group, rank, hits, counts, k)
-            sort = partial(_sort_hits, hits, counts, row_of, passages[part], scores[part])
+            sort = partial(_sort_hits, hits, counts, row_of, ranking.passages[part], ranking.scores[part])
             list(pool.map(sort, range(len(group))))
             bar.update(len(group))
-    return Ranking(passages, scores)
+    return ranking
 
 
 def _sort_hits(hits: Array, counts: Int64, row_of: Int64, passages: Int64, scores: Float32, row: int) -> None:

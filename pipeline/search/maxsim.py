@@ -43,17 +43,8 @@ def maxsim_search(
 ) -> Ranking:
     """The best passages of each query.
 
-    Args:
-        passages: Token vectors of n passages.
-        queries: Token vectors of the queries.
-        top_k: Hits kept for each query.
-        ids: Arrow strings [n], the passages' ids, by which ties are ordered.
-        bar: Counts queries, in proportion to the passages read.
-        mean: Whether a score is the mean over the query's tokens, not the sum.
-        memory_mb: Limit of the memory used, in 10^6 bytes; None reads all vectors once.
-
-    Returns:
-        [queries, min(top_k, n)], ties in the contract's order.
+    Other arguments and the result are as of `exact.exact_search`; with `mean`, a score is the mean over the
+    query's tokens, not the sum.
     """
     k = min(top_k, len(passages))
     block, group = _block_and_group_sizes(passages, queries, k, memory_mb)

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from pipeline.config import SearchConfig
 from pipeline.core import machine
 from pipeline.core.display import Bar
 from pipeline.core.records import Array, Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.search import exact, scoring
+from pipeline.search.candidates import empty_ranking, set_rows
 from pipeline.storage import vector_forms, vector_shards
 
 if TYPE_CHECKING:
@@ -38,55 +40,52 @@ class QuantizedVectors:
     dimension: int
     ranges: Float32 | None  # float32 [2, dimension], by which int8 was quantized; None for bits
 
-    def __len__(self) -> int:
-        return sum(map(len, self.shards))
-
-    def search(
-        self,
-        queries: Float32,
-        top_k: int,
-        rescore: int | None,
-        ids: pa.ChunkedArray,
-        bar: Bar,
-        memory_mb: int | None = None,
-    ) -> Ranking:
-        """The best passages of each query; arguments as of `exact.exact_search`.
-
-        The best `rescore` times `top_k` are scored again by floats; None keeps their scores.
-        """
-        first = top_k * (rescore or 1)
+    def values(self, rows: Int64) -> Float64:
+        """float64 [n, dimension]: what the numbers of some rows, int64 [n] ascending, stand for."""
+        stored = vector_shards.gather_rows(Embeddings(self.shards), rows)
         if self.ranges is None:
+            return vector_forms.unpack_binary(stored.astype(np.int8), self.dimension).astype(np.float64)
+        return vector_forms.dequantize_int8(stored, self.ranges)
+
+
+class QuantizedSearcher:
+    """Search of quantized vectors; see `searchers`."""
+
+    def __init__(self, search: SearchConfig, vectors: QuantizedVectors) -> None:
+        self.config, self.vectors = search, vectors
+        self.count, self.dimension = sum(map(len, vectors.shards)), vectors.dimension
+        self.by_products = vectors.ranges is not None
+
+    def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
+        """The best passages of each query; the best `rescore` times k are scored again by floats."""
+        first, memory_mb = k * (self.config.rescore or 1), self.config.memory_mb
+        shards, ranges = self.vectors.shards, self.vectors.ranges
+        if ranges is None:
             bits = vector_forms.quantize_binary(queries)
-            ranking = binary_search(self.shards, bits, first, ids, bar, memory_mb)
+            ranking = binary_search(shards, bits, first, ids, bar, memory_mb)
         else:
-            whole = vector_forms.quantize_int8(queries, self.ranges).astype(np.float32)
+            whole = vector_forms.quantize_int8(queries, ranges).astype(np.float32)
             # at most 2^14 in each dimension: float64 holds all sums exactly, so scores are the integers
             ranking = exact.exact_search(
-                Embeddings(self.shards), whole, first, ids, "inner_product", bar, memory_mb=memory_mb
+                Embeddings(shards), whole, first, ids, "inner_product", bar, memory_mb=memory_mb
             )
-        if rescore is None:
+        if self.config.rescore is None:
             return ranking
         scores = self._rescored(queries, ranking)
-        return scoring.rank_candidates(ranking.passages, scores, min(top_k, len(self)), ids)
+        return scoring.rank_candidates(ranking.passages, scores, min(k, self.count), ids)
 
     def _rescored(self, queries: Float32, ranking: Ranking) -> Float32:
         """float32 [queries, hits]: float64 products of queries and what their hits' numbers stand for."""
         query = np.repeat(np.arange(len(queries)), ranking.passages.shape[1])
-        wide, stored = queries.astype(np.float64), Embeddings(self.shards)
+        wide = queries.astype(np.float64)
 
         def score(rows: Int64, query: Int64) -> Float32:
-            values = self._values(vector_shards.gather_rows(stored, rows))
+            values = self.vectors.values(rows)
             scores: Float32 = np.einsum("ij,ij->i", wide[query], values).astype(np.float32)
             return scores
 
         scores = scoring.score_as_stored(ranking.passages.ravel(), query, score, machine.threads())
         return scores.reshape(ranking.passages.shape)
-
-    def _values(self, stored: Array) -> Float64:
-        """float64 [n, dimension]: what the numbers of some rows stand for."""
-        if self.ranges is None:
-            return vector_forms.unpack_binary(stored.astype(np.int8), self.dimension).astype(np.float64)
-        return vector_forms.dequantize_int8(stored, self.ranges)
 
 
 def binary_search(
@@ -103,21 +102,14 @@ def binary_search(
     distance. A first search fetches more than k hits. For queries whose last hit is still at the k-th
     distance, a second one finds all passages within it.
 
-    Args:
-        shards: [rows, bytes] each, the passages' bits; they may be memory-mapped and are read in blocks.
-        queries: [queries, bytes].
-        top_k: Hits kept for each query.
-        ids: Arrow strings, the passages' ids, by which ties are ordered.
-        bar: Counts queries.
-        memory_mb: Limit of the memory used for hits, in 10^6 bytes; None is that of `GROUP` queries.
-
-    Returns:
-        [queries, min(top_k, rows)]; scores are minus the distances.
+    `shards` are [rows, bytes] each, the passages' bits, read in blocks, and `queries` [queries, bytes]. Other
+    arguments and the result are as of `exact.exact_search`; scores are minus the distances. `memory_mb` is
+    for hits: None is that of `GROUP` queries.
     """
     n = sum(map(len, shards))
     k = min(top_k, n)
     fetched = min(2 * k + SPARE, n)
-    ranking = Ranking(np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32))
+    ranking = empty_ranking(len(queries), k)
     size = GROUP if memory_mb is None else min(max(memory_mb * 1_000_000 // (48 * fetched), 1), GROUP)
     bits = queries.view(np.uint8)
     for start in range(0, len(bits), size):
@@ -136,8 +128,7 @@ def binary_search(
         order = np.argsort(of_query, kind="stable")
         scores = 0 - hit_distances[order].astype(np.float32)
         best = scoring.rank_pairs(of_rows[order], scores, of_query[order], len(group), k, ids)
-        part = slice(start, start + size)
-        ranking.passages[part], ranking.scores[part] = best.passages, best.scores
+        set_rows(ranking, slice(start, start + size), best)
         bar.update(len(group))
     return ranking
 

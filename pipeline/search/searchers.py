@@ -18,7 +18,7 @@ from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.search import documents, exact, faiss_index, scoring
 from pipeline.search.faiss_library import faiss
-from pipeline.search.quantized import QuantizedVectors
+from pipeline.search.quantized import QuantizedSearcher, QuantizedVectors
 from pipeline.search.scoring import Metric, for_metric
 
 
@@ -74,19 +74,6 @@ class ApproximateSearcher:
     def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
         """The best passages of each query; see the module."""
         return faiss_index.search_index(self.index, queries, k, ids, self.metric, self.config.batch_size, bar)
-
-
-class QuantizedSearcher:
-    """Search of quantized vectors."""
-
-    def __init__(self, search: SearchConfig, vectors: QuantizedVectors) -> None:
-        self.config, self.vectors = search, vectors
-        self.count, self.dimension = len(vectors), vectors.dimension
-        self.by_products = vectors.ranges is not None
-
-    def search(self, queries: Float32, k: int, ids: pa.ChunkedArray, bar: Bar) -> Ranking:
-        """The best passages of each query; see the module."""
-        return self.vectors.search(queries, k, self.config.rescore, ids, bar, self.config.memory_mb)
 
 
 Searcher = ExactSearcher | ApproximateSearcher | QuantizedSearcher

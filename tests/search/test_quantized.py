@@ -11,8 +11,9 @@ from search.by_definition import best, ids, same
 from workplaces import BAR, config, run
 
 from pipeline import run_benchmarks
+from pipeline.config import SearchConfig
 from pipeline.run import Benchmark
-from pipeline.search import QuantizedVectors, binary_search
+from pipeline.search import QuantizedSearcher, QuantizedVectors, binary_search
 from pipeline.storage import Store, quantize_binary, quantize_int8, unpack_binary
 
 
@@ -54,8 +55,10 @@ def test_hits_and_rescored_hits_are_the_best(precision: str, dimension: int) -> 
     first = best(scores, 4 * k).passages
     again = np.full(scores.shape, -np.inf)
     np.put_along_axis(again, first, np.take_along_axis(queries.astype(np.float64) @ values.T, first, 1), 1)
-    assert same(stored.search(queries, k, None, ids(800), BAR), best(scores, k))
-    found, expected = stored.search(queries, k, 4, ids(800), BAR, memory_mb=64), best(again, k)
+    plain, rescored = SearchConfig(), SearchConfig(rescore=4, memory_mb=64)
+    assert same(QuantizedSearcher(plain, stored).search(queries, k, ids(800), BAR), best(scores, k))
+    found = QuantizedSearcher(rescored, stored).search(queries, k, ids(800), BAR)
+    expected = best(again, k)
     assert (found.passages == expected.passages).all()
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
 
