@@ -6,10 +6,8 @@ import atexit
 import contextlib
 import logging
 import os
-import signal
 import socket
 import subprocess
-import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeAlias
@@ -65,7 +63,6 @@ def connect(address: str | None) -> tuple[Handle, bool]:
                 fix="start one as docs/scale.md says; if it has a token, set RAY_AUTH_TOKEN_PATH as there",
             ) from None
     _print_nothing(ray)
-    _end_quietly()
     explain_sudden_end()
     return ray, True
 
@@ -113,15 +110,6 @@ def _print_nothing(ray: Handle) -> None:
         worker.gcs_error_subscriber.close()
         worker.listener_thread.join()
         worker.threads_stopped.clear()
-
-
-def _end_quietly() -> None:
-    """Have SIGTERM end this process as Ray's handler in Python does.
-
-    Ray adds another handler, which prints a stack first; setting Python's once more removes it.
-    """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def share_out(nodes: Sequence[dict[str, float]], workers: int | None, gpu: bool) -> tuple[int, int]:

@@ -70,7 +70,8 @@ def documents_of(config: Config, inputs: Inputs) -> Documents | None:
         return None
     from pipeline.search.documents import Documents
 
-    return Documents.of(inputs[CHUNKS], config.search.aggregate)
+    chunks: Chunks = inputs[CHUNKS]
+    return Documents(np.asarray(chunks.bounds), chunks.texts.ids, config.search.aggregate == "mean")
 
 
 def search_stage(

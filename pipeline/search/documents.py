@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.core.display import Bar, silent
 from pipeline.core.order import sort_hits_by_id
-from pipeline.core.records import Chunks, Float32, Int64, Ranking
+from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.search.candidates import empty_ranking
 
 HITS = 1 << 22  # chunks found at once, of all queries together
@@ -38,11 +37,6 @@ class Documents:
     # Whether a document's score is the mean of those of its chunks, summed in float64 and rounded once to
     # float32; else the largest.
     mean: bool = False
-
-    @classmethod
-    def of(cls, chunks: Chunks, aggregate: Literal["max", "mean", "first"]) -> Documents:
-        """The documents of some chunks; `first` has no others than the first chunks."""
-        return cls(np.asarray(chunks.bounds), chunks.texts.ids, aggregate == "mean")
 
     def __len__(self) -> int:
         return len(self.bounds) - 1

@@ -124,14 +124,9 @@ def find_device(device: str, n_rows: int, queries: Float32) -> torch.device | No
 
 def _gpu_pays(n_rows: int, queries: Float32) -> bool:
     """Whether a GPU is likely faster: it waits for the rows, and this processor for its products."""
-    here = expected_seconds(n_rows, *queries.shape)
-    return bool(here > GPU_START + 4.0 * n_rows * queries.shape[1] / GPU_BYTES)
-
-
-def expected_seconds(n_rows: int, n_queries: int, dimension: int) -> float:
-    """How long a search of many rows takes on this processor."""
     rate = CORE_RATE["amx" if machine.has_amx() else "vnni" if machine.has_vnni() else "other"]
-    return 2.0 * n_rows * n_queries * dimension / (rate * machine.threads())
+    here = 2.0 * n_rows * queries.size / (rate * machine.threads())
+    return bool(here > GPU_START + 4.0 * n_rows * queries.shape[1] / GPU_BYTES)
 
 
 def _filtered_search(

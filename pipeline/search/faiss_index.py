@@ -221,7 +221,13 @@ def read_index(stored: Path | UInt8, *, mapped: bool = True) -> faiss.Index:
     if isinstance(stored, np.memmap):
         stored = Path(str(stored.filename))
     if isinstance(stored, Path):
-        return faiss.read_index(str(stored), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+        try:
+            return faiss.read_index(str(stored), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+        except RuntimeError as error:
+            raise InputError(
+                f"{stored.parent} is not a complete index: {str(error).splitlines()[-1]}",
+                fix="remove that folder, or run again with --fresh",
+            ) from None
     source, position = stored.data, 0
 
     def take(count: int) -> bytes:

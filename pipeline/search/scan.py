@@ -160,15 +160,12 @@ class StreamingScan:
 class DeviceScan(StreamingScan):
     """A scan whose products are made on a GPU: only pairs that reach their query's threshold come back.
 
-    Products are IEEE float32, never TF32, so the bound on their error, which holds for sums in any order,
+    Products are IEEE float32, never TF32 (`open_device`), so the bound on their error, which holds for sums in any order,
     holds here, too: the ranking is the same.
     """
 
     def collect_on(self, device: torch.device, block: int, bar: Bar) -> None:
         """As `collect`, on a device of torch."""
-        import torch
-
-        torch.set_float32_matmul_precision("highest")
         queries, every = _copied(self.queries, device), slice(0, len(self.queries))
         for read in self._blocks(min(block, max(DEVICE_PRODUCTS // len(queries), 1)), bar):
             self.longest = max(self.longest, read.longest)
