@@ -66,7 +66,10 @@ class Process:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         environment |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
         if device.startswith("cuda"):
-            environment["CUDA_VISIBLE_DEVICES"] = visible_gpu(device)
+            number = device.partition(":")[2]
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            gpu = visible.split(",")[int(number)].strip() if visible else number
+            environment["CUDA_VISIBLE_DEVICES"] = gpu
         command = f"from {__name__} import serve; serve({theirs.fileno()}, {os.getpid()})"
         with theirs:
             running = subprocess.Popen(
@@ -89,13 +92,6 @@ class Process:
         if code is None:
             return "it stopped answering"
         return f"it ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
-
-
-def visible_gpu(device: str) -> str:
-    """The value of CUDA_VISIBLE_DEVICES that leaves one of the GPUs that are visible here."""
-    number = int(device.partition(":")[2])
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return visible.split(",")[number].strip() if visible else str(number)
 
 
 class ProcessEngine(WorkerPool[Process]):

@@ -80,28 +80,27 @@ class Candidates:
         query = (hits - row * n_queries).astype(np.min_scalar_type(n_queries))
         by_query = np.argsort(query, kind="stable")
         values = products.ravel()[hits[by_query]]
-        self.add_pairs(first, n_queries, query[by_query].astype(np.int64), row[by_query] + start, values)
+        self.add_pairs(query[by_query].astype(np.int64) + first, row[by_query] + start, values)
 
-    def add_pairs(self, first: int, n_queries: int, query: Int64, rows: Int64, values: Float32) -> None:
-        """Add pairs of `n_queries` queries, from `first` on, whose product reaches their query's threshold.
+    def add_pairs(self, query: Int64, rows: Int64, values: Float32) -> None:
+        """Add pairs whose product reaches the threshold of their query.
 
-        `query` is int64 [pairs], counted from the first one, ascending; `rows` are int64 [pairs], of the
-        passages, and `values` float32 [pairs], the products.
+        `query`, ascending, and `rows`, of the passages, are int64 [pairs]; `values` float32 [pairs], the
+        products.
         """
         # sorted by query, so that each query's new candidates lie together, up to `ends`
-        counts = self.count[first : first + n_queries]
-        n_new = np.bincount(query, minlength=n_queries)
+        n_new = np.bincount(query, minlength=len(self.count))
         ends = np.cumsum(n_new)
         # queries with room for all of theirs take them at once, the others one by one below
-        full = counts + n_new > self.rows.shape[1]
+        full = self.count + n_new > self.rows.shape[1]
         fits = ~full[query]
-        column = (counts - (ends - n_new))[query] + np.arange(len(query))
-        self.rows[query[fits] + first, column[fits]] = rows[fits]
-        self.products[query[fits] + first, column[fits]] = values[fits]
-        counts += np.where(full, 0, n_new)
+        column = (self.count - (ends - n_new))[query] + np.arange(len(query))
+        self.rows[query[fits], column[fits]] = rows[fits]
+        self.products[query[fits], column[fits]] = values[fits]
+        self.count += np.where(full, 0, n_new)
         for number in np.flatnonzero(full):
             span = slice(ends[number] - n_new[number], ends[number])
-            self._drop_below_threshold(first + int(number), rows[span], values[span])
+            self._drop_below_threshold(int(number), rows[span], values[span])
 
     def least_products(self, queries: slice) -> Float32:
         """float32: the smallest product of a candidate, for each query of a range; rounded down."""

@@ -60,24 +60,20 @@ def build_index(
     """
     index = create_index(factory, metric, embeddings.dimension)
     n = len(embeddings)
-    if not index.is_trained:
-        wanted = max(TRAIN_ROWS, ROWS_PER_LIST * count_lists(index))
-        drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
-        try:
-            sample = for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric)
-            _train(index, sample, factory)
-        except RuntimeError as error:
-            raise _refusal(f"index.factory: '{factory}' on {len(drawn):,} of {n:,} vectors", error) from None
     chunk = n if "NSG" in factory else ADDED_VECTORS  # an NSG graph is built from all vectors at once
-    for start in range(0, n, chunk):
-        stop = min(start + chunk, n)
-        rows = np.ascontiguousarray(for_metric(vector_shards.read_rows(embeddings, start, stop), metric))
-        try:
-            index.add(rows)
-        except RuntimeError as error:
-            raise _refusal(f"index.factory: '{factory}' with {n:,} vectors", error) from None
-        vector_shards.release_memory(embeddings, start, stop)
-        bar.update(stop - start)
+    try:
+        if not index.is_trained:
+            wanted = max(TRAIN_ROWS, ROWS_PER_LIST * count_lists(index))
+            drawn = np.random.default_rng(seed).choice(n, min(wanted, n), replace=False)
+            _train(index, for_metric(vector_shards.gather_rows(embeddings, np.sort(drawn)), metric), factory)
+        for start in range(0, n, chunk):
+            stop = min(start + chunk, n)
+            rows = for_metric(vector_shards.read_rows(embeddings, start, stop), metric)
+            index.add(np.ascontiguousarray(rows))
+            vector_shards.release_memory(embeddings, start, stop)
+            bar.update(stop - start)
+    except RuntimeError as error:
+        raise _refusal(f"index.factory: '{factory}' with {n:,} vectors", error) from None
     return index
 
 

@@ -160,8 +160,8 @@ class StreamingScan:
 class DeviceScan(StreamingScan):
     """A scan whose products are made on a GPU: only pairs that reach their query's threshold come back.
 
-    Products are IEEE float32, never TF32 (`open_device`), so the bound on their error, which holds for sums in any order,
-    holds here, too: the ranking is the same.
+    Products are IEEE float32, never TF32 (`open_device` sees to that), so the bound on their error, which
+    holds for sums in any order, holds here, too: the ranking is the same.
     """
 
     def collect_on(self, device: torch.device, block: int, bar: Bar) -> None:
@@ -176,7 +176,7 @@ class DeviceScan(StreamingScan):
             query, row = reached.nonzero(as_tuple=True)  # sorted by query
             values = products[query, row].cpu().numpy()
             rows = row.cpu().numpy() + read.start
-            self.candidates.add_pairs(0, len(queries), query.cpu().numpy(), rows, values)
+            self.candidates.add_pairs(query.cpu().numpy(), rows, values)
 
     def multiply(self, queries: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Products float32 [queries, rows], on their device."""

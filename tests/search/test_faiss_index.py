@@ -175,7 +175,7 @@ def test_what_fits_vectors_of_some_dimension_is_not_refused_beforehand(
 @pytest.mark.parametrize(
     ("factory", "vectors", "message"),
     [
-        ("IVF8,Flat", 4, r"'IVF8,Flat' on 4 of 4 vectors: .*at least as large"),
+        ("IVF8,Flat", 4, r"'IVF8,Flat' with 4 vectors: .*at least as large"),
         ("NSG16", 50, r"'NSG16' with 50 vectors: .*smaller than 100"),
     ],
 )
