@@ -21,7 +21,7 @@ from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import VectorFormat
 from pipeline.retrievers.sections import ApproximateIndex
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
-from pipeline.retrievers.texts import search_stage, with_chunks
+from pipeline.retrievers.texts import search_here, search_stage, with_chunks
 from pipeline.storage import vector_forms
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -144,7 +144,7 @@ class Dense(EncodingRetriever):
 
     @override
     def open_search(self, inputs: Inputs) -> Search:
-        if self.config.index.shards > 1:
+        if self._in_shards:
             raise InputError(
                 f"index.shards: {self.config.index.shards}, which workers search in parts",
                 allowed="an index that one process holds",
@@ -157,6 +157,11 @@ class Dense(EncodingRetriever):
         row = np.empty((1, self._query_form.dimensions or encoded.shape[1]), np.float32)
         vector_forms.apply_form(encoded, self._query_form, row, 0)
         return row
+
+    @property
+    def _in_shards(self) -> bool:
+        """Whether there are several indexes, each of some passages."""
+        return self.config.index.shards > 1 and not self.settings.is_quantized
 
     @property
     def _distributed(self) -> bool:
@@ -172,10 +177,10 @@ class Dense(EncodingRetriever):
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         """Search the index, or the stored vectors."""
-        in_shards = self.config.index.shards > 1 and not self.settings.is_quantized
-        in_parts = in_shards or (self._distributed and self._by_vectors)
-        search = dense_search.search_parts if in_parts else dense_search.search_whole
-        facts = search(self.config, inputs, draft, context)
+        if self._in_shards or (self._distributed and self._by_vectors):
+            facts = dense_search.search_parts(self.config, inputs, draft, context)
+        else:
+            facts = search_here(self, inputs, draft, context)
         from pipeline.search.index_bytes import index_size
 
         index, precision = self.config.index, self.settings.vector_precision

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipeline.search.quantized import QuantizedVectors
-    from pipeline.search.searchers import Searcher
 
 
 @dataclass(frozen=True)
@@ -140,43 +139,23 @@ PARTS = 4  # parts of the vectors for each worker to search: small ones end at a
 PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
 
-def search_whole(config: Config, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-    """Search in this process: the index, or the stored vectors if the inputs have no index.
+def open_search(config: Config, inputs: Inputs) -> Search:
+    """What ranks the passages, or the documents whose chunks are searched, for queries.
 
-    Where the vectors are those of chunks, documents are ranked.
+    It searches the index, or the stored vectors if the inputs have no index.
     """
     from pipeline.search import exact, searchers
 
-    collection, queries, meter = inputs["data"], inputs["queries"], context.meter
     depth, documents = search_depth(config, inputs), documents_of(config, inputs)
-    searcher = _open_whole(config, depth, inputs)
-    count = len(collection.passages) if documents is None else documents.chunks
-    vector_shards.check_counts(searcher.count, searcher.dimension, count, queries)
-    if searcher.by_products:
-        exact.prepare(queries, searcher.count)
-    with context.progress("search", len(queries), "queries") as bar, meter.working():
-        ranking = searchers.rank(searcher, queries, depth, collection.passages.ids, bar, documents)
-    meter.count(len(queries))
-    return save_found(config, inputs, draft, ranking)
-
-
-def open_search(config: Config, inputs: Inputs) -> Search:
-    """What ranks the passages for queries, as `search_whole` does."""
-    from pipeline.search import searchers
-
-    depth, documents = search_depth(config, inputs), documents_of(config, inputs)
-    searcher, ids = _open_whole(config, depth, inputs), inputs["data"].passages.ids
-    return lambda queries, bar: searchers.rank(searcher, queries, depth, ids, bar, documents)
-
-
-def _open_whole(config: Config, depth: int, inputs: Inputs) -> Searcher:
-    """The searcher of the index, or of the stored vectors if the inputs have no index."""
-    from pipeline.search import searchers
-
-    search = config.search.model_copy(update={"top_k": depth})
     stored = inputs["index" if "index" in inputs else "passages"]
     stored = stored.file(0) if isinstance(stored, StoredIndex) else stored
-    return searchers.open_searcher(config.index, search, stored)
+    searcher, ids = searchers.open_searcher(config.index, config.search, stored), inputs["data"].passages.ids
+    if "queries" in inputs:  # those of a run; others come one at a time
+        count = len(ids) if documents is None else documents.chunks
+        vector_shards.check_counts(searcher.count, searcher.dimension, count, inputs["queries"])
+        if searcher.by_products:
+            exact.prepare(inputs["queries"], searcher.count)
+    return lambda queries, bar: searchers.rank(searcher, queries, depth, ids, bar, documents)
 
 
 def search_parts(config: Config, inputs: Inputs, draft: Draft, context: Context) -> Facts:

@@ -15,8 +15,10 @@ from search.by_definition import best_documents, positive, same, vector_scores
 from workplaces import BAR
 
 from pipeline import compare
+from pipeline.config import SearchConfig
 from pipeline.core import Ranking
 from pipeline.run import Benchmark
+from pipeline.search import QuantizedSearcher
 from pipeline.storage import read_rows
 from pipeline.studies.page import render_page
 
@@ -163,7 +165,8 @@ def test_quantized_vectors_rank_documents(
     """Distances of bits often tie, and so go deep."""
     made = runs(CUT, f"model.vector_precision={precision}", f"search.aggregate={how}")
     chunks, queries = made.benchmark.opened("chunks"), made.benchmark.opened("queries")
-    whole = made.benchmark.opened("index").search(queries, len(chunks), None, chunks.texts.ids, BAR)
+    searcher = QuantizedSearcher(SearchConfig(), made.benchmark.opened("index"))
+    whole = searcher.search(queries, len(chunks), chunks.texts.ids, BAR)
     scores = np.empty(whole.scores.shape, np.float32)
     np.put_along_axis(scores, whole.passages, whole.scores, axis=1)
     best = expected(made, scores, how)
