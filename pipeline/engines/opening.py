@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipeline.config import EngineConfig
 from pipeline.core import machine
 from pipeline.core.display import counted
@@ -71,11 +73,19 @@ def check(config: EngineConfig, source: ModelSource, section: str = "model") -> 
             allowed="the same kind of device for both",
             fix=f"set {section}.device to {kinds.pop()}",
         )
+    check_gpus(setting, devices_of(config, source), f"{section}.device")
+
+
+def check_gpus(setting: str, devices: Sequence[str], device: str) -> None:
+    """Refuse GPUs, such as `cuda:1`, that this machine does not have, without importing torch.
+
+    `setting` asks for them, and `device` is the setting that could name the CPU.
+    """
     count = len(machine.gpus())
-    numbers = [int(name.partition(":")[2]) for name in devices_of(config, source) if name.startswith("cuda")]
+    numbers = [int(name.partition(":")[2] or 0) for name in devices if name.startswith("cuda")]
     if numbers and max(numbers) >= count:
         raise InputError(
             f"{setting}, and this machine has {counted(count, 'GPU')}",
             allowed=", ".join(f"cuda:{number}" for number in range(count)) or "cpu",
-            fix="name GPUs that it has" if count else f"set {section}.device to cpu",
+            fix="name GPUs that it has" if count else f"set {device} to cpu",
         )

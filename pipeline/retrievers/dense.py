@@ -14,6 +14,7 @@ from pipeline.config import FLAT, keyed_settings
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Float32, VectorForm
+from pipeline.engines import opening
 from pipeline.retrievers import dense_search
 from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.encoding import EncodingRetriever
@@ -71,10 +72,10 @@ class Dense(EncodingRetriever):
         dimensions = self._form.dimensions
         if dimensions and self._model_dimension:
             vector_forms.check_dimensions(dimensions, self._model_dimension)
-        from pipeline.search import exact, faiss_index
+        from pipeline.search import faiss_index
 
         index, search = self.config.index, self.config.search
-        exact.check_device(search.device)
+        opening.check_gpus(f"search.device: {search.device}", [search.device], "search.device")
         if index.factory != FLAT or search.parameters:  # Flat fits any vectors
             faiss_index.check_index(index.factory, index.metric, search.parameters, self._known_dimension)
 

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core import machine
-from pipeline.core.display import Bar, counted, silent
-from pipeline.core.errors import InputError
+from pipeline.core.display import Bar, silent
 from pipeline.core.records import Embeddings, Float32, Ranking
 from pipeline.search import scoring
 from pipeline.search.candidates import empty_ranking, set_rows
@@ -96,17 +95,6 @@ def _score_all(
     for query in range(len(queries)):
         scores[query] = scoring.score_pairs(wide, np.full(len(rows), query), rows, metric)
     return scoring.rank_candidates(np.tile(np.arange(len(rows)), (len(queries), 1)), scores, k, ids)
-
-
-def check_device(device: str) -> None:
-    """Refuse a GPU that this machine does not have, without importing torch."""
-    gpus = machine.gpus()
-    if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= len(gpus):
-        raise InputError(
-            f"search.device: {device}, and this machine has {counted(len(gpus), 'GPU')}",
-            allowed=", ".join(["auto", "cpu", *(f"cuda:{number}" for number in range(len(gpus)))]),
-            fix="leave it out, or name a GPU that it has",
-        )
 
 
 def find_device(device: str, n_rows: int, queries: Float32) -> torch.device | None:

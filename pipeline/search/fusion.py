@@ -210,14 +210,11 @@ def fuse(
     blocks = []
     for union in unions(rankings, fusion):
         block_weights = weights[union.queries] if weights.ndim == 2 else weights
-        blocks.append(union.ranking(fusion, block_weights, id_rank, top_k))
-    width = max((block.passages.shape[1] for block in blocks), default=0)
+        blocks.append((union.queries, union.ranking(fusion, block_weights, id_rank, top_k)))
+    width = max((block.passages.shape[1] for _, block in blocks), default=0)
     passages = np.full((len(rankings[0].passages), width), -1, np.int64)
     scores = np.full(passages.shape, -np.inf)
-    start = 0
-    for block in blocks:
-        stop = start + len(block.passages)
-        passages[start:stop, : block.passages.shape[1]] = block.passages
-        scores[start:stop, : block.scores.shape[1]] = block.scores
-        start = stop
+    for rows, block in blocks:
+        passages[rows, : block.passages.shape[1]] = block.passages
+        scores[rows, : block.scores.shape[1]] = block.scores
     return Ranking(passages, scores)
