@@ -19,6 +19,7 @@ from typing_extensions import override
 from pipeline.cli import about, running, scoring
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import overwriting
+from pipeline.studies.study import StudyOptions
 from pipeline.studies.table import all_studies
 from pipeline.terminal import (
     end_at_second_interrupt,
@@ -89,13 +90,10 @@ class GroupedHelp(TyperGroup):
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "run": (running.run, "--model all-minilm-l6-v2 --data sample"),
-    "plan": (scoring.with_study_options(running.plan, plans=True), "mine.yaml"),
+    "plan": (running.plan, "mine.yaml"),
     "suites": (about.suites, ""),
     "evaluate": (scoring.evaluate, "--qrels qrels.tsv --run run.trec --measures 'ndcg@10,recall@100'"),
-    "compare": (
-        scoring.with_study_options(scoring.compare, outputs=True),
-        "results/A results/B --measure ndcg@10",
-    ),
+    "compare": (scoring.compare, "results/A results/B --measure ndcg@10"),
     "example": (about.example, "> mine.yaml"),
     "schema": (about.schema, "> schema.json"),
     "doctor": (about.doctor, "mine.yaml"),
@@ -107,9 +105,7 @@ GROUPS: dict[str, str] = {}
 """The help of each group of commands."""
 for _study in all_studies().values():
     for _name, _new in _study.commands.items():
-        _asks = "studies" in inspect.signature(_new.function).parameters
-        _function = scoring.with_study_options(_new.function) if _asks else _new.function
-        COMMANDS[_name] = _function, _new.example
+        COMMANDS[_name] = _new.function, _new.example
         GROUPS |= {_name.split()[0]: _study.question} if " " in _name else {}
         RESUMED |= {_name} if _new.resumes else set()
 
@@ -118,12 +114,27 @@ WRITTEN = {"cleaned", "export", "html", "mteb", "output", "per_query"}
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 
-def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with `--format`, if it prints JSON, and with `--force`, if it writes what the user names."""
+def study_options(command: str) -> dict[str, Any]:
+    """The options of studies that a command has, as annotations: `plan` its own, `compare` outputs too."""
+    options: dict[str, Any] = {}
+    for study in all_studies().values():
+        options |= study.plan_options if command == "plan" else study.options
+        if command == "compare":
+            options |= {name: output.option for name, output in study.outputs.items()}
+    return options
+
+
+def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options that several have.
+
+    Those are: of studies, where it takes `studies`; `--format`, where it prints JSON; and `--force`, where it
+    writes what the user names.
+    """
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    of_studies = study_options(name) if parameters.pop("studies", None) else None
     known = {form: f"as_{form}" for form in ("json", "markdown")}
     flags = {form: flag for form, flag in known.items() if flag in parameters}
-    has_format, has_force = "as_json" in parameters and "form" not in parameters, WRITTEN & parameters.keys()
+    has_format = "as_json" in parameters and "form" not in parameters
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
@@ -133,25 +144,32 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
             raise InputError(f"--format {form} and --{given[0]}", fix="leave one out")
         if form in flags:
             arguments[flags[form]] = True
+        if of_studies is not None:
+            values = {option: arguments.pop(option) for option in of_studies}
+            arguments["studies"] = StudyOptions(all_studies(), values)
         with overwriting(arguments.pop("force", False)):
             command(**arguments)
 
-    added: dict[str, tuple[Any, object]] = {}
+    annotated: Any = Annotated
+    added: dict[str, tuple[Any, object]] = {
+        option: (annotation, None) for option, annotation in (of_studies or {}).items()
+    }
     if has_format:  # beside the flag of each form
         enumeration: Any = StrEnum  # its members are known here alone
         choices = enumeration("Format", ["table", *flags])
-        added["form"] = choices | None, option("Output format.", flags="--format")
-    if has_force:
+        added["form"] = annotated[choices | None, option("Output format.", flags="--format")], None
+    if WRITTEN & {*parameters, *added}:
         text = "Also overwrite files that benchmarco did not write."
-        added["force"] = bool, option(text, flags="--force")
-    for name, (kind, shown) in added.items():
-        default = False if kind is bool else None
-        annotated: Any = Annotated
-        parameters[name] = inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated[kind, shown]
+        added["force"] = annotated[bool, option(text, flags="--force")], False
+    for each, (annotation, default) in added.items():
+        parameters[each] = inspect.Parameter(
+            each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )
+    if name == "compare":
+        helps = filter(None, (study.compare_help for study in all_studies().values()))
+        run.__doc__ = " ".join([(command.__doc__ or "").rstrip(), *helps])
     wrapped: Any = run
-    wrapped.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    wrapped.__annotations__ = {each: parameter.annotation for each, parameter in parameters.items()}
     wrapped.__signature__ = inspect.Signature(list(parameters.values()))
     return run
 
@@ -172,7 +190,7 @@ for _name, (_command, _example) in COMMANDS.items():
     _group, _, _last = _name.rpartition(" ")
     _epilog = f"Example: benchmarco {_name} {_example}".rstrip()
     _apps[_group].command(_last, cls=ExampleCommand, epilog=_epilog)(
-        guarded(with_common_options(_command), resumed=_name in RESUMED)
+        guarded(with_options(_name, _command), resumed=_name in RESUMED)
     )
 for _name in GROUPS:
     app.add_typer(_apps[_name], name=_name)

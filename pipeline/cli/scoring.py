@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
@@ -54,40 +52,6 @@ MANY_MEASURES = (
     "{} measures: p is corrected for the pairs of one measure, and not for the number of measures. The more "
     "are looked at, the likelier one shows a difference by chance: decide on one beforehand."
 )
-
-
-def with_study_options(
-    command: Callable[..., None], outputs: bool = False, plans: bool = False
-) -> Callable[..., None]:
-    """A command with the options of studies, which it takes as `studies`.
-
-    `outputs` says that it is `compare`, which has those of their outputs, and their help, too; `plans` that
-    it is `plan`, which has options of its own.
-    """
-    studies = all_studies()
-    of_each = (study.plan_options if plans else study.options for study in studies.values())
-    options = dict(chain.from_iterable(each.items() for each in of_each))
-    if outputs:
-        written = chain.from_iterable(study.outputs.items() for study in studies.values())
-        options |= {name: output.option for name, output in written}
-    helps = [study.compare_help for study in studies.values() if outputs and study.compare_help]
-
-    @functools.wraps(command)
-    def run(**arguments: object) -> None:
-        values = {name: arguments.pop(name) for name in options}
-        command(**arguments, studies=StudyOptions(studies, values))
-
-    parameters = dict(inspect.signature(command, eval_str=True).parameters)
-    del parameters["studies"]
-    for name, annotation in options.items():
-        parameters[name] = inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-        )
-    run.__doc__ = " ".join([(command.__doc__ or "").rstrip(), *helps])
-    wrapped: Any = run
-    wrapped.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-    wrapped.__signature__ = inspect.Signature(list(parameters.values()))
-    return run
 
 
 def evaluate(
@@ -291,13 +255,10 @@ def _csv(compared: Sequence[Comparison], findings: Sequence[Sequence[Findings]])
 
 def _refuse_without_csv(asked: Sequence[str]) -> None:
     """Refuse options of studies that have no table for CSV."""
-    for study in (all_studies()[name] for name in asked):
-        if not study.csv:
-            annotated = next(iter(study.options.values())).__metadata__[0]
-            flags = (annotated.default, *annotated.param_decls)  # Typer keeps the first flag as its default
-            flag = next(str(each) for each in flags if each).partition("/")[0]
+    for name in asked:
+        if not all_studies()[name].csv:
             raise InputError(
-                f"{flag} with --format csv",
-                allowed=f"{flag} with a table, markdown, latex or --json",
+                f"--format csv, which has no table of '{name}'",
+                allowed="a table, markdown, latex or --json",
                 fix="take another format",
             )
