@@ -6,7 +6,7 @@ import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
@@ -16,7 +16,6 @@ from pipeline.cli import line
 from pipeline.core.display import counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION
-from pipeline.core.table import Table, transposed
 from pipeline.report.listings import forecast_table, plan_table
 from pipeline.studies.study import StudyOptions
 from pipeline.studies.table import all_studies
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from pipeline.results.result import Result
 
 log = logging.getLogger(__name__)
-WIDE = 12  # columns of a table that a terminal shows as it is
 
 
 def run(
@@ -111,7 +109,7 @@ def _show_result(result: Result, verbose: bool) -> None:
     show(result_table(record))
     if verbose:
         tables = section_tables({record.name: record}, next(iter(record.metrics), ""))
-        show(stage_table(record), *_upright(chain(*tables.values())))
+        show(stage_table(record), *chain(*tables.values()))
     computed = [row for row in record.all_stages if row.outcome == "computed"]
     seconds = sum(row.seconds or 0 for row in computed)
     preparing = sum(row.preparing_seconds or 0 for row in computed)
@@ -120,12 +118,6 @@ def _show_result(result: Result, verbose: bool) -> None:
     once = f". One-time model preparation: {preparing:,.1f} s" if preparing else ""
     print("; ".join(clauses) + once + ("" if verbose else " (-v: each stage)"))
     print(f"written to {result.folder}")
-
-
-def _upright(tables: Iterable[Table]) -> Iterator[Table]:
-    """Tables for a terminal: those with many columns have them as rows."""
-    for table in tables:
-        yield transposed(table) if len(table.columns) > WIDE else table
 
 
 def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
@@ -140,7 +132,7 @@ def _show_summary(done: list[Result], count: int, verbose: bool) -> bool:
         table = summary_table(records, count)
         show(replace(table, notes=[*table.notes, *notes]))
         tables = section_tables({record.name: record for record in records}, measure) if verbose else {}
-        show(*_upright(each for each in chain(*tables.values()) if each.columns[0].name == "result"))
+        show(*(each for each in chain(*tables.values()) if each.columns[0].name == "result"))
     for parent in dict.fromkeys(result.folder.parent for result in done):
         print(f"written to {parent}")
     return comparable

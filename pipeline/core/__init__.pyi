@@ -30,5 +30,4 @@ from .table import (
     Table as Table,
     html_table as html_table,
     text_table as text_table,
-    transposed as transposed,
 )

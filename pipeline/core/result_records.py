@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol, Self, Typ
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.core.table import Column, FilledColumn, Table, table_of
+from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 
 S = TypeVar("S", bound="ReportSection")
 Name = Annotated[str, Field(min_length=1)]
@@ -167,16 +167,15 @@ SPEED_OF_SEARCH = ("queries/s", "items_per_second", "rate")
 
 def columns_of(rows: Collection[object], shown: Sequence[tuple[str, str, str]]) -> list[FilledColumn]:
     """Columns by heading, attribute of each row, and form of numbers, which is "" for texts."""
-    filled: list[FilledColumn] = []
-    for heading, attribute, form in shown:
-        column = Column(heading, "right", form=form) if form else Column(heading)
-        filled.append((column, map(attrgetter(attribute), rows)))
-    return filled
+    return [
+        (right(heading, form=form) if form else Column(heading), map(attrgetter(attribute), rows))
+        for heading, attribute, form in shown
+    ]
 
 
 def mean_columns(measures: Collection[str], rankings: Collection[Mapping[str, float]]) -> list[FilledColumn]:
     """A column for each measure: its mean of each ranking."""
-    return [(Column(name, "right"), [means.get(name) for means in rankings]) for name in measures]
+    return [(right(name), [means.get(name) for means in rankings]) for name in measures]
 
 
 class ReportSection(Record):

@@ -7,7 +7,7 @@ LaTeX and CSV (`pipeline.report`) as well as the text and the HTML here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
@@ -124,15 +124,6 @@ def with_interval(
 ) -> Cell:
     """A number, and its interval on a second line, with "~" where that is fragile."""
     return Cell(f"{figure(value, form)}{mark}\n{interval(low, high, fragile, form)}".rstrip(), value)
-
-
-def transposed(table: Table) -> Table:
-    """The table with a column for each row: for a terminal, where a few long rows do not fit."""
-    first, *others = table.columns
-    columns = [first, *(Column(row[0], "right", "never") for row in table.rows)]
-    cells = zip(*(row[1:] for row in table.rows), strict=True)
-    rows = [(column.name, *row) for column, row in zip(others, cells, strict=True)]
-    return replace(table, columns=columns, rows=rows)
 
 
 class Tabular:
