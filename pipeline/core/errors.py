@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 MAX_CHARACTERS = 120  # of a value in a message
@@ -41,13 +41,19 @@ def did_you_mean(word: object, options: Iterable[str], otherwise: str) -> str:
     return f"did you mean '{near[0]}'" if near else otherwise
 
 
-def memory_ran_out(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, is that the memory ran out."""
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that led to it."""
     while error is not None:
-        if isinstance(error, MemoryError) or any(words in str(error) for words in MEMORY_FULL):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
+
+
+def memory_ran_out(error: BaseException) -> bool:
+    """Whether an error, or one that led to it, is that the memory ran out."""
+    return any(
+        isinstance(each, MemoryError) or any(words in str(each) for words in MEMORY_FULL)
+        for each in causes(error)
+    )
 
 
 def printable(text: str) -> str:

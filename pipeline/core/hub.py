@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pipeline.core.errors import PATHS_START, InputError
+from pipeline.core.errors import PATHS_START, InputError, causes
 from pipeline.core.installation import ask_hub
 
 Kind = Literal["model", "dataset"]
@@ -50,13 +48,8 @@ def no_downloads() -> Iterator[None]:
         _NO_DOWNLOADS.reset(before)
 
 
-class _HubState:
-    """What is known of the hub within `probe_hub_once`."""
-
-    answers: bool | None = None  # whether it can be reached; None until that matters
-
-
-_STATE: ContextVar[_HubState | None] = ContextVar("hub_state", default=None)
+_ANSWERS: ContextVar[list[bool] | None] = ContextVar("answers", default=None)
+"""Within `probe_hub_once`: whether the hub can be reached, once that matters."""
 
 
 @contextlib.contextmanager
@@ -68,23 +61,12 @@ def probe_hub_once() -> Iterator[None]:
     """
     from huggingface_hub import constants
 
-    state, offline = _HubState(), constants.HF_HUB_OFFLINE
-    before = _STATE.set(state)
+    offline, before = constants.HF_HUB_OFFLINE, _ANSWERS.set([])
     try:
         yield
     finally:
-        _STATE.reset(before)
+        _ANSWERS.reset(before)
         constants.HF_HUB_OFFLINE = offline
-
-
-def _ask_first() -> None:
-    """Within `probe_hub_once`, before the first request: see whether the hub can be reached."""
-    from huggingface_hub import constants
-
-    state = _STATE.get()
-    if state is not None and state.answers is None and not constants.HF_HUB_OFFLINE:
-        state.answers = ask_hub().reachable
-        constants.HF_HUB_OFFLINE = not state.answers
 
 
 class UnresolvedId(str):
@@ -125,41 +107,21 @@ def resolve_commit(repo: str, revision: str | None, kind: Kind) -> str:
 def snapshot(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> Path:
     """The local folder with a commit's files that match `patterns`; downloads those that are not cached."""
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import DryRunError
 
-    if _NO_DOWNLOADS.get():
-        _refuse_missing(repo, revision, kind, patterns)
+    fetch: Any = partial(
+        snapshot_download, repo, repo_type=kind, revision=revision, allow_patterns=[*patterns]
+    )
+    missing = {}
     with _input_errors(repo, revision, kind, f"at {revision[:12]} is not whole"):
-        return Path(snapshot_download(repo, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
-
-
-def _refuse_missing(repo: str, revision: str, kind: Kind, patterns: Sequence[str]) -> None:
-    """Raise `NotHereError` if files of a commit that match `patterns` are not in the hub's cache."""
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        sizes = _sizes(repo, revision, kind)
-    except NotHereError:
-        return  # the hub cannot be asked: what is here is taken for all
-    files = {
-        (repo, name): sizes[name]
-        for name in sizes
-        if any(fnmatch(name, pattern) for pattern in patterns)
-        and not isinstance(try_to_load_from_cache(repo, name, revision=revision, repo_type=kind), str)
-    }
-    if files:
-        found = f"{kind} '{repo}' at {revision[:12]}: {len(files)} of its files are not on this machine"
-        raise NotHereError(found, files, "a repository that is here", "run the benchmark to fetch them")
-
-
-@functools.cache
-def _sizes(repo: str, revision: str, kind: Kind) -> dict[str, int]:
-    """The bytes of each file of a commit, as the hub lists them."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.hf_api import RepoFile
-
-    with _input_errors(repo, revision, kind, f"at {revision[:12]} is not whole"):
-        tree = HfApi().list_repo_tree(repo, recursive=True, revision=revision, repo_type=kind)
-        return {entry.path: entry.size for entry in tree if isinstance(entry, RepoFile)}
+        if _NO_DOWNLOADS.get():
+            with contextlib.suppress(DryRunError):  # the hub cannot be asked: what is here is taken for all
+                files = fetch(dry_run=True)
+                missing = {(repo, each.filename): each.file_size or 0 for each in files if each.will_download}
+        if not missing:
+            return Path(fetch())
+    found = f"{kind} '{repo}' at {revision[:12]}: {len(missing)} of its files are not on this machine"
+    raise NotHereError(found, missing, "a repository that is here", "run the benchmark to fetch them")
 
 
 @contextlib.contextmanager
@@ -171,7 +133,10 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
     from huggingface_hub import constants
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-    _ask_first()
+    answers = _ANSWERS.get()
+    if answers == [] and not constants.HF_HUB_OFFLINE:  # before the first request within `probe_hub_once`
+        answers.append(ask_hub().reachable)
+        constants.HF_HUB_OFFLINE = not answers[0]
     try:
         yield
     except GatedRepoError:
@@ -204,8 +169,7 @@ def _input_errors(repo: str, revision: str, kind: Kind, missing: str) -> Iterato
             ) from None
         if not _is_network_error(error):
             raise
-        state = _STATE.get()
-        left_alone = constants.HF_HUB_OFFLINE and not (state and state.answers is False)
+        left_alone = constants.HF_HUB_OFFLINE and answers != [False]
         why = "HF_HUB_OFFLINE is set" if left_alone else "the hub cannot be reached"
         raise NotHereError(
             f"{kind} '{repo}' {missing} on this machine and {why}",
@@ -219,10 +183,8 @@ def _is_network_error(error: Exception) -> bool:
     """Whether an error, or one that it was raised from, is a network error and not a bug."""
     from huggingface_hub.errors import RevisionResolutionError  # the hub's other errors are OSErrors
 
-    seen: BaseException | None = error
-    while seen is not None:
-        module = type(seen).__module__.split(".")[0]
-        if isinstance(seen, (OSError, RevisionResolutionError)) or module.startswith(_NETWORK_PACKAGES):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
+    return any(
+        isinstance(each, (OSError, RevisionResolutionError))
+        or type(each).__module__.split(".")[0].startswith(_NETWORK_PACKAGES)
+        for each in causes(error)
+    )
