@@ -21,7 +21,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.installation import DISTRIBUTION, installed_version, required_packages
 
 if TYPE_CHECKING:
-    from pipeline.core.records import JsonObject  # it imports NumPy, for which no command waits
+    from pipeline.core.records import Facts, JsonObject  # it imports NumPy, for which no command waits
 
 INDIRECT = ("faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs", "llvmlite")
 """Packages that affect results and are not required by name: Faiss for GPUs, and Numba's compiler."""
@@ -129,52 +129,42 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **installed}
 
 
-@cache
-def gpus() -> tuple[str, ...]:
-    """Names of the CUDA devices, from the driver itself, so that torch need not be imported."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return ()
-    count = ctypes.c_int(0)
-    failed = driver.cuInit(0)
-    failed = failed or driver.cuDeviceGetCount(ctypes.byref(count))
-    return () if failed else tuple(_gpu_name(driver, number) for number in range(count.value))
-
-
-def _gpu_name(driver: ctypes.CDLL, number: int) -> str:
-    device = ctypes.c_int(0)
-    name = ctypes.create_string_buffer(256)
-    failed = driver.cuDeviceGet(ctypes.byref(device), number)
-    failed = failed or driver.cuDeviceGetName(name, 256, device)
-    return "a GPU without a name" if failed else name.value.decode(errors="replace")
-
-
 _TOTAL, _CAPABILITY = "cuDeviceTotalMem_v2", (75, 76)  # a function and attributes of the CUDA driver
 
 
 @cache
-def cuda_driver() -> JsonObject:
+def cuda_driver() -> Facts:
     """What the CUDA driver says: the highest CUDA version that it runs, its own, and each card's memory.
 
-    Empty where it lists no card.
+    Empty where it lists no card. It is asked itself, so that torch need not be imported.
     """
-    if not gpus():
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
         return {}
-    driver = ctypes.CDLL("libcuda.so.1")
-    version = ctypes.c_int(0)
+    count, version = ctypes.c_int(0), ctypes.c_int(0)
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return {}
     driver.cuDriverGetVersion(ctypes.byref(version))
     cards: list[JsonObject] = []
-    for number, name in enumerate(gpus()):
+    for number in range(count.value):
         device, memory, parts = ctypes.c_int(0), ctypes.c_size_t(0), [ctypes.c_int(0), ctypes.c_int(0)]
+        name = ctypes.create_string_buffer(b"a GPU without a name", 256)
         driver.cuDeviceGet(ctypes.byref(device), number)
+        driver.cuDeviceGetName(name, 256, device)
         getattr(driver, _TOTAL)(ctypes.byref(memory), device)
         for part, attribute in zip(parts, _CAPABILITY, strict=True):
             driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
         capability = ".".join(str(part.value) for part in parts)
-        cards.append({"name": name, "memory_gb": round(memory.value / 1e9, 1), "capability": capability})
+        named = name.value.decode(errors="replace")
+        cards.append({"name": named, "memory_gb": round(memory.value / 1e9, 1), "capability": capability})
     cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
     return {"driver": _driver_version(), "cuda": cuda_version, "cards": cards}
+
+
+def gpus() -> tuple[str, ...]:
+    """Names of the CUDA devices."""
+    return tuple(card["name"] for card in cuda_driver().get("cards", ()))
 
 
 def _driver_version() -> str:
@@ -250,7 +240,7 @@ def hardware() -> JsonObject:
         "cpu": _cpu_info("model name") or platform.processor() or kind,
         "cores": cores(),
         "gpus": list(gpus()),
-        **({"cuda": cuda_driver()} if gpus() else {}),
+        **({"cuda": driver} if (driver := cuda_driver()) else {}),
         "memory_gb": round(memory, 1),
         "system": platform.platform(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},

@@ -33,7 +33,7 @@ class Driver:
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    cached = (find_gpus, cuda_driver, hardware)
+    cached = (cuda_driver, hardware)
     for function in cached:
         function.cache_clear()
     yield
