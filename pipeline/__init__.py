@@ -20,4 +20,4 @@ for _name in ("HF_HUB_DISABLE_TELEMETRY", "DISABLE_TELEMETRY", "DO_NOT_TRACK"):
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # so that this import stays light
 
-_plugins.register_sections(_sections)
+_plugins.SECTION_SOURCES.append(_sections)

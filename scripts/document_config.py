@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from pipeline.config import Config
-from pipeline.config.settings import kinds_of
+from pipeline.config.settings import OUTPUTS, kinds_of, mark_of
 from pipeline.config.stages import EncodingServerSettings
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
@@ -165,8 +165,8 @@ def row(key: str, fields: Mapping[str, Any], only: str = "", kinds: Any = None) 
         return choice(start, listed(kinds)), field.description
     forms = {kind: (values(each), each.description, default(each)) for kind, each in fields.items()}
     usual = forms.get(kinds and kinds.default) or Counter(forms.values()).most_common(1)[0][0]
-    outputs = field.json_schema_extra["outputs"]
-    notes = [f"{', '.join(outputs)} only"] if outputs else []
+    outputs = mark_of(field).outputs
+    notes = [f"{', '.join(outputs)} only"] if len(outputs) < len(OUTPUTS) else []
     notes += [only] if only else []
     text = usual[1] + (f" ({'; '.join(notes)})" if notes else "")
     for other in dict.fromkeys(form for form in forms.values() if form != usual):

@@ -28,7 +28,7 @@ from workplaces import read_json
 
 import pipeline
 from pipeline import load_config
-from pipeline.config import STAGES, Config, ManySettings, kinds_of, mark_of, outputs_of
+from pipeline.config import STAGES, Config, ManySettings, kinds_of, mark_of
 from pipeline.run import Benchmark, Session
 from pipeline.storage import Store
 
@@ -308,7 +308,7 @@ def derived() -> Iterator[Change]:
             for key, field in getattr(type(section), "model_fields", {}).items():
                 setting, output = f"{name}.{key}", getattr(section, "output", "")
                 known = (type(section), key, output)
-                other = output and output not in outputs_of(field)
+                other = output and output not in mark_of(field).outputs
                 if known in seen or other or setting in SPECIAL or kinds_of(field) or key in ("chunks", "of"):
                     continue
                 if (to := another(field, getattr(section, key))) is not None:
@@ -342,12 +342,12 @@ def test_a_setting_changes_the_keys_that_its_mark_names_and_what_is_made_of_that
     before = keys(unchanged, change.base, *change.given) if change.given else known[change.base]
     found = changed(before, keys(unchanged, change.base, *change.given, change.to))
     mark = mark_of(FIELDS[change.setting])
-    claimed = set(mark["shapes"]) & set(before)
+    claimed = set(mark.shapes) & set(before)
     if not change.changes:
         assert found == set()
     elif "data" not in claimed:
-        assert found == after(set(mark["shapes"])) & set(before)
-    elif mark["by_value"] and change.to not in PARTS:  # judgments depend on the whole collection
+        assert found == after(set(mark.shapes)) & set(before)
+    elif mark.by_value and change.to not in PARTS:  # judgments depend on the whole collection
         assert found == after(claimed - {"data"}) & set(before) | {"data", "evaluate"}
     else:  # it names content, of which parts may be the same
         assert found == PARTS.get(change.to, found) & set(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -13,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pipeline.config.data import ChunkSettings, DataSettings
 from pipeline.config.model import BACKENDS, ModelSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
-from pipeline.config.settings import HomePath, Mark, PlainName, RunsModel, Section, setting
+from pipeline.config.settings import HomePath, PlainName, RunsModel, Section, setting
 from pipeline.config.stages import (
     FLAT,
     EngineConfig,
@@ -342,24 +343,14 @@ def of_each_collection(configs: Iterable[Config]) -> list[Config]:
 
 
 def add_sections() -> None:
-    """Add the sections that are registered: each is a field of `Config`, None unless it is given."""
-    for name, section in plugins.registered_sections().items():
+    """Add the sections of studies: each is a field of `Config`, None unless it is given."""
+    sections = (each for source in plugins.SECTION_SOURCES for each in source().items())
+    for name, place in sections:
+        module, _, kind = place.partition(":")
+        section = getattr(import_module(module), kind)
         doc = (section.__doc__ or "").splitlines()[0].rstrip(".")
         default = setting(None, f"{doc[:1].lower()}{doc[1:]}; null is none", shapes="")
         annotation: Any = section | None
         Config.__annotations__[name] = annotation
         Config.__pydantic_fields__[name] = FieldInfo.from_annotated_attribute(annotation, default)
     Config.model_rebuild(force=True)
-
-
-def json_schema() -> dict[str, object]:
-    """The config as JSON Schema, without the marks of `setting`."""
-
-    def strip(value: object) -> object:
-        if isinstance(value, dict):
-            return {key: strip(inner) for key, inner in value.items() if key not in Mark.__annotations__}
-        return [strip(inner) for inner in value] if isinstance(value, list) else value
-
-    stripped = strip(Config.model_json_schema())
-    assert isinstance(stripped, dict)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **stripped}

@@ -16,7 +16,6 @@ A mapping there has a list of values for each setting, and every combination is 
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -27,7 +26,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.config.benchmark import Config, json_schema
+from pipeline.config.benchmark import Config
 from pipeline.config.mistakes import explain, parse_yaml, read_yaml
 from pipeline.config.settings import FOLDER, SWEEP, CommandLineText
 from pipeline.config.strangers import has_collection, refuse_unasked
@@ -129,7 +128,7 @@ def make_config(
     try:
         config = Config.model_validate(settings, context={FOLDER: path.resolve().parent})
     except ValidationError as error:
-        raise explain(error, f"config {path}{part}", Config, (SWEEP,)) from None
+        raise explain(error, f"config {path}{part}", Config, settings, (SWEEP,)) from None
     if path.name == MANIFEST and given is not None:
         refuse_unasked(config, given, path)
     return config
@@ -212,12 +211,10 @@ def refuse_namesakes(benchmarks: Iterable[tuple[str, str]]) -> None:
 
 def file_schema() -> dict[str, object]:
     """A config file as JSON Schema: the settings of a benchmark, and `sweep`."""
-    schema = json_schema()
+    schema = Config.model_json_schema()
     keys = {"pattern": rf"^({'|'.join(Config.model_fields)})(\..+)?$"}
     values = {"type": ["array", "object"]}
-    properties = schema["properties"]
-    assert isinstance(properties, dict)
-    properties[SWEEP] = {
+    schema["properties"][SWEEP] = {
         "description": "several benchmarks: a list of changes, or lists of values by setting",
         "default": None,
         "anyOf": [
@@ -226,34 +223,25 @@ def file_schema() -> dict[str, object]:
             {"type": "null"},
         ],
     }
-    return schema
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iterator[Config]:
     """The benchmarks of a file's plain values, to which the overrides are applied already."""
-    for number, config in enumerate(_expand(raw, path, overrides, "")):
-        _refuse_many(number + 1, path)
-        yield config
-
-
-def _refuse_many(benchmarks: int, path: Path) -> None:
-    if benchmarks > MOST_BENCHMARKS:
-        raise InputError(
-            f"config {path}: '{SWEEP}' makes {benchmarks:,} benchmarks",
-            allowed=f"up to {MOST_BENCHMARKS:,}",
-            fix="shorten its lists, or split the file",
-        )
-
-
-def _expand(raw: dict[str, object], path: Path, overrides: Sequence[str], within: str) -> Iterator[Config]:
-    """The benchmarks of plain values; `within` names the entry of a sweep that they are of, for messages."""
-    sweep = raw.pop(SWEEP, None)
+    sweep, given = raw.pop(SWEEP, None), settings_of(overrides)
     if sweep is None:
-        yield make_config(raw, path, within, settings_of(overrides))
+        yield make_config(raw, path, given=given)
         return
     if not isinstance(sweep, list | dict) or not sweep:
         raise _malformed(f"config {path}: '{SWEEP}' is {short_repr(sweep)}")
-    changes = list(_entries(sweep, path) if isinstance(sweep, list) else _combinations(sweep, path))
+    entries = _entries(sweep, path) if isinstance(sweep, list) else _combinations(sweep, path)
+    changes = list(itertools.islice(entries, MOST_BENCHMARKS + 1))
+    if len(changes) > MOST_BENCHMARKS:
+        raise InputError(
+            f"config {path}: '{SWEEP}' makes more than {MOST_BENCHMARKS:,} benchmarks",
+            allowed=f"up to {MOST_BENCHMARKS:,}",
+            fix="shorten its lists, or split the file",
+        )
     _refuse_set_twice(changes, overrides, path)
     taken: Counter[str] = Counter()
     for part, change in changes:
@@ -265,12 +253,11 @@ def _expand(raw: dict[str, object], path: Path, overrides: Sequence[str], within
             name = "-".join([base, *_labels(change, changes)])
             taken[name] += 1
             one["name"] = name if taken[name] == 1 else f"{name}-{taken[name]}"
-        yield from _expand(one, path, overrides, within + part)
+        yield make_config(one, path, part, given)
 
 
 def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, SettingValues]]:
     """For each entry of a list the text that names it in messages, and its change."""
-    _refuse_many(len(sweep), path)
     for number, entry in enumerate(sweep, start=1):
         part = f", {SWEEP} entry {number}"
         if not isinstance(entry, dict) or not all(isinstance(key, str) for key in entry):
@@ -287,7 +274,6 @@ def _combinations(sweep: Mapping[str, object], path: Path) -> Iterator[tuple[str
         if not isinstance(listed, list) or not listed:
             raise _malformed(f"config {path}: '{SWEEP}.{'.'.join(keys)}' is {short_repr(listed)}")
         axes[keys] = listed
-    _refuse_many(math.prod(map(len, axes.values())), path)
     for values in itertools.product(*axes.values()):
         change = dict(zip(axes, values, strict=True))
         named = ", ".join(f"{'.'.join(keys)}={value}" for keys, value in change.items())

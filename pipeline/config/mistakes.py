@@ -4,42 +4,42 @@ from __future__ import annotations
 
 import math
 import re
-import types
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from pipeline.config.settings import OTHER_OUTPUT, Kinds, Section, kinds_of, outputs_of
+from pipeline.config.settings import OTHER_OUTPUT, UNKNOWN_KIND, Kinds, Section
 from pipeline.core.errors import InputError, did_you_mean, short_repr
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-
-_TYPE_OF_UNION = re.compile(r"(int|float|str|bool)$|tuple\[|literal\[|function-")
-"""The names that pydantic puts between the keys of a location for the types of a union."""
 
 _ALLOWED = {"model_type": "a section: settings and their values", "tuple_type": "a list"}
 """What is allowed, in terms of YAML, for some of pydantic's types of errors."""
 
 
 def explain(
-    error: ValidationError, where: str, root: type[BaseModel], besides: Sequence[str] = ()
+    error: ValidationError,
+    where: str,
+    root: type[BaseModel],
+    raw: Mapping[str, object],
+    besides: Sequence[str] = (),
 ) -> InputError:
     """Pydantic's errors about a file as one message, which names every setting that is wrong.
 
     A setting whose value can have several types has an error for each of them; only the deepest is shown.
-    `where` names the file and the part of it that was read, `root` is the section that the whole file is, and
-    `besides` are keys of the file that are no settings of it.
+    `where` names the file and the part of it that was read, `root` is the section that the whole file is,
+    `raw` its values, and `besides` are keys of the file that are no settings of it.
     """
     issues: dict[str, tuple[ErrorDetails, InputError]] = {}
     for issue in sorted(error.errors(), key=lambda issue: len(issue["loc"])):
-        keys, *_ = _place(issue["loc"], root)
-        issues[_dotted(keys)] = issue, _explain_one(issue, where, root, besides)
+        place = _place(issue["loc"], root, raw)
+        issues[_dotted(place.keys)] = issue, _explain_one(issue, place, where, besides)
     for above in [key for key in issues if any(other.startswith(f"{key}.") for other in issues)]:
         del issues[above]
     ordered = sorted(issues.values(), key=lambda each: each[0]["type"] != "extra_forbidden")
@@ -55,26 +55,25 @@ def explain(
     return InputError(f"{where} has {len(messages)} mistakes:{listed.removesuffix('.')}")
 
 
-def _explain_one(
-    issue: ErrorDetails, where: str, root: type[BaseModel], besides: Sequence[str]
-) -> InputError:
+class _Place(NamedTuple):
+    """A place in a file."""
+
+    keys: list[str | int]
+    section: type[BaseModel] | None  # that has the last key; None inside a plain mapping
+    kinds: Kinds[Section] | None  # that this section is one of, if any
+
+
+def _explain_one(issue: ErrorDetails, place: _Place, where: str, besides: Sequence[str]) -> InputError:
     """One of pydantic's errors as a message."""
-    keys, section, kinds, value_kinds = _place(issue["loc"], root)
+    keys, section, kinds = place
     at = f"{where}: '{_dotted(keys)}'"
     if issue["type"] == "extra_forbidden":
-        return _unknown_key(keys, section, kinds, besides, where)
-    if issue["type"].startswith("union_tag"):
-        assert value_kinds is not None, f"section {keys} has no kinds"
-        return _unknown_kind(keys, value_kinds, issue["input"], where)
+        return _unknown_key(place, besides, where)
+    if issue["type"] == UNKNOWN_KIND:
+        return _unknown_kind(keys, issue["ctx"]["kinds"], issue["input"], where)
     if issue["type"] == OTHER_OUTPUT:
-        assert section is not None
-        having = [
-            name
-            for name, field in section.model_fields.items()
-            if issue["ctx"]["output"] in outputs_of(field)
-        ]
         found = f"{where}: {_dotted(keys)} is not a setting of {issue['msg']}"
-        return InputError(found, allowed=", ".join(having), fix="leave it out")
+        return InputError(found, allowed=issue["ctx"]["having"], fix="leave it out")
     field = section.model_fields.get(str(keys[-1])) if section and keys else None
     doc = f" ({field.description})" if field and field.description else ""
     if issue["type"] == "missing":
@@ -94,29 +93,14 @@ def _explain_one(
     ):
         allowed += f"; with {kinds.field} {', '.join(others)} also {short_repr(issue['input'])}"
     shown = "not shown" if field and not field.repr else short_repr(issue["input"])  # it may hold a key
-    fix = _quoted(_dotted(keys), issue["input"]) if issue["type"] == "string_type" else "change it"
+    quotes = "write text in quotes, which --set takes within those of the shell"
+    fix = f"{quotes}: --set \"{_dotted(keys)}='TEXT'\"" if issue["type"] == "string_type" else "change it"
     return InputError(f"{at} is {shown}{doc}", allowed=allowed, fix=fix)
 
 
-def _quoted(setting: str, value: object) -> str:
-    """How to give a value as text, that YAML without quotes reads as something else."""
-    text = value
-    if isinstance(value, Mapping) and len(value) == 1:  # the text 'query: ' is a mapping to nothing
-        ((key, inside),) = value.items()
-        text = f"{key}: {'' if inside is None else inside}"
-    if value is None or isinstance(text, Mapping | list) or any(mark in f"{text}" for mark in "'\"$`!\n"):
-        return "change it"
-    return f"for text, put it in quotes within those of the shell: --set \"{setting}='{text}'\""
-
-
-def _unknown_key(
-    keys: Sequence[str | int],
-    section: type[BaseModel] | None,
-    kinds: Kinds[Section] | None,
-    besides: Sequence[str],
-    where: str,
-) -> InputError:
-    """The message for a key that its section does not have; arguments as `_place` returns them."""
+def _unknown_key(place: _Place, besides: Sequence[str], where: str) -> InputError:
+    """The message for a key that its section does not have."""
+    keys, section, kinds = place
     key = str(keys[-1])
     dotted = _dotted(keys)
     known = [*(section.model_fields if section else []), *(() if keys[:-1] else besides)]
@@ -149,68 +133,39 @@ def _unknown_kind(
     )
 
 
-_Inner = tuple[type[BaseModel] | None, Kinds[Section] | None]
-"""The section, and the kinds it is one of, that the next key of a place is in."""
-
-
-def _place(
-    location: Sequence[str | int], root: type[BaseModel]
-) -> tuple[list[str | int], type[BaseModel] | None, Kinds[Section] | None, Kinds[Section] | None]:
-    """The place in a file that one of pydantic's locations names.
-
-    Returns:
-        The keys, without the names of kinds and types that pydantic adds; the section of the last key, None
-        inside a plain mapping; the kinds that this section is one of, if any; and those that the value of the
-        last key is one of.
-    """
-    keys: list[str | int] = []
-    holder: _Inner = (root, None)
-    inner = holder
-    options: dict[str, type[BaseModel]] = {}  # the sections that the last setting can hold, by name
-    named: _Inner | None = None  # of a mapping from names to sections: what each of them is
+def _place(location: Sequence[str | int], root: type[BaseModel], raw: Mapping[str, object]) -> _Place:
+    """The place that one of pydantic's locations names, in which there are names of types too."""
+    place = _Place([], root, None)
+    value: Any = raw
+    held: _Held = root, None  # what the value is, or what the values of a mapping from names are
+    named = False  # whether it is such a mapping
     for part in location:
-        if part == "[key]":  # pydantic's mark of a mapping's key that is wrong
-            break
-        section, kinds = inner
-        if isinstance(part, int):
-            keys.append(part)
-        elif named:
-            keys.append(part)
-            holder, inner, named = (None, None), named, None
-        elif kinds and kinds.base is section:
-            inner = (kinds[part], kinds)  # pydantic names the kind after the section
-        elif part in options:
-            inner = options[part], None  # pydantic names one of several sections after its setting
-        elif not _TYPE_OF_UNION.match(part):
-            field = section.model_fields.get(part) if section else None
-            keys.append(part)
-            holder = inner
-            named = _named_sections(field) if field else None
-            options = _sections_in(field) if field and not named else {}
-            first = next(iter(options.values()), None)
-            inner = (first, kinds_of(field)) if field and not named else (None, None)
-    return keys, *holder, inner[1]
+        section, kinds = held
+        if kinds and isinstance(value, Mapping) and not named:
+            section = kinds[kinds.kind_of(value)]
+        is_given = isinstance(value, Mapping) and part in value
+        if not (is_given or isinstance(part, int) or (section and part in section.model_fields)):
+            continue  # the name of a type, or of a mapping's key that is wrong
+        place.keys.append(part)
+        value = value[part] if is_given or isinstance(value, list | tuple) else None
+        if isinstance(part, str):
+            place = _Place(place.keys, None, None) if named else _Place(place.keys, section, kinds)
+            field = None if named or not section else section.model_fields.get(part)
+            held = held if named else _held(field)
+            named = field is not None and get_origin(field.annotation) is dict
+    return place
 
 
-def _named_sections(field: FieldInfo) -> _Inner | None:
-    """What the values of a mapping from names to sections are; None for other fields."""
-    if get_origin(field.annotation) is not dict:
-        return None
-    value = get_args(field.annotation)[1]
-    section, *marks = get_args(value) if get_origin(value) is Annotated else (value,)
-    if not (isinstance(section, type) and issubclass(section, BaseModel)):
-        return None
-    return section, next((each for each in marks if isinstance(each, Kinds)), None)
+_Held = tuple[type[BaseModel] | None, Kinds[Section] | None]
 
 
-def _sections_in(value: object) -> dict[str, type[BaseModel]]:
-    """By name the sections that a field, or a type of one, always or sometimes holds, or a list of such."""
-    inner = value.annotation if isinstance(value, FieldInfo) else value
-    if isinstance(inner, type) and issubclass(inner, BaseModel):
-        return {inner.__name__: inner}
-    if get_origin(inner) in (tuple, types.UnionType, Union, Annotated):
-        return {name: each for option in get_args(inner) for name, each in _sections_in(option).items()}
-    return {}
+def _held(field: FieldInfo | None) -> _Held:
+    """The section that a setting holds, or its list or mapping, and the kinds that the section is one of."""
+    parts: list[Any] = [field.annotation, *field.metadata] if field else []
+    for part in parts:  # which grows
+        parts += get_args(part)
+    sections = (part for part in parts if isinstance(part, type) and issubclass(part, BaseModel))
+    return next(sections, None), next((part for part in parts if isinstance(part, Kinds)), None)
 
 
 _UNFIT = re.compile("[\0\ud800-\udfff]")  # not possible in a path or a UTF-8 file

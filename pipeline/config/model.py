@@ -23,7 +23,7 @@ from pipeline.config.settings import (
     PathOrId,
     RunsModel,
     Section,
-    outputs_of,
+    mark_of,
     setting,
     with_variant,
 )
@@ -125,22 +125,22 @@ class RowSettings(ModelSettings):
     @field_validator("*")
     @classmethod
     def _of_this_output(cls, value: object, info: ValidationInfo) -> object:
-        field = cls.model_fields[str(info.field_name)]
-        belongs, output = outputs_of(field), info.data.get("output")
+        field, output = cls.model_fields[str(info.field_name)], info.data.get("output")
+        belongs = mark_of(field).outputs
         if output and output not in belongs and value != field.default:
+            having = [name for name, each in cls.model_fields.items() if output in mark_of(each).outputs]
             raise PydanticCustomError(
                 OTHER_OUTPUT,
                 "output '{output}' (it belongs to {belongs})",
-                {"output": output, "belongs": ", ".join(belongs)},
+                {"output": output, "belongs": ", ".join(belongs), "having": ", ".join(having)},
             )
         return value
 
     @model_serializer(mode="wrap")
     def _without_other_outputs(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         fields = type(self).model_fields
-        return {
-            name: value for name, value in handler(self).items() if self.output in outputs_of(fields[name])
-        }
+        values = handler(self).items()
+        return {name: value for name, value in values if self.output in mark_of(fields[name]).outputs}
 
     @property
     @override
@@ -217,6 +217,15 @@ class EncoderSettings(RowSettings, RunsModel):
         return [*([self.precision] if lossy else []), *super().variant]
 
 
+class OnCpu(RunsModel):
+    """Settings of a backend that computes on the CPU alone."""
+
+    on_gpu = False
+    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
+        "device", "auto", doc="auto or cpu: it computes nowhere else"
+    )
+
+
 class FlagSettings(EncoderSettings):
     """FlagEmbedding, on CPU or GPU; outputs other than dense are BGE-M3's."""
 
@@ -227,25 +236,20 @@ class FlagSettings(EncoderSettings):
     precision: TORCH_PRECISIONS = EncoderSettings.narrowed("precision", "fp32")
 
 
-class OpenVINOSettings(EncoderSettings):
+class OpenVINOSettings(OnCpu, EncoderSettings):
     """OpenVINO, on the CPU."""
 
-    on_gpu = False
     extra = "openvino"
     package = "openvino"
 
     backend: Literal["openvino"] = ModelSettings.narrowed("backend", "openvino")
     output: Literal["dense"] = RowSettings.narrowed("output", "dense")
     precision: Literal["fp32", "fp16", "bf16", "int8"] = EncoderSettings.narrowed("precision", "fp32")
-    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
-        "device", "auto", doc="auto or cpu: it computes nowhere else"
-    )
 
 
-class OnnxSettings(EncoderSettings):
+class OnnxSettings(OnCpu, EncoderSettings):
     """ONNX Runtime, on the CPU, with an ONNX file of the model's own."""
 
-    on_gpu = False
     extra = "onnx"
     package = "onnxruntime"
 
@@ -259,9 +263,6 @@ class OnnxSettings(EncoderSettings):
     precision: Literal["fp32"] = EncoderSettings.narrowed(
         "precision", "fp32", doc="fp32: weights and products are as the file has them"
     )
-    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
-        "device", "auto", doc="auto or cpu: it computes nowhere else"
-    )
 
     @property
     @override
@@ -269,18 +270,14 @@ class OnnxSettings(EncoderSettings):
         return [*([self.file] if self.file else []), *super().variant]
 
 
-class NativeSettings(EncoderSettings):
+class NativeSettings(OnCpu, EncoderSettings):
     """This project's own kernels, on the CPU; other outputs than dense are BGE-M3's, and SPLADE models'."""
 
-    on_gpu = False
     runs_splade = True
     package = "numba"
 
     backend: Literal["native"] = ModelSettings.narrowed("backend", "native")
     precision: Literal["int16"] = EncoderSettings.narrowed("precision", "int16")
-    device: Literal["auto", "cpu"] = ModelSettings.narrowed(
-        "device", "auto", doc="auto or cpu: it computes nowhere else"
-    )
 
 
 class SentenceTransformersSettings(EncoderSettings):

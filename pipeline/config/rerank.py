@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from pipeline.config.model import OnCpu
 from pipeline.config.settings import DEVICES, Kinds, PathOrId, RunsModel, Section, setting, with_variant
 from pipeline.config.stages import RUN_CODE, SEND, TEXTS, EncodingServerSettings, ServerUrl
 from pipeline.core import plugins
@@ -87,17 +88,13 @@ class FlagAutoRerankSettings(FlagRerankSettings):
     )
 
 
-class OpenVINORerankSettings(FlagRerankSettings):
+class OpenVINORerankSettings(OnCpu, FlagRerankSettings):
     """OpenVINO, on the CPU."""
 
-    on_gpu = False
     extra = "openvino"
 
     backend: Literal["openvino"] = RerankSettings.narrowed("backend", "openvino")
     precision: Literal["fp32", "bf16"] = RerankSettings.narrowed("precision", "fp32")
-    device: Literal["auto", "cpu"] = RerankSettings.narrowed(
-        "device", "auto", doc="auto or cpu: it computes nowhere else"
-    )
 
 
 class SentenceTransformersRerankSettings(RerankSettings):

@@ -7,26 +7,22 @@ setting can be added without deciding what it invalidates.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
 import os
 import re
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, Union, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PrivateAttr,
-    Tag,
     TypeAdapter,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
@@ -35,7 +31,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError, core_schema
 
 from pipeline.core.errors import InputError
 from pipeline.core.hub import UnresolvedId
@@ -48,6 +44,7 @@ SWEEP = "sweep"  # the key of a file that holds several benchmarks; see `pipelin
 STAGES = ("data", "chunks", "passages", "queries", "index", "search", "fuse", "scores", "rerank", "evaluate")
 OUTPUTS = ("dense", "sparse", "multivector")  # what models give for a text
 OTHER_OUTPUT = "other_output"  # type of the error for a setting that another output has
+UNKNOWN_KIND = "unknown_kind"  # type of the error for a section that names none of its `kinds`
 BESIDE = "$CONFIG"  # begins a path that is relative to the config file
 FOLDER = "folder"  # key of a validation's context: the folder that relative paths are taken from
 
@@ -77,17 +74,21 @@ def setting(
     """
     assert names or shapes is not None, "a setting without a mark"
     listed = names if shapes is None else shapes
-    mark = Mark(shapes=listed.split(), outputs=outputs.split(), by_value=shapes is not None, effect=effect)
-    return Field(default, description=doc, json_schema_extra=typing.cast("JsonDict", mark), **limits)
+    mark = Mark(listed.split(), outputs.split() or list(OUTPUTS), shapes is not None, effect)
+    return Field(default, description=doc, json_schema_extra=mark, **limits)
 
 
-class Mark(TypedDict):
-    """What `setting` records of a field: the stages it shapes, the outputs that have it (none is all)."""
+@dataclass(frozen=True)
+class Mark:
+    """What `setting` records of a field."""
 
-    shapes: list[str]
-    outputs: list[str]
+    shapes: list[str]  # the stages
+    outputs: list[str]  # those that have it
     by_value: bool
     effect: str
+
+    def __call__(self, schema: JsonDict) -> None:
+        """What pydantic calls to extend the field's JSON Schema: nothing of this is in it."""
 
 
 class Section(BaseModel):
@@ -146,11 +147,6 @@ class RunsModel(Section):
         return "config" if "precision" in configured.model_fields_set else "default"
 
 
-def outputs_of(field: FieldInfo) -> list[str]:
-    """The outputs of a model that have a setting."""
-    return mark_of(field)["outputs"] or list(OUTPUTS)
-
-
 def mark_of(field: FieldInfo) -> Mark:
     """What `setting` says of a field."""
     return typing.cast("Mark", field.json_schema_extra)
@@ -165,7 +161,7 @@ def keyed_settings(section: BaseModel, stage: str) -> Facts:
     output = getattr(section, "output", None)
     for name, field in type(section).model_fields.items():
         mark = mark_of(field)
-        if mark["by_value"] and stage in mark["shapes"] and (output is None or output in outputs_of(field)):
+        if mark.by_value and stage in mark.shapes and output in (None, *mark.outputs):
             value = getattr(section, name)
             chosen[name] = keyed_settings(value, stage) if isinstance(value, BaseModel) else value
     return chosen
@@ -187,23 +183,6 @@ class CommandLineText(str):
     __slots__ = ()
 
 
-def _where_one_stands(value: object, info: ValidationInfo) -> object:
-    """A relative path of `--set` that exists from the working directory, as an absolute one.
-
-    Otherwise it is taken from the config file's folder, where it must exist if it can only be a path.
-    """
-    if not isinstance(value, CommandLineText) or not value:
-        return value
-    here = Path(os.path.realpath(_with_home(value)))
-    if here.exists():
-        return str(here)
-    there = Path(os.path.realpath((info.context or {}).get(FOLDER, Path()) / _with_home(value)))
-    if value.startswith(".") and not there.exists():
-        missing = f"neither {here} nor {there}" if here != there else f"no {here}"
-        raise ValueError(f"a path that exists: there is {missing}")
-    return str(value)
-
-
 def _in_home(value: str, info: ValidationInfo) -> str:
     """A path with the home of a user for `~`, and the config file's folder for `BESIDE`."""
     beside, _, rest = value.partition("/")
@@ -212,29 +191,35 @@ def _in_home(value: str, info: ValidationInfo) -> str:
     return os.path.realpath(Path((info.context or {}).get(FOLDER, "")) / rest)
 
 
-def _absolute(value: str, info: ValidationInfo) -> str:
-    """An absolute path, if the context names the folder that it is relative to; '' is kept."""
-    value, folder = _with_home(value), (info.context or {}).get(FOLDER)
-    if folder is None or not value:
-        return value
-    return str(os.path.realpath(folder / value))  # unlike Path.resolve, a loop of links does not stop it
-
-
-def _absolute_if_local(value: object, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> str:
+def _path_or_id(value: object, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> str:
     """An absolute path if the value exists or can only be a path; otherwise the value, which is an id.
 
-    Without a config file, paths are relative to the working directory.
+    A relative path is taken from the config file's folder, or without a file from the working directory; one
+    of `--set` from the working directory where it exists there.
     """
-    name: str = read(_where_one_stands(value, info))
-    folder = (info.context or {}).get(FOLDER)
-    path = str(os.path.realpath(Path(folder or "") / _with_home(name))) if name else name
-    if name.startswith((".", "/", "~")) or Path(path).exists():
-        return path
+    name: str = read(value)
+    if not name:
+        return name
+    typed = isinstance(value, CommandLineText)
+    starts = [*([""] if typed else []), (info.context or {}).get(FOLDER, "")]
+    # Unlike Path.resolve, a loop of links does not stop realpath.
+    paths = list(dict.fromkeys(os.path.realpath(Path(start) / _with_home(name)) for start in starts))
+    if found := next((path for path in paths if Path(path).exists()), None):
+        return found
+    if typed and name.startswith("."):
+        missing = f"neither {paths[0]} nor {paths[1]}" if len(paths) > 1 else f"no {paths[0]}"
+        raise ValueError(f"a path that exists: there is {missing}")
+    if name.startswith((".", "/", "~")):
+        return paths[-1]
     unresolved = UnresolvedId(name)
-    unresolved.tried = tuple(
-        {os.path.realpath(name): None, path: None} if isinstance(value, CommandLineText) else [path]
-    )
+    unresolved.tried = tuple(paths)
     return unresolved
+
+
+def _local_path(value: object, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> str:
+    """The path of a value that is no id."""
+    path = _path_or_id(value, read, info)
+    return path.tried[-1] if isinstance(path, UnresolvedId) else path
 
 
 def _plain_name(value: str) -> str:
@@ -248,9 +233,9 @@ PlainName = Annotated[str, AfterValidator(_plain_name)]
 """A name that can be that of a folder."""
 HomePath = Annotated[str, AfterValidator(_in_home)]
 """A path, relative to the working directory, or to the config file if it begins with `BESIDE`."""
-LocalPath = Annotated[str, BeforeValidator(_where_one_stands), AfterValidator(_absolute)]
+LocalPath = Annotated[str, WrapValidator(_local_path)]
 """A path, relative to the config file; in `--set` to the working directory first."""
-PathOrId = Annotated[str, WrapValidator(_absolute_if_local)]
+PathOrId = Annotated[str, WrapValidator(_path_or_id)]
 """A path as in `LocalPath`, an id on the hub, or an alias."""
 DEVICES = r"^(auto|cpu|cuda(:\d+)?|mps)$"
 """Devices of PyTorch; `mps` is a GPU of Apple's."""
@@ -285,8 +270,6 @@ class Kinds(Generic[S]):
     groups: Sequence[str] = ()
     # What opens kinds that were added.
     openers: dict[str, Any] = dataclasses.field(default_factory=dict, init=False)
-    # The names of all kinds and the adapter of their classes, once it is made.
-    union: tuple[list[str], TypeAdapter[S]] | None = dataclasses.field(default=None, init=False)
 
     def register(self, settings: type[S], opener: Any) -> None:
         """Add a kind: its settings class, which declares `field` as `Literal[name]`, and what opens it.
@@ -295,7 +278,7 @@ class Kinds(Generic[S]):
         reader of its settings; for a kind of retriever its class.
         """
         (name,) = get_args(settings.model_fields[self.field].annotation)
-        self.classes[name], self.openers[name], self.union = settings, opener, None
+        self.classes[name], self.openers[name] = settings, opener
 
     def opener(self, name: str) -> Any:
         """What opens a kind that was registered, or that a plugin added."""
@@ -344,41 +327,36 @@ class Kinds(Generic[S]):
         explicit = {name: getattr(settings, name) for name in settings.model_fields_set - choice.keys()}
         return self.make(**{**explicit, **choice}).model_copy(update=explicit)  # names are resolved already
 
-    @property
-    def adapter(self) -> TypeAdapter[S]:
-        """The union of all kinds."""
-        names = list(self)
-        if self.union is None or self.union[0] != names:
-            tagged: list[object] = [Annotated[self[name], Tag(name)] for name in names]
-            union = functools.reduce(operator.or_, tagged)
-            union = Annotated[union, Field(discriminator=self.field)]
-            self.union = names, TypeAdapter(union)  # type: ignore[arg-type]
-        return self.union[1]
+    def kind_of(self, settings: Mapping[str, object]) -> Any:
+        """The name of the kind that settings are for: what they say, or what they imply."""
+        implied = next((kind for kind in self.implied if kind in settings), self.default)
+        return settings.get(self.field, implied)
 
     def _validate(self, value: object, info: ValidationInfo | None) -> S:
         if isinstance(value, self.base):
             return value
         if not isinstance(value, Mapping):
             raise PydanticKnownError("model_type", {"class_name": self.base.__name__})
-        unnamed = next((kind for kind in self.implied if kind in value), self.default)
-        settings = {self.field: unnamed, **value} if unnamed else dict(value)
+        kind = self.kind_of(value)
+        if kind not in list(self):
+            raise PydanticCustomError(UNKNOWN_KIND, "one of its kinds", {"kinds": self})
+        settings = {self.field: kind, **value}
         relevant = {name: each for name, each in settings.items() if not self._is_idle(settings, name, each)}
-        return self.adapter.validate_python(relevant, context=info.context if info else None)
+        return self[kind].model_validate(relevant, context=info.context if info else None)
 
-    def _is_idle(self, settings: Mapping[str, object], name: str, value: object) -> bool:
+    def _is_idle(self, settings: Mapping[str, Any], name: str, value: object) -> bool:
         """Whether a setting belongs to other kinds only, and has its default value there.
 
         Such a setting is accepted and dropped, so that a sweep over kinds can give it for all of them.
         """
-        kind = settings.get(self.field)
-        if kind not in list(self) or name in self[kind].model_fields:
+        if name in self[settings[self.field]].model_fields:
             return False
         fields = [self[other].model_fields[name] for other in self.having(name)]
         defaults = [None if field.is_required() else field.default for field in fields]
         return any(type(value) is type(default) and value == default for default in defaults)
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Validate by the union, which is made when first needed; serialize by the value's own class."""
+        """Validate by the class of the kind, which may be a later plugin's; serialize by the value's own."""
         kinds = core_schema.with_info_plain_validator_function(
             self._validate, serialization=core_schema.simple_ser_schema("any")
         )
@@ -389,7 +367,8 @@ class Kinds(Generic[S]):
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """The union's schema, in which every kind but the default one must be named."""
-        union = handler(self.adapter.core_schema)
+        classes: Any = Union[tuple(self[name] for name in self)]  # noqa: UP007
+        union = handler(TypeAdapter(Annotated[classes, Field(discriminator=self.field)]).core_schema)
         for reference in union["oneOf"]:
             kind = handler.resolve_ref_schema(reference)
             named = kind["properties"][self.field]

@@ -78,7 +78,7 @@ def _effect(section: type[Section], name: str) -> str:
     sections = [kind for kind in section.__mro__ if issubclass(kind, Section)]
     here = [kind for kind in sections if kind.__module__.startswith("pipeline.")]
     declared = [kind.model_fields[name] for kind in here if name in inspect.get_annotations(kind)]
-    effects = [mark_of(field)["effect"] for field in declared] or [OTHER]
+    effects = [mark_of(field).effect for field in declared] or [OTHER]
     return next(filter(None, effects), "")
 
 

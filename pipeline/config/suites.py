@@ -52,22 +52,21 @@ class SuiteCollection(Section):
     """A collection of a suite, and what the suite says of it."""
 
     data: Annotated[DataSettings, SOURCES] = setting(..., "the collection", shapes="")
-    # What models that take an instruction for each task are given; it replaces `{task}` in
-    # `model.query_instruction`.
-    query_instruction: str | None = setting(None, "the task, for models that are given it", shapes="")
-    passage_instruction: str | None = setting(None, "likewise of passages", shapes="")  # likewise of passages
-    # None is that of the suite.
-    main_measure: str | None = setting(None, "the measure that it is judged by", shapes="")
-    # Collections with one group count as one: their mean is taken first.
-    group: PlainName | None = setting(None, "collections of a group count as one", shapes="")
-    # passages, queries: How many there are, as far as it is known before they are read.
+    query_instruction: str | None = setting(None, "`{task}` in model.query_instruction", shapes="")
+    passage_instruction: str | None = setting(None, "likewise of passages", shapes="")
+    main_measure: str | None = setting(
+        None, "the measure that it is judged by; null is that of the suite", shapes=""
+    )
+    group: PlainName | None = setting(
+        None, "collections of a group count as one: their mean is taken first", shapes=""
+    )
     passages: int | None = setting(None, "number of passages", shapes="", ge=1)
     queries: int | None = setting(None, "number of judged queries", shapes="", ge=1)
     license: str | None = setting(None, "of the collection; null is that of the suite", shapes="")
-    # The task of MTEB that it is.
     mteb: MtebTask | None = setting(None, "the task of MTEB that it is", shapes="")
-    # Published scores of the model that is run.
-    expected: tuple[ExpectedScore, ...] = setting((), "published scores of it", shapes="", strict=False)
+    expected: tuple[ExpectedScore, ...] = setting(
+        (), "published scores of the model that is run", shapes="", strict=False
+    )
 
     def is_read_by(self, data: Mapping[str, object]) -> bool:
         """Whether a config's section `data` names this collection, of whatever revision."""
@@ -127,7 +126,7 @@ def read_suite(name: str) -> Suite:
     try:
         return Suite.model_validate(raw, context={FOLDER: path.resolve().parent})
     except ValidationError as error:
-        raise explain(error, f"suite {path}", Suite) from None
+        raise explain(error, f"suite {path}", Suite, raw) from None
 
 
 class ManySettings(DataSettings):

@@ -118,22 +118,9 @@ def import_and_call(place: str, *arguments: object) -> Any:
     return getattr(import_module(f"pipeline.{module}"), name)(*arguments)
 
 
-_section_sources: list[Callable[[], Mapping[str, str]]] = []
-
-
-def register_sections(source: Callable[[], Mapping[str, str]]) -> None:
-    """Have sections of a config looked up by `source` when configs are first needed.
-
-    `source` maps the name of each section to the "module:name" of its class.
-    """
-    _section_sources.append(source)
-
-
-def registered_sections() -> dict[str, Any]:
-    """The class of each registered section."""
-    places = {name: place for source in _section_sources for name, place in source().items()}
-    parts = {name: place.partition(":") for name, place in places.items()}
-    return {name: getattr(import_module(module), kind) for name, (module, _, kind) in parts.items()}
+SECTION_SOURCES: list[Callable[[], Mapping[str, str]]] = []
+"""What is asked for the sections of a config when configs are first needed: each gives, by the name of a
+section, the "module:name" of its class."""
 
 
 def group_noun(group: str) -> str:

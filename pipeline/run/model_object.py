@@ -116,17 +116,17 @@ def _kept(config: Config) -> Facts:
     return {
         name: getattr(config.model, name)
         for name, field in RowSettings.model_fields.items()
-        if hasattr(config.model, name) and not {"passages", "queries"} & set(mark_of(field)["shapes"])
+        if hasattr(config.model, name) and not {"passages", "queries"} & set(mark_of(field).shapes)
     }
 
 
 def _changed(config: Config, **changes: Foreign) -> Config:
     """The config with other settings, checked again."""
-    settings = {name: getattr(config, name) for name in Config.model_fields}
+    settings = {name: getattr(config, name) for name in Config.model_fields} | changes
     try:
-        return Config(**{**settings, **changes})
+        return Config(**settings)
     except ValidationError as error:
-        raise explain(error, "the config of a model object", Config) from None
+        raise explain(error, "the config of a model object", Config, settings) from None
 
 
 @contextlib.contextmanager

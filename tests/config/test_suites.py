@@ -7,7 +7,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from pipeline import InputError, load_config
-from pipeline.config import json_schema
+from pipeline.config import file_schema
 
 LISTED = """
 name: two
@@ -83,7 +83,7 @@ def test_a_file_lists_collections_and_what_each_is_run_with(config: Path) -> Non
 
 
 def test_the_schema_has_both_forms_and_demands_one() -> None:
-    raw, schema = yaml.safe_load(LISTED), Draft202012Validator(json_schema())
+    raw, schema = yaml.safe_load(LISTED), Draft202012Validator(file_schema())
     for data in (raw["data"], {"suite": "beir"}, {"source": "sample"}):
         assert schema.is_valid({**raw, "data": data})
     assert not schema.is_valid({**raw, "data": {"queries": 3}})
