@@ -8,9 +8,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from itertools import chain
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -155,8 +154,7 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
         option: (annotation, None) for option, annotation in (of_studies or {}).items()
     }
     if has_format:  # beside the flag of each form
-        enumeration: Any = StrEnum  # its members are known here alone
-        choices = enumeration("Format", ["table", *flags])
+        choices: Any = Literal[("table", *flags)]
         added["form"] = annotated[choices | None, option("Output format.", flags="--format")], None
     if WRITTEN & {*parameters, *added}:
         text = "Also overwrite files that benchmarco did not write."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from pipeline.core import machine, plugins
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.kernels import Kernels, loaded_kernels
-from pipeline.core.table import Column, Table
+from pipeline.core.table import Column, Table, table_of
 from pipeline.report.listings import suite_table, suites_table
 from pipeline.terminal import Json, Sets, argument, load, option, print_json, show
 
@@ -50,13 +50,14 @@ def doctor(
     if as_json:
         print_json(state)
         return
-    rows = [(each["backend"], each["state"]) for each in state["backends"]]
-    columns = [Column("backend", wrap="never"), Column("state", wrap="words")]
-    tables = [_machine(state), _packages(state), Table("backends", columns, rows)]
-    if state["plugins"]:
-        columns = [Column("kind"), Column("name"), Column("package"), Column("state", wrap="words")]
-        tables.append(Table("plugins", columns, [list(plugin.values()) for plugin in state["plugins"]]))
-    show(*tables)
+    listed = {name: state[name] for name in ("packages", "backends", "plugins") if state[name]}
+    show(_machine(state), *(_listing(name, rows) for name, rows in listed.items()))
+
+
+def _listing(title: str, rows: Sequence[Facts]) -> Table:
+    """Plain facts as a table, a column for each key that any row has a value of."""
+    columns = [(Column(key, wrap="words"), [each[key] or "" for each in rows]) for key in rows[0]]
+    return table_of(title, columns)
 
 
 def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
@@ -110,11 +111,8 @@ def examine() -> Facts:
         "kernels": [dataclasses.asdict(each) for each in loaded_kernels()],
         "faster_than_fp32": machine.fast_precisions(),
         "hub": dataclasses.asdict(installation.ask_hub()),
-        "packages": [
-            {**dataclasses.asdict(each), "extra": each.extra or None, "install": each.command or None}
-            for each in packages
-        ],
-        "backends": [*_backends({each.name: each.command for each in packages})],
+        "packages": [dataclasses.asdict(each) for each in packages],
+        "backends": [*_backends({each.name: each.install for each in packages if each.install})],
         "plugins": [*_plugins()],
     }
 
@@ -161,13 +159,6 @@ def _plugins() -> Iterator[Facts]:
             }
 
 
-SHOWN = (
-    "python", "benchmarco", "FlagEmbedding", "faiss-cpu", "numba", "openvino", "sentence-transformers",
-    "torch", "transformers",
-)  # fmt: skip
-"""Packages that are shown even if they are installed."""
-
-
 def _machine(state: Facts) -> Table:
     """What the machine is and what it reaches, a fact a row."""
     hardware, hub = state["hardware"], state["hub"]
@@ -185,23 +176,6 @@ def _machine(state: Facts) -> Table:
     if not hub["reachable"]:
         notes.append("Offline: only models and data that are on this machine can be used.")
     return Table("this machine", [Column("what"), Column("is", wrap="words")], rows, notes)
-
-
-def _packages(state: Facts) -> Table:
-    """The packages that decide speeds and results, extras, and what is missing with its command."""
-    shown = [
-        each
-        for each in state["packages"]
-        if each["name"] in SHOWN or each["extra"] or each["version"] is None
-    ]
-    columns = [Column("package"), Column("version"), Column("extra")]
-    rows = [[each["name"], each["version"] or "not installed", each["extra"] or ""] for each in shown]
-    if any(each["install"] for each in shown):
-        columns.append(Column("command that installs it", wrap="words"))
-        rows = [[*row, each["install"] or ""] for row, each in zip(rows, shown, strict=True)]
-    others = len(state["packages"]) - len(shown)
-    notes = [f"{counted(others, 'other package')}: all installed; --json lists them."] if others else []
-    return Table("packages", columns, rows, notes)
 
 
 def suites(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from enum import StrEnum
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
@@ -35,16 +32,7 @@ if TYPE_CHECKING:
     from pipeline.studies.study import Findings
 
 
-class Format(StrEnum):
-    """The forms in which `compare` prints."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-    markdown = "markdown"
-    latex = "latex"
-
-
+Format = Literal["table", "json", "csv", "markdown", "latex"]
 Baseline = Annotated[
     Path | None, option("Compare the others with this result only, not every pair.", "RESULT_DIR")
 ]
@@ -99,35 +87,25 @@ def evaluate(
         check_output(per_query, "--per-query", [qrels, *runs])
     if per_query and len(runs) > 1:
         raise InputError(f"--per-query with {len(runs)} runs", allowed="one run", fix="score each by itself")
-    score = partial(
-        api.evaluate,
-        qrels,
-        measures=MEASURES if measures is None else measures,
-        ignore_identical_ids=ignore_identical_ids,
-        single_precision=single_precision,
-    )
-    all_scored = [score(run) for run in runs]
+    named = MEASURES if measures is None else measures
+    all_scored = [
+        api.evaluate(
+            qrels, run, named, ignore_identical_ids=ignore_identical_ids, single_precision=single_precision
+        )
+        for run in runs
+    ]
     show_measures_as(split_names(measures or ()))
     if as_json:
         documents = [scored.json() for scored in all_scored]
         print_each([{"run": str(run), **each} for run, each in zip(runs, documents, strict=True)])
     elif len(runs) > 1:
-        show(runs_table(_short_names(runs), all_scored))
+        show(runs_table([*map(str, runs)], all_scored))
     else:
         show(*all_scored[0].tables())
     if per_query:
         (scored,) = all_scored
         with replacing(per_query) as path, open(path, "w", encoding="utf-8", newline="") as file:
             write_per_query(file, scored.query_ids, scored.measures, scored.values)
-
-
-def _short_names(files: Sequence[Path]) -> list[str]:
-    """The names of files, with what of their folders tells them apart."""
-    paths = [file.absolute() for file in files]
-    if len({path.name for path in paths}) == len(paths):
-        return [path.name for path in paths]
-    shared = Path(os.path.commonpath([path.parent for path in paths]))
-    return [str(path.relative_to(shared)) for path in paths]
 
 
 def compare(
@@ -146,7 +124,7 @@ def compare(
         ),
     ] = None,
     qrels: Annotated[Path | None, option("Qrels that score the run files; may be .gz.", "FILE")] = None,
-    form: Annotated[Format, option("Output format.", flags="--format")] = Format.table,
+    form: Annotated[Format, option("Output format.", flags="--format")] = "table",
     baseline: Baseline = None,
     detect: Annotated[
         float | None, option("Show how many queries detect this difference of means.", "DIFFERENCE")
@@ -162,11 +140,11 @@ def compare(
     """
     from pipeline.comparison import side_by_side
 
-    as_json = as_json or form is Format.json
-    if as_json and form not in (Format.table, Format.json):
+    as_json = as_json or form == "json"
+    if as_json and form not in ("table", "json"):
         raise InputError(f"--json and --format {form} are both given", fix="leave one out")
     asked = studies.asked
-    if form is Format.csv:
+    if form == "csv":
         _refuse_without_csv(asked)
     chosen: Sequence[str | None] = measures or [None]
     show_measures_as(measures or ())
@@ -180,7 +158,7 @@ def compare(
             studies.with_columns,
             below or [side_by_side.compare(folders, measure, baseline, qrels, detect)],
         )
-    short = form is Format.table and not verbose
+    short = form == "table" and not verbose
     whole = outputs or as_json or not short
     findings = [studies.findings(each, bool(outputs)) if whole or asked else {} for each in compared]
     for _, output, file in outputs:
@@ -197,19 +175,19 @@ def compare(
         [finding for name, finding in said.items() if finding and (name in asked or not short)]
         for said in findings
     ]
-    if form is Format.csv:
+    if form == "csv":
         print(_csv(compared, shown), end="")
     else:
         tables = list(_tables(compared, shown, form, short))
         if len(chosen) > 1:
             tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, MANY_MEASURES.format(len(chosen))])
-        if form is Format.table:
+        if form == "table":
             _show_verdicts(compared, shown)
             show(*tables)
         else:
             from pipeline.report import renderings
 
-            write = renderings.markdown if form is Format.markdown else renderings.latex
+            write = renderings.markdown if form == "markdown" else renderings.latex
             print(write(tables), end="")
     if short:
         hints = [output.hint for study in all_studies().values() for output in study.outputs.values()]
@@ -226,7 +204,7 @@ def _tables(
         yield from comparison.short_tables() if short else comparison.tables()
         for finding in said:
             first, *others = finding.tables()
-            title = finding.heading if finding.verdict and form is Format.table else first.title
+            title = finding.heading if finding.verdict and form == "table" else first.title
             yield from (replace(first, title=title), *others)
 
 

@@ -75,15 +75,9 @@ class Package:
     """A package that this one needs, or uses if it is there."""
 
     name: str
-    extra: str  # that installs it; "" if every installation has it
+    extra: str | None  # that installs it; None if every installation has it
     version: str | None  # None if it is not installed
-
-    @property
-    def command(self) -> str:
-        """The command that installs it; "" if it is installed."""
-        if self.version is not None:
-            return ""
-        return install_command(self.extra) if self.extra else f"pip install '{self.name}'"
+    install: str | None = None  # the command that installs it, if it is not
 
 
 @dataclass(frozen=True)
@@ -97,9 +91,12 @@ class Hub:
 
 def installed_packages() -> list[Package]:
     """Python, this package, and those that it requires, extras for users included."""
-    named = {DISTRIBUTION: "", **required_packages()}
-    packages = [Package(name, extra, installed_version(name)) for name, extra in named.items()]
-    return [Package("python", "", platform.python_version()), *packages]
+    packages = [Package("python", None, platform.python_version())]
+    for name, extra in {DISTRIBUTION: "", **required_packages()}.items():
+        version = installed_version(name)
+        command = install_command(extra) if extra else f"pip install '{name}'"
+        packages.append(Package(name, extra or None, version, None if version else command))
+    return packages
 
 
 def required_packages() -> dict[str, str]:
