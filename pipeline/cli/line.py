@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pipeline.core.errors import InputError, did_you_mean
-from pipeline.terminal import argument, load, option
+from pipeline.terminal import argument, option
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -45,10 +45,10 @@ def load_line(
     """
     import yaml
 
-    from pipeline.config.files import expand, refuse_namesakes, with_overrides
+    from pipeline.config.files import expand, load_configs, refuse_namesakes, with_overrides
 
     if configs and not (models or data):
-        return load(configs, settings), ""
+        return load_configs(configs, settings or ()), ""
     if configs or not (models and data):
         named = {"a CONFIG": configs, "--model": models, "--data": data}
         known = [name for name, value in named.items() if value]

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import model_validator
 from pydantic.fields import FieldInfo
 
-from pipeline.config.data import ChunkSettings, DataSettings
-from pipeline.config.model import BACKENDS, ModelSettings
+from pipeline.config.data import DataSettings
+from pipeline.config.model import BACKENDS, ModelSettings, RowSettings
 from pipeline.config.rerank import RERANKERS, ScorerSettings
 from pipeline.config.settings import HomePath, PlainName, RunsModel, Section, setting
 from pipeline.config.stages import (
@@ -186,18 +186,32 @@ class Config(Section):
         index, search = self.index, self.search
         assert self.model is not None
         what = self.model.searched_without_faiss
-        of_faiss = index != IndexConfig() or search.parameters
-        if what and of_faiss:
+        if what and (index != IndexConfig() or search.parameters):
             raise ValueError(
                 f"{what} is searched on the CPU, without a Faiss index: leave out the section 'index' "
                 "and search.parameters"
             )
-        if self.model.in_memory and search.memory_mb is not None:
+        if not isinstance(self.model, RowSettings) and search.memory_mb is not None:
             raise ValueError(f"{what} holds its index in memory: leave out search.memory_mb")
         data = self.data.members.values() if isinstance(self.data, ManySettings) else [self.data]
-        cut = [each.chunks for each in data if each.chunks]
-        for chunks in cut or (None,):
-            check_chunks(chunks, self.model, index, search)
+        in_chunks = any(each.chunks for each in data)
+        if search.aggregate != "max" and not in_chunks:
+            raise ValueError(
+                f"search.aggregate: {search.aggregate} is for passages that are cut: "
+                "leave it out, or set data.chunks"
+            )
+        if in_chunks and not self.model.cuts_texts:
+            raise ValueError(
+                f"backend '{self.model.backend}' has no tokenizer to cut passages with: leave out "
+                "data.chunks, or give a collection whose passages are the chunks"
+            )
+        if in_chunks and index.shards > 1:
+            raise ValueError("data.chunks are searched in one index: leave out index.shards")
+        if search.aggregate == "mean" and index.factory != FLAT:
+            raise ValueError(
+                f"search.aggregate: mean takes the score of every chunk, and index.factory '{index.factory}' "
+                "finds only some: choose max or first, or the factory Flat"
+            )
         if search.rescore is not None and not self.model.is_quantized:
             raise ValueError(
                 "search.rescore scores the hits of quantized vectors again: leave it out, or set "
@@ -305,31 +319,6 @@ class Config(Section):
         return tuple(
             self.model_copy(update={**dict(part), "fuse": None, "search": part.search or self.search})
             for part in (self.fuse.of if self.fuse else ())
-        )
-
-
-def check_chunks(
-    chunks: ChunkSettings | None, model: ModelSettings, index: IndexConfig, search: SearchConfig
-) -> None:
-    """Raise ValueError for settings of other sections that do not go with chunks, or not without them."""
-    if chunks is None:
-        if search.aggregate != "max":
-            raise ValueError(
-                f"search.aggregate: {search.aggregate} is for passages that are cut: "
-                "leave it out, or set data.chunks"
-            )
-        return
-    if not model.cuts_texts:
-        raise ValueError(
-            f"backend '{model.backend}' has no tokenizer to cut passages with: leave out data.chunks, "
-            "or give a collection whose passages are the chunks"
-        )
-    if index.shards > 1:
-        raise ValueError("data.chunks are searched in one index: leave out index.shards")
-    if search.aggregate == "mean" and index.factory != FLAT:
-        raise ValueError(
-            f"search.aggregate: mean takes the score of every chunk, and index.factory '{index.factory}' "
-            "finds only some: choose max or first, or the factory Flat"
         )
 
 

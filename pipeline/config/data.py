@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.config.settings import Kinds, LocalPath, PathOrId, Section, setting
 from pipeline.core import plugins
@@ -38,15 +37,7 @@ class PositivesOf(Section):
     )
 
 
-def _kind_of_slice(value: object) -> str:
-    """The type that a value of `data.corpus` is meant to have, by its name."""
-    return "PositivesOf" if isinstance(value, BaseModel | Mapping) else "int"
-
-
-Slice: TypeAlias = Annotated[
-    Annotated[int, Field(ge=1), Tag("int")] | Annotated[PositivesOf, Tag("PositivesOf")],
-    Discriminator(_kind_of_slice),
-]
+Slice: TypeAlias = PositivesOf | Annotated[int, Field(ge=1)]
 
 
 class DataSettings(Section):

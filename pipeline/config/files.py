@@ -48,7 +48,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
             manifest sets what `overrides` do not give again, see `pipeline.config.strangers`.
     """
     path = Path(path)
-    return make_config(read_config(path, overrides), path, given=settings_of(overrides))
+    return make_config(read_config(path, overrides), path, given=overrides)
 
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
@@ -113,7 +113,7 @@ def make_config(
         raw: The content of the file.
         path: The file; relative paths are taken from its folder.
         part: The part of the file that is read, for messages; "" is the whole file.
-        given: Of a manifest, the settings that the user gives again; None if nothing of it will run.
+        given: Of a manifest, what the user gives again, as `--set` takes it; None if nothing of it will run.
 
     Raises:
         InputError: A setting is not allowed, or is of a manifest and must be given again.
@@ -132,11 +132,6 @@ def make_config(
     if path.name == MANIFEST and given is not None:
         refuse_unasked(config, given, path)
     return config
-
-
-def settings_of(overrides: Sequence[str]) -> list[str]:
-    """The names of the settings that `key.path=value` strings give."""
-    return [override.partition("=")[0].strip() for override in overrides]
 
 
 def put(raw: dict[str, object], keys: Sequence[str], value: object, where: str) -> None:
@@ -228,9 +223,9 @@ def file_schema() -> dict[str, object]:
 
 def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iterator[Config]:
     """The benchmarks of a file's plain values, to which the overrides are applied already."""
-    sweep, given = raw.pop(SWEEP, None), settings_of(overrides)
+    sweep = raw.pop(SWEEP, None)
     if sweep is None:
-        yield make_config(raw, path, given=given)
+        yield make_config(raw, path, given=overrides)
         return
     if not isinstance(sweep, list | dict) or not sweep:
         raise _malformed(f"config {path}: '{SWEEP}' is {short_repr(sweep)}")
@@ -253,7 +248,7 @@ def expand(raw: dict[str, object], path: Path, overrides: Sequence[str]) -> Iter
             name = "-".join([base, *_labels(change, changes)])
             taken[name] += 1
             one["name"] = name if taken[name] == 1 else f"{name}-{taken[name]}"
-        yield make_config(one, path, part, given)
+        yield make_config(one, path, part, overrides)
 
 
 def _entries(sweep: list[object], path: Path) -> Iterator[tuple[str, SettingValues]]:

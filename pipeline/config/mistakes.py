@@ -83,9 +83,7 @@ def _explain_one(issue: ErrorDetails, place: _Place, where: str, besides: Sequen
         return InputError(f"{where}: {message}")  # about a whole section; it says what to do
     allowed = _ALLOWED.get(issue["type"], message)
     if issue["type"] == "too_short":
-        allowed = (
-            "one or more" if issue["ctx"]["min_length"] == 1 else f"{issue['ctx']['min_length']} or more"
-        )
+        allowed = f"{issue['ctx']['min_length']} or more"
     if (
         issue["type"] == "literal_error"
         and kinds

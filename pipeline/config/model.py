@@ -40,9 +40,6 @@ class ModelSettings(Section):
     cuts_texts: ClassVar[bool] = False
     """Whether passages can be cut into chunks: the backend finds the tokens or words of a text here."""
 
-    in_memory: ClassVar[bool] = False
-    """Whether the index is always held in memory."""
-
     package: ClassVar[str] = ""
     """The package that the backend needs; "" if none."""
 
@@ -151,8 +148,8 @@ class RowSettings(ModelSettings):
         return parts + ([] if vectors == "fp32" else [f"{vectors} vectors"])
 
     @property
+    @override
     def is_quantized(self) -> bool:
-        """Whether vectors are searched as small integers or bits."""
         return self.vector_precision in ("int8", "binary")
 
     @property
@@ -383,7 +380,6 @@ class Bm25Settings(ModelSettings):
     """BM25: no model and no vectors."""
 
     cuts_texts = True
-    in_memory = True
 
     backend: Literal["bm25"] = ModelSettings.narrowed("backend", "bm25")
     k1: float = setting(0.9, "term-frequency saturation", shapes="index", ge=0)

@@ -29,7 +29,7 @@ def refuse_unasked(config: benchmark.Config, given: Sequence[str], where: Path) 
 
     Args:
         config: The benchmark that would run.
-        given: The dotted names of settings that the user gives; a section stands for all in it.
+        given: What the user gives, as `--set` takes it; the name of a section stands for all in it.
         where: The manifest.
 
     Raises:
@@ -41,14 +41,15 @@ def refuse_unasked(config: benchmark.Config, given: Sequence[str], where: Path) 
         for path, value, effect in settings
         if effect and value not in (None, False) and not _may_be_written(path, value, where)
     ]
-    if any(_last(path) in ADDRESSES for path, *_ in beyond):
+    if any(path.rpartition(".")[2] in ADDRESSES for path, *_ in beyond):
         folder = where.resolve().parent
         beyond += [
             (path, value, "send what is in {}")
             for path, value, effect in settings
             if not effect and _is_outside(value, folder)
         ]
-    risky = [each for each in beyond if not any(f"{each[0]}.".startswith(f"{name}.") for name in given)]
+    names = [each.partition("=")[0].strip() for each in given]
+    risky = [each for each in beyond if not any(f"{each[0]}.".startswith(f"{name}.") for name in names)]
     if not risky:
         return
     effects = ", ".join(f"{effect.format(as_text(value))} ({path})" for path, value, effect in risky)
@@ -84,24 +85,16 @@ def _effect(section: type[Section], name: str) -> str:
 
 def _values(value: object, path: str, effect: str) -> Iterator[tuple[str, object, str]]:
     """The values of one setting: those of the sections that it holds; places in a list count from 1."""
-    inside: Mapping[object, object] = {}
-    if isinstance(value, Mapping):
-        inside = value
-    elif isinstance(value, list | tuple):
-        inside = dict(enumerate(value, start=1))
+    inside = dict(enumerate(value, start=1)) if isinstance(value, list | tuple) else value
     if isinstance(value, Section):
         yield from _settings(value, f"{path}.")
         if effect:
             yield path, value.model_dump(mode="json"), effect
-    elif any(isinstance(each, Section) for each in inside.values()):
+    elif isinstance(inside, Mapping) and any(isinstance(each, Section) for each in inside.values()):
         for key, each in inside.items():
             yield from _values(each, f"{path}.{key}", effect)
     else:
         yield path, value, effect
-
-
-def _last(path: str) -> str:
-    return path.rpartition(".")[2]
 
 
 def _may_be_written(path: str, value: object, where: Path) -> bool:

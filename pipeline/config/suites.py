@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ValidationError, model_validator
+from pydantic import ValidationError
 from typing_extensions import override
 
 from pipeline.config.data import SOURCES, DataSettings
@@ -20,21 +20,11 @@ from pipeline.config.mistakes import explain, read_yaml
 from pipeline.config.settings import FOLDER, Kinds, PathOrId, PlainName, Section, setting
 from pipeline.config.stages import ExpectedScore
 from pipeline.core.errors import InputError, did_you_mean
-from pipeline.core.result_files import RESULT_FILES
 
 SUITES = Path(__file__).parents[1] / "suites"
 """The folder of the files that come with the package."""
 SHARED = tuple(name for name in DataSettings.model_fields if name != "source")
 """Settings of a suite's section that hold for each collection that does not set them itself."""
-
-
-def _collection_name(value: str) -> str:
-    if value in RESULT_FILES:
-        raise ValueError("another name than those of a result's files")
-    return value
-
-
-CollectionName = Annotated[PlainName, AfterValidator(_collection_name)]
 
 
 class MtebTask(Section):
@@ -82,7 +72,7 @@ class Suite(Section):
     description: str = setting("", "what the suite is", shapes="")
     license: str | None = setting(None, "of the collections", shapes="")
     main_measure: str | None = setting(None, "the measure that collections are judged by", shapes="")
-    collections: dict[CollectionName, SuiteCollection] = setting(..., "by name", shapes="", min_length=1)
+    collections: dict[PlainName, SuiteCollection] = setting(..., "by name", shapes="", min_length=1)
 
     def measure_of(self, name: str) -> str | None:
         """The main measure of a collection."""
@@ -153,7 +143,7 @@ class CollectionsSettings(ManySettings):
     """Several collections, listed here."""
 
     source: Literal["collections"] = DataSettings.narrowed("source", "collections")
-    collections: dict[CollectionName, Annotated[DataSettings, SOURCES]] = setting(
+    collections: dict[PlainName, Annotated[DataSettings, SOURCES]] = setting(
         ..., "a section `data` per collection, by name", shapes="", min_length=1
     )
 
@@ -170,14 +160,6 @@ class SuiteSettings(ManySettings):
 
     source: Literal["suite"] = DataSettings.narrowed("source", "suite")
     suite: PathOrId = setting(..., "name of a built-in suite, or path of a suite file", shapes="")
-
-    @model_validator(mode="after")
-    def _exists(self) -> Self:
-        try:
-            _ = self.suite_of_collections
-        except InputError as error:
-            raise ValueError(str(error).removesuffix(".")) from None
-        return self
 
     @property
     @override

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config import Config
-from pipeline.config.files import load_configs, make_config, settings_of, with_overrides
+from pipeline.config.files import load_configs, make_config, with_overrides
 from pipeline.config.settings import Section
 from pipeline.config.stages import ServerSettings
 from pipeline.core import machine
@@ -96,7 +96,7 @@ def _results_of(target: Path, overrides: Sequence[str]) -> Iterator[tuple[Config
         return
     for result in read_result(target).collections:
         raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
-        given = [*settings_of(overrides), "output"]  # nothing is written but the record, into the folder
+        given = [*overrides, "output"]  # nothing is written but the record, into the folder
         yield make_config(raw, result.folder / MANIFEST, given=given), result
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from pipeline.comparison.inputs import comparable
-from pipeline.config.files import make_config, settings_of, with_overrides
+from pipeline.config.files import make_config, with_overrides
 from pipeline.core.display import Progress, as_text, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
@@ -131,7 +131,7 @@ def reproduce(
         for result in original.collections:
             raw = with_overrides(copy.deepcopy(result.manifest.config), overrides)
             raw |= {"cache": str(place / "indexes"), "output": str(parent)}
-            given = [*settings_of(overrides), "cache", "output"]
+            given = [*overrides, "cache", "output"]
             configs.append(make_config(raw, result.folder / MANIFEST, given=given))
             if result.folder.resolve() == result_folder(configs[-1], None).resolve():
                 raise InputError(

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config import Config, of_each_collection
-from pipeline.config.files import load_configs, make_config, settings_of, with_overrides
+from pipeline.config.files import load_configs, make_config, with_overrides
 from pipeline.core.display import Progress, counted, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
@@ -246,7 +246,7 @@ def check_results(
         checks.append(CollectionChecks(cells, folder=result.folder))
         if to_run:
             settings = with_overrides(settings, overrides)
-            checks[-1].config = make_config(settings, manifest, given=[*settings_of(overrides), "output"])
+            checks[-1].config = make_config(settings, manifest, given=[*overrides, "output"])
     require_scores([cell for each in checks for cell in each.cells], str(folder))
     return checks
 
