@@ -1,4 +1,4 @@
-"""The functions for other programs: run benchmarks, say what they take, score run files."""
+"""The functions for other programs that run benchmarks, and say what they take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config import MEASURES, Config, of_each_collection
+from pipeline.config import Config, of_each_collection
 from pipeline.config.files import as_config
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
@@ -16,8 +16,6 @@ from pipeline.run.benchmark import Session
 from pipeline.run.running import ConfigRun, Outcome, prepare, run_each
 
 if TYPE_CHECKING:
-    from pipeline.formats.given import QrelsLike
-    from pipeline.metrics.evaluation import Evaluation
     from pipeline.run.forecast import Forecast
 
 
@@ -48,48 +46,6 @@ def run_benchmark(
         raise outcome.error
     assert outcome.result is not None
     return outcome.result
-
-
-def evaluate_model(
-    config: Config | Mapping[str, object] | str | Path,
-    model: object,
-    *,
-    name: str | None = None,
-    output: str | Path | None = None,
-    progress: Progress = silent,
-) -> Result:
-    """Run one benchmark with a model that is an object of this process, such as one that is being trained.
-
-    Its vectors are computed by every call and never cached, so that no result is of an earlier state of it.
-    Each of its PyTorch modules is left in the mode, training or not, in which it was.
-
-    Args:
-        config: As for `run_benchmark`, of one collection. Of the section `model`, which a dictionary may
-            leave out, `normalize`, `truncate_dim` and `vector_precision` are used. Instructions and lengths
-            are the object's own.
-        model: Has the methods `encode_queries` and `encode_corpus`, as FlagEmbedding's models; or
-            `encode_query` and `encode_document`, or `encode`, as those of sentence-transformers. Each takes a
-            list of texts and returns an array or tensor [texts, dimension].
-        name: Of the result, in place of the config's: `step-1000`, for example.
-        output: Folder of result folders; None is the config's `output`.
-        progress: Opens progress bars; none by default.
-
-    Returns:
-        The result, with what is in its folder.
-
-    Raises:
-        InputError: The config, the data or the object does not allow it.
-    """
-    from pipeline.run.model_object import run_model
-
-    return run_model(config_without_model(config), model, name, output, progress)
-
-
-def config_without_model(config: Config | Mapping[str, object] | str | Path) -> Config:
-    """A config whose model is an object: a dictionary may leave out the section `model`."""
-    if isinstance(config, Mapping) and not config.keys() & {"model", "fuse"}:
-        config = {**config, "model": {"backend": "bm25"}}  # which reads the collection and no model
-    return as_config(config)
 
 
 def run_benchmarks(
@@ -164,38 +120,3 @@ def forecast(
     with Session() as session:
         each = zip(of_each_collection(configs), stated, strict=True)
         return forecast_each(each, session, passages, probing)
-
-
-def evaluate(
-    qrels: QrelsLike,
-    run: QrelsLike,
-    measures: str | Sequence[str] = MEASURES,
-    *,
-    ignore_identical_ids: bool = False,
-    single_precision: bool = False,
-    columns: Mapping[str, str] | None = None,
-) -> Evaluation:
-    """Score any run with any judgments.
-
-    Args:
-        qrels: A TREC or BEIR judgment file, perhaps `.gz`; `{query: {document: grade}}`; or a table such as a
-            pandas DataFrame with the columns `query_id` (or `qid`, `q_id`), `passage_id` (or `doc_id`,
-            `docid`, `docno`, `pid`) and `grade` (or `relevance`, `rel`, `label`).
-        run: A TREC run file, perhaps `.gz`; `{query: {document: score}}`; or such a table with `score`.
-        measures: Names as in docs/measures.md, as a list or separated by commas.
-        ignore_identical_ids: Drop documents whose id is the query's own.
-        single_precision: Compare scores as float32, as trec_eval did before 9.0.8 and pytrec_eval does.
-        columns: Of tables with other names, the column of `query`, `passage`, `grade` or `score`:
-            `{"grade": "weight"}`.
-
-    Returns:
-        Values per query, means and 95% intervals.
-
-    Raises:
-        InputError: A file or a measure cannot be read.
-    """
-    from pipeline.metrics.evaluation import evaluate_files
-    from pipeline.metrics.names import parse_measures
-
-    named = parse_measures(measures)
-    return evaluate_files(qrels, run, named, ignore_identical_ids, single_precision, columns)

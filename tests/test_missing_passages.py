@@ -12,7 +12,7 @@ import pytest
 import pytrec_eval
 from workplaces import benchmarco
 
-from pipeline import InputError, api, compare, load_config
+from pipeline import InputError, api, compare, evaluate, load_config
 from pipeline.results import Result
 from pipeline.studies.collection import describe_data
 from pipeline.studies.page import read_query_data
@@ -58,7 +58,7 @@ def per_query(folder: Path) -> dict[str, dict[str, float]]:
 
 def test_a_run_has_the_measures_of_trec_eval_and_of_evaluate(run: Callable[..., Result]) -> None:
     result = run()
-    scored = api.evaluate("data/qrels/test.tsv", result.folder / "run.trec", list(MEASURES))
+    scored = evaluate("data/qrels/test.tsv", result.folder / "run.trec", list(MEASURES))
     assert result.record.metrics == pytest.approx(scored.mean_by_measure, abs=1e-15)
     with open("data/qrels/test.tsv") as judged, open(result.folder / "run.trec") as ranked:
         qrels, ranking = pytrec_eval.parse_qrel(judged), pytrec_eval.parse_run(ranked)
@@ -102,7 +102,7 @@ def test_dropped_is_what_the_corpus_lacks_and_nothing_is_encoded_again(
     Path("known.trec").write_text(
         "".join(line for line in lines if int(line.split()[2][1:]) < 30), encoding="utf-8"
     )
-    scored = api.evaluate("known.trec", dropped.folder / "run.trec", list(MEASURES))
+    scored = evaluate("known.trec", dropped.folder / "run.trec", list(MEASURES))
     assert dropped.record.metrics == pytest.approx(scored.mean_by_measure, abs=1e-15)
     page = read_query_data(compare([dropped.folder]))
     assert page.details[0] is not None

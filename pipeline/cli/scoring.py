@@ -61,10 +61,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score TREC runs with TREC or BEIR qrels, like trec_eval."""
-    from pipeline import api
     from pipeline.config import MEASURES
     from pipeline.formats.columns import file_kind
-    from pipeline.metrics.evaluation import runs_table, write_per_query
+    from pipeline.metrics import evaluation
     from pipeline.metrics.names import split_names
 
     runs, files = [*(runs or [])], [*(files or [])]
@@ -89,7 +88,7 @@ def evaluate(
         raise InputError(f"--per-query with {len(runs)} runs", allowed="one run", fix="score each by itself")
     named = MEASURES if measures is None else measures
     all_scored = [
-        api.evaluate(
+        evaluation.evaluate(
             qrels, run, named, ignore_identical_ids=ignore_identical_ids, single_precision=single_precision
         )
         for run in runs
@@ -99,13 +98,13 @@ def evaluate(
         documents = [scored.json() for scored in all_scored]
         print_each([{"run": str(run), **each} for run, each in zip(runs, documents, strict=True)])
     elif len(runs) > 1:
-        show(runs_table([*map(str, runs)], all_scored))
+        show(evaluation.runs_table([*map(str, runs)], all_scored))
     else:
         show(*all_scored[0].tables())
     if per_query:
         (scored,) = all_scored
         with replacing(per_query) as path, open(path, "w", encoding="utf-8", newline="") as file:
-            write_per_query(file, scored.query_ids, scored.measures, scored.values)
+            evaluation.write_per_query(file, scored.query_ids, scored.measures, scored.values)
 
 
 def compare(

@@ -17,7 +17,6 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64
 from pipeline.core.result_files import RANKING
-from pipeline.metrics.names import parse_measures
 from pipeline.results.folder import CollectionResult
 from pipeline.results.records import JudgedShare, Manifest, Metrics, compared_settings
 from pipeline.results.result import MAIN, Result, canonical_measure, read_result
@@ -117,7 +116,7 @@ def _score_runs(
     from pipeline.config import MEASURES
     from pipeline.data.collection_files import hash_judgments
     from pipeline.formats.judgments import read_qrels
-    from pipeline.metrics.evaluation import evaluate_files
+    from pipeline.metrics.evaluation import evaluate
 
     if qrels is None:
         raise InputError(
@@ -146,7 +145,7 @@ def _score_runs(
     manifest = Manifest(recipes={"evaluate": {}}, contents=contents)
     results = []
     for path in runs:
-        scored = evaluate_files(qrels, path, parse_measures(measures))
+        scored = evaluate(qrels, path, measures)
         in_result = path.name == RANKING and path.parent.name  # a name that every result folder has
         record = Metrics(
             name=f"{path.parent.name}/{RANKING}" if in_result else path.name,

@@ -6,7 +6,7 @@ from .definitions import (
     other_names as other_names,
     register_measure as register_measure,
 )
-from .evaluation import Evaluation as Evaluation, evaluate_files as evaluate_files
+from .evaluation import Evaluation as Evaluation, evaluate as evaluate
 from .names import Measure as Measure, parse_measure as parse_measure, parse_measures as parse_measures
 from .paired import (
     LEVEL as LEVEL,

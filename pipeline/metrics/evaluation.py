@@ -1,6 +1,6 @@
 """Evaluation of a run file with a judgment file: `benchmarco evaluate`.
 
-evaluation = evaluate_files("qrels.trec", "run.trec.gz", parse_measures("ndcg@10,map"))
+evaluation = evaluate("qrels.trec", "run.trec.gz", "ndcg@10,map")
 
 As in trec_eval, neither the order of a run's lines nor the rank written in them counts
 (`pipeline.core.order`). Ids become row numbers. Only documents that are judged, or have the id of a query,
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.config.stages import MEASURES
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.order import sort_hits_by_id
@@ -30,7 +31,7 @@ from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, RunRows
 from pipeline.formats.texts import ids_apart
 from pipeline.metrics.measure_table import measure_table
-from pipeline.metrics.names import Measure
+from pipeline.metrics.names import Measure, parse_measures
 from pipeline.metrics.ranking_notes import ShortRankings, Ties, scoring_notes
 from pipeline.metrics.scoring import (
     compute_measures,
@@ -172,54 +173,64 @@ def runs_table(names: Sequence[str], scored: Sequence[Evaluation]) -> Table:
     return table_of("", [(Column("run"), names), *columns], notes)
 
 
-def evaluate_files(
-    qrels_given: QrelsLike,
-    run_given: QrelsLike,
-    measures: Sequence[Measure],
+def evaluate(
+    qrels: QrelsLike,
+    run: QrelsLike,
+    measures: str | Sequence[str] = MEASURES,
+    *,
     ignore_identical_ids: bool = False,
     single_precision: bool = False,
     columns: Mapping[str, str] | None = None,
 ) -> Evaluation:
-    """Score a TREC run with TREC or BEIR judgments; refused if no query or no document of it is judged.
+    """Score any run with any judgments.
 
     Args:
-        qrels_given: The judgments; `.gz` is accepted for both files.
-        run_given: The run.
-        measures: The measures to compute.
-        ignore_identical_ids: Remove hits whose document id is the query's own id before ranks are counted.
-        single_precision: Compare scores as float32, as trec_eval did before 9.0.8, and not as float64.
-        columns: Of tables: the column of `query`, `passage`, `grade` or `score`.
+        qrels: A TREC or BEIR judgment file, perhaps `.gz`; `{query: {document: grade}}`; or a table such as a
+            pandas DataFrame with the columns `query_id` (or `qid`, `q_id`), `passage_id` (or `doc_id`,
+            `docid`, `docno`, `pid`) and `grade` (or `relevance`, `rel`, `label`).
+        run: A TREC run file, perhaps `.gz`; `{query: {document: score}}`; or such a table with `score`.
+        measures: Names as in docs/measures.md, as a list or separated by commas.
+        ignore_identical_ids: Drop documents whose id is the query's own.
+        single_precision: Compare scores as float32, as trec_eval did before 9.0.8 and pytrec_eval does.
+        columns: Of tables with other names, the column of `query`, `passage`, `grade` or `score`:
+            `{"grade": "weight"}`.
+
+    Returns:
+        Values per query, means and 95% intervals.
+
+    Raises:
+        InputError: A file or a measure cannot be read, or no query or no document of the run is judged.
     """
-    fields = named_columns(columns or {}, qrels_given, run_given)
-    qrels = judgments_of(qrels_given, fields)
-    run = run_of(run_given, fields)
-    names = _name(run_given, "the run"), _name(qrels_given, "the judgments")
-    joined = join_run_and_qrels(run, qrels, single_precision)
+    named = parse_measures(measures)
+    fields = named_columns(columns or {}, qrels, run)
+    judgments, ranked = judgments_of(qrels, fields), run_of(run, fields)
+    names = _name(run, "the run"), _name(qrels, "the judgments")
+    joined = join_run_and_qrels(ranked, judgments, single_precision)
     if len(joined.query_ids) == joined.missing:
-        raise _not_judged("query", "queries", names, (run.query_ids[0], joined.query_ids[0]))
-    n_judged = len(qrels.passage_ids)  # which come first among `document_ids`
+        raise _not_judged("query", "queries", names, (ranked.query_ids[0], joined.query_ids[0]))
+    n_judged = len(judgments.passage_ids)  # which come first among `document_ids`
     hits_of = [part.passages for _, part in joined.parts]
     if not any(((hits >= 0) & (hits < n_judged)).any() for hits in hits_of):
-        raise _not_judged("document", "collection", names, (run.documents[0], qrels.passage_ids[0]))
+        raise _not_judged("document", "collection", names, (ranked.documents[0], judgments.passage_ids[0]))
     own = row_numbers(joined.query_ids, joined.document_ids)
     n_queries = len(joined.query_ids)
-    values, n_hits = np.empty((n_queries, len(measures))), np.zeros(n_queries, np.int64)
+    values, n_hits = np.empty((n_queries, len(named))), np.zeros(n_queries, np.int64)
     shares: dict[str, Float64] = {}
     tied = np.zeros(n_queries, np.bool_)
     for rows, ranking in joined.parts:
         if ignore_identical_ids:
             ranking = drop_hits(ranking, own_passages(own[rows]))
-        scored = ranking, _of_rows(joined.qrels, rows), len(rows), measures
+        scored = ranking, _of_rows(joined.qrels, rows), len(rows), named
         values[rows] = compute_measures(*scored)
         n_hits[rows] = ranking.lengths()
         for name, share in judged_shares(*scored).items():
             shares.setdefault(name, np.empty(n_queries))[rows] = share
-        tied[rows] = tied_at_cutoffs(ranking, measures)
-    lacking = pc.invert(pc.is_in(joined.query_ids, value_set=run.query_ids))
-    estimated = estimate([values], low=0, high=[each.definition.highest for each in measures])
+        tied[rows] = tied_at_cutoffs(ranking, named)
+    lacking = pc.invert(pc.is_in(joined.query_ids, value_set=ranked.query_ids))
+    estimated = estimate([values], low=0, high=[each.definition.highest for each in named])
     return Evaluation(
         query_ids=joined.query_ids.to_pylist(),
-        measures=list(measures),
+        measures=named,
         values=values,
         means=values.mean(axis=0),
         intervals=estimated.intervals,
@@ -227,9 +238,9 @@ def evaluate_files(
         missing=joined.missing,
         unjudged=joined.unjudged,
         missing_ids=tuple(joined.query_ids.filter(lacking).slice(0, 3).to_pylist()),
-        repeated=qrels.repeated,
-        run=Path(_name(run_given, "")).name,
-        short_rankings=short_rankings(n_hits, measures),
+        repeated=judgments.repeated,
+        run=Path(_name(run, "")).name,
+        short_rankings=short_rankings(n_hits, named),
         judged={name: float(share.mean()) for name, share in shares.items()},
         ties=Ties.of(tied),
         ignored_relevant=count_relevant(own_passages(own), joined.qrels) if ignore_identical_ids else 0,
@@ -264,7 +275,7 @@ def _name(source: QrelsLike, otherwise: str) -> str:
 def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = False) -> JoinedRun:
     """Give queries and documents of a run and of judgments common row numbers, and order the run.
 
-    `single_precision` is as in `evaluate_files`; a score past float32 is infinite then, as in C.
+    `single_precision` is as in `evaluate`; a score past float32 is infinite then, as in C.
     """
     if single_precision:
         with np.errstate(over="ignore"):

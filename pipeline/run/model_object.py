@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,10 +18,11 @@ from pydantic import ValidationError
 
 from pipeline.config import BACKENDS, Config, RowSettings
 from pipeline.config.benchmark import INSTRUCTIONS
+from pipeline.config.files import as_config
 from pipeline.config.mistakes import explain
 from pipeline.config.settings import mark_of
 from pipeline.config.stages import IndexConfig
-from pipeline.core.display import Bar, Progress
+from pipeline.core.display import Bar, Progress, silent
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, Float32, Texts
 from pipeline.results.result import Result
@@ -41,18 +42,38 @@ METHODS = (("encode_queries", "encode_corpus"), ("encode_query", "encode_documen
 order in which they are looked for."""
 
 
-def run_model(
-    config: Config, model: Foreign, name: str | None, output: str | Path | None, progress: Progress
+def evaluate_model(
+    config: Config | Mapping[str, object] | str | Path,
+    model: object,
+    *,
+    name: str | None = None,
+    output: str | Path | None = None,
+    progress: Progress = silent,
 ) -> Result:
-    """Encode a collection by an object, search, evaluate, and write the result folder.
+    """Run one benchmark with a model that is an object of this process, such as one that is being trained.
 
-    `name` is that of the result; None is the config's.
+    Its vectors are computed by every call and never cached, so that no result is of an earlier state of it.
+    Each of its PyTorch modules is left in the mode, training or not, in which it was.
+
+    Args:
+        config: As for `run_benchmark`, of one collection. Of the section `model`, which a dictionary may
+            leave out, `normalize`, `truncate_dim` and `vector_precision` are used. Instructions and lengths
+            are the object's own.
+        model: Has the methods `encode_queries` and `encode_corpus`, as FlagEmbedding's models; or
+            `encode_query` and `encode_document`, or `encode`, as those of sentence-transformers. Each takes a
+            list of texts and returns an array or tensor [texts, dimension].
+        name: Of the result, in place of the config's: `step-1000`, for example.
+        output: Folder of result folders; None is the config's `output`.
+        progress: Opens progress bars; none by default.
+
+    Returns:
+        The result, with what is in its folder.
 
     Raises:
-        InputError: The object has no method that encodes texts, or gives no vectors; or the config is one of
-            a suite, of other retrievers than dense ones, or has settings that the object cannot honour.
+        InputError: The config, the data or the object does not allow it.
     """
     encode_queries, encode_passages = _methods(model)
+    config = config_without_model(config)
     _check(config)
     config = _changed(config, name=name or config.name)
     folder = result_folder(config, output)
@@ -78,6 +99,13 @@ def run_model(
             benchmark = Benchmark(_changed(config, model=settings), store, session, progress)
             check_collection(benchmark)
             return finish(benchmark, folder)
+
+
+def config_without_model(config: Config | Mapping[str, object] | str | Path) -> Config:
+    """A config whose model is an object: a dictionary may leave out the section `model`."""
+    if isinstance(config, Mapping) and not config.keys() & {"model", "fuse"}:
+        config = {**config, "model": {"backend": "bm25"}}  # which reads the collection and no model
+    return as_config(config)
 
 
 def _methods(model: Foreign) -> tuple[Callable[..., Foreign], Callable[..., Foreign]]:

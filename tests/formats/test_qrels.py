@@ -17,7 +17,7 @@ from inside import resize
 from pipeline import InputError, formats
 from pipeline.config import SOURCES
 from pipeline.data.sources import open_source
-from pipeline.metrics import evaluate_files, parse_measures
+from pipeline.metrics import evaluate
 
 ROWS = [("q1", "d2", 1), ("q1", "d1", -2), ("q2", "d2", 0)]
 TREC, BEIR = b"q1 0 d2 1\nq1 0 d1 -2\nq2 0 d2 0\n", b"q1\td2\t1\nq1\td1\t-2\nq2\td2\t0\n"
@@ -121,7 +121,7 @@ def readers(tmp_path: Path) -> list[Callable[[bytes], formats.Judgments]]:
 
     def by_evaluate(data: bytes) -> formats.Judgments:
         path.write_bytes(data)
-        scored = evaluate_files(path, tmp_path / "run", parse_measures("ndcg@10"))
+        scored = evaluate(path, tmp_path / "run", "ndcg@10")
         assert scored.repeated == formats.read_qrels(path).repeated
         return formats.read_qrels(path)
 

@@ -264,7 +264,7 @@ def test_ties_at_a_cutoff_are_one_note_and_a_count(tmp_path: Path) -> None:
 
 def test_queries_of_very_different_lengths_are_scored_as_each_alone(tmp_path: Path) -> None:
     """Their rankings are not laid out as one matrix, whose memory would be queries times the longest."""
-    measures = metrics.parse_measures("ndcg@10,map,judged@5,rbp,recall@1000,ndcg@1")
+    measures = "ndcg@10,map,judged@5,rbp,recall@1000,ndcg@1"
     lengths = {f"q{number}": 3000 if number == 7 else 1 + number % 3 for number in range(2000)}
     qrels, run = tmp_path / "qrels", tmp_path / "run"
     qrels.write_text("".join(f"{query} 0 d{n} 1\n" for query in [*lengths, "missing"] for n in (0, 2)))
@@ -273,7 +273,7 @@ def test_queries_of_very_different_lengths_are_scored_as_each_alone(tmp_path: Pa
             f"{query} Q0 d{n} 1 {-(n // 2)} t\n" for query, length in lengths.items() for n in range(length)
         )
     )
-    scored = metrics.evaluate_files(qrels, run, measures)
+    scored = metrics.evaluate(qrels, run, measures)
     assert (scored.missing, len(scored.query_ids)) == (1, 2001)
     assert scored.json()["short_rankings"] == {"queries": 1999, "fewest": 1, "cutoff": 1000}
     assert scored.ties.queries == 1 + sum(length > 1 for query, length in lengths.items() if query != "q7")
@@ -281,7 +281,7 @@ def test_queries_of_very_different_lengths_are_scored_as_each_alone(tmp_path: Pa
         one, alone = tmp_path / "one", tmp_path / "alone"
         one.write_text(f"{query} 0 d0 1\n{query} 0 d2 1\n")
         alone.write_text("".join(line for line in run.open() if line.startswith(f"{query} ")))
-        (values,) = metrics.evaluate_files(one, alone, measures).values
+        (values,) = metrics.evaluate(one, alone, measures).values
         assert scored.values[scored.query_ids.index(query)].tolist() == values.tolist()
     assert scored.values[scored.query_ids.index("missing")].tolist() == [0] * 6
 

@@ -20,10 +20,11 @@ from typing import Any, TypeAlias
 
 from transformers import TrainerCallback
 
-from pipeline.api import config_without_model, evaluate_model, run_benchmark
+from pipeline.api import run_benchmark
 from pipeline.config import BACKENDS, Config, IndexConfig
 from pipeline.core.errors import InputError
 from pipeline.results.result import Result
+from pipeline.run.model_object import config_without_model, evaluate_model
 from pipeline.studies.gate.gate import ALPHA, gate_result
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from pipeline.core.result_files import MANIFEST, METRICS, RANKING, SUITE
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.formats.judgments import read_qrels
 from pipeline.formats.runs import read_run
-from pipeline.metrics.evaluation import evaluate_files
+from pipeline.metrics.evaluation import evaluate
 from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import SAME
 from pipeline.results.folder import CollectionResult
@@ -279,7 +279,7 @@ def verify_run(run: Path, qrels: Path, published: Sequence[PublishedScore]) -> l
             fix="give a CSV file with the lines that are meant",
         )
     measures = [parse_measure(each.score.measure) for each in chosen]
-    scored = evaluate_files(qrels, run, list(dict.fromkeys(measures)))
+    scored = evaluate(qrels, run, [each.score.measure for each in chosen])
     depth = int(np.bincount(read_run(run).queries).max())
     cells = []
     for each, measure in zip(chosen, measures, strict=True):
