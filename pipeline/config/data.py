@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from pipeline.config.settings import Kinds, LocalPath, PathOrId, Section, setting
 from pipeline.core import plugins
@@ -43,8 +43,6 @@ Slice: TypeAlias = PositivesOf | Annotated[int, Field(ge=1)]
 class DataSettings(Section):
     """Where the collection comes from, and which part of it is used."""
 
-    lists_positives: ClassVar[bool] = False
-    """Whether the rows of the collection are queries with their positives."""
     source: str = setting(..., "layout of the collection", names="data")
     queries: int | None = setting(None, "keep the first N queries; null: all", shapes="data queries", ge=1)
     corpus: Slice | None = setting(
@@ -73,12 +71,15 @@ class DataSettings(Section):
         None, "cut passages into chunks and search these; null: whole passages", shapes="chunks"
     )
 
-    @field_validator("corpus")
-    @classmethod
-    def _has_positives(cls, value: object) -> object:
-        if isinstance(value, PositivesOf) and not cls.lists_positives:
-            raise ValueError("data.corpus: {positives_of: N} only with source 'hub': give a number")
-        return value
+    @model_validator(mode="after")
+    def _has_positives(self) -> Self:
+        listed = self.source == "hub" and not getattr(self, "corpus_path", None)
+        if isinstance(self.corpus, PositivesOf) and not listed:
+            raise ValueError(
+                "data.corpus: {positives_of: N} only with source 'hub', and without data.corpus_path: "
+                "give a number"
+            )
+        return self
 
     @property
     def passages_kept(self) -> int | None:
@@ -157,7 +158,6 @@ class TableSettings(DataSettings):
 class HubSettings(PathSettings):
     """A dataset of queries with their relevant texts, and perhaps another that holds the corpus."""
 
-    lists_positives: ClassVar[bool] = True
     source: Literal["hub"] = DataSettings.narrowed("source", "hub")
     revision: str | None = setting(None, "branch, tag or commit on the hub", names="data")
     query_column: str = setting("query", "column of query texts", names="data")
@@ -167,12 +167,6 @@ class HubSettings(PathSettings):
     )
     corpus_split: str = setting("train", "split of corpus_path", names="data")
     corpus_column: str = setting("content", "column of passage texts in corpus_path", names="data")
-
-    @model_validator(mode="after")
-    def _slices_positives(self) -> Self:
-        if isinstance(self.corpus, PositivesOf) and self.corpus_path:
-            raise ValueError("data.corpus: {positives_of: N} only without data.corpus_path: give a number")
-        return self
 
 
 class CatalogueSettings(DataSettings):

@@ -53,8 +53,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
     """The file's YAML with the overrides applied, not yet checked; arguments as for `load_config`."""
-    example = "what 'benchmarco example' prints"
-    raw = read_yaml(path, "config", tuple(Config.model_fields), example, "a benchmark's YAML file")
+    raw = read_yaml(path, "config", Config, "what 'benchmarco example' prints")
     held = raw.get("config")
     if path.name == MANIFEST and isinstance(held, dict):
         cache = find_cache(str(raw.get("cache", "")), str(held.get("cache", "")))

@@ -241,22 +241,21 @@ def parse_yaml(text: str, where: str, as_written: bool = False) -> Any:
         raise InputError(f"{where}: not valid YAML: {detail}", fix="correct the file") from None
 
 
-def read_yaml(path: Path, kind: str, sections: Sequence[str], example: str, what: str) -> dict[str, object]:
+def read_yaml(path: Path, kind: str, root: type[BaseModel], example: str) -> dict[str, object]:
     """The mapping of sections in a YAML file, not yet checked.
 
-    The rest is for messages: its `kind` in a word, "config"; the `sections` that it may have; an `example` to
-    start from; and `what` is expected there, "a benchmark's YAML file".
+    For messages: its `kind` in a word, "config"; what it is read as; and an `example` to start from.
     """
     if not path.is_file():
         raise InputError(
             f"{kind} {path} is a folder" if path.is_dir() else f"{kind} {path}: no such file",
-            allowed=f"{what}, such as {example}",
+            allowed=f"a {kind} as a YAML file, such as {example}",
             fix="check the path",
         )
     try:
         if path.stat().st_size > MOST_BYTES:
             found = f"{kind} {path} has {path.stat().st_size:,} bytes"
-            raise InputError(found, allowed=f"{what} of up to {MOST_BYTES:,} bytes", fix="check the path")
+            raise InputError(found, allowed=f"a {kind} of up to {MOST_BYTES:,} bytes", fix="check the path")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         found = f"{kind} {path}: not UTF-8 text (byte {error.start})"
@@ -268,7 +267,7 @@ def read_yaml(path: Path, kind: str, sections: Sequence[str], example: str, what
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise InputError(
             f"{kind} {path} is {'empty' if raw is None else 'not a mapping of sections'}",
-            allowed=f"sections {', '.join(sections)}",
+            allowed=f"sections {', '.join(root.model_fields)}",
             fix=f"start from {example}",
         )
     return raw

@@ -296,19 +296,12 @@ class AutoSettings(EncoderSettings):
 
     backend: Literal["auto"] = ModelSettings.narrowed("backend", "auto")
 
-    @field_validator("precision")
-    @classmethod
-    def _of_output(cls, value: str, info: ValidationInfo) -> str:
-        if value in CPU_ALONE and info.data.get("output", "dense") != "dense":
-            raise ValueError("'fp32', 'fp16' or 'bf16'")
-        return value
-
     @model_validator(mode="after")
-    def _has_device(self) -> Self:
-        if self.precision in CPU_ALONE and self.device not in ("auto", "cpu"):
+    def _suits_precision(self) -> Self:
+        if self.precision in CPU_ALONE and (self.output != "dense" or self.device not in ("auto", "cpu")):
             raise ValueError(
-                f"model.precision is {self.precision}, which is computed on the CPU alone, and model.device "
-                f"is {self.device}: change one of the two"
+                f"model.precision is {self.precision}, which is computed on the CPU alone, and for dense "
+                f"output; model.device is {self.device}, and model.output {self.output}: change one of them"
             )
         return self
 

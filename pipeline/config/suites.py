@@ -111,8 +111,7 @@ def read_suite(name: str) -> Suite:
             allowed=", ".join([*suite_names(), "the path of a file such as ./suite.yaml"]),
             fix=did_you_mean(name, suite_names(), "name one of them"),
         )
-    example = "those of benchmarco suites"
-    raw = read_yaml(path, "suite", tuple(Suite.model_fields), example, "a suite's YAML file")
+    raw = read_yaml(path, "suite", Suite, "those of benchmarco suites")
     try:
         return Suite.model_validate(raw, context={FOLDER: path.resolve().parent})
     except ValidationError as error:

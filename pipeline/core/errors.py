@@ -28,7 +28,8 @@ class InputError(Exception):
     def __init__(self, found: str, *, allowed: str = "", fix: str = "") -> None:
         self.found, self.allowed, self.fix = found, allowed, fix
         parts = [found, f"Allowed: {allowed}" if allowed else "", fix[:1].upper() + fix[1:]]
-        super().__init__(printable(". ".join(part for part in parts if part) + "."))
+        message = ". ".join(part for part in parts if part) + "."
+        super().__init__(visible(" ".join(message.splitlines())))  # in one line
 
     def __reduce__(self) -> tuple[Callable[..., InputError], tuple[str]]:
         """Pickle it with its keywords, for errors of other processes."""
@@ -56,13 +57,8 @@ def memory_ran_out(error: BaseException) -> bool:
     )
 
 
-def printable(text: str) -> str:
-    """A text in one line, its control characters escaped: a terminal would obey them."""
-    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], " ".join(text.splitlines()))
-
-
 def visible(text: str) -> str:
-    """A text of several lines, its control characters escaped as in JSON; new lines and tabs are kept."""
+    """A text with control characters escaped as in JSON; new lines and tabs are kept."""
     return _CONTROL.sub(_escaped, text)
 
 
