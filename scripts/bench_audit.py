@@ -62,7 +62,7 @@ def main() -> None:
         if defect.count:
             print(f"  {defect.what}: {defect.count:,} of {defect.of:,}")
     for change in found.scores:
-        print(f"  a perfect ranking: {change.measure} {change.lowest:.5f} to {change.perfect:.5f}")
+        print("  a perfect ranking: {measure} {lowest:.5f} to {perfect:.5f}".format(**change))
 
 
 if __name__ == "__main__":

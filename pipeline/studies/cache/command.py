@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pipeline.core.display import counted
+from pipeline.core.display import counted, figure
 from pipeline.core.errors import InputError
+from pipeline.core.table import Column, Table
 from pipeline.studies.study import Command, Study
 from pipeline.terminal import FAILED, Json, Sets, argument, end_with, load, option, print_json, show
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts, JsonObject
-    from pipeline.core.table import Table
 
 Folder = Annotated[Path, option("Folder of artifacts.", "DIR", flags="--cache")]
 Results = Annotated[Path, option("Folder of results that may use them.", "DIR", flags="--results")]
@@ -22,29 +22,36 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
+MOST_USERS = 3
+"""Lines of an artifact's row that name results."""
+RESULTS = "results: those in {}/ that use the artifact; --results DIR names another folder."
+STATES = {"whole": "complete", "in the making": "in progress"}
+"""States of an artifact whose names in JSON differ from those that people read."""
+
+
 def list_artifacts(
     folder: Folder = Path("indexes"), results: Results = Path("results"), as_json: Json = False
 ) -> None:
     """List artifacts: size, age, and results that use each."""
     from pipeline.studies.cache import contents as stored
-    from pipeline.studies.cache.tables import cache_table
 
     rows = stored.add_results(stored.describe_entries(folder), results)
     rows.sort(key=lambda row: (not row["results"], row["results"][:1], -row["bytes"]))
-    table = cache_table(str(folder), rows, str(results)) if folder.exists() else None
+    shown = ("stage", "key", "results", "state", "size", "last used", "created")
+    table = _artifact_table(f"{folder}: {_counted_bytes(rows)}", rows, shown, results)
     _show_artifacts(folder, rows, as_json, {"bytes": sum(row["bytes"] for row in rows)}, table)
 
 
 def verify_artifacts(folder: Folder = Path("indexes"), as_json: Json = False) -> None:
     """Compare every byte with its checksum. Exit code 1 if anything is damaged."""
     from pipeline.studies.cache import contents as stored
-    from pipeline.studies.cache.tables import verify_table
 
     rows = stored.verify(folder)
-    damaged = sum(bool(row["files"]) for row in rows)
-    table = verify_table(str(folder), rows) if damaged else None
-    whole = f"{counted(len(rows), 'artifact')}, nothing is damaged"
-    _show_artifacts(folder, rows, as_json, {"damaged": damaged}, table, whole)
+    damaged = [row for row in rows if row["files"]]
+    title = f"{folder}: {counted(len(rows), 'artifact')}, {len(damaged):,} damaged"
+    shown = ("stage", "state", "size", "damaged files", "whole key")
+    table = _artifact_table(title, damaged, shown)
+    _show_artifacts(folder, rows, as_json, {"damaged": len(damaged)}, table)
     end_with(FAILED if damaged else 0)
 
 
@@ -72,7 +79,6 @@ def prune(
     from pipeline.config import of_each_collection
     from pipeline.run.benchmark import Session
     from pipeline.studies.cache.contents import add_results, prune as prune_entries
-    from pipeline.studies.cache.tables import prune_table
 
     if (unused and not configs) or not (unused or older_than or size):
         raise InputError(
@@ -88,28 +94,62 @@ def prune(
     most = int(_parse(size.upper(), "--size", _BYTES, "500MB, 10GB")) if size else None
     removed = prune_entries(folder, recipes, unused=unused, older_than=seconds, size=most, dry=not yes)
     rows = add_results(removed, results)
-    table = prune_table(str(folder), rows, not yes, str(results)) if rows else None
-    size_of_all = {"bytes": sum(row["bytes"] for row in rows)}
-    _show_artifacts(folder, rows, as_json, size_of_all, table, "nothing to prune")
+    title = f"{folder}: {'removed' if yes else 'would remove'} {_counted_bytes(rows)}"
+    title += "" if yes or not rows else "; --yes removes them"
+    table = _artifact_table(title, rows, ("stage", "key", "results", "size", "reason"), results)
+    _show_artifacts(folder, rows, as_json, {"bytes": sum(row["bytes"] for row in rows)}, table)
 
 
-def _show_artifacts(
-    folder: Path,
-    rows: list[Facts],
-    as_json: bool,
-    total: JsonObject,
-    table: Table | None,
-    otherwise: str = "",
-) -> None:
-    """Print the artifacts of a cache as JSON, or as a table; without one a sentence."""
+def _show_artifacts(folder: Path, rows: list[Facts], as_json: bool, total: JsonObject, table: Table) -> None:
+    """Print the artifacts of a cache as JSON, or as a table; of one without rows the title."""
     if as_json:
         print_json({"cache": str(folder), **total, "artifacts": rows})
-    elif table:
+    elif not folder.exists():
+        print(f"{folder} does not exist yet: nothing is cached")
+    elif table.rows:
         show(table)
     else:
-        print(
-            f"{folder}: {otherwise}" if folder.exists() else f"{folder} does not exist yet: nothing is cached"
-        )
+        print(table.title)
+
+
+def _artifact_table(
+    title: str, rows: Sequence[Facts], shown: Sequence[str], results: Path | None = None
+) -> Table:
+    """An artifact a row, with some of `_CELLS`; `results` is the folder that the results are from."""
+    columns, cells = zip(*map(_CELLS.__getitem__, shown), strict=True)
+    notes = [RESULTS.format(results)] if results else []
+    return Table(title, columns, [[cell(row) for cell in cells] for row in rows], notes)
+
+
+def _counted_bytes(rows: Sequence[Facts]) -> str:
+    """The number of some artifacts, and the size of all."""
+    return f"{counted(len(rows), 'artifact')}, {figure(sum(row['bytes'] for row in rows), 'bytes')}"
+
+
+def _minute(instant: str | None) -> str:
+    return (instant or "")[:16].replace("T", " ")
+
+
+def _users(names: Sequence[str]) -> str:
+    """The results that use an artifact, one a line."""
+    if len(names) > MOST_USERS:
+        names = [*names[: MOST_USERS - 1], f"and {len(names) - MOST_USERS + 1:,} more"]
+    return "\n".join(names)
+
+
+_CELLS: dict[str, tuple[Column, Callable[[Facts], str]]] = {
+    "stage": (Column("stage"), lambda row: row["stage"]),
+    "key": (Column("key", wrap="never"), lambda row: row["key"][:12]),
+    "whole key": (Column("key"), lambda row: row["key"]),
+    "results": (Column("results"), lambda row: _users(row["results"])),
+    "state": (Column("state"), lambda row: STATES.get(row["state"], str(row["state"]))),
+    "size": (Column("size", "right"), lambda row: figure(row["bytes"], "bytes")),
+    "last used": (Column("last used"), lambda row: _minute(row["used_at"])),
+    "created": (Column("created", from_width=140), lambda row: _minute(row["made_at"])),
+    "damaged files": (Column("damaged files"), lambda row: "\n".join(row["files"])),
+    "reason": (Column("reason"), lambda row: row["why"]),
+}
+"""Columns of artifacts, each with the cell of an artifact."""
 
 
 def _parse(text: str, option: str, units: Mapping[str, float], examples: str) -> float:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core import result_files
+from pipeline.core.display import figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.storage import locks
@@ -35,8 +36,7 @@ class CacheEntry:
 
     folder: Path
     manifest: Facts | None  # none if there is none, or if it is damaged or unreadable
-    finished: bool  # whether there is a manifest, damaged or not
-    readable: bool  # whether its folder and manifest can be read
+    state: str  # "whole", "damaged", "unfinished" (no manifest) or "unreadable" (its folder or its manifest)
     bytes: int
     used: float  # when it was last used or written, in seconds since the epoch
 
@@ -53,7 +53,7 @@ class CacheEntry:
     def damaged(self) -> list[str]:
         """Names of the damaged files of a finished artifact, `manifest.json` among them."""
         if self.manifest is None:
-            return [MANIFEST] if self.finished else []
+            return [] if self.state == "unfinished" else [MANIFEST]
         recipe = Recipe(self.stage, self.manifest["recipe"])
         wrong = [] if self.key == self.manifest["key"] == recipe.key else [MANIFEST]
         return wrong + Artifact(self.folder, self.manifest).damaged()
@@ -129,11 +129,11 @@ def _look(folder: Path) -> CacheEntry:
         with contextlib.suppress(FileNotFoundError):
             times = [(folder / MANIFEST).stat().st_mtime]
         manifest = read_manifest(folder)
-        finished = (folder / MANIFEST).exists()
-        readable = True
+        without = "damaged" if (folder / MANIFEST).exists() else "unfinished"
+        state = "whole" if manifest else without
     except OSError:
-        manifest, finished, readable = None, True, False
-    return CacheEntry(folder, manifest, finished, readable, size, max(times))
+        manifest, state = None, "unreadable"
+    return CacheEntry(folder, manifest, state, size, max(times))
 
 
 def describe_entries(root: Path) -> list[Facts]:
@@ -160,11 +160,8 @@ def verify(root: Path) -> list[Facts]:
         wrong = entry.damaged()
         if wrong and not entry.folder.exists():  # another process removed it meanwhile
             continue
-        if wrong and entry.readable:
-            state = "damaged"
-        else:
-            state = "whole" if entry.finished and not wrong else _state(entry)
-        rows.append({**_row(entry, state), "files": wrong})
+        state = _state(entry) if entry.state == "unfinished" else entry.state
+        rows.append({**_row(entry, "damaged" if wrong and state == "whole" else state), "files": wrong})
     return rows
 
 
@@ -173,13 +170,9 @@ def _row(entry: CacheEntry, state: str) -> Facts:
 
 
 def _state(entry: CacheEntry) -> str:
-    if not entry.readable:
-        return "unreadable"
-    if entry.busy():
-        return "in use" if entry.finished else "in the making"
-    if not entry.finished:
-        return "unfinished"
-    return "whole" if entry.manifest else "damaged"
+    if entry.state != "unreadable" and entry.busy():
+        return "in the making" if entry.state == "unfinished" else "in use"
+    return entry.state
 
 
 def add_results(rows: list[Facts], results: Path) -> list[Facts]:
@@ -232,13 +225,13 @@ def prune(
     left = sum(entry.bytes for entry in everything)
     rows = []
     for entry in everything:
-        if not entry.readable:
+        if entry.state == "unreadable":
             log.warning("%s: cannot be read, so it is kept", entry.folder)
             continue
         idle = time.time() - entry.used
         reasons = {
             "no config given uses it": unused,
-            f"not used for {format_age(idle)}": older_than is not None,
+            f"not used for {figure(idle, 'time')}": older_than is not None,
             "least recently used": size is not None,
         }
         why = ", ".join(reason for reason, asked in reasons.items() if asked)
@@ -263,11 +256,3 @@ def _needed(known: Mapping[str, CacheEntry], recipes: Collection[Recipe]) -> set
             needed.add(key)
             waiting.extend(known[key].sources() if key in known else ())
     return needed
-
-
-def format_age(seconds: float) -> str:
-    """A time span in its largest unit, such as `3 d`."""
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{int(seconds / length)} {unit}"
-    return f"{int(seconds)} s"

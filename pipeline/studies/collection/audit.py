@@ -29,7 +29,7 @@ from pipeline.core.records import (
 from pipeline.formats.texts import BATCH_ROWS
 from pipeline.metrics.names import Measure
 from pipeline.metrics.scoring import compute_measures
-from pipeline.storage.whole_files import check_new_folder, write_whole
+from pipeline.storage.whole_files import write_whole
 from pipeline.studies.shared.collections import write_beir
 
 if TYPE_CHECKING:
@@ -58,27 +58,9 @@ class Defect:
     examples: list[str]
 
 
-@dataclass(frozen=True)
-class GradeEffect:
-    """What equal passages with different grades do to a measure."""
-
-    measure: str
-    # The mean of a ranking by highest shared grade, where of equal passages those of lower grades come first.
-    lowest: float
-    # The same where those of higher grades come first: the most that is possible if equal passages stand
-    # together.
-    perfect: float
-
-
-@dataclass(frozen=True)
-class JudgmentChange:
-    """A judgment that a cleaned copy changes: its grade before (None: not judged) and after."""
-
-    query: str
-    passage: str
-    before: int | float | None
-    after: int | float
-    twin: str
+Change = tuple[str, str, str, str, str]
+"""A judgment that is changed: query, passage, grade before ("" if it was not judged), grade after, and the
+equal passage whose grade it is."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +69,19 @@ class Audit:
 
     defects: list[Defect]
     queries: int  # how many queries have equal passages with different grades
-    scores: list[GradeEffect]  # for each measure what these do; none where there are none
+    # What these do to each measure, as JSON, by two rankings in the order of the highest shared grade:
+    # `lowest` is the mean where of equal passages those of lower grades come first, `perfect` where those of
+    # higher grades do: the most that is possible if equal passages stand together. Else there are none.
+    scores: list[Facts]
     qrels: Qrels  # the judgments, in which equal passages share their highest grade
-    changes: list[JudgmentChange]
+    changes: list[Change]  # what is changed in them
 
     def json(self) -> JsonObject:
         """The document that `data --audit --json` prints under `audit`."""
         return {
             "defects": [vars(defect) for defect in self.defects],
             "queries_with_differing_twins": self.queries,
-            "scores": [vars(change) for change in self.scores],
+            "scores": self.scores,
             "judgments_changed": len(self.changes),
         }
 
@@ -208,15 +193,12 @@ def _judgment_defects(collection: Collection) -> Iterator[Defect]:
 
 def _equal_queries(collection: Collection, twins: Int64) -> Defect:
     """Queries with equal texts whose judgments differ."""
-    rows = np.flatnonzero(twins >= 0)
-    bounds = np.searchsorted(collection.qrels.queries, [rows, rows + 1])
     judged: dict[int, dict[int, set[tuple[int, float]]]] = {}
-    for row, first, last in zip(rows.tolist(), *bounds.tolist(), strict=True):
-        own = slice(first, last)
-        pairs = zip(
-            collection.qrels.passages[own].tolist(), collection.qrels.grades[own].tolist(), strict=True
-        )
-        judged.setdefault(int(twins[row]), {})[row] = set(pairs)
+    for row in np.flatnonzero(twins >= 0).tolist():
+        judged.setdefault(int(twins[row]), {})[row] = set()
+    for (row, passage), grade in _grades(collection.qrels).items():
+        if twins[row] >= 0:
+            judged[int(twins[row])][row].add((passage, grade))
     differing = sorted(
         row for group in judged.values() if len(set(map(frozenset, group.values()))) > 1 for row in group
     )
@@ -224,23 +206,18 @@ def _equal_queries(collection: Collection, twins: Int64) -> Defect:
     return Defect("queries with equal texts and other judgments", len(differing), len(twins), examples)
 
 
-def _share_grades(collection: Collection, twins: Int64) -> tuple[Qrels, list[JudgmentChange], Int64]:
+def _share_grades(collection: Collection, twins: Int64) -> tuple[Qrels, list[Change], Int64]:
     """The judgments in which equal passages share their highest grade, what changed, and the queries."""
     qrels, n = collection.qrels, len(collection.passages)
     order = np.argsort(twins, kind="stable")
     ordered = twins[order]
-    inside = qrels.passages < n
-    judged = np.flatnonzero(inside & (twins[np.where(inside, qrels.passages, 0)] >= 0))
     grades: dict[tuple[int, int], dict[int, float]] = {}
-    for query, passage, grade in zip(
-        qrels.queries[judged].tolist(),
-        qrels.passages[judged].tolist(),
-        qrels.grades[judged].tolist(),
-        strict=True,
-    ):
-        grades.setdefault((query, int(twins[passage])), {})[passage] = grade
+    for (query, passage), grade in _grades(qrels).items():
+        if passage < n and twins[passage] >= 0:
+            grades.setdefault((query, int(twins[passage])), {})[passage] = grade
     changed: dict[tuple[int, int], float] = {}
-    changes, touched = [], set()
+    changes: list[Change] = []
+    touched = set()
     for (query, group), known in grades.items():
         best = max(known, key=lambda passage: known[passage])
         first, last = np.searchsorted(ordered, [group, group + 1])
@@ -251,9 +228,9 @@ def _share_grades(collection: Collection, twins: Int64) -> tuple[Qrels, list[Jud
                 continue
             touched.add(query)
             changed[query, passage] = after
-            name = collection.passages.ids[passage].as_py()
-            twin = collection.passages.ids[best].as_py()
-            changes.append(JudgmentChange(collection.queries.ids[query].as_py(), name, before, after, twin))
+            name, twin = (collection.passages.ids[row].as_py() for row in (passage, best))
+            grades_written = ("" if before is None else str(before), str(after))
+            changes.append((collection.queries.ids[query].as_py(), name, *grades_written, twin))
     return _changed(qrels, changed), changes, np.array(sorted(touched), np.int64)
 
 
@@ -261,28 +238,26 @@ def _changed(qrels: Qrels, changed: dict[tuple[int, int], float]) -> Qrels:
     """The judgments with other grades for some pairs of query and passage, and with new pairs."""
     if not changed:
         return qrels
-    pairs = dict(
-        zip(zip(qrels.queries.tolist(), qrels.passages.tolist(), strict=True), qrels.grades, strict=True)
-    )
-    pairs |= {pair: qrels.grades.dtype.type(grade) for pair, grade in changed.items()}
-    ordered = sorted(pairs)
-    queries, passages = np.array(ordered, np.int64).T
-    return Qrels(queries, passages, np.array([pairs[pair] for pair in ordered], qrels.grades.dtype))
+    pairs = sorted((_grades(qrels) | changed).items())
+    queries, passages = np.array([pair for pair, _ in pairs], np.int64).T
+    return Qrels(queries, passages, np.array([grade for _, grade in pairs], qrels.grades.dtype))
+
+
+def _grades(qrels: Qrels) -> dict[tuple[int, int], float]:
+    """The grade of each pair of a query and a passage, by their rows."""
+    pairs = zip(qrels.queries.tolist(), qrels.passages.tolist(), strict=True)
+    return dict(zip(pairs, qrels.grades.tolist(), strict=True))
 
 
 def _score_changes(
     collection: Collection, shared: Qrels, measures: Sequence[Measure], touched: Int64
-) -> list[GradeEffect]:
+) -> list[Facts]:
     """For each measure the means of two rankings that are perfect by the shared grades."""
     if not len(touched) or not measures:
         return []
     qrels = collection.qrels
-    known = dict(
-        zip(zip(qrels.queries.tolist(), qrels.passages.tolist(), strict=True), qrels.grades, strict=True)
-    )
-    before = np.array(
-        [known.get(pair, 0) for pair in zip(shared.queries.tolist(), shared.passages.tolist(), strict=True)]
-    )
+    known = _grades(qrels)
+    before = np.array([known.get(pair, 0) for pair in _grades(shared)])
     n = len(collection.queries)
     width = int(np.bincount(shared.queries, minlength=n).max())
     means = []
@@ -296,23 +271,13 @@ def _score_changes(
         judged = np.unique(qrels.queries)
         means.append(compute_measures(Ranking(passages, scores), qrels, n, measures)[judged].mean(axis=0))
     return [
-        GradeEffect(str(measure), float(low), float(high))
+        {"measure": str(measure), "lowest": float(low), "perfect": float(high)}
         for measure, low, high in zip(measures, *means, strict=True)
     ]
 
 
 def write_cleaned(collection: Collection, audited: Audit, folder: Path) -> None:
-    """Write a cleaned copy in BEIR's layout: all texts, the changed judgments, and a list of the changes.
-
-    `changes.tsv` has a line per changed judgment: query, passage, grade before ("" if it was not judged),
-    grade after, and the equal passage whose grade it is.
-    """
-    check_new_folder(folder, "--write")
+    """Write a cleaned copy in BEIR's layout, with the list of changed judgments as `changes.tsv`."""
     write_beir(folder, collection.passages, collection, audited.qrels)
-    rows = [
-        f"{change.query}\t{change.passage}\t{'' if change.before is None else change.before}\t"
-        f"{change.after}\t{change.twin}\n"
-        for change in audited.changes
-    ]
-    lines = ["query\tpassage\tbefore\tafter\tequal_passage\n", *rows]
-    write_whole(folder / "changes.tsv", "".join(lines).encode())
+    lines = [("query", "passage", "before", "after", "equal_passage"), *audited.changes]
+    write_whole(folder / "changes.tsv", "".join("\t".join(line) + "\n" for line in lines).encode())

@@ -38,14 +38,13 @@ def describe_data(
     Args:
         configs: From `load_configs`. Those of one collection and one model's name share a description.
         progress: Opens progress bars; none by default.
-        training_data: Files whose texts are searched for those of the collections.
-        audit: Look for defects, as `pipeline.studies.collection.audit.audit` does; they are under `audit`.
+        training_data: Files that are searched by `find_training_data`.
+        audit: Whether to look for defects.
         cleaned: A new folder for a copy of the only collection in which equal passages share their grades.
 
     Returns:
-        A description by `describe` for each, under the name of its first config. Tokens are
-        counted by the model's tokenizer, if that can be found. With training data, it has besides what
-        `find_training_data` finds in each file, as `training_data`.
+        By the name of its first config what `describe` says of each collection, with `training_data` and
+        `audit` where these are asked for. Tokens are counted by the model's tokenizer, if that can be found.
 
     Raises:
         InputError: The data cannot be found, or is not what it should be.
@@ -96,8 +95,7 @@ def export_data(config: Config, folder: str | Path, progress: Progress = silent)
 def _model_of(benchmarks: Sequence[Benchmark]) -> ResolvedModel | None:
     """The first model of the benchmarks; None where there is none, or no tokenizer can be found."""
     try:
-        models = [model for benchmark in benchmarks for model in benchmark.retriever.models()]
-        return next(iter(models), None)
+        return next((model for benchmark in benchmarks for model in benchmark.retriever.models()), None)
     except InputError as error:
         log.warning("tokens are not counted: %s", error)
         return None

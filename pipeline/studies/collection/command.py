@@ -53,7 +53,8 @@ def data(
             print(f"written to {path}", file=sys.stderr)
     for file in training_data or ():
         if not file.is_file():
-            raise InputError(f"--training-data {file}: no such file", allowed="a file", fix="check the path")
+            allowed = "JSON lines, Parquet, or text with a tab between fields"
+            raise InputError(f"--training-data {file}: no such file", allowed=allowed, fix="check the path")
     described = describe_data(loaded, progress, training_data or (), audit, cleaned)
     if as_json:
         print_each([{"name": name, **description} for name, description in described.items()])

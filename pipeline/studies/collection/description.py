@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.core.records import Array, Collection, Facts, Int64, JsonObject, Qrels, Texts
+from pipeline.core.records import Array, Collection, Facts, JsonObject, Qrels, Texts
 from pipeline.retrievers.truncation import truncation_of
 from pipeline.storage import whole_files
 from pipeline.studies.shared.collections import write_lines
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 TokenCounter = Callable[[list[str]], Sequence[int]]  # texts -> the number of tokens of each
 
@@ -86,24 +82,15 @@ def _lengths(texts: Texts, count_tokens: TokenCounter | None, read: int | None) 
     characters = pc.utf8_length(texts.texts).to_numpy()
     lengths: dict[str, JsonObject] = {"characters": {**_distribution(characters)}}
     if count_tokens:
-        counts = np.concatenate([np.asarray(count_tokens(part)) for part in _sampled(texts.texts)])
+        rows = np.arange(len(texts))
+        if len(rows) > TOKENIZED:
+            rows = np.sort(np.random.default_rng(SEED).choice(len(rows), TOKENIZED, replace=False))
+        # by row, as Arrow's take joins all chunks, whose texts may be too many for its offsets
+        counts = np.asarray(count_tokens([texts.texts[row].as_py() for row in rows.tolist()]))
         lengths["tokens"] = {**_distribution(counts)}
         if read is not None:
             lengths["tokens"]["truncation"] = truncation_of(counts, read)
     return {**lengths}
-
-
-def _sampled(column: pa.ChunkedArray) -> Iterator[list[str]]:
-    """All texts, or a seeded sample of `TOKENIZED`, in lists of moderate size."""
-    rows = np.arange(len(column))
-    if len(rows) > TOKENIZED:
-        rows = np.sort(np.random.default_rng(SEED).choice(len(rows), TOKENIZED, replace=False))
-    start = 0
-    for chunk in column.chunks:
-        inside: Int64 = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + len(chunk))] - start
-        start += len(chunk)
-        if inside.size:
-            yield chunk.take(inside).to_pylist()
 
 
 def _example(collection: Collection, query: int) -> JsonObject:

@@ -82,13 +82,12 @@ def _training_data(found: Facts) -> Iterator[Table | Text]:
     """How many texts occur in a file of training data, and some of them."""
     labels = {"queries": "queries", "passages": "passages", "relevant": "passages of grade 1 or higher"}
     rows = [(label, f"{found[key]:,}") for key, label in labels.items()]
-    notes = [
-        f"{counted(found['pairs'], 'query', 'queries')} of these, each with a passage of grade 1 or higher "
-        "that is relevant to it. A text occurs in the file if one of the file has the same words in the same "
-        "order."
-    ]
+    note = (
+        f"{counted(found['pairs'], 'query', 'queries')} of these, each with a passage that is relevant to "
+        "it. In the file is a text whose words it has in the same order."
+    )
     columns = [Column("in the file"), Column("count", "right")]
-    yield Table(f"{found['file']}: {counted(found['texts'], 'text')}", columns, rows, notes)
+    yield Table(f"{found['file']}: {counted(found['texts'], 'text')}", columns, rows, [note])
     for example in found["examples"]:
         text = cut(example["text"], EXAMPLE_LENGTH)
         yield Text(f"{example['role']} {example['id']}: {text}", style="bold")

@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Int64, JsonObject, Texts, from_numpy
+from pipeline.core.records import BoolArray, Collection, Int64, JsonObject, Texts, from_numpy
 from pipeline.formats.texts import BATCH_ROWS, Block, parse_lines, read_blocks
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ID_FIELDS = {
     "_id", "id", "qid", "docid", "pid", "query_id", "doc_id", "passage_id", "query-id", "corpus-id", "type",
@@ -30,14 +26,35 @@ MOST_FOUND = 5  # examples
 _WORD = re.compile(r"\w+")
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Known:
-    """The passages or the queries of a collection."""
+    """The passages or the queries of a collection, and which of them occur in the training data."""
 
     texts: Texts
-    rows: Int64  # [texts with words], in the order of `hashes`
-    hashes: npt.NDArray[np.uint64]  # [texts with words], sorted: a hash of the words of each
-    found: set[int] = field(default_factory=set)  # rows that occur in the training data
+    hashes: npt.NDArray[
+        np.uint64
+    ]  # [hashes], ascending: those of the texts; 0 is that of a text without words
+    group: Int64  # int64 [texts], the row in `hashes` of each
+    seen: BoolArray  # bool [hashes]
+
+    @classmethod
+    def of(cls, texts: Texts) -> _Known:
+        """Texts of which none is known to occur."""
+        parts = [texts.texts.slice(start, BATCH).to_pylist() for start in range(0, len(texts), BATCH)]
+        all_hashes = np.concatenate([np.zeros(0, np.uint64), *map(_hashes, parts)])
+        hashes, group = np.unique(all_hashes, return_inverse=True)
+        return cls(texts, hashes, group, np.zeros(len(hashes), bool))
+
+    def search(self, hashes: npt.NDArray[np.uint64]) -> None:
+        """Note which texts have one of `hashes`, uint64 [n]."""
+        places = np.searchsorted(self.hashes, hashes)
+        inside = places < len(self.hashes)
+        places, hashes = places[inside], hashes[inside]
+        self.seen[places[(self.hashes[places] == hashes) & (hashes > 0)]] = True
+
+    def found(self) -> Int64:
+        """int64: the rows of the texts that occur."""
+        return np.flatnonzero(self.seen[self.group])
 
 
 def find_training_data(collection: Collection, file: Path, progress: Progress = silent) -> JsonObject:
@@ -48,45 +65,29 @@ def find_training_data(collection: Collection, file: Path, progress: Progress = 
     text, of which every field between tabs is. In the returned JSON, `pairs` is the number of queries that
     are found with one of their relevant passages.
     """
-    queries, passages = _know(collection.queries), _know(collection.passages)
+    queries, passages = _Known.of(collection.queries), _Known.of(collection.passages)
     total = 0
     with progress(f"searching {file.name}", None, "text") as bar:
         for batch in _read_texts(file):
             total += len(batch)
             hashes = np.unique(_hashes(batch))
-            _search(queries, hashes)
-            _search(passages, hashes)
+            queries.search(hashes)
+            passages.search(hashes)
             bar.update(len(batch))
-    judged = collection.qrels.grades >= 1
-    relevant = collection.qrels.passages[judged].tolist()
-    pairs = zip(collection.qrels.queries[judged].tolist(), relevant, strict=True)
+    found_queries, found_passages = queries.found(), passages.found()
+    qrels = collection.qrels
+    relevant = (qrels.grades >= 1) & np.isin(qrels.passages, found_passages)
+    pairs = relevant & np.isin(qrels.queries, found_queries)
     return {
         "file": str(file),
         "texts": total,
-        "queries": len(queries.found),
-        "passages": len(passages.found),
-        "relevant": len(passages.found.intersection(relevant)),
-        "pairs": len({row for row, passage in pairs if row in queries.found and passage in passages.found}),
-        "query_ids": _column(collection.queries.ids, sorted(queries.found)),
+        "queries": len(found_queries),
+        "passages": len(found_passages),
+        "relevant": len(np.unique(qrels.passages[relevant])),
+        "pairs": len(np.unique(qrels.queries[pairs])),
+        "query_ids": collection.queries.ids.take(from_numpy(found_queries)).to_pylist(),
         "examples": [*_examples("query", queries), *_examples("passage", passages)],
     }
-
-
-def _know(texts: Texts) -> _Known:
-    """The hashes of texts; 0 stands for a text without words, which is left out."""
-    parts = [texts.texts.slice(start, BATCH).to_pylist() for start in range(0, len(texts), BATCH)]
-    hashes = np.concatenate([np.zeros(0, np.uint64), *map(_hashes, parts)])
-    rows = np.argsort(hashes, kind="stable")
-    rows = rows[np.searchsorted(hashes[rows], 1) :]
-    return _Known(texts, rows, hashes[rows])
-
-
-def _search(known: _Known, hashes: npt.NDArray[np.uint64]) -> None:
-    """Add the rows whose hash is among `hashes`, uint64 [n]."""
-    first = np.searchsorted(known.hashes, hashes)
-    last = np.searchsorted(known.hashes, hashes, side="right")
-    for number in np.flatnonzero(last > first).tolist():
-        known.found.update(known.rows[first[number] : last[number]].tolist())
 
 
 def _hashes(texts: list[str]) -> npt.NDArray[np.uint64]:
@@ -99,23 +100,13 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") if words else 0
 
 
-def _column(column: pa.ChunkedArray, rows: list[int]) -> list[str]:
-    values: list[str] = column.take(from_numpy(np.array(rows, np.int64))).to_pylist()
-    return values
-
-
-def _examples(role: str, known: _Known) -> list[dict[str, str]]:
-    rows = sorted(known.found)[:MOST_FOUND]
-    pairs = zip(_column(known.texts.ids, rows), _column(known.texts.texts, rows), strict=True)
-    return [{"role": role, "id": name, "text": text} for name, text in pairs]
+def _examples(role: str, known: _Known) -> Iterator[dict[str, str]]:
+    for row in known.found()[:MOST_FOUND].tolist():
+        yield {"role": role, "id": known.texts.ids[row].as_py(), "text": known.texts.texts[row].as_py()}
 
 
 def _read_texts(path: Path) -> Iterator[list[str]]:
     """The texts of a file in its order, in batches; empty ones and numbers are left out."""
-    if not path.is_file():
-        found = "is a folder" if path.is_dir() else "does not exist"
-        allowed = "JSON lines, Parquet, or text with a tab between fields"
-        raise InputError(f"{path} {found}", allowed=allowed, fix="name a file")
     parts = _of_parquet(path) if path.suffix == ".parquet" else map(_of_block, read_blocks(path))
     texts = (text for text in chain.from_iterable(parts) if text.strip() and not text.strip().isdecimal())
     while batch := list(islice(texts, BATCH)):

@@ -39,11 +39,10 @@ def export(
             allowed="--mteb FOLDER, --model-index or --track NAME",
             fix="name one of them",
         )
-    if tracker:
-        require(tracker, tracker, f"--track {tracker}")
     from pipeline.results.result import read_result
 
     if tracker:
+        require(tracker, tracker, f"--track {tracker}")
         from pipeline.studies.export.tracking import track
 
         for result in map(read_result, results):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
+from pipeline.studies.shared.printing import print_written
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, argument, option, print_json, progress
+from pipeline.terminal import Json, argument, option, progress
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts
@@ -51,11 +53,7 @@ def fuse(
         folds=folds,
         progress=progress,
     )
-    if as_json:
-        print_json({**facts, "output": str(output)})
-        return
-    _print_facts(len(runs), facts)
-    print(f"written to {output}")
+    print_written(output, facts, as_json, *_sentences(len(runs), facts))
 
 
 def _numbers(weights: str) -> list[float]:
@@ -68,18 +66,18 @@ def _numbers(weights: str) -> list[float]:
         ) from None
 
 
-def _print_facts(runs: int, facts: Facts) -> None:
+def _sentences(runs: int, facts: Facts) -> Iterator[str]:
+    """What was joined, and how."""
     from pipeline.retrievers.composition import FusionFacts
     from pipeline.studies.fuse.tuning import tuned_sentence
 
     queries = counted(facts["queries"], "query", "queries")
-    print(f"{runs} runs joined: {queries}, {counted(facts['documents'], 'document')}")
+    yield f"{runs} runs joined: {queries}, {counted(facts['documents'], 'document')}"
     if facts["queries_not_in_all"]:
-        print(f"{counted(facts['queries_not_in_all'], 'query', 'queries')} only in some of the runs")
-    for sentence in FusionFacts.model_validate(facts).sentences():
-        print(sentence)
+        yield f"{counted(facts['queries_not_in_all'], 'query', 'queries')} only in some of the runs"
+    yield from FusionFacts.model_validate(facts).sentences()
     if tuned := facts.get("tuned"):
-        print(tuned_sentence(tuned))
+        yield tuned_sentence(tuned)
 
 
 STUDY = Study(

@@ -12,10 +12,10 @@ import hashlib
 import json
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,15 +29,21 @@ from pipeline.core.table import Column, FilledColumn, Table, table_of
 from pipeline.results.records import compared_settings
 from pipeline.results.tables import published_table, section_tables
 from pipeline.storage import whole_files
-from pipeline.studies.page import plots
-from pipeline.studies.page.queries import PASSAGE_LENGTH, QueryData, read_query_data
-from pipeline.studies.shared.plots import Plot, table_plots
+from pipeline.studies.page.queries import (
+    CURVES,
+    PASSAGE_LENGTH,
+    QueryData,
+    ResultDetails,
+    read_query_data,
+)
+from pipeline.studies.shared.plots import Handles, Plot, draw_svg, result_style, table_plots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 log = logging.getLogger(__name__)
 
 TEMPLATES = Path(__file__).parent / "templates"
-MOST_PLOTS = 12
-"""Pairs of suites with a plot; the tables have all."""
 
 
 @dataclass(frozen=True)
@@ -255,8 +261,39 @@ def _quality_section(comparison: Comparison, data: QueryData, board: Table) -> J
         "whiskers": [[round(percent * (value - low), 2) for value in span] for span in spans],
         "axis": (display.figure(low), display.figure(high)),
         "pairs": pair_table(comparison.measure, comparison.pairs),
-        "cutoff_plots": plots.cutoff_plots(comparison, data),
+        "cutoff_plots": _cutoff_plots(comparison, data),
     }
+
+
+def _cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
+    """Each of the curves' measures by cutoff, for the results whose judgments are in the cache."""
+    examined = [
+        (entry.name, number, details)
+        for number, (entry, details) in enumerate(zip(comparison.results, data.details, strict=True))
+        if details
+    ]
+    return [_draw_curves(measure, examined) for measure in CURVES] if examined else []
+
+
+def _draw_curves(measure: str, examined: Sequence[tuple[str, int, ResultDetails]]) -> Plot:
+    """A measure by cutoff, with a line for each result: its name, number and details."""
+    deepest = max(details.cutoffs[-1] for *_, details in examined)
+
+    def draw(axes: Axes) -> Handles:
+        drawn = []
+        for _, number, details in examined:  # a curve shows through one that hides it
+            drawn += axes.plot(details.cutoffs, details.curves[measure], alpha=0.8, **result_style(number))
+        ticks = [k for k in (1, 3, 10, 30, 100, 300, 1000) if k <= deepest]
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [f"{k:,}" for k in ticks])
+        axes.set(xlabel="cutoff k", ylabel=f"{measure}@k", ylim=(None, min(1.02, axes.get_ylim()[1])))
+        return drawn
+
+    ends = ", ".join(f"{name} {display.figure(details.curves[measure][-1])}" for name, _, details in examined)
+    title = f"{measure} by cutoff k; at the largest: {ends}"
+    svg = draw_svg(draw, [name for name, *_ in examined], f"curve {measure}", title)
+    return Plot(svg, f"{measure}@k for k = 1 to {deepest:,}, mean over all queries.")
 
 
 def _with_measures(board: Table, comparison: Comparison, data: QueryData, order: Sequence[int]) -> Table:
@@ -286,8 +323,7 @@ def _suite_context(comparison: Comparison) -> JsonObject:
     parts = [PagePart("leaderboard", "Macro means", [comparison.board()], ordered_by=1)]
     if pairs:
         tables = [pair_table(measure, pairs), each_collection(measure, pairs)]
-        drawn = [plots.forest_plot(measure, pair) for pair in pairs[:MOST_PLOTS]]
-        parts.append(PagePart("pairs", "Pairs", tables, drawn))
+        parts.append(PagePart("pairs", "Pairs", tables))
     parts.append(PagePart("collections", "Collection by collection", list(_measure_tables(comparison))))
     size = display.counted(len(comparison.loaded[0].collections), "collection")
     return {
@@ -333,15 +369,10 @@ def _indented(value: object) -> str:
 
 
 def facts(comparison: Comparison) -> list[tuple[str, str]]:
-    """Collection, sizes, measure and hardware, as terms and values."""
-    first = comparison.sources[0]
-    data = first.manifest.config.get("data", {})
+    """Collection, sizes, measure, settings of models and days, as terms and values."""
+    data = comparison.sources[0].manifest.config.get("data", {})
     folder = str(data.get("path") or "").rstrip("/").rpartition("/")[2]
     passages = sorted({source.record.passages for source in comparison.sources})
-    hardware = first.record.stage("passages").hardware or first.manifest.hardware
-    cores = hardware.cores or "?"
-    processor = f"{hardware.cpu}, {cores} core{'' if cores == 1 else 's'}"
-    gpus = Counter(hardware.gpus)
     days = sorted({source.manifest.day for source in comparison.sources} - {""})
     values = {
         "collection": folder or ("sample" if data.get("source") == "sample" else ""),
@@ -349,8 +380,6 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         "passages": " to ".join(f"{number:,}" for number in dict.fromkeys((passages[0], passages[-1]))),
         "measure": comparison.measure,
         **_model_settings(comparison),
-        "processor": processor if hardware.found() else "",
-        "GPU": ", ".join(f"{number} × {name}" for name, number in gpus.items()),
         "run on": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
     }
     return [(term, value) for term, value in values.items() if value]

@@ -139,8 +139,8 @@ def test_a_run_marks_what_it_uses_and_prune_says_first_what_would_go(cache: Cach
     ago(workplace, 40 * DAY, "passages", "index")
     told = json.loads(cache("prune", "--older-than", "30d", "--json").stdout)
     assert [(row["stage"], row["removed"], row["why"]) for row in told["artifacts"]] == [
-        ("index", False, "not used for 40 d"),
-        ("passages", False, "not used for 40 d"),
+        ("index", False, "not used for 40.0 days"),
+        ("passages", False, "not used for 40.0 days"),
     ]
     told = cache("prune", "--older-than", "30d").stdout
     assert "would remove 2 artifacts" in " ".join(told.split())  # a long path wraps the title
@@ -180,7 +180,7 @@ def test_unused_is_what_no_config_given_uses_and_options_narrow_each_other(
         rows = json.loads(cache("prune", workplace / "c.yaml", *options, "--json").stdout)["artifacts"]
         return [(row["key"], row["why"]) for row in rows]
 
-    both = [(old.key, "no config given uses it, not used for 50 d")]
+    both = [(old.key, "no config given uses it, not used for 50.0 days")]
     assert {key for key, _ in told("--unused")} == {old.key, new.key}
     assert told("--unused", "--older-than", "6w") == told("--unused", "--older-than", "720 h") == both
     assert told("--unused", "--older-than", "60d") == []
