@@ -59,12 +59,9 @@ class Bets:
         self._tried: list[Float64] = []
         self._grown: list[Float64] = []
         if len(strata) > 1:
-            ranges = zip(strata, low.tolist(), high.tolist(), strict=True)
-            self._tried = [_tried_means(values, start, end) for values, start, end in ranges]
-            self._grown = [
-                growth(values, means, start)
-                for values, means, start in zip(strata, self._tried, low.tolist(), strict=True)
-            ]
+            for values, start, end in zip(strata, low.tolist(), high.tolist(), strict=True):
+                self._tried.append(_tried_means(values, start, end))
+                self._grown.append(growth(values, self._tried[-1], start))
 
     @classmethod
     def of_one(cls, values: Float64, low: float = -1.0, high: float = 1.0) -> Bets:

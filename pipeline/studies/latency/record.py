@@ -110,7 +110,7 @@ class LatencyRecord(Record):
 
     name: Name
     key: str  # of the result's scores
-    loads: Annotated[tuple[Load, ...], Field(min_length=1)]
+    loads: Annotated[tuple[Load, ...], Field(min_length=1)]  # of the fewest clients first
     # Queries answered before, and not counted: their number, and the milliseconds of the slowest.
     warm_up: tuple[int, float]
     cold_start: ColdStart
@@ -128,14 +128,9 @@ class LatencyRecord(Record):
     bytes_per_passage: float | None = None  # in the result's index; None where it is not known
 
     @property
-    def alone(self) -> Load:
-        """The queries of the fewest clients."""
-        return min(self.loads, key=lambda load: load.concurrency)
-
-    @property
     def whole(self) -> Quantiles:
         """The time of a whole query, by the fewest clients."""
-        return self.alone.stages[WHOLE]
+        return self.loads[0].stages[WHOLE]
 
     @property
     def costs(self) -> dict[str, float]:
@@ -171,7 +166,7 @@ class LatencyRecord(Record):
             values = [getattr(load, name) if stage == WHOLE else None for load, stage, _ in rows]
             columns.append((Column(heading, "right", form=form), values))
         way = "each client one at a time" if several else "one at a time"
-        title = f"{self.name}: latency of {self.alone.queries} queries, {way}"
+        title = f"{self.name}: latency of {self.loads[0].queries} queries, {way}"
         return [table_of(title, columns, list(self._notes()))]
 
     def _notes(self) -> Iterator[str]:

@@ -204,8 +204,7 @@ def _pyserini(path: Path, content: Mapping[str, Any]) -> Iterator[PublishedScore
                 for metric, value in scores.items():
                     found = known_measure(metric) or _parsed(metric)
                     if found and graded and parse_measure(found).name in ("map", "recall"):
-                        head, _, cutoff = found.partition("@")
-                        found = f"{head}(rel=2)" + (f"@{cutoff}" if cutoff else "")
+                        found = str(replace(parse_measure(found), params=(("rel", 2),)))
                     if found:
                         yield PublishedScore(str(condition["name"]), name, "", score(found, value, path.name))
 

@@ -386,17 +386,12 @@ def run_configs(
             if config.expected
         ]
         for outcome in run_each(prepare(wanted, None, progress, session), progress, session):
-            if outcome.result:
-                cells = check_expected(outcome.config, outcome.result.metrics)
-                measured.append(CollectionChecks(cells, outcome.config, outcome.result.folder))
-            else:
-                cells = [
-                    check_score(each, None, "", outcome.config.label).model_copy(
-                        update={"reason": str(outcome.error)}
-                    )
-                    for each in outcome.config.expected
-                ]
-                measured.append(CollectionChecks(cells))
+            result = outcome.result
+            cells = [
+                cell.model_copy(update={"reason": str(outcome.error)}) if cell.verdict == "not run" else cell
+                for cell in check_expected(outcome.config, result.metrics if result else {})
+            ]
+            measured.append(CollectionChecks(cells, outcome.config, result.folder if result else None))
     return [*measured, *(CollectionChecks(others) for _, others in given if others)]
 
 
