@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pipeline.core.display import BYTES, counted, figure
-from pipeline.core.table import Cell, Column, Table
+from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
 
 if TYPE_CHECKING:
     from pipeline.config.suites import Suite
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 WIDE = 140
 """A terminal of fewer characters shows less of each collection."""
-_SIZES = [Column(name, "right", "never") for name in ("collections", "passages", "queries")]
-FIGURES = [Column(name, "right", "never") for name in ("time", "memory", "disk")]
-FAR = 1000
-"""Times what was measured: from here on, an estimate is said to be rough."""
+FIGURES = [right(name) for name in ("time", "memory", "disk")]
 
 
 def plan_table(plan: Forecast) -> Table:
@@ -31,7 +28,7 @@ def plan_table(plan: Forecast) -> Table:
     }
     rows, figures = [], FIGURES
     if any(stage.bytes_per_passage for stage in stages.values()):
-        figures = [*FIGURES, Column(BYTES, "right", "never")]
+        figures = [*FIGURES, right(BYTES)]
     for role in known or stages:
         takes: list[str] = [""] * len(figures)
         if role in stages:
@@ -78,8 +75,6 @@ def _totals(estimate: RunEstimate) -> list[str]:
             passages += f" of {tokens:.0f} tokens"
         size = f"{passages}, {counted(measured.queries, 'query', 'queries')}"
         notes.append(f"Scaled from what was measured here: {size}, by {measured.origin}.")
-        if estimate.passages >= FAR * measured.passages:
-            notes.append("That is far: a run of more passages (--set data.corpus=N) tells more.")
     if lacking := estimate.obstacle:
         notes.append(f"Does not fit: {lacking.found}. Fits: {lacking.allowed}. To change: {lacking.fix}.")
     return notes
@@ -97,7 +92,7 @@ def forecast_table(plans: Sequence[Forecast]) -> Table:
     from pipeline.run.estimate import shared_total
 
     columns = [Column("name"), Column("cached stages", "right"), Column("to fetch", "right")]
-    columns += [Column("passages", "right", "never"), *FIGURES, Column("time without"), Column("fits")]
+    columns += [right("passages"), *FIGURES, Column("time without"), Column("fits")]
     rows = []
     for plan in plans:
         known = plan.estimate
@@ -105,7 +100,7 @@ def forecast_table(plans: Sequence[Forecast]) -> Table:
         takes = _figures(known.total) if known else [""] * len(FIGURES)
         rest = [", ".join(known.unknown), "no" if known.obstacle else "yes"] if known else ["", ""]
         fetched = "?" if plan.unknown else _fetched(plan)
-        rows.append((plan.name, done, fetched, _number(plan.passages), *takes, *rest))
+        rows.append((plan.name, done, fetched, figure(plan.passages, ","), *takes, *rest))
     unknown = [plan.unknown for plan in plans if plan.unknown]
     fetched_bytes = sum(sum(plan.fetch.values()) for plan in plans)
     size = f"{figure(fetched_bytes, 'bytes') if fetched_bytes else ''}{'?' if unknown else ''}"
@@ -122,47 +117,42 @@ def _fetched(plan: Forecast) -> str:
 
 def suites_table(suites: Mapping[str, Suite]) -> Table:
     """A suite a row."""
-    columns = [Column("suite", wrap="never"), *_SIZES, Column("measure"), Column("license"), Column("is")]
-    rows = [
-        (
-            name,
-            _number(len(suite.collections)),
-            _total_of(suite, "passages"),
-            _total_of(suite, "queries"),
-            suite.main_measure or "",
-            suite.license or "",
-            suite.description,
-        )
-        for name, suite in suites.items()
+    listed = suites.values()
+    columns: list[FilledColumn] = [
+        (Column("suite", wrap="never"), suites),
+        (right("collections", form=","), [len(suite.collections) for suite in listed]),
+        (right("passages"), [_total_of(suite, "passages") for suite in listed]),
+        (right("queries"), [_total_of(suite, "queries") for suite in listed]),
+        (Column("measure"), [suite.main_measure or "" for suite in listed]),
+        (Column("license"), [suite.license or "" for suite in listed]),
+        (Column("is"), [suite.description for suite in listed]),
     ]
     partly = any(each.passages is None for suite in suites.values() for each in suite.collections.values())
     notes = ["+: and more; not all sizes are known."] if partly else []
     notes += ["benchmarco suites NAME lists the collections of one.", "data.suite: NAME runs it."]
-    return Table(counted(len(suites), "suite"), columns, rows, notes)
+    return table_of(counted(len(suites), "suite"), columns, notes)
 
 
 def suite_table(name: str, suite: Suite) -> Table:
     """A collection a row."""
-    grouped = suite.counted_as != len(suite.collections)
-    columns = [Column("collection"), *_SIZES[1:], Column("measure"), Column("license")]
-    columns += [Column("counts with")] if grouped else []
-    columns += [Column("repository", from_width=WIDE), Column("revision", from_width=WIDE)]
-
-    rows = []
-    for collection, each in suite.collections.items():
-        data, group = each.data, [each.group or ""] if grouped else []
-        known = [suite.measure_of(collection) or "", suite.license_of(collection) or ""]
-        where = [getattr(data, "path", ""), (getattr(data, "revision", None) or "newest")[:12]]
-        rows.append([collection, _number(each.passages), _number(each.queries), *known, *group, *where])
-    title = f"{name}: {suite.description}"
-    notes = [f"The mean is over {suite.counted_as:,}: collections that count with others are one."]
-    return Table(title, columns, rows, notes if grouped else [])
+    names, listed = list(suite.collections), suite.collections.values()
+    revisions = [(getattr(each.data, "revision", None) or "newest")[:12] for each in listed]
+    columns: list[FilledColumn] = [
+        (Column("collection"), names),
+        (right("passages", form=","), [each.passages for each in listed]),
+        (right("queries", form=","), [each.queries for each in listed]),
+        (Column("measure"), [suite.measure_of(name) or "" for name in names]),
+        (Column("license"), [suite.license_of(name) or "" for name in names]),
+        (Column("counts with"), [each.group or "" for each in listed]),
+        (Column("repository", from_width=WIDE), [getattr(each.data, "path", "") for each in listed]),
+        (Column("revision", from_width=WIDE), revisions),
+    ]
+    notes = []
+    if suite.counted_as != len(names):
+        notes.append(f"The mean is over {suite.counted_as:,}: collections that count with others are one.")
+    return table_of(f"{name}: {suite.description}", columns, notes)
 
 
 def _total_of(suite: Suite, part: Literal["passages", "queries"]) -> str:
     whole = all(getattr(each, part) is not None for each in suite.collections.values())
     return Cell(f"{suite.total(part):,}{'' if whole else '+'}", suite.total(part))
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else Cell(f"{value:,}", value)
