@@ -32,7 +32,7 @@ from simulations import gates, groups, judging, means, pairs, real
 from simulations.values import Cell, Figure, Simulation, random
 from threadpoolctl import threadpool_limits
 
-from pipeline.metrics import resampling
+from pipeline.metrics import paired
 from pipeline.studies.gate import margin_tests
 
 SIMULATIONS: dict[str, Simulation] = {
@@ -103,7 +103,7 @@ def main() -> None:
     start = time.perf_counter()
     dl19 = [str(DL19 / "qrels/full.trec"), *map(str, sorted((DL19 / "runs").glob("*.trec.gz")))]
     real.ROWS += arguments.rows or ([dl19] if DL19.is_dir() else [])
-    resampling.PERMUTATIONS = margin_tests.RESAMPLES = 999
+    paired.PERMUTATIONS = margin_tests.RESAMPLES = 999
     for promise in arguments.promises or SIMULATIONS:
         cells.extend((promise, cell) for cell in SIMULATIONS[promise](arguments.samples))
     seconds: defaultdict[str, float] = defaultdict(float)

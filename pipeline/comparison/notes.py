@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations, islice
+from itertools import combinations
 
 import numpy as np
 
 from pipeline.comparison.inputs import PairIndices, comparable
-from pipeline.core.display import MOST_NAMED, counted, enumerated
-from pipeline.core.records import Facts
-from pipeline.core.result_files import RANKING
+from pipeline.core.display import counted
 from pipeline.metrics.names import parse_measure
 from pipeline.results.folder import CollectionResult
-from pipeline.results.records import compared_settings
 from pipeline.results.result import MAIN, Result, main_measures_note
 from pipeline.results.tables import most_truncated
 from pipeline.retrievers.composition import FusedRankings
 from pipeline.retrievers.truncation import Truncation
-
-INDEX = ("index.", "search.parameters")
-"""How the settings of an index begin."""
 
 
 def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:
@@ -67,27 +61,7 @@ def notes_of(results: Sequence[Result], measure: str, pairs: PairIndices) -> lis
                 f"{names[0]} and {name} computed {stages} on different hardware or with other numbers of "
                 "threads: these speeds do not compare"
             )
-    return notes + _by_index_alone(results) + _fewer_judged(results, measure, pairs)
-
-
-def _by_index_alone(results: Sequence[Result]) -> list[str]:
-    """Which results differ by the index alone, a sentence for those that have all else in common."""
-    alike = defaultdict[str, dict[str, Facts]](dict)  # the settings of the index by name, by all others
-    for result in results:
-        settings = compared_settings(result.collections[0].manifest.config)
-        of_index = {name: value for name, value in settings.items() if name.startswith(INDEX)}
-        others = sorted((name, value) for name, value in settings.items() if name not in of_index)
-        alike[str(others)][result.name] = of_index
-    notes = []
-    for group in alike.values():
-        first, *rest = group.values()
-        if any(each != first for each in rest):
-            factories = enumerated([str(each.get("index.factory")) for each in group.values()])
-            few = f"{enumerated([*group])} differ by the index alone: {factories}"
-            notes.append(
-                few if len(group) <= MOST_NAMED else f"{len(group)} results differ by the index alone"
-            )
-    return notes
+    return notes + _fewer_judged(results, measure, pairs)
 
 
 def _fewer_judged(results: Sequence[Result], measure: str, pairs: PairIndices) -> list[str]:
@@ -137,34 +111,10 @@ def _on_collection(names: Sequence[str], parts: Sequence[CollectionResult], meas
     for name, said in zip(names, of_each, strict=True):
         notes += [f"{name}: {note}" for note in said if note not in notes]
     for (a, ours), (b, theirs) in combinations(zip(names, parts, strict=True), 2):
-        if _have_same_vectors(ours, theirs):
+        models = [{model.name for model in part.manifest.models} for part in (ours, theirs)]
+        if all(models) and models[0].isdisjoint(models[1]) and np.array_equal(ours.values, theirs.values):
             notes.append(
-                f"the models of {a} and {b} gave the same vectors for all texts, as their equal scores show: "
-                "they may be one network, such as an adapter that changes nothing"
+                f"{a} and {b} have the same values for all queries: their models may be one network, such as "
+                "an adapter that changes nothing"
             )
     return notes + _on_data(names, parts)
-
-
-RANKED = 10_000
-"""Lines of a ranking by whose scores the vectors of two models are told apart."""
-ROUNDING = 1e-5
-"""Of scores, over the largest: what vectors of one network differ by."""
-
-
-def _have_same_vectors(a: CollectionResult, b: CollectionResult) -> bool:
-    """Whether two models with different names gave equal scores to the passages they ranked first."""
-    models = [[model.name for model in part.manifest.models] for part in (a, b)]
-    later = any(part.manifest.config.get(stage) for part in (a, b) for stage in ("rerank", "fuse"))
-    if later or not all(models) or models[0] == models[1] or not np.array_equal(a.values, b.values):
-        return False
-    files = [part.folder / RANKING for part in (a, b)]
-    if not all(file.is_file() for file in files):
-        return False
-    scores = []
-    for file in files:
-        with file.open(encoding="utf-8") as lines:
-            scores.append(np.array([float(line.split()[-2]) for line in islice(lines, RANKED)]))
-    ours, theirs = scores
-    return len(ours) == len(theirs) and bool(
-        (np.abs(ours - theirs) <= ROUNDING * np.abs(ours).max(initial=0)).all()
-    )

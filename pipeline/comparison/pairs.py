@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -121,19 +122,17 @@ def compare_pairs(
     if not pairs:
         return []
     first, second = np.array(pairs).T
-    differences = [paired_differences(values.take(first, 1), values.take(second, 1)) for values in strata]
+
+    def apart(values: Float64) -> Float64:
+        return paired_differences(values.take(first, 1), values.take(second, 1))
+
+    differences = list(map(apart, strata))
     seen = np.max([values.max(axis=0) for values in strata], axis=0)
     most_lost = most_lost_of(highest, np.maximum(seen[first], seen[second]))
     estimates, p_randomization = paired_tests(differences, weights, most_lost)
-    p_values = {
-        "p_ttest": estimates.p,
-        "p_randomization": p_randomization,
-        "p_holm": holm(estimates.p),
-    }
-    shown = np.maximum(p_values["p_holm"], p_values["p_randomization"]) < LEVEL
-    simultaneous: list[Ends] = [(None, None)] * len(pairs)
-    if len(pairs) > 1:
-        simultaneous = _simultaneous(estimates, shown, most_lost)
+    p_holm = holm(estimates.p)
+    shown = np.maximum(p_holm, p_randomization) < LEVEL
+    simultaneous = _simultaneous(estimates, shown, most_lost) if len(pairs) > 1 else [(None, None)]
     level = LEVEL / 2 / np.maximum((~shown).sum() + shown, 1)
     detects = detectable_difference(estimates.wide_errors, estimates.wide_freedom, level)
     detects[estimates.others < MANY_OTHERS] = inf
@@ -144,40 +143,43 @@ def compare_pairs(
         effects = np.divide(detect, wide, out=np.zeros(len(pairs)), where=np.isfinite(detects))
         needed = queries_needed(effects, LEVEL / 2 / len(pairs))
     per_collection: list[tuple[CollectionDifference, ...]] = [()] * len(pairs)
-    units = differences[0]
-    if values is not None:
-        units = paired_differences(values.take(first, 1), values.take(second, 1))
+    units = differences[0] if values is None else apart(values)
     if collections:
-        by_collection = {
-            name: paired_differences(values.take(first, 1), values.take(second, 1))
-            for name, values in collections.items()
-        }
+        by_collection = {name: apart(values) for name, values in collections.items()}
         per_collection = _per_collection(by_collection, most_lost)
         units = np.stack([values.mean(axis=0) for values in by_collection.values()])
-    signs = np.sign(np.where(np.abs(units) <= SAME, 0, units))
-    wins, ties, losses = ((signs == sign).sum(axis=0).tolist() for sign in (1, 0, -1))
-    return [
-        Pair(
-            a=names[a],
-            b=names[b],
-            difference=float(estimates.means[i]),
-            ci_low=estimates.ends[i][0],
-            ci_high=estimates.ends[i][1],
-            simultaneous_low=simultaneous[i][0],
-            simultaneous_high=simultaneous[i][1],
-            **{name: values.item(i) for name, values in p_values.items()},
-            shown=bool(shown[i]),
-            fragile=bool(estimates.fragile[i]),
-            wins=wins[i],
-            ties=ties[i],
-            losses=losses[i],
-            spread=float(spreads[i]),
-            detects=float(detects[i]) if isfinite(detects[i]) else None,
-            queries_to_detect=int(needed[i]) if isfinite(needed[i]) else None,
-            collections=per_collection[i],
-        )
-        for i, (a, b) in enumerate(pairs)
-    ]
+    columns = _columns(estimates, p_randomization, p_holm, shown) | {
+        "simultaneous_low": [low for low, _ in simultaneous],
+        "simultaneous_high": [high for _, high in simultaneous],
+        "wins": (units > SAME).sum(axis=0).tolist(),
+        "ties": (np.abs(units) <= SAME).sum(axis=0).tolist(),
+        "losses": (units < -SAME).sum(axis=0).tolist(),
+        "spread": spreads.tolist(),
+        "detects": [value if isfinite(value) else None for value in detects.tolist()],
+        "queries_to_detect": [int(value) if isfinite(value) else None for value in needed.tolist()],
+        "collections": per_collection,
+    }
+    return [Pair(names[a], names[b], **row) for (a, b), row in zip(pairs, _rows(columns), strict=True)]
+
+
+def _columns(
+    estimates: Estimate, p_randomization: Float64, p_holm: Float64, shown: BoolArray
+) -> dict[str, list[Any]]:
+    """What a pair has on one collection and on all, by attribute: a value for each pair."""
+    return {
+        "difference": estimates.means.tolist(),
+        "ci_low": [low for low, _ in estimates.ends],
+        "ci_high": [high for _, high in estimates.ends],
+        "p_ttest": estimates.p.tolist(),
+        "p_randomization": p_randomization.tolist(),
+        "p_holm": p_holm.tolist(),
+        "shown": shown.tolist(),
+        "fragile": estimates.fragile.tolist(),
+    }
+
+
+def _rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _simultaneous(estimates: Estimate, shown: BoolArray, most_lost: Float64) -> list[Ends]:
@@ -205,20 +207,8 @@ def _per_collection(
     )
     larger = larger_p(np.array([each.p for each in estimates]), np.array(randomized))
     corrected = holm(larger.ravel()).reshape(larger.shape)
-    return [
-        tuple(
-            CollectionDifference(
-                collection=name,
-                difference=float(estimates[c].means[i]),
-                ci_low=estimates[c].ends[i][0],
-                ci_high=estimates[c].ends[i][1],
-                p_ttest=float(estimates[c].p[i]),
-                p_randomization=float(randomized[c][i]),
-                p_holm=float(corrected[c, i]),
-                shown=bool(corrected[c, i] < LEVEL),
-                fragile=bool(estimates[c].fragile[i]),
-            )
-            for c, name in enumerate(differences)
-        )
-        for i in range(len(most_lost))
+    tests = zip(differences, estimates, randomized, corrected, corrected < LEVEL, strict=True)
+    by_collection = [
+        [CollectionDifference(name, **row) for row in _rows(_columns(*tested))] for name, *tested in tests
     ]
+    return list(zip(*by_collection, strict=True))

@@ -20,14 +20,13 @@ from pipeline.comparison.notes import notes_of
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.comparison.tables import ColumnGroup, Entry, History
 from pipeline.core.errors import InputError
-from pipeline.core.records import BoolArray, Float64, JsonObject
+from pipeline.core.records import Facts, Float64, JsonObject
 from pipeline.core.result_records import Cost
 from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular
 from pipeline.metrics.paired import LEVEL, SAME, holm, paired_differences, standings
 from pipeline.metrics.statistics import (
     MIN_COLLECTIONS,
     ONE,
-    Ends,
     Strata,
     estimate,
     over_collections,
@@ -39,16 +38,9 @@ from pipeline.results.result import Result
 from pipeline.retrievers.sections import SECTIONS
 
 OVER = ("over_collections_low", "over_collections_high", "rank_over_low", "rank_over_high")
-OF_BOTH = ("name", "mean", "ci_low", "ci_high", "queries", "letters", "fragile")
-OF_ONE = (
-    "passages_per_second", "queries_per_second", "index_bytes", "bytes_per_passage", "seconds", "rank_low",
-    "rank_high"
-)  # fmt: skip
-OF_SUITES = (
-    "rank", "rank_low", "rank_high", "best", "by_collection", "index_bytes", "bytes_per_passage", "seconds",
-    *OVER,
-)  # fmt: skip
-"""Attributes of `Entry` in the JSON form, of results of one collection and of suites."""
+OF_ONE = ("passages_per_second", "queries_per_second")
+OF_SUITES = ("rank", "best", "by_collection", *OVER)
+"""Attributes of `Entry` that only results of one collection have in the JSON form, and only suites."""
 
 
 @dataclass(repr=False)
@@ -110,9 +102,10 @@ class Comparison(Tabular):
         notes = [note for group in added for note in group.notes]
         return replace(self, groups=[*self.groups, *added], notes=[*self.notes, *notes])
 
-    def board(self) -> Table:
+    def board(self, short: bool = False) -> Table:
         """The leaderboard, the highest mean first."""
-        board = tables.leaderboard(self.measure, self.results, self.loaded[0].groups, self.columns)
+        groups = self.loaded[0].groups
+        board = tables.leaderboard(self.measure, self.results, groups, self.columns, short)
         order = sorted(range(len(board.rows)), key=lambda row: -self.results[row].mean)
         title = f"{self.collection}: {board.title}" if self.collection else board.title
         return replace(board, title=title, rows=[board.rows[row] for row in order])
@@ -123,14 +116,13 @@ class Comparison(Tabular):
     def short_tables(self) -> list[Table]:
         """At most two tables for a terminal: the leaderboard, and the pairs where the verdict has not all."""
         several = len(self.pairs) > 1
-        names = [column.name for column, _ in self.columns]
-        shown = [tables.in_short(self.board(), self.of_suites and not several, names)]
+        shown = [self.board(short=True)]
         if several:
             best = max(self.results, key=lambda entry: entry.mean).name
             pairs = [pair for pair in self.pairs if best in (pair.a, pair.b)]
             few = self.baseline or len(self.pairs) <= tables.MOST_PAIRS
             board = shown[0]
-            table = tables.short_pairs(self.measure, self.pairs if few else pairs, self.detect)
+            table = tables.pair_table(self.measure, self.pairs if few else pairs, self.detect, short=True)
             some = "" if few else f"Only pairs with {best} are shown. "
             legend = f"{some}{' '.join([*board.notes, *table.notes[:1]])}"
             marks = [note for note in table.notes[1:] if note not in board.notes]
@@ -159,12 +151,6 @@ class Comparison(Tabular):
         The column `against` holds the second result of a pair; `collection` is empty in rows of macro means;
         `value` is a mean, or the difference of a pair. `added` are further columns of the last pair's row.
         """
-        keys, named = self._figures(added or {})
-        cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
-        columns = [Column("measure"), *map(Column, keys)]
-        return Table("", columns, [[self.measure, *row] for row in cells])
-
-    def _figures(self, added: JsonObject) -> tuple[list[str], list[JsonObject]]:
         rows: list[JsonObject] = []
         for entry, document in zip(self.results, self._entries(), strict=True):
             document.pop("by_collection", None)
@@ -172,27 +158,27 @@ class Comparison(Tabular):
                 known = document.pop(group.name)
                 for name, value in known.items() if isinstance(known, dict) else ():
                     document[f"{group.name}_{name}"] = value
-            rows.append(document)
-            rows += [
-                {"name": entry.name, "collection": name, "mean": mean}
-                for name, mean in entry.by_collection.items()
-            ]
+            means = entry.by_collection.items()
+            rows += [document, *({"name": entry.name, "collection": name, "mean": m} for name, m in means)]
         for pair in map(asdict, self.pairs):
             collections = pair.pop("collections")
             rows += [pair, *({"a": pair["a"], "b": pair["b"], **each} for each in collections)]
-        rows[-1] |= added
+        rows[-1] |= added or {}
         if self.collection:
             rows = [{"of": self.collection, **row} for row in rows]
         # a result's mean and a pair's difference share a column
         renamed = {"mean": "value", "difference": "value", "a": "name", "b": "against"}
         named = [{renamed.get(key, key): value for key, value in row.items()} for row in rows]
         first = ["name", "against", *(["collection"] if self.of_suites else [])]
-        return list(dict.fromkeys([*first, *(key for row in named for key in row)])), named
+        keys = dict.fromkeys([*first, *(key for row in named for key in row)])
+        cells = [["" if row.get(key) is None else str(row[key]) for key in keys] for row in named]
+        columns = [Column("measure"), *map(Column, keys)]
+        return Table("", columns, [[self.measure, *row] for row in cells])
 
     def _entries(self) -> list[JsonObject]:
-        keys = (*OF_BOTH, *(OF_SUITES if self.of_suites else OF_ONE))
+        left_out = OF_ONE if self.of_suites else OF_SUITES
         return [
-            {key: getattr(entry, key) for key in keys}
+            {key: value for key, value in asdict(entry).items() if key not in left_out}
             | {group.name: group.documents[number] for group in self.groups}
             for number, entry in enumerate(self.results)
         ]
@@ -266,14 +252,12 @@ def compare(
     }
     pairs = compare_pairs(names, drawn, independent, weights, indices, highest, detect, strata[0])
     of_means = estimate(*first.pool_draws(strata, of_means=True), low=0, high=highest)
-    results = _entries(loaded, chosen, by_collection, strata, of_means.ends, of_means.fragile)
-    means = [entry.mean for entry in results]
+    means = [result.metrics[chosen] for result in loaded]
+    ranked: list[Facts] = [{} for _ in loaded]  # further attributes of each entry
     if position is None:  # letters and ranks need a test of every two
         letters, ranks = standings(means, _better(indices, means, [pair.shown for pair in pairs]))
-        results = [
-            replace(entry, letters=letter, rank_low=low, rank_high=high)
-            for entry, letter, (low, high) in zip(results, letters, ranks, strict=True)
-        ]
+        for entry, letter, (low, high) in zip(ranked, letters, ranks, strict=True):
+            entry |= {"letters": letter, "rank_low": low, "rank_high": high}
     units = first.unit_means(strata)
     if first.suite and len(units) >= MIN_COLLECTIONS:
         a, b = np.array(indices, dtype=np.int64).reshape(-1, 2).T
@@ -283,13 +267,29 @@ def compare(
             for pair, (low, high) in zip(pairs, apart, strict=True)
         ]
         ends, _ = over_collections(units, 0, highest)
-        ranks_over: Sequence[tuple[int | None, int | None]] = [(None, None)] * len(results)
+        ranks_over: Sequence[tuple[int | None, int | None]] = [(None, None)] * len(loaded)
         if position is None:
             _, ranks_over = standings(means, _better(indices, means, holm(p) < LEVEL))
-        results = [
-            replace(entry, **dict(zip(OVER, (*over, *ranks), strict=True)))
-            for entry, over, ranks in zip(results, ends, ranks_over, strict=True)
-        ]
+        for entry, over, places in zip(ranked, ends, ranks_over, strict=True):
+            entry |= zip(OVER, (*over, *places), strict=True)
+    by_mean = np.stack([values.mean(axis=0) for values in strata])  # [collections, results]
+    best = (by_mean >= by_mean.max(axis=1, keepdims=True) - SAME).sum(axis=0)
+    results = [
+        Entry(
+            name=result.name,
+            mean=means[i],
+            ci_low=of_means.ends[i][0],
+            ci_high=of_means.ends[i][1],
+            fragile=bool(of_means.fragile[i]),
+            queries=sum(map(len, strata)),
+            rank=1 + sum(other > means[i] for other in means),
+            best=int(best[i]),
+            by_collection=dict(zip(collections, by_mean[:, i].tolist(), strict=False)),
+            **cost_of_all([collection.record for collection in result.collections])._asdict(),
+            **ranked[i],
+        )
+        for i, result in enumerate(loaded)
+    ]
     return Comparison(
         measure=chosen,
         results=Rows(results),
@@ -307,42 +307,6 @@ def _better(indices: PairIndices, means: Sequence[float], shown: Iterable[bool])
     """The pairs that are shown to differ, the better one first."""
     pairs = zip(indices, shown, strict=True)
     return [(a, b) if means[a] > means[b] else (b, a) for (a, b), differs in pairs if differs]
-
-
-def _entries(
-    loaded: Sequence[Result],
-    measure: str,
-    collections: Iterable[str],
-    strata: Strata,
-    ends: Sequence[Ends],
-    fragile: BoolArray,
-) -> list[Entry]:
-    """The results, with the cost of each; `collections` has the names of those of a suite."""
-    by_collection = np.stack([values.mean(axis=0) for values in strata])
-    best = (by_collection >= by_collection.max(axis=1, keepdims=True) - SAME).sum(axis=0)
-    means, queries = [result.metrics[measure] for result in loaded], sum(map(len, strata))
-    entries = []
-    for i, result in enumerate(loaded):
-        cost = cost_of_all([collection.record for collection in result.collections])
-        entries.append(
-            Entry(
-                name=result.name,
-                mean=means[i],
-                ci_low=ends[i][0],
-                ci_high=ends[i][1],
-                fragile=bool(fragile[i]),
-                queries=queries,
-                rank=1 + sum(other > means[i] for other in means),
-                best=int(best[i]),
-                by_collection=dict(zip(collections, by_collection[:, i].tolist(), strict=False)),
-                passages_per_second=cost.passages_per_second,
-                queries_per_second=cost.queries_per_second,
-                index_bytes=cost.index_bytes,
-                bytes_per_passage=cost.bytes_per_passage,
-                seconds=cost.seconds,
-            )
-        )
-    return entries
 
 
 def cost_of_all(records: Sequence[Metrics]) -> Cost:

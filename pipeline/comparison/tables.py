@@ -10,7 +10,7 @@ from pipeline.comparison.pairs import CollectionDifference, Pair, two_sided
 from pipeline.core.display import BYTES, FRAGILE, bounds, counted, enumerated, figure, interval
 from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, right, table_of
-from pipeline.metrics.resampling import PERMUTATIONS
+from pipeline.metrics.paired import PERMUTATIONS
 from pipeline.results.tables import GROUPED, MACRO, SUCH, intervals_of, mean_sentence
 
 
@@ -95,16 +95,26 @@ SUITE_RANKS = (
 OVER_RANKS = f"Ranks of {SUCH}: by t-tests over the collections, with Holm's correction."
 RANK_OVER = f"rank, {SUCH}"
 
+IN_SHORT = {"result", MACRO, "mean", "95% interval", SUCH, "group", "best", BYTES, "queries/s", "seconds"}
+ROOMY = 100
+"""Characters of a terminal that shows the other columns of a leaderboard in short, too."""
+
 
 def leaderboard(
-    measure: str, entries: Sequence[Entry], groups: Mapping[str, str], added: Sequence[FilledColumn] = ()
+    measure: str,
+    entries: Sequence[Entry],
+    groups: Mapping[str, str],
+    added: Sequence[FilledColumn] = (),
+    short: bool = False,
 ) -> Table:
     """A result a row: how good it is, and what it costs or its mean on every collection.
 
     `groups` has the group of each collection that is in one, and `added` are further costs; where they are
-    known of all results, speeds of the runs are left out, and so are columns that are empty in all rows.
+    known of all results, speeds of the runs are left out, and so are columns that are empty in all rows. In
+    short, ranks and their explanation are left out, and some columns need a wide terminal.
     """
     several = len(entries) > 1
+    grouped, ranked = len(entries) > (2 if short else 1), several and not short
     collections = list(entries[0].by_collection)
     of_suites = bool(collections)
     columns: list[FilledColumn] = [
@@ -116,9 +126,10 @@ def leaderboard(
         ),
         (right(SUCH), [(entry.over_collections_low, entry.over_collections_high) for entry in entries]),
     ]
-    if several:
+    if grouped:
+        columns.append((Column("group", wrap="never"), [entry.letters or "" for entry in entries]))
+    if ranked:
         columns += [
-            (Column("group", wrap="never"), [entry.letters or "" for entry in entries]),
             (right("rank"), [_rank(entry) for entry in entries]),
             (right(RANK_OVER), [_places(entry.rank_over_low, entry.rank_over_high) for entry in entries]),
         ]
@@ -143,10 +154,16 @@ def leaderboard(
         queries = f"{counted(len(collections), 'collection')}, {queries}; {intervals_of(over)}"
     else:
         columns += costs
-    notes = [GROUPS] if several and entries[0].letters else []
-    if several and (of_suites or entries[0].rank_low):
+    if short and (grouped or not of_suites):
+        always = IN_SHORT.union(column.name for column, _ in added)
+        columns = [
+            (replace(column, section="", from_width=0 if column.name in always else ROOMY), cells)
+            for column, cells in columns
+        ]
+    notes = [GROUPS] if grouped and entries[0].letters else []
+    if ranked and (of_suites or entries[0].rank_low):
         notes.append(SUITE_RANKS if of_suites else RANKS)
-    if any(entry.rank_over_low for entry in entries):
+    if ranked and any(entry.rank_over_low for entry in entries):
         notes.append(OVER_RANKS)
     notes += [FRAGILE] if any(entry.fragile for entry in entries) else []
     if groups:
@@ -177,6 +194,7 @@ COUNTS = "w/t/l: queries where a wins, ties, loses."
 SUITE_COUNTS = "w/t/l: collections where a wins, ties, loses."
 OF_QUERIES = "Randomizations are of single queries."
 STAR = "* = significant at 5% after correction."
+SHORT_NOTES = (STAR, COUNTS, SUITE_COUNTS)
 DETECTS = "detects: the smallest true difference that these queries show with 80% power."
 EACH = (
     "* = significant at 5% on that collection: by the larger p of t-test and randomization, after Holm's "
@@ -189,85 +207,72 @@ def star(pair: Pair | CollectionDifference) -> str:
     return f" *{'~' * pair.fragile}" if pair.shown else ""
 
 
-def pair_table(measure: str, pairs: Sequence[Pair], detect: float | None = None) -> Table:
+def pair_table(
+    measure: str, pairs: Sequence[Pair], detect: float | None = None, short: bool = False
+) -> Table:
     """A pair a row: its difference, and how likely chance alone is to make it as large.
 
-    With `detect`, also how many queries detect such a difference.
+    In short, there is one interval and one p: those that hold for all pairs. With `detect`, the table also
+    has how many queries detect such a difference.
     """
     of_suites = bool(pairs and pairs[0].collections)
-    single = [bounds(pair.ci_low, pair.ci_high, pair.fragile, "+.4f") for pair in pairs]
     simultaneous = [
-        bounds(pair.simultaneous_low, pair.simultaneous_high, pair.fragile, "+.4f").lstrip() for pair in pairs
+        Cell(
+            bounds(pair.simultaneous_low, pair.simultaneous_high, pair.fragile, "+.4f").lstrip(),
+            pair.simultaneous_low,
+        )
+        for pair in pairs
     ]
+    own = [bounds(pair.ci_low, pair.ci_high, pair.fragile, "+.4f") for pair in pairs]
+    if short and any(simultaneous):
+        own = [""] * len(pairs)
     differences = [
         Cell(f"{figure(pair.difference, '+.4f')}{ends}", pair.difference)
-        for pair, ends in zip(pairs, single, strict=True)
+        for pair, ends in zip(pairs, own, strict=True)
     ]
-    of_all = [Cell(text, pair.simultaneous_low) for text, pair in zip(simultaneous, pairs, strict=True)]
+    such = [(pair.over_collections_low, pair.over_collections_high) for pair in pairs]
     columns: list[FilledColumn] = [
         (Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs]),
-        (Column("difference [95%]", "right", "words"), differences),
-        (right("[95%, all pairs]"), of_all),
+        (
+            Column("difference" if short and not any(own) else "difference [95%]", "right", "words"),
+            differences,
+        ),
+        (right("[95%, all pairs]"), simultaneous),
+        (right(SUCH, form="+.4f"), such),
     ]
-    p_values = {
-        "t-test": [pair.p_ttest for pair in pairs],
-        f"random{SOFT_HYPHEN}ization": [pair.p_randomization for pair in pairs],
-        "Holm": [pair.p_holm for pair in pairs],
-    }
-    for name, values in p_values.items():
-        marks = [star(pair) * (name == "Holm") for pair in pairs]
-        cells = [Cell(figure(p, "p") + mark, p) for p, mark in zip(values, marks, strict=True)]
-        columns.append((right(name), cells))
-    columns.append((right("detects"), [pair.detects for pair in pairs]))
+    if short:
+        decided = [Cell(figure(pair.deciding_p, "p") + star(pair), pair.deciding_p) for pair in pairs]
+        columns.append((right("p"), decided))
+    else:
+        corrected = [Cell(figure(pair.p_holm, "p") + star(pair), pair.p_holm) for pair in pairs]
+        columns += [
+            (right("t-test", form="p"), [pair.p_ttest for pair in pairs]),
+            (right(f"random{SOFT_HYPHEN}ization", form="p"), [pair.p_randomization for pair in pairs]),
+            (right("Holm"), corrected),
+            (right("detects"), [pair.detects for pair in pairs]),
+        ]
     if detect is not None:
-        needed = right(QUERIES_FOR.format(detect), form=",")
+        needed = right(f"queries for {detect:g}", form=",")
         columns.append((needed, [pair.queries_to_detect for pair in pairs]))
     counts = [Cell(f"{pair.wins:,}/{pair.ties:,}/{pair.losses:,}", pair.wins) for pair in pairs]
     columns.append((right("w/t/l"), counts))
-    such = [(pair.over_collections_low, pair.over_collections_high) for pair in pairs]
-    has_such = any(low is not None for low, _ in such)
-    columns.insert(3, (right(SUCH, form="+.4f"), such))
-    over, counted_in = "query by query", COUNTS
-    if of_suites:
-        over, counted_in = f"of macro means; {intervals_of(has_such)}", SUITE_COUNTS
-    legend = [
+    explained = [
         TESTS,
         SIMULTANEOUS if any(simultaneous) else "",
         STAR if any(pair.shown for pair in pairs) else "",
         DETECTS if any(pair.detects for pair in pairs) else "",
-        f"{OF_QUERIES} {counted_in}" if of_suites else counted_in,
+        OF_QUERIES if of_suites else "",
+        SUITE_COUNTS if of_suites else COUNTS,
     ]
-    notes = [" ".join(filter(None, legend))]
+    notes = [" ".join(note for note in explained if note and (not short or note in SHORT_NOTES))]
     notes += [FRAGILE] if any(pair.fragile for pair in pairs) else []
+    has_such = any(low is not None for low, _ in such)
+    over = f"of macro means; {intervals_of(has_such)}" if of_suites else "query by query"
     return table_of(f"differences in {measure}, {over}", columns, notes)
 
 
 MOST_PAIRS = 6
 """More pairs than these are shown in short only where they have the best result."""
-IN_SHORT = {"result", MACRO, "mean", "95% interval", SUCH, "group", "best", BYTES, "queries/s", "seconds"}
-ROOMY = 100
-"""Characters of a terminal that shows the other columns of a leaderboard in short, too."""
-
-
-def in_short(board: Table, keep_sections: bool, also: Sequence[str] = ()) -> Table:
-    """A leaderboard as one table, or with its sections: ranks and their explanation are left out.
-
-    Columns that are in neither `IN_SHORT` nor `also` need a wide terminal.
-    """
-    columns = [
-        (
-            replace(
-                column,
-                section=column.section if keep_sections else "",
-                from_width=0 if keep_sections or column.name in IN_SHORT.union(also) else ROOMY,
-            ),
-            [row[number] for row in board.rows],
-        )
-        for number, column in enumerate(board.columns)
-        if column.name not in ("rank", RANK_OVER) and (len(board.rows) > 2 or column.name != "group")
-    ]
-    left_out = (RANKS, SUITE_RANKS, OVER_RANKS, *([] if len(board.rows) > 2 else [GROUPS]))
-    return table_of(board.title, columns, [note for note in board.notes if note not in left_out])
 
 
 def history_table(measure: str, histories: Sequence[History]) -> Table:
@@ -282,27 +287,6 @@ def history_table(measure: str, histories: Sequence[History]) -> Table:
     ]
     starred = any(run.shown for each in histories for run in each.runs)
     return table_of("history", columns, ["* = differs from the run before (5%)."] if starred else [])
-
-
-LONG_ONLY = ("t-test", "randomization", "Holm", "detects")
-QUERIES_FOR = "queries for {:g}"
-
-
-def short_pairs(measure: str, pairs: Sequence[Pair], detect: float | None = None) -> Table:
-    """A pair a row: the difference, with the interval and the p that hold for all pairs."""
-    table = pair_table(measure, pairs, detect)
-    cells = {column.name: [row[i] for row in table.rows] for i, column in enumerate(table.columns)}
-    if "[95%, all pairs]" in cells:
-        cells["difference [95%]"] = [Cell(figure(pair.difference, "+.4f"), pair.difference) for pair in pairs]
-    bare = "[95%, all pairs]" in cells or all(pair.ci_low is None for pair in pairs)
-    kept = [column for column in table.columns if column.plain_name not in LONG_ONLY]
-    named = [column.name.removesuffix(" [95%]") if bare else column.name for column in kept]
-    columns = [(replace(c, name=name), cells[c.name]) for c, name in zip(kept, named, strict=True)]
-    decided: list[str] = [Cell(figure(each.deciding_p, "p") + star(each), each.deciding_p) for each in pairs]
-    columns.insert(-1 if detect is None else -2, (Column("p", "right", "never"), decided))
-    counts = SUITE_COUNTS if pairs[0].collections else COUNTS
-    legend = f"{STAR} {counts}" if any(pair.shown for pair in pairs) else counts
-    return table_of(table.title, columns, [legend, *table.notes[1:]])
 
 
 def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:

@@ -10,12 +10,13 @@ from .evaluation import Evaluation as Evaluation, evaluate as evaluate
 from .names import Measure as Measure, parse_measure as parse_measure, parse_measures as parse_measures
 from .paired import (
     LEVEL as LEVEL,
+    PERMUTATIONS as PERMUTATIONS,
     detectable_difference as detectable_difference,
     holm as holm,
     queries_needed as queries_needed,
+    randomization_test as randomization_test,
     standings as standings,
 )
-from .resampling import PERMUTATIONS as PERMUTATIONS, randomization_test as randomization_test
 from .scoring import (
     compute_measures as compute_measures,
     short_rankings as short_rankings,

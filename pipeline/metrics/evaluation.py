@@ -10,11 +10,11 @@ get one of their own; all others share one, as no measure needs to know which of
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +30,8 @@ from pipeline.formats.given import QrelsLike, judgments_of, named_columns, run_o
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, RunRows
 from pipeline.formats.texts import ids_apart
-from pipeline.metrics.measure_table import measure_table
 from pipeline.metrics.names import Measure, parse_measures
-from pipeline.metrics.ranking_notes import ShortRankings, Ties, scoring_notes
+from pipeline.metrics.presentation import ShortRankings, Ties, measure_table, scoring_notes
 from pipeline.metrics.scoring import (
     compute_measures,
     count_relevant,
@@ -46,6 +45,8 @@ from pipeline.metrics.statistics import Interval, estimate
 
 if TYPE_CHECKING:
     import pandas as pd
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -101,17 +102,11 @@ class Evaluation(Tabular):
     @property
     def mean_by_measure(self) -> dict[str, float]:
         """The mean of each measure, by its name."""
-        return dict(zip(map(str, self.measures), self.means.tolist(), strict=True))
+        return self.by_measure(self.means.tolist())
 
-    @property
-    def interval_by_measure(self) -> dict[str, Interval]:
-        """The 95% interval of each mean, by the measure's name; None where none is shown."""
-        return dict(zip(map(str, self.measures), self.intervals, strict=True))
-
-    @property
-    def fragile_by_measure(self) -> dict[str, bool]:
-        """The mark of each interval, by the measure's name."""
-        return dict(zip(map(str, self.measures), self.fragile.tolist(), strict=True))
+    def by_measure(self, values: Iterable[V]) -> dict[str, V]:
+        """A value for each measure, by the measure's name."""
+        return dict(zip(map(str, self.measures), values, strict=True))
 
     def json(self) -> JsonObject:
         """The document that `evaluate --json` prints."""
@@ -122,8 +117,8 @@ class Evaluation(Tabular):
             "repeated_judgments": self.repeated,
             "short_rankings": self.short_rankings.model_dump() if self.short_rankings else None,
             "metrics": self.mean_by_measure,
-            "intervals": self.interval_by_measure,
-            "fragile": self.fragile_by_measure,
+            "intervals": self.by_measure(self.intervals),
+            "fragile": self.by_measure(self.fragile.tolist()),
             "unjudged_documents": {name: {"judged": share} for name, share in self.judged.items()},
             "ties": self.ties.model_dump() if self.ties else None,
             "ignored_relevant": self.ignored_relevant,
@@ -146,9 +141,8 @@ class Evaluation(Tabular):
             f"{counted(self.unjudged, 'query', 'queries')} of the run not judged (left out)"
             + (f", {merged} merged" if self.repeated else "")
         )
-        table = measure_table(
-            title, self.mean_by_measure, self.interval_by_measure, self.fragile_by_measure, self.judged
-        )
+        shown = self.by_measure(self.intervals), self.by_measure(self.fragile.tolist())
+        table = measure_table(title, self.mean_by_measure, *shown, self.judged)
         notes = scoring_notes(self.short_rankings, self.ties, ignored_relevant=self.ignored_relevant)
         return [replace(table, notes=[*table.notes, *(f"{note}." for note in notes)])]
 

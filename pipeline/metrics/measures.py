@@ -12,10 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.core.errors import InputError
-from pipeline.core.records import Array, Float64, Int64
+from pipeline.core.records import Float64, Int64
 from pipeline.metrics.rankings import GradedCells, JudgedRanking, gains, ideal_order, ratio
 
 HIGHEST_GRADE = 4  # gdeval's MAX_JUDGMENT
+CONTENT = (2.0 ** np.arange(HIGHEST_GRADE + 1) - 1) / 2**HIGHEST_GRADE
+"""The probability to be content with a document of each grade."""
 EPSILON = 0.00001  # INFAP_EPSILON of trec_eval.h
 
 
@@ -139,13 +141,7 @@ def err(judged: JudgedRanking, cutoffs: Int64) -> Float64:
             allowed=f"whole grades up to {HIGHEST_GRADE}, as in gdeval",
             fix="use ndcg, or judgments of fewer grades",
         )
-    return found.total(cutoffs, _content(found.grades) * _still_reading(found) / found.ranks)
-
-
-def _content(grades: Array) -> Float64:
-    """float64 [cells]: the probability to be content with a document of each grade."""
-    content: Float64 = (np.exp2(grades, dtype=np.float64) - 1) / 2**HIGHEST_GRADE
-    return content
+    return found.total(cutoffs, CONTENT[found.grades.astype(np.int64)] * _still_reading(found) / found.ranks)
 
 
 def _still_reading(cells: GradedCells) -> Float64:
@@ -157,5 +153,5 @@ def _still_reading(cells: GradedCells) -> Float64:
     reading = np.ones(len(cells.queries))
     for grade in range(1, HIGHEST_GRADE + 1):
         above = np.cumsum(cells.grades == grade) - (cells.grades == grade)
-        reading *= (1 - _content(np.array(grade))) ** (above - above[start])
+        reading *= (1 - CONTENT[grade]) ** (above - above[start])
     return reading

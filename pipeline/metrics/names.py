@@ -10,11 +10,11 @@ tools print are read as well: `nDCG@10`, `RR`, `AP(rel=2)@100`, `ndcg_cut_10`, `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, did_you_mean
 from pipeline.metrics.definitions import (
     MEASURES,
     Cutoff,
@@ -115,11 +115,13 @@ def _parse_name(name: str, cutoff: str | None, text: str) -> tuple[str, str]:
     add_plugins()
     if name in MEASURES:
         return name, ""
-    near = _nearest(re.split(r"[0-9_.]", name)[0].strip() or name, [*MEASURES, *others])
+    stem = re.split(r"[0-9_.]", name)[0].strip() or name
+    near = next(iter(get_close_matches(stem, [*MEASURES, *others], n=1)), "")
     near, _ = others.get(near, (near, ""))
     if near and MEASURES[near].cutoff is not Cutoff.NONE:
         near = f"{near}@{cutoff or 10}"
-    raise InputError(f"unknown measure {text!r}", allowed=", ".join(MEASURES), fix=_suggest(near))
+    fix = f"did you mean '{near}'" if near else ""
+    raise InputError(f"unknown measure {text!r}", allowed=", ".join(MEASURES), fix=fix)
 
 
 def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value], ...]:
@@ -131,7 +133,7 @@ def _parse_params(name: str, params: str, text: str) -> tuple[tuple[str, Value],
             raise InputError(
                 f"{name} has no parameter {key!r} in measure {text!r}",
                 allowed=", ".join(known),
-                fix=_suggest(_nearest(key, [*known])),
+                fix=did_you_mean(key, known, ""),
             )
         if key in values:
             raise InputError(f"duplicate parameter {key!r} in measure {text!r}", fix="leave one of them out")
@@ -155,11 +157,8 @@ def _parse_value(parameter: Parameter, value: str, text: str) -> Value:
     by_name = {_print(option): option for option in options}
     if value in by_name:
         return by_name[value]
-    near = _nearest(value, list(by_name))
     raise InputError(
-        f"{key}={value} in measure {text!r}",
-        allowed=", ".join(f"{key}={option}" for option in by_name),
-        fix=_suggest(f"{key}={near}" if near else ""),
+        f"{key}={value} in measure {text!r}", allowed=", ".join(f"{key}={option}" for option in by_name)
     )
 
 
@@ -173,12 +172,3 @@ def _parse_count(digits: str, allowed: range, what: str, text: str) -> int:
 def _print(value: Value) -> str:
     """A value as it is read; a share has at most 15 digits, with which none is lost."""
     return f"{value:.15f}".rstrip("0") if isinstance(value, float) else str(value).lower()
-
-
-def _nearest(word: str, options: Sequence[str]) -> str:
-    """The option most similar to a word; empty if none is close."""
-    return next(iter(get_close_matches(word, options, n=1)), "")
-
-
-def _suggest(near: str) -> str:
-    return f"the nearest is {near}" if near else ""

@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.core.records import Array, BoolArray, Float64, Int64, Qrels, Ranking
 from pipeline.metrics.names import Measure
-from pipeline.metrics.ranking_notes import ShortRankings
+from pipeline.metrics.presentation import ShortRankings
 from pipeline.metrics.rankings import GradedCells, JudgedRanking, ideal_order
 
 BLOCK_CELLS = 1 << 16  # cells of a ranking that are looked up at once

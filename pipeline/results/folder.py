@@ -7,7 +7,6 @@ last: a folder that has one is complete.
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 import logging
 import shlex
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, did_you_mean
 from pipeline.core.records import Facts, Float64
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE
 from pipeline.core.result_records import Record
@@ -201,17 +200,11 @@ def read_record(folder: Path, name: str, record: type[R], fix: str = RUN_AGAIN) 
 def _not_a_result(folder: Path) -> InputError:
     """The error for a path without a result, which names the results below it, or those of a similar name."""
     below = sorted(path.parent.name for path in folder.glob(f"*/{METRICS}"))
-    fix = f"it contains results; name one of them: {', '.join(below)}" if below else "check the path"
-    if folder.is_dir():
-        found = "is not a result folder"
-    elif folder.exists():
-        found = "is not a folder"
-    else:
-        found = "does not exist"
-        beside = (folder.parent.glob(f"*/{name}") for name in (METRICS, SUITE))
-        names = [path.parent.name for paths in beside for path in paths]
-        if near := difflib.get_close_matches(folder.name, names, 3, 0.75):
-            fix = f"did you mean {' or '.join(str(folder.with_name(name)) for name in near)}"
+    fix = f"it contains results; name one of them: {', '.join(below)}"
+    if not below:
+        beside = [path.parent.name for name in (METRICS, SUITE) for path in folder.parent.glob(f"*/{name}")]
+        fix = did_you_mean(folder.name, beside, "check the path")
+    found = "is not a result folder" if folder.exists() else "does not exist"
     allowed = "a folder that benchmarco run wrote, such as results/quickstart"
     return InputError(f"{folder} {found}", allowed=allowed, fix=fix)
 

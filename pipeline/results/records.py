@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from pipeline.core.display import counted
 from pipeline.core.records import Facts
 from pipeline.core.result_records import Cost, Hardware, Name, Record, ReportSection, StageRow
-from pipeline.metrics.ranking_notes import MissingTexts, ShortRankings, Ties, scoring_notes
+from pipeline.metrics.presentation import MissingTexts, ShortRankings, Ties, counted_notes, scoring_notes
 from pipeline.results.published import ScoreCheck
 from pipeline.retrievers.costs import VectorsCost, cost_of
 from pipeline.retrievers.sections import SECTIONS
@@ -40,12 +40,6 @@ class ModelRun(Record):
     precision: str
     auto: bool = False
     guessed: str = ""
-
-    @property
-    def note(self) -> str:
-        """What ran it, as a sentence."""
-        chosen = " (chosen by auto)" if self.auto else ""
-        return f"{self.name}: backend {self.backend}, {self.precision}{chosen}."
 
 
 class Metrics(Record):
@@ -118,20 +112,15 @@ class Metrics(Record):
         if self.clusters:
             clusters = counted(self.independent, "cluster")
             notes.append(f"the queries are in {clusters}, each of which counts as one in intervals and tests")
-        if self.unjudged_copies:
-            copies = counted(
-                self.unjudged_copies, "passage that nobody judged has", "passages that nobody judged have"
-            )
-            notes.append(f"{copies} the text of a relevant one")
-        if self.queries_as_passages:
-            queries = counted(self.queries_as_passages, "query stands", "queries stand")
-            notes.append(f"{queries} in the corpus as a passage")
-        if self.queries_under_own_ids:
-            queries = counted(self.queries_under_own_ids, "query is", "queries are")
-            notes.append(f"{queries} a passage of the same id (left out with data.ignored: identical_ids)")
-        if self.unjudged_queries and not self.metrics:
-            queries = counted(self.unjudged_queries, "query", "queries")
-            notes.append(f"{queries} without judgments: nothing is scored")
+        copies = "passage that nobody judged has", "passages that nobody judged have"
+        same_id = "a passage of the same id (left out with data.ignored: identical_ids)"
+        not_scored = 0 if self.metrics else self.unjudged_queries
+        notes += counted_notes(
+            (self.unjudged_copies, *copies, "the text of a relevant one"),
+            (self.queries_as_passages, "query stands", "queries stand", "in the corpus as a passage"),
+            (self.queries_under_own_ids, "query is", "queries are", same_id),
+            (not_scored, "query", "queries", "without judgments: nothing is scored"),
+        )
         if self.like_random:
             found, expected = self.like_random
             notes.append(

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAIN = "main measures"
-ALSO = "main"
-"""What a user may write for it."""
 
 
 class SuiteRecord(Record):
@@ -222,8 +220,8 @@ class Result(Tabular):
 
 
 def canonical_measure(text: str) -> str:
-    """The name of a measure, or `MAIN`, as results have it."""
-    return MAIN if text.strip().lower() in (MAIN, ALSO) else str(parse_measure(text))
+    """The name of a measure, or `MAIN`, which a user may write as `main`, as results have it."""
+    return MAIN if text.strip().lower() in (MAIN, "main") else str(parse_measure(text))
 
 
 def main_measures_note(main_measures: Mapping[str, str]) -> str:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from pipeline.core.display import FRAGILE, bounds, counted, figure, interval
 from pipeline.core.records import Facts
-from pipeline.core.result_records import StageRow
+from pipeline.core.result_records import StageRow, columns_of
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
-from pipeline.metrics.measure_table import NO_INTERVAL, measure_table
+from pipeline.metrics.presentation import NO_INTERVAL, measure_table
 from pipeline.results.published import VERDICTS, ScoreCheck, decimals
 from pipeline.results.records import Metrics
 from pipeline.retrievers.composition import FirstStage
@@ -101,7 +101,11 @@ def score_figure(value: float | None, score: ScoreCheck) -> Cell:
 def _model_notes(records: Sequence[Metrics]) -> list[str]:
     """What ran each model whose backend was left to `auto`, and which of its settings are only defaults."""
     models = [model for record in records for model in record.models]
-    backends = (model.note for model in models if model.auto)
+    backends = (
+        f"{model.name}: backend {model.backend}, {model.precision} (chosen by auto)."
+        for model in models
+        if model.auto
+    )
     defaults = (f"{model.name}: {model.guessed}." for model in models if model.guessed)
     return list(dict.fromkeys([*backends, *defaults]))
 
@@ -112,9 +116,8 @@ def stage_table(record: Metrics) -> Table:
     columns: list[FilledColumn] = [
         (Column("stage"), [row.stage for row in rows]),
         (Column("artifact"), [row.outcome for row in rows]),
-        (Column("items", "right", form=","), [row.items for row in rows]),
-        (Column("seconds", "right", form=",.2f"), [row.seconds for row in rows]),
-        (Column("items/s", "right", form="rate"), [row.items_per_second for row in rows]),
+        *columns_of(rows, [("items", "items", ","), ("seconds", "seconds", ",.2f")]),
+        *columns_of(rows, [("items/s", "items_per_second", "rate")]),
         (PEAK, [row.peak_rss_mb for row in rows]),
         (Column("key", from_width=WIDE), [row.key[:12] for row in rows]),
     ]
@@ -283,9 +286,8 @@ def requests_table(name: str, record: Metrics) -> Table | None:
         return None
     uses = [usage for _, usage in rows]
     columns: list[FilledColumn] = [(Column("stage"), [row.stage for row, _ in rows])]
-    for label in ("requests", "retries", "tokens"):
-        columns.append((Column(label, "right", form=","), [getattr(usage, label) or 0 for usage in uses]))
-    columns.append((Column("price", "right", form=",.4g"), [usage.price for usage in uses]))
+    columns += columns_of(uses, [(name, name, ",") for name in ("requests", "retries", "tokens")])
+    columns += columns_of(uses, [("price", "price", ",.4g")])
     columns.append((Column("items/s", "right", form="rate"), [row.items_per_second for row, _ in rows]))
     notes = ["Requests include those that were sent again. Figures are those of the run that asked."]
     if any(usage.seconds_alone for usage in uses):

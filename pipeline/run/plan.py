@@ -93,7 +93,7 @@ def _evaluate(
     context: Context,
 ) -> Facts:
     from pipeline.metrics import evaluation, scoring, statistics
-    from pipeline.metrics.ranking_notes import Ties
+    from pipeline.metrics.presentation import Ties
 
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics import resampling
+from pipeline.metrics import paired
 from pipeline.studies.groups.group_tests import compare_with_rest, difference_tests, smallest_shown
 from simulations.values import LEVEL, Cell, Figure, each_size, percent, random
 
@@ -65,7 +65,7 @@ def _marked_by_difference(values: Float64, groups: Sequence[BoolArray]) -> bool:
     is_in = np.array([group for group in groups if 0 < group.sum() < n], dtype=np.float64)
     sizes = is_in.sum(axis=1)
     scale, centred = np.sqrt(n / (sizes * (n - sizes))), values - values.mean()
-    drawn = random.permuted(np.tile(centred, (resampling.PERMUTATIONS, 1)), axis=1)
+    drawn = random.permuted(np.tile(centred, (paired.PERMUTATIONS, 1)), axis=1)
     most = (np.abs(drawn @ is_in.T) * scale).max(axis=1)
     return bool((1 + (most >= (np.abs(is_in @ centred) * scale).max()).sum()) / (1 + len(drawn)) < LEVEL)
 

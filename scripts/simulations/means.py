@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from pipeline.core.records import Float64, Int64
-from pipeline.metrics import holm, resampling, standings
+from pipeline.metrics import holm, paired, standings
 from pipeline.metrics.statistics import ONE, estimate, over_collections, pool_draws
 from pipeline.studies.gate.margin_tests import noninferiority
 from simulations.values import (
@@ -116,7 +116,7 @@ def _shared(count: int, n_queries: int, alike: bool, lacks: bool, samples: int) 
         strata, shares = pool_draws(differences, weights, ids) if pooled else (differences, weights)
         by_t.append(percent(estimate(strata, shares).p < LEVEL))
         few = [values[:, : max(samples // 4, 1)] for values in strata]
-        by_chance.append(percent(resampling.randomization_test(few, shares) < LEVEL))
+        by_chance.append(percent(paired.randomization_test(few, shares) < LEVEL))
     named = {"macro mean held": held, "false t-tests": by_t, "false randomization tests": by_chance}
     return [Figure(name, *both) for name, both in named.items()]
 

@@ -13,7 +13,7 @@ from scipy.stats import wilcoxon
 
 from pipeline.comparison.pairs import Pair, compare_pairs
 from pipeline.core.records import Float64
-from pipeline.metrics import resampling
+from pipeline.metrics import paired
 from pipeline.metrics.paired import detectable_difference, queries_needed
 from pipeline.metrics.statistics import MANY_OTHERS, ONE, Strata, estimate
 from simulations.means import SUITES
@@ -55,7 +55,7 @@ def _losses(draw: Sampler, samples: int, n_queries: int) -> list[Figure]:
     values = draw(samples, n_queries).T
     found = estimate([values], low=-1, high=1)
     reach = stdtrit(n_queries - 1, 0.975) * found.errors
-    both = np.maximum(found.p, resampling.randomization_test([values])) < LEVEL
+    both = np.maximum(found.p, paired.randomization_test([values])) < LEVEL
     starred = percent(both)
     with np.errstate(invalid="ignore"):  # of samples that are all ties
         by_ranks = percent(wilcoxon(values, axis=0, method="asymptotic").pvalue < LEVEL)
@@ -144,7 +144,7 @@ def max_t_changes(
     observed = np.abs(changes.sum(axis=0)) / scale
     order = np.argsort(observed)
     generator = np.random.default_rng(1)  # as other figures are not to depend on it
-    signs = generator.choice([-1.0, 1.0], (resampling.PERMUTATIONS, len(changes)))
+    signs = generator.choice([-1.0, 1.0], (paired.PERMUTATIONS, len(changes)))
     highest = np.maximum.accumulate((np.abs(signs @ changes) / scale)[:, order], axis=1)
     reached = (highest >= observed[order] - 1e-12).sum(axis=0)
     p = np.empty(len(order))
@@ -168,7 +168,7 @@ def _detect(draw: Sampler, pairs: int, samples: int, n_queries: int) -> list[Fig
     level, deviation = LEVEL / 2 / pairs, float(draw(1000, 1000).std())
     size = float(detectable_difference(deviation / n_queries**0.5, n_queries - 1, level))
     drawn = (draw(samples, n_queries) + size).T
-    p = np.maximum(estimate([drawn]).p * pairs, resampling.randomization_test([drawn]))
+    p = np.maximum(estimate([drawn]).p * pairs, paired.randomization_test([drawn]))
     half = size / 2 / deviation  # which most pilots do not show
     true, uncorrected = queries_needed([half], level), queries_needed([half], LEVEL / 2)
     named = [f"{100 * _power([half], each, level).item():.1f}" for each in (uncorrected, true)]

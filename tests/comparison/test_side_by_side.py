@@ -322,14 +322,6 @@ def test_notes_say_what_else_differs() -> None:
         f"two ({0.9 - apart * 1.1:.1%} judged) is below one (90.0%)"
     ]
     assert notes(0.9, 0.9 - apart * 0.9) == notes(0.1, 0.9) == notes(0.9, 0.1, "mrr") == []
-    # what differs by the index alone
-    for saved, factory in ((one, "Flat"), (two, "IVF64,Flat")):
-        manifest = saved.only_collection().manifest
-        config = {"name": saved.name, "index": {"factory": factory}, "data": {"source": "sample"}}
-        saved.collections[0] = replace(
-            saved.only_collection(), manifest=manifest.model_copy(update={"config": config})
-        )
-    assert compare([one, two]).notes == ["one and two differ by the index alone: Flat and IVF64,Flat"]
     # on several collections, what holds on all of them is said once
     suites = make("one", 1, sizes=THREE), make("other", 2, sizes=THREE)
     for saved, threads in ((suites[0], 2), (suites[1], 4)):

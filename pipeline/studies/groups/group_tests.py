@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.core.records import BoolArray, Float64
-from pipeline.metrics import resampling
+from pipeline.metrics import paired
 from pipeline.metrics.paired import LEVEL, holm, larger_p, paired_tests
 from pipeline.metrics.statistics import ONE, ROUNDING, Estimate
 
@@ -137,10 +137,10 @@ def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:
     observed = welch(is_in @ both).ravel()
     stepwise = _StepDown(observed - ROUNDING * n_queries * (1 + observed))
     generator = np.random.default_rng(SEED)
-    rows = max(resampling.BLOCK_SWAPS // is_in.size, 1)
-    for start in range(0, resampling.PERMUTATIONS, rows):
-        block = min(rows, resampling.PERMUTATIONS - start)
+    rows = max(paired.BLOCK_SWAPS // is_in.size, 1)
+    for start in range(0, paired.PERMUTATIONS, rows):
+        block = min(rows, paired.PERMUTATIONS - start)
         orders = generator.permuted(np.tile(np.arange(n_queries), (block, 1)), axis=1)
         sums = is_in[:, orders].transpose(1, 0, 2) @ both  # [block, groups, 2 · columns]
         stepwise.count(welch(sums).reshape(block, -1))
-    return stepwise.p_values(True, resampling.PERMUTATIONS).reshape(len(groups), n_columns)
+    return stepwise.p_values(True, paired.PERMUTATIONS).reshape(len(groups), n_columns)
