@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from typing import Any
 
@@ -64,9 +64,7 @@ class Pair:
     p_randomization: float
     p_holm: float  # `p_ttest` by Holm's correction over all pairs
     shown: bool  # whether the difference counts as shown: `p_holm` and `p_randomization` are below 5%
-    # Whether one unseen query that loses everything would move the difference by more than its interval
-    # reaches.
-    fragile: bool
+    fragile: bool  # the mark of the interval, as of `Estimate`
     # wins, ties, losses: Queries where a has the higher value, the same, the lower; of several collections,
     # the collections where it has the higher mean.
     wins: int
@@ -77,13 +75,9 @@ class Pair:
     # pairs that are not shown, this one among them. None where fewer than `MANY_OTHERS` differences are
     # unlike the most common one, as the spread is not known.
     detects: float | None
-    # How many queries detect the difference that was asked for; None without one.
-    queries_to_detect: int | None = None
-    # The pair on each collection, where there are several.
-    collections: tuple[CollectionDifference, ...] = field(default=())
-    # over_collections_low, over_collections_high: Of eight collections or more, the ends of the 95% interval
-    # of this pair's difference of macro means on all such collections; else None.
-    over_collections_low: float | None = None
+    queries_to_detect: int | None = None  # how many detect the difference that was asked for, if one was
+    collections: tuple[CollectionDifference, ...] = ()  # the pair on each collection, where there are several
+    over_collections_low: float | None = None  # over_collections_low, _high: as of `over_collections`
     over_collections_high: float | None = None
 
     @property

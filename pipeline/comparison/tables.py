@@ -22,8 +22,7 @@ class Entry:
     mean: float  # of the measure, as in `metrics.json`; of a suite the macro mean, as in `suite.json`
     ci_low: float | None  # ci_low, ci_high: ends of the mean's 95% interval; None where none is shown
     ci_high: float | None
-    # Whether one unseen query that loses everything would move the mean by more than the interval reaches.
-    fragile: bool
+    fragile: bool  # the mark of the interval, as of `Estimate`
     queries: int  # how many were judged, in all collections together
     rank: int  # among the results, by mean
     best: int  # on how many collections its mean is the highest
@@ -42,12 +41,9 @@ class Entry:
     # `pipeline.metrics.paired.standings`. None where not every two are tested.
     rank_low: int | None = None
     rank_high: int | None = None
-    # over_collections_low, over_collections_high: Of suites of eight collections or more, the ends of the 95%
-    # interval of the macro mean of all such collections; else None.
-    over_collections_low: float | None = None
+    over_collections_low: float | None = None  # over_collections_low, _high: as of `over_collections`
     over_collections_high: float | None = None
-    # rank_over_low, rank_over_high: The best and the worst rank by that mean.
-    rank_over_low: int | None = None
+    rank_over_low: int | None = None  # rank_over_low, rank_over_high: best and worst rank by that mean
     rank_over_high: int | None = None
 
 

@@ -236,7 +236,7 @@ class Memory(NamedTuple):
 
 def memory(texts: Int64, heads: int, size: int, columns: int) -> Memory:
     """Memory for some texts; `texts` is int64 [texts + 1], the first token of each text, and the end."""
-    most = longest(texts)
+    most = -(-int(np.diff(texts).max()) // LANES) * LANES  # tokens of the longest text, rounded up
 
     def rows(count: int) -> _Rows:
         numbers = aligned_memory(np.int16, count * heads * size)
@@ -253,11 +253,6 @@ def memory(texts: Int64, heads: int, size: int, columns: int) -> Memory:
     )
     keys_transposed = aligned_memory(np.int32, size // 2 * most + LANES)
     return Memory(rows(most + TALL), rows(most + LANES), values, keys_transposed, scores)
-
-
-def longest(texts: Int64) -> int:
-    """The largest number of tokens of a text, as a multiple of LANES."""
-    return -(-int(np.diff(texts).max()) // LANES) * LANES
 
 
 def scaled_biases(biases: Float32) -> Float32:

@@ -62,11 +62,8 @@ class Metrics(Record):
     unjudged_copies: int = 0  # how many passages that nobody judged have the text of a relevant one
     queries_as_passages: int = 0  # how many queries stand in the corpus as a passage with another id
     queries_under_own_ids: int = 0  # how many stand there with their own id, and are not left out
-    # Where the first ten hits hold no more relevant passages than those of a random order: how many, and how
-    # many a random order has.
-    like_random: tuple[int, float] | None = None
-    # What the collection says of itself, in a file `note.txt`, and that it is a slice.
-    collection_note: str = ""
+    like_random: tuple[int, float] | None = None  # as of `pipeline.metrics.scoring.random_hits`
+    collection_note: str = ""  # what the collection says of itself, in `note.txt`, and that it is a slice
     # The cluster of each judged query by `evaluate.cluster`, None where it has none.
     clusters: tuple[str | None, ...] = ()
     metrics: dict[str, float]
