@@ -7,6 +7,7 @@ last: a folder that has one is complete.
 from __future__ import annotations
 
 import csv
+import difflib
 import json
 import logging
 import shlex
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from pipeline.core.errors import InputError, did_you_mean
+from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float64
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, SUITE
 from pipeline.core.result_records import Record
@@ -203,7 +204,8 @@ def _not_a_result(folder: Path) -> InputError:
     fix = f"it contains results; name one of them: {', '.join(below)}"
     if not below:
         beside = [path.parent.name for name in (METRICS, SUITE) for path in folder.parent.glob(f"*/{name}")]
-        fix = did_you_mean(folder.name, beside, "check the path")
+        near = difflib.get_close_matches(folder.name, beside, 1, 0.75)
+        fix = f"did you mean {folder.with_name(near[0])}" if near else "check the path"
     found = "is not a result folder" if folder.exists() else "does not exist"
     allowed = "a folder that benchmarco run wrote, such as results/quickstart"
     return InputError(f"{folder} {found}", allowed=allowed, fix=fix)
