@@ -56,8 +56,8 @@ def doctor(
 
 def _listing(title: str, rows: Sequence[Facts]) -> Table:
     """Plain facts as a table, a column for each key that any row has a value of."""
-    columns = [(Column(key, wrap="words"), [each[key] or "" for each in rows]) for key in rows[0]]
-    return table_of(title, columns)
+    columns = [Column(key, wrap="words" if key in ("state", "install") else "anywhere") for key in rows[0]]
+    return table_of(title, [(column, [each[column.name] or "" for each in rows]) for column in columns])
 
 
 def _model_records(configs: Iterable[Config]) -> Iterator[Facts]:
