@@ -127,6 +127,7 @@ class Affordable(Findings):
     limits: Sequence[Limit]  # those that were asked for
     costs: Mapping[str, Mapping[str, float]]  # by result, the best first; with `index`, as far as known
     front: Sequence[str]  # the results on the Pareto front of quality, p95 and memory
+    close: Sequence[str]  # what the uncertainty of times leaves open, as clauses
     heading = "What one query costs"
 
     def beyond(self, name: str) -> list[str]:
@@ -148,9 +149,11 @@ class Affordable(Findings):
 
     @property
     def verdict(self) -> str:
+        """Which result within the limits is best, and what the uncertainty of times leaves open."""
+        return "; ".join([self._best(), *self.close]) if self.limits else ""
+
+    def _best(self) -> str:
         """Which result within the limits is best, and whether others are as good."""
-        if not self.limits:
-            return ""
         measure, within = self.comparison.measure, self.within
         where = f"Within {enumerated([limit.text for limit in self.limits])}"
         if not within:
@@ -237,4 +240,18 @@ def affordable(comparison: Comparison, wanted: Sequence[str] | None) -> Affordab
     no_worse = (table[:, None] <= table).all(axis=2)  # [i, j]: i is no worse than j in anything
     beats = np.logical_and(no_worse, (table[:, None] < table).any(axis=2))
     front = [name for j, name in enumerate(measured) if not beats[:, j].any()]
-    return Affordable(comparison, limits, costs, front)
+    return Affordable(comparison, limits, costs, front, list(_close(comparison, limits)))
+
+
+def _close(comparison: Comparison, limits: Sequence[Limit]) -> Iterator[str]:
+    """Results whose interval of p50 or p95 holds a limit."""
+    times = [limit for limit in limits if limit.name in ("p50", "p95")]
+    records = [(result, read_latency(each)) for result in comparison.loaded for each in result.collections]
+    for result, record in records:
+        if record is None:
+            continue
+        for limit in times:
+            low, high = (getattr(record.whole, f"{limit.name}_{end}") for end in ("low", "high"))
+            if low is not None and low <= limit.most and (high is None or high > limit.most):
+                ends = f"{low:,.1f} ms or more" if high is None else f"{low:,.1f} to {high:,.1f} ms"
+                yield f"{limit.name} of {result.name} is uncertain, {ends} (95%)"
