@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -189,29 +190,24 @@ def _scaled(vectors: Float32) -> Float32:
     return scaled
 
 
+@dataclass
 class Watch:
     """Compares a few of the texts that are encoded with the fp32 model, and stops where they differ.
 
     Of each shard, texts with one character in `WATCHED` are compared, the longest text among them where it is
     no more than half of that; of a small shard, one text. The fp32 model takes about four times as long for a
     text, so that this adds less than 1% to the time of shards of a thousand texts and more.
-
-    `vector` gives the vector [dimension] of the token ids [tokens] of one text in fp32, `precision` is that
-    of the model `name`, and `fix` says what to set if it is not close enough.
     """
 
-    def __init__(
-        self,
-        name: str,
-        vector: Callable[[Int32], Float32],
-        precision: str,
-        fix: str,
-        tokenizer: Tokenizer,
-    ) -> None:
+    name: str  # of the model
+    vector: Callable[[Int32], Float32]  # token ids [tokens] of one text to its vector [dimension] in fp32
+    precision: str  # of the model that is watched
+    fix: str  # what to set if it is not close enough
+    tokenizer: Tokenizer
+
+    def __post_init__(self) -> None:
         from threadpoolctl import ThreadpoolController
 
-        self.name, self.vector, self.precision, self.fix = name, vector, precision, fix
-        self.tokenizer = tokenizer
         self._random = np.random.default_rng(0)
         self._libraries = ThreadpoolController()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -50,30 +50,24 @@ INSTEAD = {"dense": "openvino", "splade": "sentence-transformers", "m3": "flag"}
 _ACTIVATIONS = ("hidden_act", "activation", "hidden_activation", "activation_function")
 
 
-def runs_here(config: Mapping[str, Any], own_code: bool) -> bool:
-    """Whether the kernels are fast here and compute a network, as far as its `config.json` tells.
-
-    With `own_code`, Python files that come with the model may run.
-    """
-    kind = config.get("model_type")
-    activation = next((config[name] for name in _ACTIVATIONS if name in config), "gelu")
-    return (
-        machine.has_vnni()
-        and kind in TYPES
-        and (activation == "gelu" or kind in ("nomic_bert", "gte"))
-        and config.get("position_embedding_type", "absolute") in ("absolute", "rope")
-        and not config.get("is_decoder")
-        and not (own_code and "auto_map" in config)
-    )
-
-
 class NativeConversion(Conversion):
     """A model packed once for the kernels."""
 
     @override
     def suits(self, model: ResolvedModel) -> bool:
-        as_splade = _network(model) != "splade" or not splade_obstacle(model.card)
-        return as_splade and runs_here(model.card.config, model.trust_remote_code)
+        """Whether the kernels are fast here and compute a network, as far as its `config.json` tells."""
+        config = model.card.config
+        kind = config.get("model_type")
+        activation = next((config[name] for name in _ACTIVATIONS if name in config), "gelu")
+        return (
+            machine.has_vnni()
+            and kind in TYPES
+            and (activation == "gelu" or kind in ("nomic_bert", "gte"))
+            and config.get("position_embedding_type", "absolute") in ("absolute", "rope")
+            and not config.get("is_decoder")
+            and not (model.trust_remote_code and "auto_map" in config)
+            and not (_network(model) == "splade" and splade_obstacle(model.card))
+        )
 
     @override
     def recipe(self, model: ResolvedModel) -> Recipe:

@@ -126,7 +126,11 @@ class Opener(ModelSource, ABC):
             with self._preparing(store, recipe) as (models, is_new):
                 found = models.make(recipe, lambda draft: self.compare(folder)).facts
             if is_new and "lowest_cosine" in found:
-                log.info("model %s: %s", self.model.name, comparison_clause(found))
+                log.info(
+                    "model %s: cosine to the vectors of %s on %d texts: %.6f at the lowest, %.6f in the mean",
+                    *(self.model.name, found["reference"], found["texts"]),
+                    *(found["lowest_cosine"], found["mean_cosine"]),
+                )
         return converted
 
     @contextlib.contextmanager
@@ -179,14 +183,6 @@ class Opener(ModelSource, ABC):
 COMPARISON = "comparison"
 """The stage, in the user's store, of comparisons of converted models with their library."""
 COMPARISON_SCHEMA = 4
-
-
-def comparison_clause(comparison: Facts) -> str:
-    """What `TextOpener.comparison` gives, as a clause."""
-    return (
-        f"cosine to the vectors of {comparison['reference']} on {comparison['texts']} texts: "
-        f"{comparison['lowest_cosine']:.6f} at the lowest, {comparison['mean_cosine']:.6f} in the mean"
-    )
 
 
 class TextOpener(Opener, EmbeddingSource):

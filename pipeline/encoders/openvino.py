@@ -90,7 +90,12 @@ class OpenVINOConversion(Conversion):
         if model.precision == "fp32":
             return None
         description = REFERENCE[0] if model.precision == "int8" else DESCRIPTION
-        vector = _vector_in_fp32(folder / description)
+        computed = _in_fp32(str(folder / description))
+
+        def vector(ids: Int32) -> Float32:
+            tokens = ids.astype(np.int64)[None]
+            return np.array(computed(tokens, np.ones_like(tokens))[0])
+
         return Watch(model.name, vector, model.precision, self.fix(model), tokenizer)
 
     @override
@@ -125,10 +130,11 @@ class OpenVINOBatches:
         self.width_multiple = 1 if model.precision == "fp32" else TILE
 
 
-class OpenVINORunner:
-    """Computes batches of a converted network on the CPU, several in flight."""
+class OpenVINORunner(OpenVINOBatches):
+    """Computes batches of a converted network, in the folder `prepared`, on the CPU, several in flight."""
 
-    def __init__(self, prepared: Path, bf16: bool) -> None:
+    def __init__(self, model: ResolvedBase, prepared: Path) -> None:
+        super().__init__(model)
         checks = json.loads((prepared / CHECKS).read_text(encoding="utf-8"))
         self.embedded = checks["tokens embedded"]
         core = import_openvino().Core()
@@ -137,7 +143,7 @@ class OpenVINORunner:
             "CPU",
             {
                 "PERFORMANCE_HINT": "THROUGHPUT",
-                "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
+                "INFERENCE_PRECISION_HINT": "bf16" if model.precision == "bf16" else "f32",
                 **_threads(),
             },
         )
@@ -177,29 +183,22 @@ class OpenVINORunner:
         return rows, vectors
 
 
-class OpenVINOBackend(OpenVINOBatches, OpenVINORunner):
-    """A converted model; `prepared` is its folder."""
+class OpenVINOBackend(OpenVINORunner):
+    """A converted model for texts."""
 
     def __init__(self, model: ResolvedModel, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
-        OpenVINOBatches.__init__(self, model)
-        OpenVINORunner.__init__(self, prepared, model.precision == "bf16")
+        super().__init__(model, prepared)
         self.tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.dimension = int(self.compiled.output(0).partial_shape[1].get_length())
 
 
-def _vector_in_fp32(description: Path) -> Callable[[Int32], Float32]:
-    """What a converted network gives for one text in fp32, without padding."""
+def _in_fp32(network: str | openvino.Model) -> Callable[[Int64, Int64], Float32]:
+    """What a converted network gives in fp32 for token ids and their mask, int64 [texts, tokens] each."""
     settings = {"INFERENCE_PRECISION_HINT": "f32", **_threads()}
-    compiled = import_openvino().Core().compile_model(str(description), "CPU", settings)
-
-    def vector(ids: Int32) -> Float32:
-        tokens = ids.astype(np.int64)[None]
-        outputs = compiled({"input_ids": tokens, "attention_mask": np.ones_like(tokens)})
-        return np.array(outputs[0][0], np.float32)
-
-    return vector
+    compiled = import_openvino().Core().compile_model(network, "CPU", settings)
+    return lambda ids, mask: compiled({"input_ids": ids, "attention_mask": mask})[0]
 
 
 def _quantize(model: ResolvedModel, converted: Artifact, draft: Draft) -> JsonObject:
@@ -291,11 +290,11 @@ def _convert(model: ResolvedModel, target: Path) -> None:
     if model.pooling == "cls":
         limit_last_layer_to_first_token(body)
     converted = _traced(body, model)
-    if probes.compare(_run(converted), "fp32").problem:
+    if probes.compare(_forward(converted), "fp32").problem:
         # OpenVINO's attention operation gives NaN if a local window holds nothing but padding
         body.set_attn_implementation("eager")
         converted = _traced(body, model)
-        if differs := probes.compare(_run(converted), "fp32").problem:
+        if differs := probes.compare(_forward(converted), "fp32").problem:
             raise ValueError(f"the traced model gives other vectors than its library: {differs}")
     probes.write(target.with_name(PROBES))
     import_openvino().save_model(converted, str(target), compress_to_fp16=False)
@@ -345,11 +344,9 @@ def convert_network(network: torch.nn.Module, example: object) -> openvino.Model
         return package.convert_model(traced, example_input=example)
 
 
-def _run(converted: openvino.Model) -> Forward:
-    compiled = import_openvino().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return lambda some: (
-        (batch.rows, compiled({"input_ids": batch.ids, "attention_mask": batch.mask})[0]) for batch in some
-    )
+def _forward(converted: openvino.Model) -> Forward:
+    computed = _in_fp32(converted)
+    return lambda some: ((batch.rows, computed(batch.ids, batch.mask)) for batch in some)
 
 
 def _quantize_model(source: Path, target: Path, calibration: Path) -> None:

@@ -28,7 +28,6 @@ from pipeline.encoders.opener import Conversion
 from pipeline.encoders.openvino import (
     FILES,
     TOKENIZER,
-    OpenVINOBatches,
     OpenVINORunner,
     convert_network,
     convert_once,
@@ -93,14 +92,13 @@ def load(settings: FlagRerankSettings, model: ResolvedReranker, prepared: Path) 
     return BatchedScorer(_ConvertedReranker(settings, model, prepared), settings.batch_size)
 
 
-class _ConvertedReranker(OpenVINOBatches, OpenVINORunner):
-    """A converted cross-encoder; `prepared` is its folder."""
+class _ConvertedReranker(OpenVINORunner):
+    """A converted cross-encoder."""
 
     def __init__(self, config: FlagRerankSettings, model: ResolvedReranker, prepared: Path) -> None:
         from tokenizers import Tokenizer
 
-        OpenVINOBatches.__init__(self, model)
-        OpenVINORunner.__init__(self, prepared, model.precision == "bf16")
+        super().__init__(model, prepared)
         inputs = json.loads((prepared / INPUTS).read_text(encoding="utf-8"))
         tokenizer = Tokenizer.from_file(str(prepared / TOKENIZER))
         self.tokenizer = encoder_tokenizer(config, model, tokenizer, inputs)
