@@ -87,15 +87,20 @@ def check_lacking(model: ResolvedBase, network: PreTrainedModel, report: Report)
 
 def _lacking(name: str, missing: list[str], report: Report) -> InputError:
     lacking = f"model '{name}': its files lack {counted(len(missing), 'weight')}, such as {missing[0]}"
-    wrapped = (stored for stored in report["unexpected_keys"] if stored.endswith(f".{missing[0]}"))
-    if stored := min(wrapped, default=""):
-        prefix = stored.removesuffix(missing[0])
-        return InputError(
-            f"{lacking}, and hold {stored}",
-            allowed="the names that transformers gives to weights",
-            fix=f"save the network without what wraps it, or remove '{prefix}' from the names of its tensors",
-        )
-    return damaged(lacking)
+    wrapped = (
+        stored.removesuffix(weight)
+        for weight in missing
+        for stored in sorted(report["unexpected_keys"])
+        if stored.endswith(f".{weight}")
+    )
+    prefix = next(wrapped, "")
+    if not prefix:
+        return damaged(lacking)
+    return InputError(
+        f"{lacking}, and hold {prefix}{missing[0]}",
+        allowed="the names that transformers gives to weights",
+        fix=f"save the network without what wraps it, or remove '{prefix}' from the names of its tensors",
+    )
 
 
 def check_dropped(model: ResolvedBase, network: PreTrainedModel, report: Report) -> str:
