@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -322,9 +322,14 @@ def _suite_context(comparison: Comparison) -> JsonObject:
     measure, pairs = comparison.measure, comparison.pairs
     parts = [PagePart("leaderboard", "Macro means", [comparison.board()], ordered_by=1)]
     if pairs:
-        tables = [pair_table(measure, pairs), each_collection(measure, pairs)]
-        parts.append(PagePart("pairs", "Pairs", tables))
-    parts.append(PagePart("collections", "Collection by collection", list(_measure_tables(comparison))))
+        compared = [pair_table(measure, pairs), each_collection(measure, pairs)]
+        parts.append(PagePart("pairs", "Pairs", compared))
+    tables = []
+    for result in comparison.loaded:
+        table = result.tables()[0]  # below the collections it has the macro means, which stand above
+        rows = table.rows[: len(result.collections)]
+        tables.append(replace(table, title=result.name, rows=rows, notes=[]))
+    parts.append(PagePart("collections", "Collection by collection", tables))
     size = display.counted(len(comparison.loaded[0].collections), "collection")
     return {
         "kind": "suite",
@@ -340,21 +345,6 @@ def _suite_context(comparison: Comparison) -> JsonObject:
             for entry, source in zip(comparison.results, comparison.sources, strict=True)
         ],
     }
-
-
-def _measure_tables(comparison: Comparison) -> Iterator[Table]:
-    """For each result its means of every measure on every collection."""
-    for result, entry in zip(comparison.loaded, comparison.results, strict=True):
-        results = result.collections
-        columns: list[FilledColumn] = [
-            (Column("collection"), [each.name for each in results]),
-            (Column("queries", "right", form=","), [each.record.queries for each in results]),
-            (Column("passages", "right", form=","), [each.record.passages for each in results]),
-        ]
-        for measure in comparison.measures:
-            means = [float(values.mean()) for values in result.values([measure])]
-            columns.append((Column(measure, "right"), means))
-        yield table_of(entry.name, columns)
 
 
 def _breakable(label: str) -> str:
