@@ -21,7 +21,6 @@ from pipeline.models.files import (
     INTEGER,
     LIBRARY_SETTINGS,
     OBJECT,
-    POSITIVE,
     SIZE,
     STANFORD,
     TEXT,
@@ -48,16 +47,8 @@ CONFIG_TYPES = {
     "model_type": TEXT,
     "pad_token_id": INTEGER,
     "quantization_config": OBJECT,
-    **dict.fromkeys(
-        (
-            "dim", "d_ff", "d_kv", "d_model", "head_dim", "hidden_dim", "hidden_size", "intermediate_size",
-            "n_heads", "n_layers", "num_attention_heads", "num_heads", "num_hidden_layers",
-            "num_key_value_heads", "num_layers", "vocab_size",
-        ),
-        POSITIVE,
-    ),
-}  # fmt: skip
-"""Types of the fields of `config.json` that are used here, and of those from which networks are made."""
+}
+"""Types of the fields of `config.json` that are used here."""
 SETTINGS_TYPES = {
     "truncate_dim": COUNT, "similarity_fn_name": TEXT, "prompts": OBJECT, "model_type": TEXT,
     "query_prefix": TEXT, "document_prefix": TEXT, "query_length": COUNT, "document_length": COUNT,

@@ -76,15 +76,6 @@ SIZE = JsonType(
 )
 
 
-def _is_size(value: object) -> bool:
-    """Whether a value is a whole number above 0, or one for each of a network's layers."""
-    values = value if isinstance(value, list) else [value]
-    return all(type(size) is int and size > 0 for size in values)
-
-
-POSITIVE = JsonType("a whole number of 1 or more", _is_size)
-
-
 @dataclass(frozen=True)
 class Files:
     """A model's files: those of a local folder with their SHA-256, or some of those of a hub commit.

@@ -7,10 +7,8 @@ count from 0. A passage is relevant (grade 1) to a query if its text equals one 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,64 +78,58 @@ class Positives:
         A positive that the corpus does not have gets an id that the corpus does not have; with
         `{positives_of: N}`, which is a slice, it is left out and counted.
         """
+        import pandas as pd
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        queries_of = self._queries_by_positive()
-        queries, passages = array("q"), array("q")
-        found: set[str] = set()
-        start = 0
-        for _, texts, _ in self._texts():
-            for position, text in enumerate(texts.to_pylist(), start):
-                if text in queries_of:
-                    found.add(text)
-                    queries.extend(queries_of[text])
-                    passages.extend([position] * len(queries_of[text]))
-            start += len(texts)
-        absent = [rows for text, rows in queries_of.items() if text not in found]
-        outside = sum(map(len, absent)) if self._first_rows is not None else 0
-        absent = [] if outside else absent
-        absent_rows = np.array(list(chain.from_iterable(absent)), np.int64)
-        query_rows = np.concatenate([np.frombuffer(queries, np.int64), absent_rows])
-        missing_ids = [f"absent-{number}" for number, rows in enumerate(absent) for _ in rows]
-        missing = pa.array(missing_ids, pa.string())
+        texts, rows, start = [], [], 0
+        for part, of_part, parents in self._positives(None):
+            texts.append(of_part)
+            rows.append(start + parents)
+            start += len(part)
+        numbered = pa.chunked_array(texts, pa.string()).combine_chunks().dictionary_encode()
+        positives = pd.DataFrame(
+            {"text": numbered.indices.to_numpy(), "query": np.concatenate([*rows, np.zeros(0, np.int64)])}
+        )
+        places = [pc.index_in(corpus, value_set=numbered.dictionary) for _, corpus, _ in self._texts()]
+        passages = pd.DataFrame({"text": pa.chunked_array(places, pa.int32()).to_numpy()})
+        passages = passages.reset_index(names="passage").dropna()
+        judged = positives.drop_duplicates().merge(passages, "left", on="text")
+        absent = judged["passage"].isna()
+        outside = int(absent.sum()) if self._first_rows is not None else 0
+        if outside:
+            judged, absent = judged[~absent], absent[~absent]
+        ids = judged["passage"].fillna(-1).astype(np.int64).astype(str)
+        ids[absent] = [f"absent-{number}" for number in pd.factorize(judged["text"][absent])[0]]
         judgments = make_judgments(
-            from_numpy(query_rows).cast("string"),
-            pa.concat_arrays([from_numpy(np.frombuffer(passages, np.int64)).cast("string"), missing]),
-            np.ones(len(query_rows), np.int64),
+            from_numpy(judged["query"].to_numpy()).cast("string"),
+            pa.array(ids.tolist(), pa.string()),
+            np.ones(len(judged), np.int64),
             f"dataset {self.rows.name} ({self.config.split})",
             "row",
-            query_rows,
+            judged["query"].to_numpy(),
         )
         return replace(judgments, outside=outside)
 
-    def _queries_by_positive(self) -> dict[str, list[int]]:
-        """For the text of each positive the rows of the queries that it answers."""
-        queries_of: dict[str, list[int]] = {}
-        column, start = self.config.positives_column, 0
+    def _positives(self, most: int | None) -> Iterator[tuple[TableRows, pa.Array, Int64]]:
+        """The first `most` rows or all, the texts of their positives, and for each text its row in a part."""
+        column = self.config.positives_column
         for rows in tables.read_rows(self._row_files(), [column]):
             texts, parents = rows.lists(column)
-            for text, row in zip(texts.to_pylist(), (start + parents).tolist(), strict=True):
-                answered = queries_of.setdefault(text, [])
-                if not answered or answered[-1] != row:
-                    answered.append(row)
-            start += len(rows)
-        return queries_of
+            if most is not None:
+                inside = int(np.searchsorted(parents, most))
+                texts, parents = texts[:inside], parents[:inside]
+                most = max(0, most - len(rows))
+            yield rows, texts, parents
 
     def _texts(self) -> Iterator[tuple[TableRows, pa.Array, Int64]]:
         """The corpus: rows, their texts, and for each text its row among them."""
-        if self.corpus:
-            column = self.config.corpus_column
-            for rows in tables.read_rows(self._corpus_files(), [column]):
-                yield rows, rows.strings(column), np.arange(len(rows))
+        if not self.corpus:
+            yield from self._positives(self._first_rows)
             return
-        column, left = self.config.positives_column, self._first_rows
+        column = self.config.corpus_column
         for rows in tables.read_rows(self._corpus_files(), [column]):
-            texts, parents = rows.lists(column)
-            if left is not None:
-                inside = int(np.searchsorted(parents, left))
-                texts, parents = texts[:inside], parents[:inside]
-                left = max(0, left - len(rows))
-            yield rows, texts, parents
+            yield rows, rows.strings(column), np.arange(len(rows))
 
     @property
     def _first_rows(self) -> int | None:
