@@ -162,7 +162,7 @@ def calibration_texts(texts: Texts) -> list[str]:
 
 WATCHED = {
     "hash a file": "data.sources.folders.hash_user_file",
-    "read a ranking": "studies.changes.churn.scored_ranking",
+    "read a ranking": "studies.changes.changes.scored_ranking",
     "run a benchmark": "run.running.finish",
     "run a result again": "studies.reproduce.reproduction.reproduce",
     "try a setting": "studies.verify.trials.run_each",

@@ -1,2 +1,1 @@
-from .changes import find_changes as find_changes, largest_changes as largest_changes
-from .churn import churn_of as churn_of
+from .changes import churn_of as churn_of, find_changes as find_changes

@@ -19,7 +19,7 @@ Queries = Annotated[
 ]
 CHURN = Study(
     "What changes where one result takes the place of another?",
-    findings=partial(find_by, "studies.changes.churn:churn_of", []),
+    findings=partial(find_by, "studies.changes.changes:churn_of", []),
 )
 STUDY = Study(
     "Which queries lose and gain most between two results?",

@@ -41,15 +41,21 @@ from pipeline.studies.judge.prediction_powered import (
     estimate_with_judge,
 )
 from pipeline.studies.judge.sample import (
+    HIGHEST_GRADE,
     Labels,
     decidable,
-    difference_ranges,
     note_of,
     open_rankings,
     read_labels,
 )
 from pipeline.studies.shared.judge_settings import JudgeSettings, judge_of
-from pipeline.studies.shared.pools import JudgmentPairs, LoadedResults, deciding_pairs, pair_keys
+from pipeline.studies.shared.pools import (
+    JudgmentPairs,
+    LoadedResults,
+    deciding_pairs,
+    difference_ranges,
+    pair_keys,
+)
 
 SIDES = {1: "a", -1: "b", 0: "undecided"}
 
@@ -353,7 +359,9 @@ def _decision(request: JudgeRequest, judged: Float64, a: int, b: int) -> PairDec
     if labels is None:
         return PairDecision(names[a], names[b], float(apart.mean()))
     human = labels.values[:, a] - labels.values[:, b]
-    ends = difference_ranges(request.opened, request.measure, a, b, max(request.settings.grades))
+    ends = difference_ranges(
+        request.opened, request.measure, a, b, max(HIGHEST_GRADE, *request.settings.grades)
+    )
     unknown, drawn = labels.weights > 0, _drawn(labels)
     base, share = float(human[~unknown].sum()) / len(human), float(unknown.mean())  # of those that are known
     low, high, judged_of, weights = (column[unknown] for column in (*ends, apart, labels.weights))

@@ -34,7 +34,7 @@ from pipeline.core.records import Float64, Int64, Qrels
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.studies.judge.pool import PoolRow, open_results, read_grades, rows_of_pairs, with_grades
 from pipeline.studies.shared.cached import scored_ranking
-from pipeline.studies.shared.pools import LoadedResults, deciding_pairs, is_judged
+from pipeline.studies.shared.pools import LoadedResults, deciding_pairs, difference_ranges, is_judged
 
 QUERIES, SEED = 40, 1
 HIGHEST_GRADE = 3
@@ -62,13 +62,11 @@ class Labels:
     """What people's grades say of the drawn queries that are finished."""
 
     measure: Measure  # what they were drawn to decide
-    names: list[str]  # of the results
     queries: Int64  # int64 [n], rows of the collection, in the order of drawing
     # float64 [N], what they were drawn in proportion to; 0 of those whose difference is known.
     weights: Float64
     # float64 [N, results], the measure of all queries by the grades and the collection's own judgments.
     values: Float64
-    drawn: int  # how many were drawn
     after: int  # how many finished ones were left out, as one before them is not finished
     qrels: Qrels  # the collection's judgments with the grades
 
@@ -202,7 +200,7 @@ def read_labels(opened: LoadedResults, path: Path, allowed: Sequence[int] = ()) 
     labelled = order[:first]
     after = int(finished[first:].sum())
     values = opened.values(qrels, measure)
-    return Labels(measure, list(opened.results), labelled, weights, values, len(order), after, qrels)
+    return Labels(measure, labelled, weights, values, after, qrels)
 
 
 def draw_order(query_ids: Sequence[str], weights: Float64, seed: int) -> Int64:
@@ -223,45 +221,8 @@ def drawing_weights(opened: LoadedResults, measure: Measure) -> Float64:
     farthest = np.zeros(len(opened.collection.queries))
     unknown = np.zeros(len(farthest), dtype=bool)
     for a, b in itertools.combinations(range(len(opened.rankings)), 2):
-        low, high = difference_ranges(opened, measure, a, b)
+        low, high = difference_ranges(opened, measure, a, b, HIGHEST_GRADE)
         farthest, unknown = np.maximum(farthest, np.maximum(-low, high)), unknown | (low < high)
     if not unknown.any():
         return np.zeros(len(farthest))
     return np.where(unknown, farthest + LEAST * farthest[unknown].mean(), 0.0)
-
-
-def difference_ranges(
-    opened: LoadedResults, measure: Measure, a: int, b: int, highest: float = 0
-) -> tuple[Float64, Float64]:
-    """The least and the greatest difference of two results that grades to come can give each query.
-
-    Args:
-        opened: The results.
-        measure: Their measure.
-        a: The place of one of the two.
-        b: That of the other, whose measure is subtracted.
-        highest: The highest grade; at least `HIGHEST_GRADE` and those of the collection.
-
-    Returns:
-        float64 [queries] each, equal where the collection's own judgments say all.
-    """
-    collection, own = opened.collection, opened.collection.qrels
-    both = opened._replace(rankings=[opened.rankings[a], opened.rankings[b]])
-    pairs = deciding_pairs(both, measure)
-    unjudged = ~is_judged(pairs, own, collection)
-    queries, passages, delta = pairs.queries[unjudged], pairs.passages[unjudged], pairs.delta[unjudged]
-    if not measure.definition.additive:
-        values = both.values(own, measure)
-        known = values[:, 0] - values[:, 1]
-        unknown = np.isin(np.arange(len(known)), queries)
-        return np.where(unknown, -1.0, known), np.where(unknown, 1.0, known)
-    highest = max(highest, HIGHEST_GRADE, own.grades.max(initial=0), float(measure.settings.get("rel", 0)))
-    ends = []
-    for favoured in (delta > 0, delta < 0):
-        grades = np.where(favoured, highest, 0).astype(own.grades.dtype)
-        every, passage = np.append(own.queries, queries), np.append(own.passages, passages)
-        order = np.lexsort((passage, every))
-        qrels = Qrels(every[order], passage[order], np.append(own.grades, grades)[order])
-        values = both.values(qrels, measure)
-        ends.append(values[:, 0] - values[:, 1])
-    return ends[0], ends[1]

@@ -30,14 +30,12 @@ class LoadedResults(NamedTuple):
 class JudgmentPairs(NamedTuple):
     """Pairs of query and passage, rows of the collection, the most important of each query first.
 
-    `queries` and `passages` are int64 [pairs]; `importance`, float64 [pairs], is how much more a relevant
-    passage adds to one result than to another; `delta`, float64 [pairs], what it adds to the last result
-    less what it adds to the first.
+    `queries` and `passages` are int64 [pairs]; `delta`, float64 [pairs], is what a relevant passage adds to
+    the last result less what it adds to the first.
     """
 
     queries: Int64
     passages: Int64
-    importance: Float64
     delta: Float64
 
 
@@ -81,10 +79,52 @@ def deciding_pairs(opened: LoadedResults, measure: Measure) -> JudgmentPairs:
     # in the order of a hash where importance is equal, so that the place does not tell the result
     hash_order = (queries * 0x9E3779B1 + passages * 0x85EBCA77) % 0xFFFFFFFB
     order = np.lexsort((hash_order, -best.round(9), -importance.round(9), queries))
-    return JudgmentPairs(queries[order], passages[order], importance[order], delta[order])
+    return JudgmentPairs(queries[order], passages[order], delta[order])
 
 
 def is_judged(pairs: JudgmentPairs, qrels: Qrels, collection: Collection) -> BoolArray:
     """Bool [pairs]: whether each has a grade."""
     keys = pair_keys(pairs.queries, pairs.passages, collection)
     return np.isin(keys, pair_keys(qrels.queries, qrels.passages, collection))
+
+
+def difference_ranges(
+    opened: LoadedResults, measure: Measure, a: int, b: int, highest: float
+) -> tuple[Float64, Float64]:
+    """The least and the greatest difference of two results that grades to come can give each query.
+
+    Args:
+        opened: The results.
+        measure: Their measure, with a cutoff.
+        a: The place of one of the two.
+        b: That of the other, whose measure is subtracted.
+        highest: The highest grade to come; at least those of the collection.
+
+    Returns:
+        float64 [queries] each, equal where the collection's own judgments say all.
+    """
+    own = opened.collection.qrels
+    both = opened._replace(rankings=[opened.rankings[a], opened.rankings[b]])
+    pairs = deciding_pairs(both, measure)
+    unjudged = ~is_judged(pairs, own, opened.collection)
+    queries, passages, delta = (column[unjudged] for column in pairs)
+    if not measure.definition.additive:
+        values = both.values(own, measure)
+        known = values[:, 0] - values[:, 1]
+        unknown = np.isin(np.arange(len(known)), queries)
+        return np.where(unknown, -1.0, known), np.where(unknown, 1.0, known)
+    highest = max(highest, own.grades.max(initial=0), float(measure.settings.get("rel", 0)))
+    tops = [
+        Ranking(each.passages[:, : measure.cutoff], each.scores[:, : measure.cutoff])
+        for each in both.rankings
+    ]
+    both = both._replace(rankings=tops)  # no rank below counts
+    ends = []
+    for favoured in (delta > 0, delta < 0):
+        grades = np.where(favoured, highest, 0).astype(own.grades.dtype)
+        every, passage = np.append(own.queries, queries), np.append(own.passages, passages)
+        order = np.lexsort((passage, every))
+        qrels = Qrels(every[order], passage[order], np.append(own.grades, grades)[order])
+        values = both.values(qrels, measure)
+        ends.append(values[:, 0] - values[:, 1])
+    return ends[0], ends[1]

@@ -9,7 +9,7 @@ from comparison.made import make
 from workplaces import benchmarco, document, hits, on_one_line
 
 from pipeline import InputError, compare
-from pipeline.studies.changes import largest_changes
+from pipeline.studies.changes import find_changes
 
 
 def test_the_largest_losses_and_gains_have_texts_and_ranks_of_the_relevant(
@@ -51,4 +51,4 @@ def test_they_are_in_the_terminal_and_csv_has_a_row_for_each_relevant_passage(re
 
 def test_one_result_and_suites_are_refused() -> None:
     with pytest.raises(InputError, match="one result"):
-        largest_changes(compare([make("alone", 1)]), 3)
+        find_changes(compare([make("alone", 1)]), 3)
