@@ -184,8 +184,7 @@ def plan(
     if as_json:
         documents = [each.document() for each in forecasts]
         for document, (name, plan) in product(documents, plans.items()):
-            if (known := plan.document(document["queries"])) is not None:
-                document[name] = known
+            document[name] = plan.document(document["queries"])
         print_each(documents)
     elif alone:
         sizes = {known.queries: known.name for known in forecasts}

@@ -87,8 +87,8 @@ class Plan:
 
     alone = False
 
-    def document(self, queries: int | None = None) -> JsonObject | None:
-        """Its part of a benchmark's JSON document, if so many queries are judged; None if it is not known."""
+    def document(self, queries: int | None = None) -> JsonObject:
+        """Its part of a benchmark's JSON document, if so many queries are judged."""
         raise NotImplementedError
 
     def sentence(self, name: str = "", queries: int | None = None) -> str:

@@ -20,7 +20,6 @@ WRITERS = {
     "touch",
 }  # fmt: skip
 CHECKED = {
-    "f'{hash_json(judge_key(settings))}.jsonl'": "a hash",
     "f'{hash_json(recipe)}.jsonl'": "a hash",
     "folders.NOTE": "chosen here",
     "f'{name}.{uuid.uuid4().hex}'": "a file of a model, whose names are checked where they are listed",

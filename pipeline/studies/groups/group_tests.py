@@ -76,34 +76,6 @@ def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:
     return p_values
 
 
-class _StepDown:
-    """p-values of many tests at once, by the step-down MaxT procedure.
-
-    The corrected p of a test is the share of ways in which the largest statistic among its own and all lower
-    ones reaches it, never less than that of a test of a higher one (Westfall and Young, *Resampling-Based
-    Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J. American Statistical Association 100(469),
-    2005).
-
-    Args:
-        observed: float64 [tests]: the statistics, of one scale.
-    """
-
-    def __init__(self, observed: Float64) -> None:
-        self._observed, self._order = observed, np.argsort(observed, kind="stable")
-        self._reached = np.zeros(len(observed))
-
-    def count(self, statistics: Float64) -> None:
-        """Count ways, of which float64 [ways, tests] has the statistics."""
-        highest = np.maximum.accumulate(statistics[:, self._order], axis=1)
-        self._reached[self._order] += (highest >= self._observed[self._order]).sum(axis=0)
-
-    def p_values(self, drawn: bool, ways: int) -> Float64:
-        """float64 [tests]; of ways that were drawn, the observed one is counted as one more."""
-        p: Float64 = (drawn + self._reached) / (drawn + ways)
-        p[self._order[::-1]] = np.maximum.accumulate(p[self._order[::-1]])
-        return p
-
-
 def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:
     """float64 [groups, columns]: two-sided p that a group's mean is that of all other queries.
 
@@ -111,7 +83,12 @@ def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:
     fixed seed, gives the queries new places in all groups and columns at once, so it keeps what these have to
     do with each other. The statistic is Welch's t, so that groups of the same mean but another spread are
     marked no more often than others (Janssen, Statistics & Probability Letters 36(1), 1997; Chung and Romano,
-    Annals of Statistics 41(2), 2013); for that a group takes some 20 queries. Corrected by `_StepDown`.
+    Annals of Statistics 41(2), 2013); for that a group takes some 20 queries.
+
+    Corrected by step-down MaxT: p is the share of permutations, the observed one among them, in which the
+    largest |t| among a test's own and all lower ones reaches it, never less than that of a higher one
+    (Westfall and Young, *Resampling-Based Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J.
+    American Statistical Association 100(469), 2005).
 
     Args:
         values: float64 [queries, columns].
@@ -135,12 +112,17 @@ def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:
         return t
 
     observed = welch(is_in @ both).ravel()
-    stepwise = _StepDown(observed - ROUNDING * n_queries * (1 + observed))
+    observed -= ROUNDING * n_queries * (1 + observed)
+    order = np.argsort(observed, kind="stable")
+    reached = np.zeros(len(order))
     generator = np.random.default_rng(SEED)
     rows = max(paired.BLOCK_SWAPS // is_in.size, 1)
     for start in range(0, paired.PERMUTATIONS, rows):
         block = min(rows, paired.PERMUTATIONS - start)
         orders = generator.permuted(np.tile(np.arange(n_queries), (block, 1)), axis=1)
         sums = is_in[:, orders].transpose(1, 0, 2) @ both  # [block, groups, 2 · columns]
-        stepwise.count(welch(sums).reshape(block, -1))
-    return stepwise.p_values(True, paired.PERMUTATIONS).reshape(len(groups), n_columns)
+        largest = np.maximum.accumulate(welch(sums).reshape(block, -1)[:, order], axis=1)
+        reached += (largest >= observed[order]).sum(axis=0)
+    p = np.empty(len(order))
+    p[order[::-1]] = np.maximum.accumulate((1 + reached[::-1]) / (1 + paired.PERMUTATIONS))
+    return p.reshape(len(groups), n_columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.core.display import FRAGILE, counted, cut
+from pipeline.core.display import FRAGILE, cut
 from pipeline.core.errors import InputError
 from pipeline.core.records import (
     Array,
@@ -37,7 +36,7 @@ from pipeline.studies.groups.group_tests import (
     difference_tests,
     smallest_shown,
 )
-from pipeline.studies.shared.cached import find_artifacts, find_collection
+from pipeline.studies.shared.cached import find_artifacts, find_collection, first_collection
 from pipeline.studies.study import Findings
 
 SEED = 0
@@ -115,7 +114,6 @@ class GroupComparison(Findings):
     """Results in groups of queries."""
 
     measure: str  # the measure
-    names: list[str]  # of the results
     groups: list[Group]  # all groups of all groupings
     notes: list[str]  # how they were made, a sentence each without its full stop
     smallest: int  # fewest queries of a group whose differences were tested
@@ -123,7 +121,8 @@ class GroupComparison(Findings):
     @property
     def heading(self) -> str:
         """Of its section of the page."""
-        return "Where they differ" if len(self.names) > 1 else "Where it is weak"
+        several = any(group.differences for group in self.groups)
+        return "Where they differ" if several else "Where it is weak"
 
     @property
     def found(self) -> list[tuple[Group, GroupDifference]]:
@@ -172,8 +171,8 @@ class GroupComparison(Findings):
         )
         notes = [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
         notes += [FRAGILE] if any(mean.fragile for group in groups for mean in group.means) else []
-        if others := len(self.groups) - len(groups):
-            notes.append(f"{counted(others, 'other group')}, not unlike the rest: --format json.")
+        if len(groups) < len(self.groups):
+            notes.append("Other groups are not unlike the rest: --format json.")
         return table_of(f"{self.measure} in groups of queries", columns, [*notes, marked])
 
     def _differences_table(self) -> Table:
@@ -193,19 +192,13 @@ class GroupComparison(Findings):
             (Column("p, Holm", "right", form="p"), [each.p_holm for each in differences]),
             (Column("unlike the others", "right", form="p"), [each.p_rest_maxt for each in differences]),
         ]
-        every = [each for group in self.groups for each in group.differences]
-        tested, like = sum(each.p is not None for each in every), sum(each.shown for each in every)
-        like -= len(found)
         title = f"where {self.measure} differs more or less than in the other queries"
-        more = counted(like, "other difference is", "other differences are")
-        others = [f"{more} significant, and like those in the other queries: --format json."] if like else []
-        small = f"Groups of fewer than {self.smallest} queries are not tested."
+        small = f"Groups of fewer than {self.smallest} queries are not tested. All groups: --format json."
         if not found:
-            return Table(title, [Column("group")], [("in no group",)], [*others, small])
+            return Table(title, [Column("group")], [("in no group",)], [small])
         notes = [
             "p, Holm: the larger p of the paired t-test and the randomization test within the group, "
-            f"corrected for all {tested:,} tests. {small}",
-            *others,
+            f"corrected for all groups and pairs. {small}"
         ]
         notes += [FRAGILE] if any(each.fragile for each in differences) else []
         return table_of(title, columns, notes)
@@ -275,26 +268,19 @@ def groups_of(comparison: Comparison) -> GroupComparison:
         ids = [query_ids[query] for query in np.flatnonzero(chosen).tolist()]
         groups.append(Group(by, name, ids, means, compared))
     notes = [grouping.note for grouping in groupings if grouping.note]
-    return GroupComparison(comparison.measure, names, groups, notes, smallest)
+    return GroupComparison(comparison.measure, groups, notes, smallest)
 
 
 def _group(sources: Sequence[CollectionResult], query_ids: Sequence[str], rel: float) -> list[Grouping]:
     """Groupings with more than one group, by the first collection and query vectors in the caches."""
-    opened = [(source, find_collection(source)) for source in sources]
-    collection = next((each for _, each in opened if each is not None), None)
-    if collection is None:
-        caches = sorted({str(source.manifest.config.get("cache")) for source in sources})
-        raise InputError(
-            f"groups of queries: the collection of the results is not in its cache ({', '.join(caches)})",
-            allowed="results whose collection is in the cache",
-            fix="run a config again, or start the command in the folder that holds the cache",
-        )
-    of_each = (
-        find_query_vectors(source.manifest)
-        for source, each in opened
-        if each is not None and each.queries.ids.equals(collection.queries.ids)
-    )
-    vectors = next((each for each in of_each if each is not None), None)
+    collection = first_collection(sources)
+    vectors = None
+    for source in sources:
+        opened = find_collection(source)
+        if opened and opened.queries.ids.equals(collection.queries.ids):
+            vectors = find_query_vectors(source.manifest)
+        if vectors is not None:
+            break
     rows = row_numbers(pa.array(query_ids, pa.string()), collection.queries.ids)
     texts = collection.queries.texts.take(from_numpy(rows)).to_pylist()
     found = [
@@ -348,9 +334,7 @@ def _word_vectors(texts: Sequence[str]) -> Float64:
         return np.zeros((len(texts), 1))
     weights = TfidfVectorizer(analyzer=_words).fit_transform(texts)
     dimensions = min(WORD_DIMENSIONS, *(size - 1 for size in weights.shape))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a variance of 0, where all texts are equal
-        points: Float64 = TruncatedSVD(dimensions, random_state=SEED).fit_transform(weights)
+    points: Float64 = TruncatedSVD(dimensions, random_state=SEED).fit_transform(weights)
     return points
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,6 @@ from pipeline.terminal import Json, Sets, argument, load, option, print_json, pr
 
 if TYPE_CHECKING:
     from pipeline.config import Config
-    from pipeline.core.records import JsonObject
     from pipeline.results.result import Result
 
 log = logging.getLogger(__name__)
@@ -29,7 +27,7 @@ def pool(
     folders: Annotated[list[Path], argument("A result folder.", "RESULT_DIR")],
     output: Annotated[
         Path | None,
-        option("To fill in, .tsv or .jsonl.  [default: pool.tsv]  With --add: the new qrels file.", "FILE"),
+        option("TSV to fill in.  [default: pool.tsv]  With --add: the new qrels file.", "FILE"),
     ] = None,
     depth: Annotated[
         int | None, option("Take the top N passages of each result.  [default: 10]", min=1)
@@ -166,50 +164,30 @@ def judge(
     request = judging.prepare(configs[0], folders, labels, measure)
     if plan_only:
         if as_json:
-            print_json(request.json())
+            print_json(request.document())
         else:
-            print(request)
+            print(request.sentence())
         return
-    print(request, file=sys.stderr)
+    print(request.sentence(), file=sys.stderr)
     print_as(judging.decide(request, progress), as_json, html=html, title="Judged differences")
 
 
-@dataclass(frozen=True)
-class Requests(Plan):
-    """What the judge would be asked, as JSON and as a sentence."""
-
-    known: JsonObject | None
-    said: str
-
-    def document(self, queries: int | None = None) -> JsonObject | None:
-        """What would be asked; None if that is not known yet."""
-        return self.known
-
-    def sentence(self, name: str = "", queries: int | None = None) -> str:
-        """The same for people."""
-        return self.said
-
-
 def planned(configs: Sequence[Config], options: Mapping[str, Any]) -> Plan | None:
-    """What the judge of configs would be asked about their results; None without a judge."""
+    """What the judge of configs would be asked about their results; None before there are two."""
     from pipeline.studies.shared.judge_settings import judge_of
 
     judges = [config for config in configs if judge_of(config)]
-    if not judges:
-        return None
-    unknown = Requests(None, "its pairs and their price are known once two results can be compared")
     folders = [Path(config.output) / config.name for config in judges if not config.suite]
     results = [folder for folder in folders if (folder / MANIFEST).is_file()]  # written last: it is complete
     if len(results) < 2:
-        return unknown
+        return None
     from pipeline.studies.judge import judge as judging
 
     try:
-        request = judging.prepare(judges[0], results)
+        return judging.prepare(judges[0], results)
     except InputError as error:
         log.warning("judge: %s", error)
-        return unknown
-    return Requests(request.json(), str(request))
+        return None
 
 
 def next_step(results: Sequence[Result]) -> tuple[str, Sequence[str | Path]] | None:

@@ -55,6 +55,19 @@ MEANINGS = {
 }
 """Of the grades 0 to 3, those of the TREC Deep Learning tracks."""
 
+FAMILIES = {
+    "OpenAI": ("gpt", "text-embedding-3", "text-embedding-ada"),
+    "Qwen": ("qwen", "qwq"),
+    "Google": ("gemini", "gemma"),
+    "Mistral": ("mistral", "mixtral"),
+    "Meta": ("llama",),
+    "Cohere": ("cohere", "command-r", "command-a", "embed-english-v", "embed-multilingual-v"),
+    "NVIDIA": ("nvidia", "nemo", "nv-embed"),
+    "Microsoft": ("phi-", "harrier"),
+    "Baichuan": ("baichuan",),
+}
+"""Parts of the names of models that share data or weights, in lower case: a judge tends to favour its own."""
+
 REMINDER = "Answer with one of these numbers and nothing else: {grades}"
 ALL_REFUSED = 20  # pairs of a judge that gives no grade, until it is asked for no more
 ANSWER_TOKENS = 4  # of a grade, for the estimate
@@ -62,25 +75,23 @@ ANSWER_TOKENS = 4  # of a grade, for the estimate
 _GRADE = re.compile(r"\s*(?:grade\s*:\s*)?([0-9]{1,3})\s*\.?\s*", re.IGNORECASE)
 
 
+def family_of(model: str) -> str:
+    """The family of a model by its name; empty if it is not known."""
+    name = model.lower()
+    return next((family for family, parts in FAMILIES.items() if any(part in name for part in parts)), "")
+
+
 def grade_log(cache: Path, settings: JudgeSettings, write: bool = True) -> AnswerLog:
     """The stored grades of one judge, by `pair_key`; None for a pair that it answered without a grade."""
-    path = cache / "grades" / f"{hash_json(judge_key(settings))}.jsonl"
+    # all that shapes a grade besides the two texts
+    shaping = ("url", "model", "prompt", "grades", "repeats")
+    recipe = {name: getattr(settings, name) for name in shaping} | {"prompt": settings.prompt or PROMPT}
+    path = cache / "grades" / f"{hash_json(recipe)}.jsonl"
 
     def is_answer(grade: object) -> bool:
         return grade is None or (type(grade) is int and grade in settings.grades)
 
     return AnswerLog(path, is_answer, write)
-
-
-def judge_key(settings: JudgeSettings) -> JsonObject:
-    """All that shapes a grade besides the two texts."""
-    return {
-        "url": settings.url,
-        "model": settings.model,
-        "prompt": settings.prompt or PROMPT,
-        "grades": list(settings.grades),
-        "repeats": settings.repeats,
-    }
 
 
 def pair_key(pair: TextPair) -> str:

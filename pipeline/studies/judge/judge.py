@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,19 +26,16 @@ from pipeline.comparison.inputs import ResultLike
 from pipeline.config import Config
 from pipeline.core.display import Number, Progress, counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Facts, Float64, Int64, JsonObject, Qrels
+from pipeline.core.records import Array, Facts, Float64, Int64, JsonObject, Qrels
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.studies.judge.bets_in_order import BetsInOrder
-from pipeline.studies.judge.families import related_results
-from pipeline.studies.judge.grading import ask, grade_log, pair_key, tokens_of_pairs
+from pipeline.studies.judge.grading import ask, family_of, grade_log, pair_key, tokens_of_pairs
 from pipeline.studies.judge.pool import rows_of_pairs
 from pipeline.studies.judge.prediction_powered import (
-    Agreement,
     Interval,
     PredictionPoweredEstimate,
-    agreement,
     estimate_with_judge,
 )
 from pipeline.studies.judge.sample import (
@@ -48,7 +46,7 @@ from pipeline.studies.judge.sample import (
     open_rankings,
     read_labels,
 )
-from pipeline.studies.shared.judge_settings import JudgeSettings, judge_of
+from pipeline.studies.shared.judge_settings import JudgeSettings, require_judge
 from pipeline.studies.shared.pools import (
     JudgmentPairs,
     LoadedResults,
@@ -56,12 +54,13 @@ from pipeline.studies.shared.pools import (
     difference_ranges,
     pair_keys,
 )
+from pipeline.studies.study import Plan
 
 SIDES = {1: "a", -1: "b", 0: "undecided"}
 
 
 @dataclass(frozen=True)
-class JudgeRequest:
+class JudgeRequest(Plan):
     """What a judge is asked, and what people said."""
 
     settings: JudgeSettings
@@ -79,8 +78,8 @@ class JudgeRequest:
         """What the missing pairs cost, in the currency of `judge.price`."""
         return None if self.settings.price is None else self.tokens * self.settings.price / 1e6
 
-    def json(self) -> JsonObject:
-        """The document that `judge --plan --json` prints."""
+    def document(self, queries: int | None = None) -> JsonObject:
+        """What `judge --plan --json` prints, and `plan --json` as `judge`."""
         return {
             "measure": str(self.measure),
             "queries": len(self.opened.collection.queries),
@@ -90,7 +89,8 @@ class JudgeRequest:
             "price": self.price,
         }
 
-    def __str__(self) -> str:
+    def sentence(self, name: str = "", queries: int | None = None) -> str:
+        """The same for people."""
         stored = len(self.texts) - self.missing
         price = "" if self.price is None else f", price about {self.price:,.2f}"
         return (
@@ -125,6 +125,14 @@ class PairDecision:
         if estimated.unshown:
             return SIDES[self.decided[1]]
         return SIDES[int(estimated.by_both.ci_low > 0) - int(estimated.by_both.ci_high < 0)]
+
+
+class Agreement(NamedTuple):
+    """How far judge and people agree on the pairs that both graded."""
+
+    kappa: float | None  # Cohen's, unweighted; None where there is one grade alone
+    grades: list[float]  # the grades of either
+    confusion: Int64  # int64 [grades, grades]: a row for each grade of people
 
 
 @dataclass(frozen=True, repr=False)
@@ -276,21 +284,9 @@ def prepare(
     Raises:
         InputError: There is no judge, or results, labels and measure do not belong together.
     """
-    judge = judge_of(config)
-    if judge is None:
-        raise InputError(
-            f"{config.name} has no section 'judge'",
-            allowed="judge: {backend: http, url: ADDRESS, model: NAME}",
-            fix="add it to the config; see docs/judge.md",
-        )
+    judge = require_judge(config)
     opened = open_rankings(folders, "judge")
     said = read_labels(opened, labels, judge.grades) if labels else None
-    if said and len(said.queries) < 2:
-        raise InputError(
-            f"{labels}: {counted(len(said.queries), 'finished query', 'finished queries')}",
-            allowed="grades for all rows of at least the first two queries",
-            fix="judge more queries, in the order of the file",
-        )
     chosen = decidable(measure) if measure else said.measure if said else _first_decidable(config)
     if said and chosen != said.measure:
         raise InputError(
@@ -338,12 +334,15 @@ def decide(request: JudgeRequest, progress: Progress) -> JudgeReport:
         _, asked, graded = np.intersect1d(keys, known, assume_unique=True, return_indices=True)
         asked, graded = asked[answered[asked]], graded[answered[asked]]
         if len(asked):
-            agreed = agreement(human.grades[graded], given[asked], pairs.queries[asked])
+            agreed = agreement(human.grades[graded], given[asked])
         favour = judged - labels.values
         favour = favour - favour.mean(axis=1, keepdims=True)
         bias = {name: _bias(column, labels) for name, column in zip(names, favour.T, strict=True)}
-    configs = {name: result.manifest.config for name, result in request.opened.results.items()}
-    related = related_results(request.settings.model, configs)
+    related = {}
+    if family := family_of(request.settings.model):
+        for name, result in request.opened.results.items():
+            if any(family_of(model.name) == family for model in result.record.models):
+                related[name] = family
     return JudgeReport(request, int((~answered).sum()), decisions, agreed, bias, related)
 
 
@@ -385,20 +384,26 @@ def _drawn(labels: Labels) -> Int64:
 def _agreement_table(found: Agreement) -> Table:
     totals = found.confusion.sum(axis=1)
     same = [n / total if total else None for n, total in zip(np.diag(found.confusion), totals, strict=True)]
-    columns: list[FilledColumn] = [(Column("people's grade"), [str(grade) for grade in found.grades])]
+    columns: list[FilledColumn] = [(Column("people's grade"), [f"{grade:g}" for grade in found.grades])]
     for place, grade in enumerate(found.grades):
         counts = [f"{n:,}" for n in found.confusion[:, place].tolist()]
-        columns.append((right(f"judge: {grade}"), counts))
-    columns += [
-        (right("same", form=".2f"), same),
-        (Column("95% interval", "right", form=".2f"), found.same),
-    ]
-    if found.kappa is None or found.ci_low is None or found.ci_high is None:
-        title = "agreement of the judge with people"
-    else:
-        title = f"kappa {found.kappa:.2f} ({found.ci_low:.2f} to {found.ci_high:.2f}): judge and people"
-    note = f"{counted(found.pairs, 'pair')} that both graded. Intervals: bootstrap over queries."
-    return table_of(title, columns, [note])
+        columns.append((right(f"judge: {grade:g}"), counts))
+    columns.append((right("same", form=".2f"), same))
+    kappa = "" if found.kappa is None else f", kappa {found.kappa:.2f}"
+    graded = counted(int(totals.sum()), "pair")
+    return table_of(f"agreement of judge and people{kappa}: {graded} that both graded", columns)
+
+
+def agreement(of_people: Array, of_judge: Int64) -> Agreement:
+    """The agreement on the grades of some pairs, at least one; kappa is scikit-learn's."""
+    from sklearn.metrics import cohen_kappa_score
+
+    grades, places = np.unique(np.concatenate([of_people, of_judge]), return_inverse=True)
+    both = np.split(places, 2)
+    kappa = float(cohen_kappa_score(*both)) if len(grades) > 1 else None
+    confusion = np.zeros((len(grades), len(grades)), np.int64)
+    np.add.at(confusion, tuple(both), 1)
+    return Agreement(kappa, grades.tolist(), confusion)
 
 
 def _bias(favour: Float64, labels: Labels) -> PredictionPoweredEstimate:

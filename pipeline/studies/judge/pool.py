@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -27,7 +26,7 @@ from pipeline.formats.judgments import GRADE_RULE, is_grade
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.results.folder import CollectionResult
 from pipeline.storage import whole_files
-from pipeline.studies.shared.cached import find_collection, scored_ranking
+from pipeline.studies.shared.cached import first_collection, scored_ranking
 from pipeline.studies.shared.pools import pair_keys, pairs_of
 
 SEED = 20200
@@ -107,27 +106,19 @@ def open_results(folders: Sequence[ResultLike]) -> tuple[dict[str, CollectionRes
     """Results of one collection, by name, and the collection."""
     loaded, _ = read_results(folders, same=CONTENT_OF)
     results = {result.name: result.only_collection() for result in loaded}
-    found = next(filter(None, (find_collection(result) for result in results.values())), None)
-    if found is None:
-        raise InputError(
-            f"the collection of {', '.join(results)} is no longer in the cache that its config names",
-            allowed="results whose collection is in the cache",
-            fix="run its config again, from the same folder; nothing else is computed again",
-        )
-    return results, found
+    return results, first_collection(list(results.values()))
 
 
 def with_grades(collection: Collection, grades: Grades) -> tuple[Qrels, int]:
     """The judgments of a collection and additional ones, sorted; and how many of these it had already."""
     queries = _rows("query", [row.query_id for row in grades.rows], collection.queries.ids, grades)
     passages = _rows("passage", [row.passage_id for row in grades.rows], collection.judged_ids, grades)
-    given = np.array([row.grade for row in grades.rows], dtype=np.int64)
+    given = np.array([row.grade for row in grades.rows])
     own, new = collection.qrels, pair_keys(queries, passages, collection)
     keys = pair_keys(own.queries, own.passages, collection)
     known = np.isin(new, keys)
-    rows = np.flatnonzero(known)
-    stored = own.grades[np.searchsorted(keys, new[rows])]
-    for number, grade in zip(rows, stored, strict=True):
+    stored = own.grades[np.searchsorted(keys, new[known])]
+    for number, grade in zip(np.flatnonzero(known), stored, strict=True):
         row = grades.rows[number]
         if row.grade == grade:
             continue
@@ -158,8 +149,8 @@ def _rows(what: str, ids: list[str], among: pa.ChunkedArray, grades: Grades) -> 
 
 def check_pool_file(path: Path) -> None:
     """Refuse a name of another form, and a file that is there."""
-    if path.suffix not in (".tsv", ".jsonl"):
-        raise InputError(f"--output {path}", allowed="a file whose name ends in .tsv or .jsonl")
+    if path.suffix != ".tsv":
+        raise InputError(f"--output {path}", allowed="a file whose name ends in .tsv")
     check_new(path)
 
 
@@ -174,34 +165,16 @@ def check_new(path: Path) -> None:
 
 
 def write_pool(rows: Sequence[PoolRow], path: Path) -> None:
-    """Write rows to judge, with an empty `grade` and every text on one line.
-
-    TSV with a header; or, where the name ends in .jsonl, a JSON object a line.
-    """
+    """Write rows to judge as TSV with a header, with an empty `grade` and every text on one line."""
     columns = [name for name in COLUMNS if name != "draw" or any(row.draw for row in rows)]
     records = [
         {name: " ".join(str(getattr(row, name)).split()) for name in columns} | {"grade": ""} for row in rows
     ]
     file = io.StringIO(newline="")
-    if path.suffix == ".jsonl":
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    else:
-        writer = csv.DictWriter(file, columns, delimiter="\t", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
+    writer = csv.DictWriter(file, columns, delimiter="\t", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
     whole_files.write_whole(path, file.getvalue().encode())
-
-
-def _of_json(line: str) -> dict[str, str]:
-    """The columns of a line of JSON; a grade may be a number, a text, or null.
-
-    Raises:
-        ValueError: It is no JSON object.
-    """
-    record = json.loads(line)
-    if not isinstance(record, dict):
-        raise ValueError(f"{line.strip()[:40]!r} is not a JSON object")
-    return {key: "" if value is None else str(value) for key, value in record.items()}
 
 
 def read_grades(path: Path) -> Grades:
@@ -216,11 +189,8 @@ def read_grades(path: Path) -> Grades:
     empty = 0
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            if path.suffix == ".jsonl":
-                records = [(number, _of_json(line)) for number, line in enumerate(file, 1) if line.strip()]
-            else:
-                reader = csv.DictReader(file, delimiter="\t")
-                records = [(reader.line_num, record) for record in reader]
+            reader = csv.DictReader(file, delimiter="\t")
+            records = [(reader.line_num, record) for record in reader]
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"{path} cannot be read: {error}", allowed=allowed) from None
     for number, record in records:

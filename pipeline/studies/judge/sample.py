@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.comparison.inputs import ResultLike
+from pipeline.core.display import counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Float64, Int64, Qrels
 from pipeline.metrics.names import Measure, parse_measure
@@ -155,8 +156,8 @@ def read_labels(opened: LoadedResults, path: Path, allowed: Sequence[int] = ()) 
         allowed: The grades that the judge gives; none allows all.
 
     Raises:
-        InputError: It cannot be read, has a grade that is not allowed or of a query that was not drawn, no
-            query is finished, or a grade contradicts the collection's judgments.
+        InputError: It cannot be read, has a grade that is not allowed or of a query that was not drawn, fewer
+            than two queries are finished, or a grade contradicts the collection's judgments.
     """
     collection = opened.collection
     grades = read_grades(path)
@@ -168,33 +169,36 @@ def read_labels(opened: LoadedResults, path: Path, allowed: Sequence[int] = ()) 
                 fix="correct it, or change judge.grades",
             )
     ids = collection.queries.ids.to_pylist()
-    row_of = {query: row for row, query in enumerate(ids)}
+
+    def not_drawn(row: PoolRow) -> InputError:
+        why = f"{row.draw!r} says otherwise" if row.draw else "its column draw is empty"
+        return InputError(
+            f"{path} has a grade for query {row.query_id}, which was not drawn ({why})",
+            allowed="grades of drawn queries, with the column draw as written: "
+            "only a random choice speaks for all queries",
+            fix="use the file of benchmarco pool --decide, made from these results",
+        )
+
     said = _DRAW.fullmatch(grades.rows[0].draw)
-    measure = decidable(said["measure"]) if said else None
-    seed, count = (int(said["seed"]), int(said["queries"])) if said else (0, 0)
-    weights = drawing_weights(opened, measure) if measure else np.zeros(len(ids))
+    if said is None:
+        raise not_drawn(grades.rows[0])
+    measure, seed, count = decidable(said["measure"]), int(said["seed"]), int(said["queries"])
+    weights = drawing_weights(opened, measure)
     order = draw_order(ids, weights, seed)[:count]
-    place = {int(row): number for number, row in enumerate(order, 1)}
+    place = {ids[row]: number for number, row in enumerate(order, 1)}
     for row in grades.rows:
-        number = place.get(row_of.get(row.query_id, -1))
-        if measure is None or row.draw != f"{number}/{count} seed {seed} {measure}":
-            raise InputError(
-                f"{path} has a grade for query {row.query_id}, which was not drawn "
-                + (f"({row.draw!r} says otherwise)" if row.draw else "(its column draw is empty)"),
-                allowed="grades of drawn queries, with the column draw as written: "
-                "only a random choice speaks for all queries",
-                fix="use the file of benchmarco pool --decide, made from these results",
-            )
-    assert measure is not None
+        if row.draw != f"{place.get(row.query_id)}/{count} seed {seed} {measure}":
+            raise not_drawn(row)
     qrels, _ = with_grades(collection, grades)
     pairs = deciding_pairs(opened, measure)
     known = is_judged(pairs, qrels, collection)
     finished = ~np.isin(order, pairs.queries[~known])
     first = len(order) if finished.all() else int(np.argmin(finished))
-    if not first:
+    if first < 2:
         raise InputError(
-            f"{path}: query {ids[order[0]]}, the first that was drawn, has rows without a grade",
-            allowed="grades for all rows of at least the first query",
+            f"{path}: {counted(first, 'finished query', 'finished queries')} before the first that has rows "
+            "without a grade",
+            allowed="grades for all rows of at least the first two queries",
             fix="judge the queries in the order of the file",
         )
     labelled = order[:first]

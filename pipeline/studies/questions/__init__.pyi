@@ -1,5 +1,4 @@
 from .questions import (
-    Question as Question,
     longest_copy as longest_copy,
     read_question as read_question,
     write_questions as write_questions,

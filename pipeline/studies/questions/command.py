@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 from pipeline.core.display import counted
-from pipeline.core.errors import InputError
 from pipeline.studies.shared.printing import print_written
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, argument, load, option, progress
+from pipeline.terminal import Json, Sets, argument, option, progress
 
 
 def questions(
@@ -24,27 +24,18 @@ def questions(
 
     The model of the section judge writes them, and says whether their passage answers them.
     """
+    from pipeline.config.files import load_config
     from pipeline.studies.questions.questions import write_questions
-    from pipeline.studies.shared.judge_settings import judge_of
+    from pipeline.studies.shared.judge_settings import require_judge
 
-    (loaded, *others) = load([config], settings)
-    judge = judge_of(loaded)
-    if others or judge is None:
-        found = f"{1 + len(others)} benchmarks" if others else "no section judge"
-        raise InputError(
-            f"{config}: {found}", allowed="one benchmark with the section judge", fix="see docs/judge.md"
-        )
+    loaded = load_config(config, settings or ())
+    judge = require_judge(loaded)
     written = write_questions(loaded.data, judge, number, seed, Path(loaded.cache), output, progress)
     kept = len(written.questions)
     reasons = "".join(f"; {count} {reason}" for reason, count in sorted(written.rejected.items()))
     print_written(
         output,
-        {
-            "questions": kept,
-            "tried": written.tried,
-            "rejected": written.rejected,
-            "passages": written.passages,
-        },
+        asdict(written) | {"questions": kept},
         as_json,
         f"{counted(kept, 'question')} of {counted(written.tried, 'passage')} kept{reasons}",
         f"Note: {number} were wanted, and all passages were tried." if kept < number else "",

@@ -15,10 +15,10 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -66,24 +66,13 @@ _LABEL = re.compile(r"^[\s*]*(?:question|query|q)\s*:[\s*]*", re.IGNORECASE)
 _FENCED = re.compile(r"^```[a-z]*\s*|\s*```$")
 
 
-class Question(NamedTuple):
-    """A question that was kept, and the id of the passage that answers it."""
-
-    text: str
-    passage: str
-
-
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions that were kept, and how many were not.
+    """The questions that were kept, and how many were not."""
 
-    They are in the order in which their passages were drawn, `tried` of `passages`. `rejected` counts the
-    others by reason.
-    """
-
-    questions: list[Question]
-    tried: int
-    rejected: dict[str, int]
+    questions: dict[str, str]  # by the id of the passage that answers it, in the order of drawing
+    tried: int  # passages, of `passages`
+    rejected: dict[str, int]  # how many of these have no question, by reason
     passages: int
 
 
@@ -108,14 +97,7 @@ def read_question(answer: str) -> str | None:
 def longest_copy(question: str, passage: str) -> int:
     """The length of the longest run of words that both texts have, whatever their case."""
     first, second = (_WORD.findall(text.lower()) for text in (question, passage))
-    longest, before = 0, [0] * (len(second) + 1)
-    for word in first:
-        row = [0] * (len(second) + 1)
-        for place, other in enumerate(second, 1):
-            if word == other:
-                row[place] = before[place - 1] + 1
-        longest, before = max(longest, *row), row
-    return longest
+    return SequenceMatcher(None, first, second, autojunk=False).find_longest_match().size
 
 
 def write_questions(
@@ -157,104 +139,100 @@ def write_questions(
     # all that shapes an answer besides its passage
     recipe = {"url": settings.url, "model": settings.model, "prompts": [WRITE, CHECK]}
     log_path = cache / "questions" / f"{hash_json(recipe)}.jsonl"
-    order = np.random.default_rng(seed).permutation(len(ids)).tolist()
+    drawn = {ids[row]: texts[row] for row in np.random.default_rng(seed).permutation(len(ids)).tolist()}
     with (
         AnswerLog(log_path, lambda answer: isinstance(answer, str)) as log,
         contextlib.closing(Client(settings, "judge")) as client,
         progress("write questions", number, "question") as bar,
     ):
-        writer = _Writer(client, settings, log, number, [(ids[row], texts[row]) for row in order], bar)
-        client.run(client.work(writer.work))
-    written = writer.written()
-    if not written.questions:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in written.rejected.items())
+        outcomes = client.run(_ask_all(client, settings, log, drawn, number, bar))
+    questions: dict[str, str] = {}
+    rejected: Counter[str] = Counter()
+    for passage in filter(outcomes.__contains__, drawn):  # whatever the order of the answers
+        if len(questions) == number:
+            break
+        question, reason = outcomes[passage]
+        if question is None:
+            rejected[reason] += 1
+        else:
+            questions[passage] = question
+    tried = len(questions) + rejected.total()
+    if not questions:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in rejected.items())
         raise InputError(
-            f"judge: no question was kept of {written.tried} ({reasons})",
+            f"judge: no question was kept of {tried} ({reasons})",
             allowed="a chat model that answers with one question, and then with yes or no",
             fix="change judge.model",
         )
-    pairs = [(f"q{number}", question) for number, question in enumerate(written.questions, 1)]
-    judged = {name: {question.passage: 1} for name, question in pairs}
-    passages = dict(zip(ids, texts, strict=True))
-    write_collection(folder, passages, {name: question.text for name, question in pairs}, judged)
+    about = {f"q{place}": passage for place, passage in enumerate(questions, 1)}
+    judged = {name: {passage: 1} for name, passage in about.items()}
+    asked = dict(zip(about, questions.values(), strict=True))
+    write_collection(folder, dict(zip(ids, texts, strict=True)), asked, judged)
     model = " ".join(settings.model.split())
-    origins = (f"{name}\t{model}\t{question.passage}\n" for name, question in pairs)
+    origins = (f"{name}\t{model}\t{passage}\n" for name, passage in about.items())
     write_whole(folder / "questions.tsv", "".join(["query\twritten_by\tabout_passage\n", *origins]).encode())
     write_whole(folder / folders.NOTE, f"{NOTE.format(model=model)}\n".encode())
-    return written
+    return QuestionSet(questions, tried, dict(rejected), len(ids))
 
 
-class _Writer:
-    """Asks for questions about passages, several at once, until enough are kept.
+async def _ask_all(
+    client: Client,
+    settings: JudgeSettings,
+    log: AnswerLog,
+    passages: Mapping[str, str],
+    number: int,
+    bar: Bar,
+) -> dict[str, tuple[str | None, str]]:
+    """Ask about passages, several at once, until enough questions are kept or no passage is left.
 
-    Passages count in the order in which they were drawn, whatever the order of the answers.
+    Returns:
+        By the id of each passage that was tried its question, or None and the reason.
     """
+    left = iter(passages.items())
+    outcomes: dict[str, tuple[str | None, str]] = {}
 
-    def __init__(
-        self,
-        client: Client,
-        settings: JudgeSettings,
-        log: AnswerLog,
-        number: int,
-        passages: Sequence[tuple[str, str]],
-        bar: Bar,
-    ) -> None:
-        self._client, self._settings, self._log = client, settings, log
-        self._number, self._passages, self._bar = number, passages, bar
-        self._left: Iterator[int] = iter(range(len(passages)))
-        self._outcomes: dict[int, tuple[str | None, str]] = {}  # by place: the question, or why there is none
-
-    async def work(self) -> None:
-        """Ask until enough questions are kept, or no passage is left."""
-        for place in self._left:
-            kept = sum(question is not None for question, _ in self._outcomes.values())
-            hopeless = not kept and len(self._outcomes) >= REFUSED_FIRST
-            if kept >= self._number or hopeless:
+    async def work() -> None:
+        for name, passage in left:
+            kept = sum(question is not None for question, _ in outcomes.values())
+            hopeless = not kept and len(outcomes) >= REFUSED_FIRST
+            if kept >= number or hopeless:
                 return
-            self._outcomes[place] = await self._question(self._passages[place][1])
-            self._bar.update(self._outcomes[place][0] is not None)
+            outcomes[name] = await _question(client, settings, log, passage)
+            bar.update(outcomes[name][0] is not None)
 
-    async def _question(self, passage: str) -> tuple[str | None, str]:
-        """A question about a passage; else None, and the reason."""
-        if len(_WORD.findall(passage)) < LEAST_WORDS:
-            return None, "with a passage of no words"
-        fence = fence_of(passage)
-        answer = await self._ask(WRITE.format(fence=fence, passage=passage))
-        question = read_question(answer)
-        if question is None:
-            return None, "with no question in the answer"
-        if longest_copy(question, passage) > LONGEST_COPY:
-            return None, "copied from their passage"
-        answer = await self._ask(CHECK.format(fence=fence, passage=passage, question=question))
-        if answer.strip().strip("\"'*.!").strip().lower() != "yes":
-            return None, "not answered by their passage"
-        return question, ""
+    await client.work(work)
+    return outcomes
 
-    async def _ask(self, prompt: str) -> str:
-        """The answer to a prompt, stored or asked for."""
-        key = hashlib.blake2b(prompt.encode(), digest_size=16).hexdigest()
-        if key not in self._log.answers:
-            try:
-                answer = await chat(self._client, self._settings.model, [{"role": "user", "content": prompt}])
-            except TooLargeError:
-                return ""
-            if not answer:  # a server that fails may answer later
-                return ""
-            self._log.add(key, answer[: 4 * MOST_CHARACTERS])
-        return str(self._log.answers[key])
 
-    def written(self) -> QuestionSet:
-        """The first questions that were kept, in the order of their passages."""
-        questions: list[Question] = []
-        rejected: Counter[str] = Counter()
-        tried = 0
-        for place in sorted(self._outcomes):
-            if len(questions) == self._number:
-                break
-            tried += 1
-            question, reason = self._outcomes[place]
-            if question is None:
-                rejected[reason] += 1
-            else:
-                questions.append(Question(question, self._passages[place][0]))
-        return QuestionSet(questions, tried, dict(rejected), len(self._passages))
+async def _question(
+    client: Client, settings: JudgeSettings, log: AnswerLog, passage: str
+) -> tuple[str | None, str]:
+    """A question about a passage; else None, and the reason."""
+    if len(_WORD.findall(passage)) < LEAST_WORDS:
+        return None, "with a passage of no words"
+    fence = fence_of(passage)
+    answer = await _ask(client, settings, log, WRITE.format(fence=fence, passage=passage))
+    question = read_question(answer)
+    if question is None:
+        return None, "with no question in the answer"
+    if longest_copy(question, passage) > LONGEST_COPY:
+        return None, "copied from their passage"
+    check = CHECK.format(fence=fence, passage=passage, question=question)
+    answer = await _ask(client, settings, log, check)
+    if answer.strip().strip("\"'*.!").strip().lower() != "yes":
+        return None, "not answered by their passage"
+    return question, ""
+
+
+async def _ask(client: Client, settings: JudgeSettings, log: AnswerLog, prompt: str) -> str:
+    """The answer to a prompt, stored or asked for."""
+    key = hashlib.blake2b(prompt.encode(), digest_size=16).hexdigest()
+    if key not in log.answers:
+        try:
+            answer = await chat(client, settings.model, [{"role": "user", "content": prompt}])
+        except TooLargeError:
+            return ""
+        if not answer:  # a server that fails may answer later
+            return ""
+        log.add(key, answer[: 4 * MOST_CHARACTERS])
+    return str(log.answers[key])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,24 @@ def find_collection(result: CollectionResult) -> Collection | None:
             fix="run its config again; what is in the cache is not computed again",
         )
     return collection
+
+
+def first_collection(results: Sequence[CollectionResult]) -> Collection:
+    """The collection of results, from the first cache that still has it.
+
+    Raises:
+        InputError: None has it.
+    """
+    found = next(filter(None, map(find_collection, results)), None)
+    if found is None:
+        caches = sorted({str(result.manifest.config.get("cache")) for result in results})
+        raise InputError(
+            f"the collection of {', '.join(result.name for result in results)} is not in its cache "
+            f"({', '.join(caches)})",
+            allowed="results whose collection is in the cache",
+            fix="run a config again, from the same folder; nothing else is computed again",
+        )
+    return found
 
 
 def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:

@@ -9,6 +9,7 @@ from pydantic import field_validator
 
 from pipeline.config.settings import setting
 from pipeline.config.stages import ChatSettings
+from pipeline.core.errors import InputError
 
 PLACES = ("{query}", "{passage}")
 """What a prompt must have once: the places of the two texts. {grades} and {fence} are replaced, too."""
@@ -43,6 +44,22 @@ class JudgeSettings(ChatSettings):
         if value[0] != 0 or list(value) != sorted(set(value)) or value[-1] > 100:
             raise ValueError("whole numbers from 0 on, ascending, 100 at most, such as [0, 1, 2, 3]")
         return value
+
+
+def require_judge(config: Any) -> JudgeSettings:
+    """The section of a `Config`.
+
+    Raises:
+        InputError: It has none.
+    """
+    judge = judge_of(config)
+    if judge is None:
+        raise InputError(
+            f"{config.name} has no section 'judge'",
+            allowed="judge: {backend: http, url: ADDRESS, model: NAME}",
+            fix="add it to the config; see docs/judge.md",
+        )
+    return judge
 
 
 def judge_of(config: Any) -> JudgeSettings | None:

@@ -6,10 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from pipeline.core.errors import InputError
 from pipeline.studies.shared.printing import print_written
 from pipeline.studies.study import Command, Study
-from pipeline.terminal import Json, Sets, argument, load, option, progress
+from pipeline.terminal import Json, Sets, argument, option, progress
 
 
 def slice_corpus(
@@ -23,14 +22,11 @@ def slice_corpus(
     as_json: Json = False,
 ) -> None:
     """Write a slice of a collection: what is judged or ranked high."""
+    from pipeline.config.files import load_config
     from pipeline.core.table import Column, Table
     from pipeline.studies.slices.slices import write_slice
 
-    (loaded, *others) = load([config], settings)
-    if others:
-        raise InputError(
-            f"{config}: {1 + len(others)} benchmarks", allowed="one", fix="use one without a sweep"
-        )
+    loaded = load_config(config, settings or ())
     written = write_slice(loaded, rankings, output, top, random, seed, progress)
     rows = [(each.name, f"{each.passages:,}", f"{each.alone:,}") for each in written.rankings]
     columns = [Column("ranking"), Column("passages", "right"), Column("of no other", "right")]

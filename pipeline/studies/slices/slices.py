@@ -25,13 +25,13 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits_by_id
 from pipeline.core.records import Collection, Int64, Texts, from_numpy
-from pipeline.core.result_files import CHECKSUMS, RANKING
+from pipeline.core.result_files import RANKING
 from pipeline.data.selection import draw
 from pipeline.data.sources import folders
 from pipeline.formats.runs import RunRows, read_run
 from pipeline.metrics.evaluation import row_numbers
+from pipeline.results.folder import ranking_file
 from pipeline.run.benchmark import Session
-from pipeline.storage.checksums import check_files
 from pipeline.storage.whole_files import check_new_folder, write_whole
 from pipeline.studies.shared.collections import write_beir
 
@@ -132,16 +132,13 @@ def _name(path: Path) -> str:
 
 def _ranking_file(path: Path) -> Path:
     """The run file of a ranking; a result folder has one."""
-    if (path / CHECKSUMS).is_file():
-        check_files(path, [RANKING])
-    file = path / RANKING if path.is_dir() else path
-    if not file.is_file():
+    if path.is_dir():
+        return ranking_file(path)
+    if not path.is_file():
         raise InputError(
-            f"there is no file {file}",
-            allowed=f"result folders, which hold {RANKING}, and TREC run files",
-            fix="run the benchmark of that folder first, on the whole corpus, or correct the path",
+            f"there is no file {path}", allowed="result folders and TREC run files", fix="correct the path"
         )
-    return file
+    return path
 
 
 def _first_rows(file: Path, collection: Collection, top: int) -> Int64:

@@ -47,7 +47,7 @@ def test_people_judge_what_was_found_and_results_are_scored_with_their_grades(
     assert again.read_bytes() == file.read_bytes()
 
     # every other row is judged, by a rule that both orders can lose or win by
-    grades = {pair: number % 3 for number, pair in enumerate(pairs) if number % 2}
+    grades = {pair: number % 3 / 2 for number, pair in enumerate(pairs) if number % 2}
     graded = [row | {"grade": grades.get(pair, "")} for row, pair in zip(rows, pairs, strict=True)]
     write_table(file, graded)
     before = {path: path.read_bytes() for folder in results for path in folder.iterdir()}
@@ -57,7 +57,7 @@ def test_people_judge_what_was_found_and_results_are_scored_with_their_grades(
     empty = len(pairs) - len(grades)
     assert facts == {"added": len(grades), "same": 0, "empty": empty, "output": str(merged)}
     lines = [line.split() for line in merged.read_text().splitlines()]
-    assert {(query, passage): int(grade) for query, _, passage, grade in lines} == qrels | grades
+    assert {(query, passage): float(grade) for query, _, passage, grade in lines} == qrels | grades
     for folder in results:
         shares = [evaluate(path, folder / "run.trec", ["judged@4"]).means[0] for path in (merged, original)]
         assert shares[0] > shares[1]
@@ -129,16 +129,6 @@ def test_only_unshared_passages_of_drawn_queries_are_listed_and_their_grades_cou
     for row in labels.queries.tolist():
         expected = [each.values[each.query_ids.index(ids[row]), 0] for each in scored]
         assert labels.values[row].tolist() == pytest.approx(expected)
-
-    # the same as lines of JSON
-    lines = tmp_path / "pool.jsonl"
-    pool(*results, *draw, 12, "--output", lines)
-    records = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
-    for record in records:
-        grade = grades.get((record["query_id"], record["passage_id"]))
-        record["grade"] = None if grade is None else int(grade)
-    lines.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    assert read_labels(open_rankings(results, "--labels"), lines).values.tolist() == labels.values.tolist()
 
 
 def test_grades_of_queries_that_were_not_drawn_are_refused(results: list[Path], tmp_path: Path) -> None:

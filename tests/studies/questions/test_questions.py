@@ -142,7 +142,7 @@ def test_what_cannot_be_asked_is_refused(config: Path, server: Writer, tmp_path:
     )
     (tmp_path / "plain.yaml").write_text("name: t\ndata: {source: sample}\nmodel: {backend: bm25}\n")
     refused = benchmarco("questions", "plain.yaml", "--number", 1, "--output", "made", code=2)
-    assert "no section judge" in refused.stderr
+    assert "no section 'judge'" in refused.stderr
     answers, server.answers = server.answers, dict.fromkeys(ANSWERS, "")
     refused = benchmarco("questions", config, "--number", 1, "--output", "made", code=2)
     assert "no question was kept of 6" in refused.stderr
