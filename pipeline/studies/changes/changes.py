@@ -307,7 +307,8 @@ def find_changes(comparison: Comparison, count: int | None) -> Changes | None:
             if collection is not None:
                 text = collection.queries.texts[row_of[query]].as_py()
                 relevant = _relevant(collection, both, row_of[query], level)
-            changes.append(QueryChange(query, text, *values[row].tolist(), float(differences[row]), relevant))
+            a, b = values[row].tolist()
+            changes.append(QueryChange(query, text, a, b, float(differences[row]), relevant))
         pairs.append(PairChanges(pair.a, pair.b, changes))
     return Changes(comparison.measure, pairs, collection is not None)
 
@@ -332,9 +333,9 @@ def _relevant(
         passage = int(qrels.passages[entry])
         in_corpus = passage < len(collection.passages)
         text = collection.passages.texts[passage].as_py() if in_corpus else ""
-        ranks = (_rank(ranking.passages[query], passage) if ranking else None for ranking in rankings)
+        a, b = (_rank(ranking.passages[query], passage) if ranking else None for ranking in rankings)
         grade = qrels.grades[entry].item()
-        relevant.append(RelevantPassage(ids[passage].as_py(), grade, *ranks, cut(text, PASSAGE)))
+        relevant.append(RelevantPassage(ids[passage].as_py(), grade, a, b, cut(text, PASSAGE)))
     return relevant
 
 

@@ -107,7 +107,7 @@ def difference_ranges(
     both = opened._replace(rankings=[opened.rankings[a], opened.rankings[b]])
     pairs = deciding_pairs(both, measure)
     unjudged = ~is_judged(pairs, own, opened.collection)
-    queries, passages, delta = (column[unjudged] for column in pairs)
+    queries, passages, delta = pairs.queries[unjudged], pairs.passages[unjudged], pairs.delta[unjudged]
     if not measure.definition.additive:
         values = both.values(own, measure)
         known = values[:, 0] - values[:, 1]
