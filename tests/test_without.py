@@ -147,7 +147,7 @@ def test_a_benchmark_runs_without_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [(("-m", "pipeline", "doctor", "c.yaml"), 2), (("-c", "from pipeline import evaluate"), 1)],
+    [(("-m", "pipeline", "doctor", "c.yaml"), 2), (("-c", "from pipeline import run_benchmark"), 1)],
 )
 def test_a_system_without_file_locks_is_told_of_wsl_in_one_sentence(
     command: tuple[str, ...], code: int, tmp_path: Path
