@@ -242,7 +242,8 @@ def test_deaths_that_are_spread_over_a_long_job_do_not_end_it(
     for done in engine.each(double, [numbers(start, start + 1) for start in range(30)], bar):
         found.append(done.part.start)
         if len(found) in (3, 7, 11, 15):
-            (tmp_path / "lives").write_text("1")  # of the next one
+            (tmp_path / "next").write_text("1")  # lives of the next one
+            (tmp_path / "next").replace(tmp_path / "lives")  # at once: another process may read it
             os.kill(done.outputs[1], signal.SIGKILL)
     assert (sorted(found), bar.total) == (list(range(30)), 30)
 
