@@ -101,7 +101,7 @@ class Named:
 
 
 def toy(device: str = "cpu", setting: str = "auto", name: str = "toy") -> Toy:
-    return Toy(Named(setting), Named(device, name))
+    return Toy(Named(setting), Named(device, name), function=str, conversion=None)
 
 
 @pytest.fixture

@@ -386,7 +386,9 @@ def test_a_worker_killed_as_it_starts_is_replaced_and_many_end_the_run(
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     config, lives = EngineConfig(kind="ray", address=cluster, workers=1), tmp_path / "lives"
-    opened = open_with(config, Dying(Named("auto"), Named(str(lives))), Store(tmp_path))
+    opened = open_with(
+        config, Dying(Named("auto"), Named(str(lives)), function=str, conversion=None), Store(tmp_path)
+    )
     try:
         lives.write_text("1")
         opened.load(1)
@@ -395,7 +397,9 @@ def test_a_worker_killed_as_it_starts_is_replaced_and_many_end_the_run(
         assert "not started" not in caplog.text
     finally:
         opened.close()
-    opened = open_with(config, Dying(Named("auto"), Named(str(lives))), Store(tmp_path))
+    opened = open_with(
+        config, Dying(Named("auto"), Named(str(lives)), function=str, conversion=None), Store(tmp_path)
+    )
     try:
         lives.write_text("99")
         with pytest.raises(ChildProcessError, match=r"as it started, 3 times; the last one: .*died"):
