@@ -149,11 +149,11 @@ def compare_pairs(
         "ties": (np.abs(units) <= SAME).sum(axis=0).tolist(),
         "losses": (units < -SAME).sum(axis=0).tolist(),
         "spread": spreads.tolist(),
-        "detects": [value if isfinite(value) else None for value in detects.tolist()],
-        "queries_to_detect": [int(value) if isfinite(value) else None for value in needed.tolist()],
+        "detects": known(detects),
+        "queries_to_detect": known(needed, int),
         "collections": per_collection,
     }
-    return [Pair(names[a], names[b], **row) for (a, b), row in zip(pairs, _rows(columns), strict=True)]
+    return [Pair(names[a], names[b], **row) for (a, b), row in zip(pairs, rows_of(columns), strict=True)]
 
 
 def _columns(
@@ -172,7 +172,13 @@ def _columns(
     }
 
 
-def _rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+def known(values: Float64, kind: type[Any] = float) -> list[Any]:
+    """Numbers as Python has them; None for those that are infinite."""
+    return [kind(value) if isfinite(value) else None for value in values.tolist()]
+
+
+def rows_of(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Rows of columns, as attributes by name."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -203,6 +209,6 @@ def _per_collection(
     corrected = holm(larger.ravel()).reshape(larger.shape)
     tests = zip(differences, estimates, randomized, corrected, corrected < LEVEL, strict=True)
     by_collection = [
-        [CollectionDifference(name, **row) for row in _rows(_columns(*tested))] for name, *tested in tests
+        [CollectionDifference(name, **row) for row in rows_of(_columns(*tested))] for name, *tested in tests
     ]
     return list(zip(*by_collection, strict=True))

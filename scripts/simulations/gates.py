@@ -9,11 +9,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from pipeline.core.records import BoolArray, Float64
+from pipeline.metrics.paired import detectable_difference, queries_needed
 from pipeline.metrics.statistics import ONE, estimate
 from pipeline.studies.gate.betting import Bets
 from pipeline.studies.gate.margin_tests import (
-    detectable,
-    needed as gate_needed,
     noninferiority,
     with_one_more,
 )
@@ -188,8 +187,9 @@ def needed(samples: int) -> Iterator[Cell]:
 def _needed(draw: Callable[[int, int], Float64], samples: int, n_queries: int) -> list[Figure]:
     values = draw(1, n_queries)[0]
     values -= values.mean() * (values != 0) / np.mean(values != 0)
-    strata = [values[:, None]]
-    (loss,), (number,) = detectable(strata, ONE, LEVEL), gate_needed(strata, ONE, 0.02, LEVEL).astype(int)
+    errors = estimate([values[:, None]], ONE)
+    (loss,) = detectable_difference(errors.wide_errors, errors.wide_freedom, LEVEL)
+    number = int(queries_needed(0.02 / errors.wide_errors / n_queries**0.5, LEVEL).item())
     figures = []
     for said, size, margin in (("loss named: found", n_queries, loss), ("number named: found", number, 0.02)):
         drawn, margins = random.choice(values, (size, samples)), np.full(samples, margin)

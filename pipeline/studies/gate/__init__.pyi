@@ -6,8 +6,6 @@ from .gate import (
     gate_results as gate_results,
 )
 from .margin_tests import (
-    detectable as detectable,
-    needed as needed,
     noninferiority as noninferiority,
     with_one_more as with_one_more,
 )

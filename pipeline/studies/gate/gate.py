@@ -7,25 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import ceil, inf, isfinite
+from math import inf, isfinite, sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from pipeline.comparison.inputs import ALL_DATA, ResultLike, read_results, shared_values
 from pipeline.comparison.notes import data_notes
+from pipeline.comparison.pairs import known, rows_of
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import ColumnGroup
 from pipeline.core.display import FRAGILE, interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Float64, JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
-from pipeline.metrics.paired import LEVEL, holm, most_lost_of, paired_differences, paired_tests
+from pipeline.metrics.paired import (
+    LEVEL,
+    detectable_difference,
+    holm,
+    most_lost_of,
+    paired_differences,
+    paired_tests,
+    queries_needed,
+)
 from pipeline.metrics.statistics import Ends, Estimate, Strata
 from pipeline.results.result import Result, refuse_edited
 from pipeline.results.tables import collection_notes
 from pipeline.studies.gate.betting import Bets
-from pipeline.studies.gate.margin_tests import detectable, needed, noninferiority, with_one_more
+from pipeline.studies.gate.margin_tests import noninferiority, with_one_more
 
 Verdict = Literal["pass", "fail", "undecided"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "undecided": 4, "fail": 3}
@@ -309,44 +318,42 @@ def _against(
                 fix="name another --measure, or leave out --guarantee",
             )
         (ones, _) = first.pool_draws([np.ones((len(each), 1)) for each in differences])
-        tested = _by_bets(sample, np.array([each.max() for each in ones]))
+        tested = _by_bets(sample, estimated, np.array([each.max() for each in ones]))
     else:
         tested = _by_tests(sample, estimated)
-    queries = sum(map(len, differences))
-    lower = np.maximum(estimated.p, p_randomization)
-    queries_of_a_draw = queries / sample.queries if any(each.clusters for each in first.collections) else 1
-
-    def gated(i: int, same: bool) -> GatedMeasure:
-        verdict: Verdict = "fail" if tested.p_worse[i] < alpha else "undecided"
-        if same or tested.p_not_worse[i] < alpha:
-            verdict = "pass"
-        needed_queries = float(tested.needed[i]) if verdict == "undecided" else inf
-        loss = float(tested.detectable[i])
-        undone = {"pass": tested.pass_undone, "fail": tested.fail_undone}.get(verdict)
-        return GatedMeasure(
-            measure=chosen[i % len(chosen)],
-            difference=float(tested.means[i]),
-            ci_low=tested.ends[i][0],
-            ci_high=tested.ends[i][1],
-            margin=margin,
-            p_not_worse=0.0 if same else float(tested.p_not_worse[i]),
-            verdict=verdict,
-            queries=queries,
-            # of clusters, as many queries as they have
-            queries_needed=ceil(needed_queries * queries_of_a_draw) if isfinite(needed_queries) else None,
-            detectable=loss if isfinite(loss) else None,
-            p=0.0 if same else float((tested.p_worse if verdict == "fail" else tested.p_not_worse)[i]),
-            fragile=undone is not None and not same and bool(undone[i]),
-            p_lower=float(lower[i]) if tested.means[i] < 0 else None,
-            interval_fragile=bool(tested.interval_fragile[i]),
-        )
-
-    gates = []
-    for number, new in enumerate(candidates):
-        same, start = first.same_as(new), number * len(chosen)
-        measures = [gated(start + place, same) for place in range(len(chosen))]
-        gates.append(Gate(new.name, first.name, measures, alpha, guarantee, same))
-    return gates
+    shown, queries = tested.estimated, sum(map(len, differences))
+    # of clusters, as many queries as they have
+    clustered = any(each.clusters for each in first.collections)
+    needed = tested.needed * (queries / sample.queries if clustered else 1)
+    same = [first.same_as(each) for each in candidates]
+    equal = np.repeat(same, len(chosen))
+    p_not_worse = np.where(equal, 0, tested.p_not_worse)
+    passes = p_not_worse < alpha
+    fails = ~passes & (tested.p_worse < alpha)
+    undone = np.where(passes, ~equal & tested.pass_undone, fails & tested.fail_undone)
+    lower = np.where(shown.means < 0, np.maximum(estimated.p, p_randomization), inf)
+    columns = {
+        "measure": [*chosen] * len(candidates),
+        "difference": shown.means.tolist(),
+        "ci_low": [low for low, _ in shown.ends],
+        "ci_high": [high for _, high in shown.ends],
+        "margin": [margin] * len(equal),
+        "p_not_worse": p_not_worse.tolist(),
+        "verdict": np.select([passes, fails], ["pass", "fail"], "undecided").tolist(),
+        "queries": [queries] * len(equal),
+        "queries_needed": known(np.where(passes | fails, inf, np.ceil(needed)), int),
+        "detectable": known(tested.detectable),
+        "p": np.where(fails, tested.p_worse, p_not_worse).tolist(),
+        "fragile": undone.tolist(),
+        "p_lower": known(lower),
+        "interval_fragile": shown.fragile.tolist(),
+    }
+    measures = [GatedMeasure(**row) for row in rows_of(columns)]
+    parts = [measures[start : start + len(chosen)] for start in range(0, len(measures), len(chosen))]
+    return [
+        Gate(new.name, first.name, part, alpha, guarantee, is_same)
+        for new, part, is_same in zip(candidates, parts, same, strict=True)
+    ]
 
 
 class Sample(NamedTuple):
@@ -383,9 +390,7 @@ class MeasureTests(NamedTuple):
     `pass_undone` and `fail_undone` say whether one query more would undo a verdict.
     """
 
-    means: Float64
-    ends: Sequence[Ends]
-    interval_fragile: BoolArray
+    estimated: Estimate  # whose means and intervals are shown
     p_not_worse: Float64
     p_worse: Float64
     pass_undone: BoolArray
@@ -400,20 +405,20 @@ def _by_tests(sample: Sample, estimated: Estimate) -> MeasureTests:
     margins = np.full(len(most_lost), margin)
     not_worse, is_worse = map(sample.corrected, noninferiority(strata, margins, weights))
     more_lost, more_gained = map(sample.corrected, with_one_more(strata, margins, weights, most_lost))
+    spreads = estimated.wide_errors * sqrt(sample.queries)
+    effects = np.divide(margin, spreads, out=np.zeros(len(spreads)), where=spreads > 0)
     return MeasureTests(
-        estimated.means,
-        estimated.ends,
-        estimated.fragile,
+        estimated,
         not_worse,
         is_worse,
         more_lost >= alpha,
         more_gained >= alpha,
-        detectable(strata, weights, sample.level),
-        needed(strata, weights, margin, sample.level),
+        detectable_difference(estimated.wide_errors, estimated.wide_freedom, sample.level),
+        queries_needed(effects, sample.level),
     )
 
 
-def _by_bets(sample: Sample, scales: Float64) -> MeasureTests:
+def _by_bets(sample: Sample, estimated: Estimate, scales: Float64) -> MeasureTests:
     """By betting bounds; a query can lose `scales`, float64 [strata], times what one collection's can."""
     strata, weights, most_lost, margin, alpha, _ = sample
     columns = range(len(most_lost))
@@ -431,11 +436,12 @@ def _by_bets(sample: Sample, scales: Float64) -> MeasureTests:
     )
     not_worse = sample.corrected(np.array([bets.p_value(-margin) for bets in better]))
     is_worse = sample.corrected(np.array([bets.p_value(margin) for bets in worse]))
-    means = weights @ np.stack([values.mean(axis=0) for values in strata])
-    ends = [(better[i].lower_bound(alpha), -worse[i].lower_bound(alpha)) for i in columns]
+    means = estimated.means
+    ends: list[Ends] = [(better[i].lower_bound(alpha), -worse[i].lower_bound(alpha)) for i in columns]
     detectable = means - [bets.lower_bound(sample.level) for bets in better]
     needed = np.full(len(columns), inf)
     for i in np.flatnonzero(np.minimum(not_worse, is_worse) >= alpha).tolist():
         needed[i] = better[i].times_needed(means[i] - margin, sample.level) * sample.queries
     never = np.zeros(len(columns), np.bool_)
-    return MeasureTests(means, ends, never, not_worse, is_worse, never, never, detectable, needed)
+    bounded = replace(estimated, ends=ends, fragile=never)
+    return MeasureTests(bounded, not_worse, is_worse, never, never, detectable, needed)

@@ -1,17 +1,14 @@
-"""Tests of mean differences against a margin, and what such tests can show with so many queries.
+"""Tests of mean differences against a margin.
 
 Losses are taken to be like those that the queries show. `with_one_more` tells which verdicts depend on that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.core.records import Float64
-from pipeline.metrics.paired import detectable_difference, queries_needed
 from pipeline.metrics.statistics import HALF_A_VALUE, MANY_OTHERS, ONE, ROUNDING, Strata, estimate
 
 RESAMPLES = 10_000
@@ -88,26 +85,18 @@ def resampled_t(strata: Strata, weights: Float64, resamples: int | None = None) 
         centred = values - values.mean(axis=0)
         both = np.hstack([centred, centred**2])
         block = DRAWN_OF_ONE if one else DRAWN_AT_ONCE
-        for start, times in _draws(len(values), drawn, resamples, block, generator):
-            rows = slice(start, start + len(times))
-            means, squares = np.hsplit(times @ both / drawn, 2)
+        n_rows = max(block // len(values), 1)
+        for start in range(0, resamples, n_rows):
+            size = min(n_rows, resamples - start)
+            queries = generator.integers(len(values), size=(size, drawn), dtype=np.int32)
+            queries += np.arange(size, dtype=np.int32)[:, None] * len(values)  # one count serves all rows
+            times = np.bincount(queries.ravel(), minlength=size * len(values)).reshape(size, -1)
+            means, squares = np.hsplit(times.astype(np.float64) @ both / drawn, 2)
+            rows = slice(start, start + size)
             total[rows] += weight * means
             variance[rows] += weight**2 * np.maximum(squares - means**2, 0) / max(drawn - 1, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(np.abs(total) <= ROUNDING, 0.0, total / np.sqrt(variance))
-
-
-def _draws(
-    n_queries: int, drawn: int, resamples: int, block: int, generator: np.random.Generator
-) -> Iterator[tuple[int, Float64]]:
-    """Blocks of resamples: the first one's number, and float64 [rows, n_queries]: times each was drawn."""
-    rows = max(block // n_queries, 1)
-    for start in range(0, resamples, rows):
-        size = min(rows, resamples - start)
-        queries = generator.integers(n_queries, size=(size, drawn), dtype=np.int32)
-        queries += np.arange(size, dtype=np.int32)[:, None] * n_queries  # so that one count serves all rows
-        times = np.bincount(queries.ravel(), minlength=size * n_queries).reshape(size, n_queries)
-        yield start, times.astype(np.float64)
 
 
 def with_one_more(
@@ -133,16 +122,3 @@ def with_one_more(
         more = [np.vstack([values, one]) if i == most else values for i, values in enumerate(strata)]
         p_values.append(_by_t(more, margins, weights, hidden=0)[side])
     return p_values[0], p_values[1]
-
-
-def detectable(strata: Strata, weights: Float64, alpha: float) -> Float64:
-    """float64 [columns]: the smallest loss that the t-test excludes with 80% power, if there is none."""
-    estimated = estimate(strata, weights)
-    return detectable_difference(estimated.wide_errors, estimated.wide_freedom, alpha)
-
-
-def needed(strata: Strata, weights: Float64, margin: float, alpha: float) -> Float64:
-    """float64 [columns]: how many queries exclude a loss of `margin` with 80% power; or infinite."""
-    spreads = estimate(strata, weights).wide_errors * np.sqrt(sum(map(len, strata)))
-    effects = np.divide(margin, spreads, out=np.zeros(len(spreads)), where=spreads > 0)
-    return queries_needed(effects, alpha)

@@ -61,45 +61,39 @@ def difference_tests(
 
 
 def compare_with_rest(values: Float64, groups: Sequence[BoolArray]) -> Float64:
-    """Two-sided p that the mean in a group is that of the other queries, corrected for all groups.
-
-    By `permutation_test`: Student's quantiles of Welch's t fail in groups whose values are nearly all equal.
-    Arguments and return as of `difference_tests`; NaN where the group or the others are fewer than
-    `SMALLEST_MARKED`.
-    """
-    p_values = np.full((len(groups), values.shape[1]), np.nan)
-    tested = [
-        row for row, inside in enumerate(groups) if min(inside.sum(), (~inside).sum()) >= SMALLEST_MARKED
-    ]
-    if tested and values.size:
-        p_values[tested] = permutation_test(values, [groups[row] for row in tested])
-    return p_values
-
-
-def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:
-    """float64 [groups, columns]: two-sided p that a group's mean is that of all other queries.
+    """Two-sided p that the mean in a group is that of the other queries, corrected for all tests.
 
     If a group is not special, any other queries could as well be in it. A permutation, one of 20,000 from a
     fixed seed, gives the queries new places in all groups and columns at once, so it keeps what these have to
     do with each other. The statistic is Welch's t, so that groups of the same mean but another spread are
     marked no more often than others (Janssen, Statistics & Probability Letters 36(1), 1997; Chung and Romano,
-    Annals of Statistics 41(2), 2013); for that a group takes some 20 queries.
+    Annals of Statistics 41(2), 2013); for that a group takes some 20 queries. Its own quantiles fail in
+    groups whose values are nearly all equal.
 
-    Corrected by step-down MaxT: p is the share of permutations, the observed one among them, in which the
-    largest |t| among a test's own and all lower ones reaches it, never less than that of a higher one
-    (Westfall and Young, *Resampling-Based Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J.
-    American Statistical Association 100(469), 2005).
+    Corrected by step-down MaxT: p is the share of permutations in which the largest statistic among a test's
+    own and all lower ones reaches it, never less than the p of a higher one (Westfall and Young,
+    *Resampling-Based Multiple Testing*, 1993, algorithm 2.8; Romano and Wolf, J. American Statistical
+    Association 100(469), 2005). The observed places are counted as one permutation more.
 
     Args:
         values: float64 [queries, columns].
-        groups: Bool [queries] each, neither empty nor full.
+        groups: Bool [queries] each.
+
+    Returns:
+        float64 [groups, columns]; NaN where the group or the others are fewer than `SMALLEST_MARKED`.
     """
+    p_values = np.full((len(groups), values.shape[1]), np.nan)
+    tested = [
+        row for row, inside in enumerate(groups) if min(inside.sum(), (~inside).sum()) >= SMALLEST_MARKED
+    ]
+    if not tested or not values.size:
+        return p_values
     n_queries, n_columns = values.shape
     spreads = values.std(axis=0)
     varies = spreads > ROUNDING * np.abs(values).max(axis=0, initial=0)
     centred = np.where(varies, values - values.mean(axis=0), 0) / np.where(varies, spreads, 1)
     both = np.hstack([centred, centred**2])
-    is_in = np.array(groups, dtype=np.float64)
+    is_in = np.array([groups[row] for row in tested], dtype=np.float64)
     sizes = is_in.sum(axis=1)[:, None]
     others = n_queries - sizes
 
@@ -112,17 +106,18 @@ def permutation_test(values: Float64, groups: Sequence[BoolArray]) -> Float64:
         return t
 
     observed = welch(is_in @ both).ravel()
-    observed -= ROUNDING * n_queries * (1 + observed)
     order = np.argsort(observed, kind="stable")
-    reached = np.zeros(len(order))
+    least = (observed - ROUNDING * n_queries * (1 + observed))[order]
+    reached = np.ones(len(observed))
     generator = np.random.default_rng(SEED)
     rows = max(paired.BLOCK_SWAPS // is_in.size, 1)
     for start in range(0, paired.PERMUTATIONS, rows):
         block = min(rows, paired.PERMUTATIONS - start)
         orders = generator.permuted(np.tile(np.arange(n_queries), (block, 1)), axis=1)
         sums = is_in[:, orders].transpose(1, 0, 2) @ both  # [block, groups, 2 · columns]
-        largest = np.maximum.accumulate(welch(sums).reshape(block, -1)[:, order], axis=1)
-        reached += (largest >= observed[order]).sum(axis=0)
-    p = np.empty(len(order))
-    p[order[::-1]] = np.maximum.accumulate((1 + reached[::-1]) / (1 + paired.PERMUTATIONS))
-    return p.reshape(len(groups), n_columns)
+        highest = np.maximum.accumulate(welch(sums).reshape(block, -1)[:, order], axis=1)
+        reached += (highest >= least).sum(axis=0)
+    corrected = np.empty(len(observed))
+    corrected[order] = np.maximum.accumulate(reached[::-1])[::-1] / (1 + paired.PERMUTATIONS)
+    p_values[tested] = corrected.reshape(len(tested), n_columns)
+    return p_values

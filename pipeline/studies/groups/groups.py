@@ -144,19 +144,13 @@ class GroupComparison(Findings):
         return tables
 
     def _means_table(self) -> Table:
-        """A group a row, of those that are unlike the rest: the mean of each result."""
-        differing = [id(group) for group, _ in self.found]
-        groups = [
-            group
-            for group in self.groups
-            if id(group) in differing or any(_below(mean.p_maxt) for mean in group.means)
-        ] or self.groups
+        """A group a row: the mean of each result."""
         columns: list[FilledColumn] = [
-            (Column("group"), [group.name for group in groups]),
-            (Column("by"), [group.by for group in groups]),
-            (Column("queries", "right", form=","), [len(group.query_ids) for group in groups]),
+            (Column("group"), [group.name for group in self.groups]),
+            (Column("by"), [group.by for group in self.groups]),
+            (Column("queries", "right", form=","), [len(group.query_ids) for group in self.groups]),
         ]
-        for each in zip(*(group.means for group in groups), strict=True):
+        for each in zip(*(group.means for group in self.groups), strict=True):
             marks = [" +" if mean.mean > mean.rest else " -" for mean in each]
             marks = [mark if _below(mean.p_maxt) else "" for mark, mean in zip(marks, each, strict=True)]
             cells = [
@@ -170,9 +164,7 @@ class GroupComparison(Findings):
             f"Groups of fewer than {SMALLEST_MARKED} queries get none."
         )
         notes = [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
-        notes += [FRAGILE] if any(mean.fragile for group in groups for mean in group.means) else []
-        if len(groups) < len(self.groups):
-            notes.append("Other groups are not unlike the rest: --format json.")
+        notes += [FRAGILE] if any(mean.fragile for group in self.groups for mean in group.means) else []
         return table_of(f"{self.measure} in groups of queries", columns, [*notes, marked])
 
     def _differences_table(self) -> Table:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from comparison.made import MEASURES, THREE, make, result, single, values_of, with_values
+from scipy.stats import sem
 from workplaces import benchmarco, document, process, read_json, seal
 
-from pipeline import InputError, compare
+from pipeline import InputError, compare, metrics
 from pipeline.core import figure
 from pipeline.results import Result
 from pipeline.studies.gate import EXIT_CODES, Bets, Gates, gate_result, gate_results
@@ -210,6 +211,11 @@ def test_what_queries_detect_does_not_depend_on_the_difference_that_chance_made(
     assert {each.verdict for each in gated} == {"undecided"}
     assert len({round(each.detectable, 9) for each in gated}) == 1
     assert len({each.queries_needed for each in gated}) == 1
+    error = sem(values_of(made("new", noise=0.1, queries=150)) - values_of(base))[0]
+    loss = metrics.detectable_difference(error, 149, 0.05)
+    assert gated[0].detectable == pytest.approx(loss)
+    enough = metrics.queries_needed(0.01 / error / 150**0.5, 0.05)
+    assert gated[0].queries_needed == enough
 
 
 def test_a_release_of_record_is_gated_against_as_well() -> None:
