@@ -23,6 +23,7 @@ from pipeline.run.estimate import obstacle, share_written
 from pipeline.run.exact_twin import losses
 from pipeline.run.writing import check_folder, write_result
 from pipeline.storage.hashing import hash_json
+from pipeline.storage.whole_files import name_on_disk
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +168,7 @@ def prepare(
     alone = sum(len(config.members) or 1 for config in configs) == 1
     runs = [ConfigRun(config, folder, alone) for config, folder in zip(configs, folders, strict=True)]
     written = [run.folder / name for run in runs for name in run.config.members or [""]]
-    refuse_namesakes((f"config {folder.name}", str(folder)) for folder in written)
+    refuse_namesakes((f"config {folder.name}", name_on_disk(folder)) for folder in written)
     for run in runs:
         check_kind(run.folder, run.config.suite is not None)
     for folder in written:

@@ -249,6 +249,15 @@ def temporary_folder() -> Iterator[Path]:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def name_on_disk(path: Path) -> str:
+    """A path, in lower case where the disk does not tell names apart by case, as most of macOS do not."""
+    for each in (path.absolute(), *path.absolute().parents):
+        other = each.parent / each.name.swapcase()
+        if each.exists() and other != each:
+            return str(path).casefold() if other.exists() and other.samefile(each) else str(path)
+    return str(path)
+
+
 def link(source: str | Path, target: str | Path) -> None:
     """Give a file a second name, or copy it to another disk and where there are no links."""
     try:
