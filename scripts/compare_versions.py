@@ -11,7 +11,7 @@ PyPI, says which bounds cannot be met, and runs parts of the suite (those of `em
 compare the hidden states of tiny networks, bit by bit, in two environments. The first run makes the networks,
 of random weights, and writes `VERSION.npz`; the second one reads the same weights, writes its own file and
 prints every network whose states differ from those of another version.
-`pipeline.models.model.forward_changes` has what is known from it.
+`ResolvedModel.recipe` has what is known from it.
 """
 
 from __future__ import annotations

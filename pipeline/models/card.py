@@ -23,6 +23,7 @@ from pipeline.models.files import (
     OBJECT,
     SIZE,
     STANFORD,
+    STATIC,
     TEXT,
     TEXTS,
     WORD_HEAD,
@@ -75,13 +76,9 @@ class Module(NamedTuple):
     """A module that sentence-transformers runs."""
 
     name: str  # of its class, such as `sentence_transformers.models.Dense`
+    kind: str  # the class without its package, such as `Dense`
     folder: str  # inside the model's
     config: Facts  # content of its `config.json`
-
-    @property
-    def kind(self) -> str:
-        """The class without its package, such as `Dense`."""
-        return self.name.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
@@ -89,6 +86,7 @@ class ModelCard:
     """What a model's files declare; anything they do not declare is None or empty."""
 
     modules: tuple[Module, ...]  # those that sentence-transformers runs, in their order
+    module_names: list[str]  # their `kind`s
     # For each role the class of the module that its texts go to first, and the folder, inside the model's,
     # that has its tokenizer.
     routes: dict[Role, tuple[str, str]]
@@ -109,37 +107,16 @@ class ModelCard:
     end_tokens: tuple[str, str]
     truncate_dim: int | None  # number of dimensions kept of a vector
     config: Facts  # content of `config.json`
+    architectures: list[str]  # the network's classes in transformers, or in Python files of the model's own
+    is_masked_language_model: bool  # whether the network gives a number for each word, at each token
+    own_code: list[str]  # the classes of Python files in the folder that `config.json` names; sorted
+    # For each role the number of its adapter in jina-v3's Python files; empty for other models.
+    task_adapters: dict[Role, int]
+    pad_id: int  # the id of the padding token; 0 where none is named
     settings: Facts  # content of `config_sentence_transformers.json`
     transformer: Facts  # settings of the Transformer module
     stanford: Facts  # content of `artifact.metadata`
     absent: tuple[str, ...]  # files that would say how the model is used, and are not there
-
-    @property
-    def is_masked_language_model(self) -> bool:
-        """Whether the network gives a number for each word of its vocabulary, at each token."""
-        return any(name.endswith("ForMaskedLM") for name in self.architectures)
-
-    @property
-    def task_adapters(self) -> dict[Role, int]:
-        """For each role the number of its adapter in jina-v3's Python files; empty for other models."""
-        names = self.config.get("lora_adaptations") or []
-        return {role: names.index(name) for role, name in TASK_ADAPTERS.items() if name in names}
-
-    @property
-    def architectures(self) -> list[str]:
-        """The network's classes in transformers, or in Python files of the model's own."""
-        return self.config.get("architectures") or []
-
-    @property
-    def own_code(self) -> list[str]:
-        """The classes of Python files in the folder that the network's `config.json` names; sorted."""
-        mapped = self.config.get("auto_map") or {}
-        return sorted(name for name in mapped.values() if isinstance(name, str))
-
-    @property
-    def module_names(self) -> list[str]:
-        """The modules' class names without their package, such as `Dense`."""
-        return [module.kind for module in self.modules]
 
     @property
     def has_m3_heads(self) -> bool:
@@ -160,20 +137,27 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
     pooling_file = folders.get("Pooling", "1_Pooling") + "/config.json"
     pooling = files.read_json(pooling_file, pooling_mode=POOLING_MODES)
     settings = files.read_json(LIBRARY_SETTINGS, **SETTINGS_TYPES)
-    network = files.network_folder()
-    inside = f"{network}/".lstrip("/")
-    texts = {
-        role: read_text_settings(files, output, name, files.network_folder(task))
-        for role, task in TASKS.items()
-    }
+    routes = {role: files.text_module(task) for role, task in TASKS.items()}
+    networks = {role: "" if kind in STATIC else folder for role, (kind, folder) in routes.items()}
+    inside = f"{networks['passages']}/".lstrip("/")
+    config = files.read_json(inside + "config.json", **CONFIG_TYPES)
+    architectures = config.get("architectures") or []
+    adapters = config.get("lora_adaptations") or []
+    own_code = (config.get("auto_map") or {}).values()
+    texts = {role: read_text_settings(files, output, name, folder) for role, folder in networks.items()}
     lengths = {role: declared_length(texts[role] or texts["passages"], role) for role in ROLES}
     tokenizer = files.read_json(
         inside + "tokenizer_config.json", model_max_length=SIZE, add_bos_token=FLAG, add_eos_token=FLAG
     )
+    end_tokens = []
+    for end in ("bos", "eos"):
+        token = tokenizer.get(f"{end}_token") if tokenizer.get(f"add_{end}_token") else ""
+        end_tokens.append(str((token.get("content") if isinstance(token, dict) else token) or ""))
     return ModelCard(
         modules=modules,
-        routes={role: files.text_module(task) for role, task in TASKS.items()},
-        network_folder=network,
+        module_names=[module.kind for module in modules],
+        routes=routes,
+        network_folder=networks["passages"],
         heads=tuple(filter(files.has, HEADS)),
         pooling=_pooling(pooling, name),
         pools_prompt=pooling.get("include_prompt") is not False,
@@ -182,10 +166,17 @@ def read_card(files: Files, output: str, name: str) -> ModelCard:
         similarity=settings.get("similarity_fn_name") or "",
         tokenizer_class=tokenizer.get("tokenizer_class"),
         has_chat_template=files.has("chat_template.jinja") or bool(tokenizer.get("chat_template")),
-        end_tokens=(_end_token(tokenizer, "bos"), _end_token(tokenizer, "eos")),
+        end_tokens=(end_tokens[0], end_tokens[1]),
         tokenizer_length=int(tokenizer.get("model_max_length") or 0) or None,
         truncate_dim=settings.get("truncate_dim") or None,
-        config=files.read_json(inside + "config.json", **CONFIG_TYPES),
+        config=config,
+        architectures=architectures,
+        is_masked_language_model=any(each.endswith("ForMaskedLM") for each in architectures),
+        own_code=sorted(each for each in own_code if isinstance(each, str)),
+        task_adapters={
+            role: adapters.index(each) for role, each in TASK_ADAPTERS.items() if each in adapters
+        },
+        pad_id=max(int(config.get("pad_token_id") or 0), 0),
         settings=settings,
         transformer=texts["passages"],
         stanford=files.read_json(STANFORD, **STANFORD_TYPES),
@@ -214,7 +205,8 @@ def _modules(files: Files, name: str) -> Iterator[Module]:
         InputError: A Dense module takes the vector of a text before there is one.
     """
     entries = files.read_modules()
-    kinds = [str(entry.get("type")).rpartition(".")[2] for entry in entries]
+    classes = [str(entry.get("type")) for entry in entries]
+    kinds = [each.rpartition(".")[2] for each in classes]
     pooling = kinds.index("Pooling") if "Pooling" in kinds else -1
     for place, (kind, entry) in enumerate(zip(kinds, entries, strict=True)):
         folder = str(entry.get("path") or "")
@@ -222,13 +214,7 @@ def _modules(files: Files, name: str) -> Iterator[Module]:
         config = files.read_json(f"{folder}/config.json", **types) if folder else Facts()
         if kind == "Dense" and place < pooling and config.get("module_input_name") != "token_embeddings":
             raise damaged(f"model '{name}' has a Dense module for vectors of texts before its Pooling")
-        yield Module(str(entry.get("type")), folder, config)
-
-
-def _end_token(settings: Facts, name: str) -> str:
-    """The token `bos` or `eos` of a `tokenizer_config.json` that says to add it to texts; else ""."""
-    token = settings.get(f"{name}_token") if settings.get(f"add_{name}_token") else None
-    return str(token.get("content") or "") if isinstance(token, dict) else str(token or "")
+        yield Module(classes[place], kind, folder, config)
 
 
 def _pooling(declared: Facts, name: str) -> str | None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pipeline.core import hub
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import Facts, JsonObject
 from pipeline.storage.hashing import file_changed, hash_json, hash_user_file
 
-T = TypeVar("T")
 TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tiktoken", "*.tokenizer", "*.jinja")
 """Patterns of the tokenizer's files; they match some other small files too."""
 FILES = ("*.safetensors", "*.safetensors.index.json", *TOKENIZER, "[0-9]_*/*.json", "[0-9]_*/*.bin")
@@ -97,21 +96,22 @@ class Files:
     def identity(self) -> JsonObject:
         """What identifies the content of the files that shape dense vectors, in artifact keys."""
         hashes = {name: hash_ for name, hash_ in self.hashes.items() if name not in HEADS}
-        return self._identity(self._without_settings(hashes, (*KEYED, *UNREAD)))
+        return self.identity_of(hashes, (*KEYED, *UNREAD))
 
     @cached_property
     def whole_identity(self) -> JsonObject:
         """What identifies the content of all files, in keys of artifacts of other outputs."""
-        return self._identity(self._without_settings(self.hashes, UNREAD))
+        return self.identity_of(self.hashes, UNREAD)
 
-    def _without_settings(self, hashes: dict[str, str], names: Collection[str]) -> dict[str, str]:
-        """The hashes, with that of `LIBRARY_SETTINGS` without some of its settings."""
-        others = {name: hash_ for name, hash_ in hashes.items() if name != LIBRARY_SETTINGS}
-        if others == hashes:
-            return hashes
-        settings = self.read_json(LIBRARY_SETTINGS)
-        shaping = {name: value for name, value in settings.items() if name not in names}
-        return {**others, **({LIBRARY_SETTINGS: hash_json(shaping)} if shaping else {})}
+    def identity_of(self, hashes: dict[str, str], left_out: Collection[str] = ()) -> JsonObject:
+        """What identifies files, by hashes or the commit; without the library settings `left_out`."""
+        if left_out and LIBRARY_SETTINGS in hashes:
+            hashes = {name: hash_ for name, hash_ in hashes.items() if name != LIBRARY_SETTINGS}
+            settings = self.read_json(LIBRARY_SETTINGS)
+            if shaping := {name: value for name, value in settings.items() if name not in left_out}:
+                hashes[LIBRARY_SETTINGS] = hash_json(shaping)
+        identity = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
+        return {**identity, **({"code": self.code} if self.code else {})}
 
     @cached_property
     def small_files(self) -> Path:
@@ -126,34 +126,25 @@ class Files:
     def tokenizer_identity(self) -> JsonObject:
         """What identifies the tokenizer in artifact keys: its file, or all that it is built from."""
         if not self.local:
-            return self._identity({})
+            return self.identity_of({})
         folder = PurePath(self.text_module()[1])
-        hashes = self._text_files()
+        hashes = self.text_files()
         beside = {PurePath(name).name: hashes[name] for name in hashes if PurePath(name).parent == folder}
         whole = beside.get("tokenizer.json")
         return {"files": {"tokenizer.json": whole} if whole else beside}
 
-    @property
-    def text_identity(self) -> JsonObject:
-        """What identifies all files that may shape the tokenizer: each one but the weights."""
-        return self._identity(self._text_files())
-
-    def _text_files(self) -> dict[str, str]:
-        """The hashes of a local folder's files but the weights."""
+    def text_files(self) -> dict[str, str]:
+        """The hashes of a local folder's files that may shape the tokenizer: each one but the weights."""
         patterns = (*TOKENIZER, *CODE)
         names = [name for name in self.hashes if any(map(PurePath(name).match, patterns))]
         return {name: self.hashes[name] for name in names}
 
     def check_text_files(self) -> None:
-        """As `check`, of the files that `text_identity` covers."""
-        for name, hash_ in self._text_files().items():
+        """As `check`, of the files that `text_files` gives."""
+        for name, hash_ in self.text_files().items():
             assert self.local
             if not (self.local / name).is_file() or hash_user_file(self.local / name) != hash_:
                 raise file_changed(f"model folder {self.local}: {name}")
-
-    def _identity(self, hashes: dict[str, str]) -> JsonObject:
-        identity = {"files": hashes} if self.local else {"hub": self.repo, "commit": self.commit}
-        return {**identity, **({"code": self.code} if self.code else {})}
 
     def check(self) -> None:
         """Raise an `InputError` if a file was written, added or deleted after it was looked at.
@@ -174,7 +165,10 @@ class Files:
         classes = {str(module.get("type")) for module in modules if "--" in str(module.get("type"))}
         for path in (folder + name for folder in sorted(folders) for name in CONFIGS):
             mapped = self.read_json(path).get("auto_map")
-            classes.update(_texts(list(mapped.values()) if isinstance(mapped, dict) else mapped))
+            for value in mapped.values() if isinstance(mapped, dict) else [mapped]:
+                # of a tokenizer's slow and fast class, one may be null
+                names = value if isinstance(value, list) else [value]
+                classes.update(name for name in names if isinstance(name, str))
         return sorted(classes)
 
     @property
@@ -196,31 +190,25 @@ class Files:
 
         The path `name` is relative to the model's folder. The given fields may also be null or missing.
         """
-        path, value = self._read(name, OBJECT, Facts())
+        content: Facts = self._read(name, OBJECT) or {}
         for key, expected in fields.items():
-            if value.get(key) is not None:
-                allowed = expected._replace(description=f"{expected.description}, or null")
-                _expect(allowed, value[key], f"{path}: '{key}'")
-        return value
+            value = content.get(key)
+            if value is not None and not expected.accepts(value):
+                found = f"{self.small_files / name}: '{key}' is {short_repr(value)}"
+                raise damaged(found, f"{expected.description}, or null")
+        return content
 
     def read_modules(self) -> list[Facts]:
         """The modules that sentence-transformers runs, by `modules.json`; empty if there is none."""
-        _, entries = self._read("modules.json", LIST, list[object]())
+        entries: list[object] = self._read("modules.json", LIST) or []
         return [entry for entry in entries if isinstance(entry, dict)]
-
-    def network_folder(self, route: str = "document") -> str:
-        """The folder, inside the model's, of the network that a route's texts go through; "" for its own.
-
-        It is another one where a Router of sentence-transformers leads queries and passages to different
-        modules, and in old models, whose Transformer module has a folder.
-        """
-        kind, folder = self.text_module(route)
-        return "" if kind in STATIC else folder
 
     def text_module(self, route: str = "document") -> tuple[str, str]:
         """The class of the module that a route's texts go to first, and its folder inside the model's.
 
-        The folder has the module's tokenizer. See `network_folder`.
+        The folder, "" for the model's own, has the module's tokenizer. It is another one where a Router of
+        sentence-transformers leads queries and passages to different modules, and in old models, whose
+        Transformer module has a folder.
         """
         router = self.read_json("router_config.json", structure=OBJECT, types=OBJECT)
         if names := (router.get("structure") or {}).get(route):
@@ -230,22 +218,18 @@ class Files:
         own = kind in STATIC or (kind in NETWORKS and self.has(f"{folder}/config.json"))
         return kind, folder if own else ""
 
-    def _read(self, name: str, expected: JsonType, missing: T) -> tuple[Path, T]:
-        """The path of a JSON file and its content; `missing` if there is no such file."""
+    def _read(self, name: str, expected: JsonType) -> Any:
+        """The content of a JSON file; None if there is no such file."""
         path = self.small_files / name
         if not path.is_file():
-            return path, missing
+            return None
         try:
-            content: T = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             raise damaged(f"{path}: not valid JSON: {error}") from None
-        _expect(expected, content, str(path))
-        return path, content
-
-
-def _expect(expected: JsonType, value: object, where: str) -> None:
-    if not expected.accepts(value):
-        raise damaged(f"{where} is {short_repr(value)}", expected.description)
+        if not expected.accepts(content):
+            raise damaged(f"{path} is {short_repr(content)}", expected.description)
+        return content
 
 
 def damaged(found: str, allowed: str = "") -> InputError:
@@ -282,12 +266,19 @@ def hash_files(folder: Path, known: Iterable[str] = ()) -> dict[str, str]:
 def shaping_files(folder: Path) -> list[Path]:
     """The files of a model folder that can change its vectors, sorted."""
     files = Files(folder)
-    named = _named_weights(files, folder)
+    preferred = any((folder / name).is_file() for name in PREFERRED)
+    weights = files.read_json("config.json").get("transformers_weights")
+    explicit = [weights] if isinstance(weights, str) else []
+    indexes = ["model.safetensors.index.json", *([] if preferred else ["pytorch_model.bin.index.json"])]
+    indexes += [name for name in explicit if name.endswith(".index.json")]
+    maps = [files.read_json(name).get("weight_map") for name in indexes]
+    of_maps = {str(name) for index in maps if isinstance(index, dict) for name in index.values()}
+    named = {folder / name for name in (*of_maps, *explicit)}  # which may lie in subfolders
     absent = [path.name for path in sorted(named) if not path.is_file()]
     if absent and not (folder / PREFERRED[0]).is_file():
         raise damaged(f"model folder {folder} lacks {absent[0]}, which the index of its weights names")
     shaping = {*folder.glob("*.safetensors"), *filter(Path.is_file, named)}
-    if not any((folder / name).is_file() for name in PREFERRED):
+    if not preferred:
         shaping.update(folder.glob("*.bin"))
     declared = [folder / str(module["path"]) for module in files.read_modules() if module.get("path")]
     declared += [
@@ -314,28 +305,6 @@ def shaping_files(folder: Path) -> list[Path]:
         for pattern in (*TOKENIZER, *CODE, "*.safetensors", "*.bin"):
             shaping.update(module_folder.rglob(pattern))
     return sorted(path for path in shaping if path.name not in NOT_READ)
-
-
-def _named_weights(files: Files, folder: Path) -> set[Path]:
-    """The files of weights that a configuration file or an index names, which may lie in subfolders."""
-    explicit = files.read_json("config.json").get("transformers_weights")
-    indexes = ["model.safetensors.index.json"]
-    if not any((folder / name).is_file() for name in PREFERRED):
-        indexes.append("pytorch_model.bin.index.json")
-    if isinstance(explicit, str) and explicit.endswith(".index.json"):
-        indexes.append(explicit)
-    maps = [files.read_json(name).get("weight_map") for name in indexes]
-    named = {str(name) for index in maps if isinstance(index, dict) for name in index.values()}
-    return {folder / name for name in (*named, *([explicit] if isinstance(explicit, str) else []))}
-
-
-def _texts(value: object) -> Iterator[str]:
-    """The texts of a value: of a tokenizer's slow and fast class, one may be null."""
-    for item in value if isinstance(value, list) else [value]:
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, list):
-            yield from _texts(item)
 
 
 def other_repositories(names: Iterable[str]) -> dict[str, str]:

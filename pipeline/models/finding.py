@@ -161,7 +161,7 @@ def _joined(folder: Path, place: str, base: Path) -> Path:
     The base's network and the adapter's own modules and tokenizer are where libraries look for them; the
     adapter's weights are in `ADAPTER_FOLDER`, where no library finds them by itself.
     """
-    network = base / Files(base).network_folder()
+    network = base / Files(base).text_module()[1]
     links: dict[str, Path] = {}
     for source in shaping_files(base):
         beside = source.parent == network or network in source.parents

@@ -79,13 +79,6 @@ def load_tokenizer(folder: Path, settings: TokenizerSettings) -> Tokenizer:
     return complete(tokenizer, settings)
 
 
-def complete(tokenizer: Tokenizer, settings: TokenizerSettings) -> Tokenizer:
-    """A tokenizer of transformers, changed to what the model needs; the same object."""
-    if settings.plain:
-        tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
-    return add_end_tokens(tokenizer, settings.name, settings.end_tokens)
-
-
 def _own_tokenizer(folder: Path, name: str) -> Tokenizer | None:
     """The tokenizer in a model's `tokenizer.json`; None if there is no such file."""
     from tokenizers import Tokenizer
@@ -118,23 +111,6 @@ def _load(folder: Path, settings: TokenizerSettings) -> PreTrainedTokenizerBase:
         raise damaged(f"the tokenizer of model '{settings.name}' cannot be loaded: {reason}") from error
 
 
-def token_ids(tokenizer: Tokenizer, texts: tuple[str, ...], name: str) -> list[list[int]]:
-    """The token ids of whole texts, special tokens included; the tokenizer keeps the side it truncates at.
-
-    Raises:
-        InputError: The tokenizer of the model `name` cannot encode one.
-    """
-    side = (tokenizer.truncation or {}).get("direction", "right")
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    try:
-        return [encoding.ids for encoding in tokenizer.encode_batch(list(texts))]
-    except Exception as error:  # tokenizers raises this class itself
-        raise damaged(f"the tokenizer of model '{name}' cannot encode a text: {error}") from None
-    finally:
-        tokenizer.enable_truncation(512, direction=side)  # for the side alone
-
-
 def fast_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     """The `tokenizers` tokenizer inside one of transformers', of the model `name`.
 
@@ -152,21 +128,24 @@ def fast_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     return checked(fast, name)
 
 
-def add_end_tokens(tokenizer: Tokenizer, name: str, end_tokens: tuple[str, str]) -> Tokenizer:
-    """The tokenizer of the model `name`, changed to begin and end each text with two tokens, "" for none.
+def complete(tokenizer: Tokenizer, settings: TokenizerSettings) -> Tokenizer:
+    """A tokenizer of transformers, changed to what the model needs, such as its end tokens; the same object.
 
     From version 5 on, transformers applies `add_bos_token` and `add_eos_token` of tokenizer_config.json to
     few classes of tokenizers. A model that pools the last token gives other vectors without its end token.
     """
     from tokenizers.processors import TemplateProcessing
 
-    if not any(end_tokens):
+    name, (begin, end) = settings.name, settings.end_tokens
+    if settings.plain:
+        tokenizer.post_processor = None  # a mean of word vectors takes no special tokens
+    if not begin and not end:
         return tokenizer
     tokenizer.no_padding()  # whose tokens are special ones, too
     encoding = tokenizer.encode("a")
     if 0 not in encoding.special_tokens_mask:
         raise damaged(f"the tokenizer of model '{name}' gives no token for the text 'a'")
-    place, (begin, end) = encoding.special_tokens_mask.index(0), end_tokens
+    place = encoding.special_tokens_mask.index(0)
     before, after = encoding.tokens[:place], encoding.tokens[place:]
     after = after[encoding.special_tokens_mask[place:].count(0) :]
     missing_begin = [begin] if begin and before[:1] != [begin] else []

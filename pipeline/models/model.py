@@ -70,6 +70,7 @@ class CalibrationCorpus:
 class ResolvedModel(ResolvedBase):
     """A config's model with every setting decided."""
 
+    tokenizers: dict[Role, ModelTokenizer]  # those of each role's texts; of passages, it is `tokenizer`
     identity: JsonObject  # hub id and commit, or the SHA-256 of each file that shapes vectors
     # `cls`, `mean` or `last_token`; with sentence-transformers any pooling of that library; empty unless the
     # output is dense.
@@ -85,8 +86,6 @@ class ResolvedModel(ResolvedBase):
     # What vectors are compared by, as the model's files declare it: `cosine`, `dot`, `euclidean` or
     # `manhattan`; "" if they do not, or if they scale vectors to length 1.
     similarity: str = ""
-    # That of queries, where they go through another network than passages.
-    query_tokenizer: ModelTokenizer | None = None
     truncate_dim: int | None = None  # number of dimensions kept of each vector (Matryoshka); None keeps all
     # Number of dimensions of the whole vector, if it is known before the model is loaded.
     dimension: int | None = None
@@ -109,10 +108,6 @@ class ResolvedModel(ResolvedBase):
         advice = f"check the model card, then set {' and '.join(settings)}"
         return f"using {' and '.join(defaults)} (guessed); {advice}"
 
-    def tokenizer_of(self, role: Role) -> ModelTokenizer:
-        """The tokenizer of the texts of a role."""
-        return self.query_tokenizer or self.tokenizer if role == "queries" else self.tokenizer
-
     def room_for_texts(self, special: bool = True) -> dict[str, int]:
         """How many tokens it reads of a text, without the instruction, and without special ones if not so."""
         prompts = ["".join(self.prompts[role]) for role in ROLES]
@@ -121,7 +116,15 @@ class ResolvedModel(ResolvedBase):
         return {role: self.max_lengths[role] - count for role, count in zip(ROLES, taken, strict=True)}
 
     def recipe(self, role: Role) -> JsonObject:
-        """The model's part of the key of what it makes of texts in `role`."""
+        """The model's part of the key of what it makes of texts in `role`.
+
+        It holds what the installed transformers is known to compute otherwise than another version: version 5
+        obeys `is_causal` of a decoder's `config.json`, and 4 does not. By scripts/compare_versions.py, with
+        4.57.6, 5.18, 5.23 and 5.24, all else has equal bits, or differs in the last ones.
+        """
+        changes = {}
+        if self.card.config.get("is_causal") is False:
+            changes = {"obeys_is_causal": int(metadata.version("transformers").partition(".")[0]) >= 5}
         kind = {"pooling": self.pooling} if self.output == "dense" else {"output": self.output}
         return {
             "identity": self.identity,
@@ -131,20 +134,9 @@ class ResolvedModel(ResolvedBase):
             **kind,
             **({"skipped": self.skipped[role]} if self.skipped else {}),
             **({"task_adapter": self.card.task_adapters[role]} if self.card.task_adapters else {}),
-            "tokenizer": self.tokenizer_of(role).probe,
-            **forward_changes(self.card.config),
+            "tokenizer": self.tokenizers[role].probe,
+            **changes,
         }
-
-
-def forward_changes(config: Facts) -> JsonObject:
-    """What the installed transformers is known to compute otherwise than another version, in keys.
-
-    Version 5 obeys `is_causal` of a decoder's `config.json`, and 4 does not. By scripts/compare_versions.py,
-    with 4.57.6, 5.18, 5.23 and 5.24, all else has equal bits, or differs in the last ones.
-    """
-    if config.get("is_causal") is not False:
-        return {}
-    return {"obeys_is_causal": int(metadata.version("transformers").partition(".")[0]) >= 5}
 
 
 def precision_key(precision: str) -> JsonObject:

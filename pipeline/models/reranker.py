@@ -17,8 +17,6 @@ from pipeline.models.resolution import (
     FindModel,
     choose_device,
     computed_in,
-    idle_code,
-    padding_id,
     refuse_quantized,
 )
 from pipeline.models.text_settings import GENERATION, SCORE
@@ -86,7 +84,7 @@ def resolve_reranker(
         files=files,
         precision=computed_in(settings.precision, device),
         device=device,
-        pad_id=padding_id(card.config),
+        pad_id=card.pad_id,
         tokenizer=prepare_tokenizer(
             files, "", TokenizerSettings(settings.name, settings.trust_remote_code), cache
         ),
@@ -165,12 +163,12 @@ def _decided(settings: RerankSettings, card: ModelCard, more: str) -> dict[str, 
         if named and not runs:
             score += f", as {named} does not run"
     source: Origin = "model" if not by_flag else "guess" if card.has_chat_template else "default"
-    idle = idle_code(card, settings.trust_remote_code)
+    idle = [] if settings.trust_remote_code else card.own_code
     return {
         "backend": SettingWithOrigin(settings.backend, "auto" if settings.taken_by_auto else "config"),
         "pairs": SettingWithOrigin(pairs, source),
         "score": SettingWithOrigin(score, source),
-        **({"own code": SettingWithOrigin(idle, "config")} if idle else {}),
+        **({"own code": SettingWithOrigin(f"{', '.join(idle)} does not run", "config")} if idle else {}),
     }
 
 

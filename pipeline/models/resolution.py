@@ -17,7 +17,7 @@ from pipeline.config import EncoderSettings
 from pipeline.config.model import OnnxSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import ROLES, Facts, Role
+from pipeline.core.records import ROLES, Role, TextPair
 from pipeline.models.card import (
     PROMPT_NAMES,
     TASK_ADAPTERS,
@@ -89,7 +89,7 @@ def resolve_model(
     if onnx is None:
         _check_modules(config, card, chain)
         _check_use(config, card, family)
-    choices = {role: _prompt(config, role, card, family) for role in SINGULAR}
+    choices, hint = _prompts(config, card, family)
     prompts = {role: prompt for role, (prompt, _) in choices.items()}
     lengths = {
         role: _max_tokens(config, role, card, family, late.max_lengths.get(role) if late else None)
@@ -97,11 +97,14 @@ def resolve_model(
     }
     pooling = _pooling(config, card, family, onnx) if config.output == "dense" else None
     pools_last = pooling is not None and pooling.value == "last_token"
-    routes, end_tokens = card.routes, card.end_tokens if pools_last else ("", "")
-    tokenizer = _tokenizer(config, files, routes["passages"], end_tokens, cache)
-    query_tokenizer = None
-    if routes["queries"] != routes["passages"]:
-        query_tokenizer = _tokenizer(config, files, routes["queries"], end_tokens, cache)
+    end_tokens = card.end_tokens if pools_last else ("", "")
+    by_route = {}
+    for kind, folder in dict.fromkeys(card.routes.values()):
+        by_library, plain = kind != "StaticEmbedding", kind in STATIC
+        made_by = TokenizerSettings(config.name, config.trust_remote_code, end_tokens, by_library, plain)
+        by_route[kind, folder] = prepare_tokenizer(files, folder, made_by, cache)
+    tokenizers = {role: by_route[route] for role, route in card.routes.items()}
+    tokenizer = tokenizers["passages"]
     skipped = {}
     pools_all = card.pools_prompt and (family is None or family.pools_prompt)
     pools_several = pooling is not None and pooling.value not in ("cls", "last_token")
@@ -124,6 +127,7 @@ def resolve_model(
     }
     if onnx:
         decided["precision"] = SettingWithOrigin(" and ".join(onnx.formats), "model")
+    idle = [] if config.trust_remote_code else card.own_code
     others: dict[str, tuple[str, Origin]] = {
         "adapter": (f"{files.adapter}, of {files.base}" if files.adapter else "", "model"),
         "file": (onnx.name if onnx else "", "config" if config.sets("file") else "default"),
@@ -131,7 +135,7 @@ def resolve_model(
             "does not run" if config.normalize is False and card.module_names[-1:] == ["Normalize"] else "",
             "config",
         ),
-        "own code": (idle_code(card, config.trust_remote_code), "config"),
+        "own code": (f"{', '.join(idle)} does not run" if idle else "", "config"),
         "end tokens": (" and ".join(filter(None, end_tokens)), "model"),
         "similarity": ("" if similarity == "cosine" else similarity, "model"),
         "pooled": (
@@ -149,9 +153,9 @@ def resolve_model(
         device=device,
         prompts=prompts,
         max_lengths={role: int(lengths[role].value) for role in ROLES},
-        pad_id=padding_id(card.config),
+        pad_id=card.pad_id,
         tokenizer=tokenizer,
-        query_tokenizer=query_tokenizer,
+        tokenizers=tokenizers,
         trust_remote_code=config.trust_remote_code,
         card=card,
         decided=decided,
@@ -163,7 +167,7 @@ def resolve_model(
         onnx=onnx,
         similarity=similarity,
         skipped=skipped,
-        hint=_missing_blank(config, card, family),
+        hint=hint,
         mean_over_tokens=late.mean if late else config.output == "multivector",
     )
     _refuse_no_room(model)
@@ -176,7 +180,7 @@ def _refuse_no_room(model: ResolvedModel) -> None:
         length, prompt = model.max_lengths[role], "".join(model.prompts[role])
         if length > 16 + 4 * len(prompt):  # a character has 4 bytes, so at most 4 tokens
             continue
-        (taken,) = token_counter(model.tokenizer_of(role))([prompt])
+        (taken,) = token_counter(model.tokenizers[role])([prompt])
         if length <= taken:
             raise InputError(
                 f"model '{model.name}' keeps {length} tokens of {role}, and special tokens and the "
@@ -186,53 +190,21 @@ def _refuse_no_room(model: ResolvedModel) -> None:
             )
 
 
-def _tokenizer(
-    config: EncoderSettings,
-    files: Files,
-    route: tuple[str, str],
-    end_tokens: tuple[str, str],
-    cache: Path | None,
-) -> ModelTokenizer:
-    """The tokenizer of the texts that go to a module, `route`: its class and folder."""
-    kind, folder = route
-    settings = TokenizerSettings(
-        name=config.name,
-        trust_remote_code=config.trust_remote_code,
-        end_tokens=end_tokens,
-        by_library=kind != "StaticEmbedding",
-        plain=kind in STATIC,
-    )
-    return prepare_tokenizer(files, folder, settings, cache)
-
-
 def choose_device(setting: str, on_gpu: bool) -> str:
-    """`cpu` or `cuda:N`; `auto` is the first GPU if there is one and the backend supports it."""
-    if setting == "auto":
-        return "cuda:0" if on_gpu and _gpu_count() else "cpu"
-    return "cuda:0" if setting == "cuda" else setting
+    """`cpu` or `cuda:N`; `auto` is the first GPU if there is one and the backend supports it.
 
-
-def _gpu_count() -> int:
-    """Number of CUDA devices, 0 if the installed PyTorch is built for the CPU; does not import PyTorch."""
+    It is `cpu` if the installed PyTorch is built for the CPU, which is told without importing it.
+    """
+    if setting != "auto":
+        return "cuda:0" if setting == "cuda" else setting
     with contextlib.suppress(metadata.PackageNotFoundError):
-        if metadata.version("torch").endswith("+cpu"):
-            return 0
-    return len(machine.gpus())
+        on_gpu = on_gpu and not metadata.version("torch").endswith("+cpu")
+    return "cuda:0" if on_gpu and machine.gpus() else "cpu"
 
 
 def computed_in(precision: str, device: str) -> str:
     """The number format of a computation: a CPU runs fp16 as fp32, as FlagEmbedding does."""
     return "fp32" if precision == "fp16" and device == "cpu" else precision
-
-
-def padding_id(config: Facts) -> int:
-    """The id of the padding token by a `config.json`, 0 where it names none."""
-    return max(int(config.get("pad_token_id") or 0), 0)
-
-
-def idle_code(card: ModelCard, trusted: bool) -> str:
-    """That a model's own Python files do not run, for people; "" if it has none."""
-    return "" if trusted or not card.own_code else f"{', '.join(card.own_code)} does not run"
 
 
 def refuse_quantized(name: str, card: ModelCard) -> None:
@@ -390,37 +362,36 @@ def _check_use(config: EncoderSettings, card: ModelCard, family: Family | None) 
             raise InputError(found, allowed=allowed, fix=fix)
 
 
-def _prompt(
-    config: EncoderSettings, role: Role, card: ModelCard, family: Family | None
-) -> tuple[tuple[str, str], Origin]:
-    """The strings before and after a text: from the config, else the card, else the family.
+def _prompts(
+    config: EncoderSettings, card: ModelCard, family: Family | None
+) -> tuple[dict[Role, tuple[TextPair, Origin]], str]:
+    """For each role the strings before and after a text: from the config, else the card, else the family.
 
-    For a model that sentence-transformers saved without prompts, none is known.
+    For a model that sentence-transformers saved without prompts, none is known. The second value is a clause
+    that says which instructions of the config lack the model's final blank; "" if none does.
     """
-    instruction = getattr(config, f"{SINGULAR[role]}_instruction")
-    if instruction is None and role in card.prompts:
-        return (card.prompts[role], ""), "model"
-    if family is None:
-        if instruction is not None:
-            return (instruction, ""), "config"
-        declared = not {*PROMPT_NAMES[role]}.isdisjoint(card.settings.get("prompts") or {})
-        return ("", ""), "model" if declared else "none known" if card.modules or card.pooling else "guess"
-    of_family = family.query_instruction if role == "queries" else family.passage_instruction
-    template = family.query_format if role == "queries" else "{}{}"
-    if instruction is None:
-        return prompt_parts(template, of_family), "family"
-    return prompt_parts(template, instruction), "config"
-
-
-def _missing_blank(config: EncoderSettings, card: ModelCard, family: Family | None) -> str:
-    """Which instructions of the config lack the model's final blank, as a clause; "" if none does."""
+    choices: dict[Role, tuple[TextPair, Origin]] = {}
     lacking = []
-    for role in ROLES:
-        name = f"{SINGULAR[role]}_instruction"
-        given, own = getattr(config, name), card.prompts.get(role) or getattr(family, name, "")
+    for role, singular in SINGULAR.items():
+        name = f"{singular}_instruction"
+        given: str | None = getattr(config, name)
+        of_family: str = getattr(family, name, "")
+        template = family.query_format if family and role == "queries" else "{}{}"
+        declared = not {*PROMPT_NAMES[role]}.isdisjoint(card.settings.get("prompts") or {})
+        if given is not None:
+            choices[role] = prompt_parts(template, given), "config"
+        elif role in card.prompts:
+            choices[role] = (card.prompts[role], ""), "model"
+        elif family:
+            choices[role] = prompt_parts(template, of_family), "family"
+        elif declared:
+            choices[role] = ("", ""), "model"
+        else:
+            choices[role] = ("", ""), "none known" if card.modules or card.pooling else "guess"
+        own = card.prompts.get(role) or of_family
         if given and own and given != own and given == own.rstrip():
             lacking.append(f"model.{name} is {short_repr(given)}, and the model's own {short_repr(own)}")
-    return "; ".join(lacking) + (", with a blank at its end" if lacking else "")
+    return choices, "; ".join(lacking) + (", with a blank at its end" if lacking else "")
 
 
 def _max_tokens(

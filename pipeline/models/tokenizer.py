@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 from pipeline.core import machine
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
-from pipeline.models.files import Files
+from pipeline.models.files import Files, damaged
 from pipeline.models.library_tokenizer import (
     PROBE_TEXTS,
     TokenizerSettings,
     complete,
     fast_tokenizer,
     load_tokenizer,
-    token_ids,
 )
 from pipeline.storage.artifacts import Draft, Recipe
 from pipeline.storage.hashing import hash_json
@@ -71,9 +70,20 @@ class ModelTokenizer:
 
 
 def probe_of(tokenizer: Tokenizer, name: str) -> str:
-    """The probe of a tokenizer of the model `name`; see `ModelTokenizer`."""
+    """The probe (see `ModelTokenizer`) of a tokenizer of the model `name`.
+
+    Raises:
+        InputError: It cannot encode a text.
+    """
     side = (tokenizer.truncation or {}).get("direction", "right")
-    return hash_json([SCHEMA, side, token_ids(tokenizer, PROBE_TEXTS, name)])
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    try:
+        tokens = [encoding.ids for encoding in tokenizer.encode_batch(list(PROBE_TEXTS))]
+    except Exception as error:  # tokenizers raises this class itself
+        raise damaged(f"the tokenizer of model '{name}' cannot encode a text: {error}") from None
+    tokenizer.enable_truncation(512, direction=side)  # for the side alone
+    return hash_json([SCHEMA, side, tokens])
 
 
 def prepare_tokenizer(
@@ -92,7 +102,7 @@ def prepare_tokenizer(
     """
     plain = {
         "schema": SCHEMA,
-        "files": files.text_identity,
+        "files": files.identity_of(files.text_files()),
         "folder": folder,
         "settings": [*settings[1:]],
         **{package: metadata.version(package) for package in ("transformers", "tokenizers")},

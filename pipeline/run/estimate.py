@@ -195,7 +195,7 @@ def _mean_tokens(
             before, after = model.prompts[role]
             sampled = texts.texts.take(records.from_numpy(rows)).to_pylist()
             sample = [before + text + after for text in sampled]
-            counts = np.array(token_counter(model.tokenizer_of(role))(sample))
+            counts = np.array(token_counter(model.tokenizers[role])(sample))
             yield prefix + role, float(np.minimum(counts, model.max_lengths[role]).mean())
 
 

@@ -125,7 +125,7 @@ NO_CARD: Any = None
 MODEL = ResolvedModel(
     name="tiny", files=Files(), identity={}, pooling="mean", precision="fp32", device="cpu",
     prompts={"passages": ("", ""), "queries": ("", "")}, max_lengths={"passages": 20, "queries": 20},
-    pad_id=0, tokenizer=ModelTokenizer(Path(), "", TokenizerSettings("tiny")), card=NO_CARD,
+    pad_id=0, tokenizers={}, tokenizer=ModelTokenizer(Path(), "", TokenizerSettings("tiny")), card=NO_CARD,
 )  # fmt: skip
 
 

@@ -172,7 +172,7 @@ class SparseEncoderBackend(TorchBackend):
         tokenizer = self.chain[0].tokenizer
         if not hasattr(self.chain[0], "auto_model"):
             tokenizer = copy.deepcopy(tokenizer)  # its special tokens are taken away
-        self.tokenizer = self.model.tokenizer_of(role).of_library(tokenizer)
+        self.tokenizer = self.model.tokenizers[role].of_library(tokenizer)
 
     @override
     def rows(self, texts: DeviceBatch) -> torch.Tensor:
