@@ -243,7 +243,7 @@ REFUSED = {
         "redirects to http://localhost:1/v1",
     ),
     "no words": (refused(404, ""), "answers 404; there is no model"),
-    "a terminal's control characters": (refused(400, {"error": "\x1b[2Jgone"}), r"400: \x1b[2Jgone"),
+    "a terminal's control characters": (refused(400, {"error": "\x1b[2Jgone"}), r"400: \u001b[2Jgone"),
     "a web page": (refused(200, "<html>Welcome</html>"), "no JSON of vectors. Check"),
     "other JSON": (refused(200, {"hello": 1}), "JSON without a list 'data'. Check"),
     "an error with status 200": (refused(200, {"error": {"message": "no model"}}), "list 'data': no model"),
