@@ -11,38 +11,36 @@ from pipeline.retrievers.retriever import Identities, Retriever
 
 
 def make_retriever(config: Config, identities: Identities, identity: Identity, corpus: Path) -> Retriever:
-    """The retriever of a config; arguments as of `Retriever`."""
+    """The retriever of a config, made of those that it joins or reranks; no other kind is imported.
+
+    Arguments are as of `Retriever`.
+    """
     configs = [config.first_stage] if config.rerank else config.parts
     parts = [make_retriever(part, identities, identity, corpus) for part in configs]
-    return kind_of(config)(config, identities, identity, corpus, parts)
-
-
-def kind_of(config: Config) -> type[Retriever]:
-    """The class of retriever that a config asks for; no other kind is imported."""
-    model = config.model
+    arguments, model = (config, identities, identity, corpus, parts), config.model
     if config.rerank:
         from pipeline.retrievers.reranked import RerankingRetriever
 
-        return RerankingRetriever
+        return RerankingRetriever(*arguments)
     if config.fuse or model is None:
         from pipeline.retrievers.fused import FusionRetriever
 
-        return FusionRetriever
-    if not isinstance(model, RowSettings):
-        if model.backend == "bm25":
-            from pipeline.retrievers.bm25 import Bm25
+        return FusionRetriever(*arguments)
+    if model.backend == "bm25":
+        from pipeline.retrievers.bm25 import Bm25
 
-            return Bm25
+        return Bm25(*arguments)
+    if not isinstance(model, RowSettings):
         added: type[Retriever] = BACKENDS.opener(model.backend)
-        return added
+        return added(*arguments)
     if model.output == "sparse":
         from pipeline.retrievers.sparse import Sparse
 
-        return Sparse
+        return Sparse(*arguments)
     if model.output == "multivector":
         from pipeline.retrievers.multivector import MultiVector
 
-        return MultiVector
+        return MultiVector(*arguments)
     from pipeline.retrievers.dense import Dense
 
-    return Dense
+    return Dense(*arguments)

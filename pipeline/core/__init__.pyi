@@ -7,11 +7,7 @@ from .machine import (
     hardware as hardware,
     resident_mb as resident_mb,
 )
-from .order import (
-    descending_id_rank as descending_id_rank,
-    sort_hits as sort_hits,
-    sort_hits_by_id as sort_hits_by_id,
-)
+from .order import descending_id_rank as descending_id_rank, sort_hits as sort_hits
 from .records import (
     Collection as Collection,
     Embeddings as Embeddings,

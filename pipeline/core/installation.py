@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import platform
@@ -52,8 +53,8 @@ def check_versions(*packages: str) -> None:
     from packaging.specifiers import SpecifierSet
 
     wrong: dict[str, str] = {}
-    for name, specifier, _ in _requirements():
-        version, supported = installed_version(name), SpecifierSet(specifier)
+    for name, (versions, _) in required_packages().items():
+        version, supported = installed_version(name), SpecifierSet(versions)
         if name in packages and version is not None and not supported.contains(version, prereleases=True):
             wrong[f"{name} {version}"] = f"{name}{supported}"
     if wrong:
@@ -92,29 +93,25 @@ class Hub:
 def installed_packages() -> list[Package]:
     """Python, this package, and those that it requires, extras for users included."""
     packages = [Package("python", None, platform.python_version())]
-    for name, extra in {DISTRIBUTION: "", **required_packages()}.items():
+    for name, (_, extra) in {DISTRIBUTION: ("", ""), **required_packages()}.items():
         version = installed_version(name)
         command = install_command(extra) if extra else f"pip install '{name}'"
         packages.append(Package(name, extra or None, version, None if version else command))
     return packages
 
 
-def required_packages() -> dict[str, str]:
-    """The extra of each package that is required, "" for none; one with an extra of its own name has that."""
-    extras: dict[str, str] = {}
-    for name, _, extra in _requirements():
-        if extra not in FOR_DEVELOPERS and (name not in extras or extra == name):
-            extras[name] = extra
-    return extras
+def required_packages() -> dict[str, tuple[str, str]]:
+    """The versions and the extra, "" for none, of each package that this one requires, by name.
 
-
-def _requirements() -> list[tuple[str, str, str]]:
-    """The name, versions and extra of what this package requires; none where it is not installed."""
-    try:
-        required = metadata.requires(DISTRIBUTION) or []
-    except metadata.PackageNotFoundError:
-        return []
-    return [(match[1], match[2], match[3] or "") for match in map(_REQUIREMENT.match, required) if match]
+    One with an extra of its own name has that. Where this package is not installed, there are none.
+    """
+    packages: dict[str, tuple[str, str]] = {}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for match in filter(None, map(_REQUIREMENT.match, metadata.requires(DISTRIBUTION) or [])):
+            name, extra = match[1], match[3] or ""
+            if extra not in FOR_DEVELOPERS and (name not in packages or extra == name):
+                packages[name] = match[2], extra
+    return packages
 
 
 def installed_version(package: str) -> str | None:

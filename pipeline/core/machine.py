@@ -62,11 +62,8 @@ class Meter:
         self._prepared = _prepared.seconds
         self._working = 0.0
         self._items = self._worked_on = 0
-        self._notes: JsonObject = {}
-        self._stopped: tuple[float, float, JsonObject] | None = None
-        if torch := _torch_on_gpu():
-            for number in range(torch.cuda.device_count()):
-                torch.cuda.reset_peak_memory_stats(number)
+        self.notes: JsonObject = {}  # what else is recorded of how the result was made
+        _gpu_use()  # from here on
         with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")  # resets the kernel's record of the most memory this process held, VmHWM
 
@@ -89,25 +86,13 @@ class Meter:
         self._items = items
         self._worked_on = items if worked is None else worked
 
-    def note(self, name: str, value: object) -> None:
-        """Record something else about how the result was made."""
-        self._notes[name] = value
-
-    def stop(self) -> None:
-        """End the measurement, before work that is not the stage's own, such as timing an index."""
-        self._stopped = time.perf_counter(), _status_mb("VmHWM"), _gpu_use()
-
     def figures(self) -> JsonObject:
         """Seconds of the stage and of its work, items, items per second of work, peak memory, notes.
 
         The rate is None where no item was worked on.
         """
-        if self._stopped is None:
-            self.stop()
-        assert self._stopped is not None
-        ended, peak, gpu = self._stopped
         preparing = _prepared.seconds - self._prepared
-        seconds = ended - self._started - preparing
+        seconds = time.perf_counter() - self._started - preparing
         busy = self._working or seconds
         return {
             "seconds": round(seconds, 3),
@@ -115,9 +100,9 @@ class Meter:
             "items": self._items,
             "working_seconds": round(busy, 6),
             "items_per_second": round(self._worked_on / busy, 2) if self._worked_on else None,
-            "peak_rss_mb": round(peak, 1),
-            **({"gpu": gpu} if gpu else {}),
-            **self._notes,
+            "peak_rss_mb": round(_status_mb("VmHWM"), 1),
+            **({"gpu": gpu} if (gpu := _gpu_use()) else {}),
+            **self.notes,
         }
 
 
@@ -175,22 +160,19 @@ def _driver_version() -> str:
     return ""
 
 
-def _torch_on_gpu() -> Any:
-    """The module torch, if this process has imported it and uses a GPU by it."""
-    torch = sys.modules.get("torch")
-    return torch if torch is not None and torch.cuda.is_initialized() else None
-
-
 def _gpu_use() -> JsonObject:
-    """How torch uses GPUs in this process; empty if it does not.
+    """How torch has used GPUs in this process since it was asked last; empty if it has not.
 
     That is the most memory that it held on one, in 10^6 bytes, the CUDA version that it is built for, and
     the arithmetic of products in fp32, `ieee` or `tf32`.
     """
-    torch = _torch_on_gpu()
-    if torch is None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
         return {}
-    peak = max(torch.cuda.max_memory_allocated(number) for number in range(torch.cuda.device_count()))
+    peak = 0
+    for number in range(torch.cuda.device_count()):
+        peak = max(peak, torch.cuda.max_memory_allocated(number))
+        torch.cuda.reset_peak_memory_stats(number)
     products = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     return {"peak_mb": round(peak / 1e6, 1), "cuda": torch.version.cuda, "fp32_products": products}
 

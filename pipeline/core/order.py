@@ -11,7 +11,6 @@ run of equal scores, and one sort by group and id orders all of them in their pl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,26 +35,17 @@ def descending_id_rank(ids: pa.ChunkedArray) -> Int64:
     return rank
 
 
-def sort_hits(passages: Int64, scores: Scores, id_rank: Int64) -> tuple[Int64, Scores]:
+def sort_hits(passages: Int64, scores: Scores, ids: Int64 | pa.ChunkedArray) -> tuple[Int64, Scores]:
     """Sort every row of passages, [queries, k] with -1 for padding, and their scores.
 
-    `id_rank` is the `descending_id_rank` of all passage ids. The padding comes last, with scores of -inf. A
-    NaN among the scores is refused.
+    The padding comes last, with scores of -inf. A NaN among the scores is refused.
+
+    Args:
+        passages: The row of each hit's passage.
+        scores: Its score.
+        ids: Of all passages the `descending_id_rank`; or where ties are few the ids, Arrow strings, of which
+            only those of tied hits are read.
     """
-    return _sort(passages, scores, lambda tied: id_rank[tied])
-
-
-def sort_hits_by_id(passages: Int64, scores: Scores, ids: pa.ChunkedArray) -> tuple[Int64, Scores]:
-    """`sort_hits` for few ties: only the `ids` (Arrow strings [passages]) of tied hits are read."""
-    import pyarrow as pa
-
-    if ids.nbytes > MOST_BYTES:
-        ids = ids.cast(pa.large_string())
-    return _sort(passages, scores, lambda tied: descending_id_rank(ids.take(from_numpy(tied))))
-
-
-def _sort(passages: Int64, scores: Scores, rank_of: Callable[[Int64], Int64]) -> tuple[Int64, Scores]:
-    """Sort every row; `rank_of` gives the order of tied passages (see the module's explanation)."""
     passages, scores = _by_score(passages, scores)
     ties = np.zeros(passages.shape, dtype=np.bool_)  # whether a hit ties with the one before
     np.equal(scores[:, 1:], scores[:, :-1], out=ties[:, 1:])
@@ -67,7 +57,12 @@ def _sort(passages: Int64, scores: Scores, rank_of: Callable[[Int64], Int64]) ->
         group = np.cumsum(~ties.ravel()[cells])  # the first hit of a run does not tie with the one before
         hits = passages.ravel()[cells]
         passages = passages.copy()
-        passages.flat[cells] = hits[np.lexsort((rank_of(hits), group))]
+        if isinstance(ids, np.ndarray):
+            rank = ids[hits]
+        else:
+            texts = ids.cast("large_string") if ids.nbytes > MOST_BYTES else ids
+            rank = descending_id_rank(texts.take(from_numpy(hits)))
+        passages.flat[cells] = hits[np.lexsort((rank, group))]
     return passages, scores
 
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pipeline.config.stages import MEASURES
 from pipeline.core.display import counted
 from pipeline.core.errors import InputError
-from pipeline.core.order import sort_hits_by_id
+from pipeline.core.order import sort_hits
 from pipeline.core.records import BoolArray, Collection, Float64, Int64, JsonObject, Qrels, Ranking
 from pipeline.core.table import Column, Table, Tabular, table_of
 from pipeline.formats.given import QrelsLike, judgments_of, named_columns, run_of
@@ -286,7 +286,7 @@ def join_run_and_qrels(run: Run, qrels: Judgments, single_precision: bool = Fals
     with ThreadPoolExecutor(1) as beside:  # takes as long as the sorting, and has no GIL
         numbering = beside.submit(row_numbers, run.documents, document_ids, absent=len(document_ids))
         ordered = [
-            (rows, *sort_hits_by_id(lines, scores, run.documents))
+            (rows, *sort_hits(lines, scores, run.documents))
             for rows, lines, scores in RunRows.of(run, row, n_queries).parts()
         ]
     parts, number_of = [], numbering.result()

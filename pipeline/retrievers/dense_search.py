@@ -77,7 +77,7 @@ def build_index(index: IndexConfig, inputs: Inputs, draft: Draft, context: Conte
             whole = faiss_index.build_index(embeddings, index.factory, index.metric, bar, seed=index.seed)
             with draft.file(names[0]) as path:
                 faiss.write_index(whole, str(path))
-            meter.note("engine", {"kind": "local", "workers": 1, "parts": {"local": 1}})
+            meter.notes["engine"] = {"kind": "local", "workers": 1, "parts": {"local": 1}}
     meter.count(len(embeddings), worked=rows)
     return {"rows": len(embeddings), "dimension": embeddings.dimension}
 
@@ -213,5 +213,5 @@ def counted_parts(
     nodes = Counter[str]()
     for result in engine.each(job, parts, bar):
         nodes[result.node] += 1
-        meter.note("engine", {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)})
+        meter.notes["engine"] = {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)}
         yield result

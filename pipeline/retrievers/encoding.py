@@ -139,8 +139,8 @@ class EncodingRetriever(Retriever[Settings], ABC):
         draft.save_array(TEXTS, table_of(hashes))
         n_new = int(writer.new.sum())
         context.meter.count(len(texts), worked=n_new)
-        context.meter.note("encoding", usage.figures())
-        context.meter.note("found", int(writer.wanted.sum()) - n_new)
+        context.meter.notes["encoding"] = usage.figures()
+        context.meter.notes["found"] = int(writer.wanted.sum()) - n_new
         model = self.source.model
         truncation = count_truncated(draft, len(texts), model.max_lengths[role]) if model else None
         return {"rows": len(texts), **({Truncation.key: truncation} if truncation else {})}
@@ -158,7 +158,7 @@ class EncodingRetriever(Retriever[Settings], ABC):
                 form.save(draft, start, rows, ids.to_pylist())
                 bar.update(stop - start)
         context.meter.count(len(texts), worked=n_missing)
-        context.meter.note("encoding", Usage(texts=n_missing).figures())
+        context.meter.notes["encoding"] = Usage(texts=n_missing).figures()
 
 
 def _encode_new(role: Role, writer: ShardWriter[AnyRows], context: Context) -> Usage:

@@ -144,9 +144,9 @@ def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -
     place[order] = np.arange(len(order))
     scores[missing], tokens[missing] = (some[place[same.reshape(-1)]] for some in (new_scores, new_tokens))
     context.meter.count(len(pairs), worked=len(todo))
-    context.meter.note("pairs", {"found": len(pairs) - len(todo), "scored": len(todo)})
+    context.meter.notes["pairs"] = {"found": len(pairs) - len(todo), "scored": len(todo)}
     if parts:
-        context.meter.note("encoding", usage.figures())
+        context.meter.notes["encoding"] = usage.figures()
     return scores, tokens
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.display import Bar, silent
-from pipeline.core.order import sort_hits_by_id
+from pipeline.core.order import sort_hits
 from pipeline.core.records import Float32, Int64, Ranking
 from pipeline.search.candidates import empty_ranking
 
@@ -120,7 +120,7 @@ def rank(
                         found = documents.all_chunks(found)
                         of_chunks = score(query, found)
                     rows, values, best = documents.aggregate(found, of_chunks)
-                    ordered, falling = sort_hits_by_id(rows[None], values[None], ids)
+                    ordered, falling = sort_hits(rows[None], values[None], ids)
                     ordered, falling = ordered[0, :k], falling[0, :k]
                     ranking.passages[query, : len(ordered)] = ordered
                     ranking.scores[query, : len(ordered)] = falling

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
-from pipeline.core.order import sort_hits_by_id
+from pipeline.core.order import sort_hits
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
 from pipeline.search.candidates import empty_ranking, set_rows
 from pipeline.search.faiss_library import faiss
@@ -327,4 +327,4 @@ def _in_order(passages: Int64, scores: Float32, ids: pa.ChunkedArray) -> tuple[I
     for row in np.flatnonzero(duplicate.any(axis=1)):
         _, first = np.unique(passages[row], return_index=True)
         passages[row, np.delete(np.arange(passages.shape[1]), first)] = -1
-    return sort_hits_by_id(passages, scores, ids)
+    return sort_hits(passages, scores, ids)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core import machine
-from pipeline.core.order import sort_hits_by_id
+from pipeline.core.order import sort_hits
 from pipeline.core.records import Embeddings, Float32, Float64, Int64, Ranking
 from pipeline.storage import vector_shards
 from pipeline.storage.vector_forms import unit_vectors
@@ -63,7 +63,7 @@ def rank_candidates(passages: Int64, scores: Float32, k: int, ids: pa.ChunkedArr
     `passages` and `scores` are int64 and float32 [queries, candidates]: rows of passages in any order, -1 for
     padding. `ids` are the passages' ids as Arrow strings.
     """
-    passages, scores = sort_hits_by_id(passages, scores, ids)
+    passages, scores = sort_hits(passages, scores, ids)
     return Ranking(np.ascontiguousarray(passages[:, :k]), np.ascontiguousarray(scores[:, :k]))
 
 

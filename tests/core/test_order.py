@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pipeline import InputError
-from pipeline.core import descending_id_rank, sort_hits, sort_hits_by_id
+from pipeline.core import descending_id_rank, sort_hits
 
 SCORES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 1e-45, np.inf, -np.inf, 0.1])
 IDS = st.lists(st.text(st.characters(exclude_categories=("Z", "C")), min_size=1), unique=True, max_size=12)
@@ -36,7 +36,7 @@ def test_rows_are_sorted_by_score_then_id(data: st.DataObject, ids: list[str], r
     column = chunked(ids, 3)
     for ordered, ordered_scores in (
         sort_hits(passages, scores, descending_id_rank(column)),
-        sort_hits_by_id(passages, scores, column),
+        sort_hits(passages, scores, column),
     ):
         assert ordered.tolist() == expected
         assert np.all(ordered_scores[:, 1:] <= ordered_scores[:, :-1])

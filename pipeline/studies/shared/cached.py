@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.core.display import cut
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.order import sort_hits_by_id
+from pipeline.core.order import sort_hits
 from pipeline.core.records import Chunks, Collection, Int64, Ranking
 from pipeline.core.result_files import PER_QUERY
 from pipeline.core.result_records import without_part
@@ -80,7 +80,7 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
             fix="run its config again; what is in the cache is not computed again",
         )
     rows_of = RunRows.of(run, queries, len(collection.queries))  # at most search.top_k hits of each query
-    lines, scores = sort_hits_by_id(*rows_of.laid_out(np.arange(len(collection.queries))), run.documents)
+    lines, scores = sort_hits(*rows_of.laid_out(np.arange(len(collection.queries))), run.documents)
     passages = np.where(lines >= 0, rows[lines], -1)
     return Ranking(passages, scores)
 

@@ -23,7 +23,7 @@ import numpy as np
 from pipeline.config import Config
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.order import sort_hits_by_id
+from pipeline.core.order import sort_hits
 from pipeline.core.records import Collection, Int64, Texts, from_numpy
 from pipeline.core.result_files import RANKING
 from pipeline.data.selection import draw
@@ -149,7 +149,7 @@ def _first_rows(file: Path, collection: Collection, top: int) -> Int64:
         raise _of_another(file, "queries", collection.queries.ids)
     lines = [np.empty(0, np.int64)]
     for _, hits, scores in rows_of.parts():
-        best = sort_hits_by_id(hits, scores, run.documents)[0][:, :top]
+        best = sort_hits(hits, scores, run.documents)[0][:, :top]
         lines.append(best[best >= 0])
     ids = run.documents.take(from_numpy(np.concatenate(lines))).unique()
     rows = row_numbers(ids, collection.passages.ids)
