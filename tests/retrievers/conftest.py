@@ -40,13 +40,13 @@ class SharedWords:
 @contextlib.contextmanager
 def registered() -> Iterator[None]:
     """A context in which configs may name the reranker."""
-    before = RERANKERS.classes, RERANKERS.union
-    RERANKERS.classes, RERANKERS.union = dict(RERANKERS.classes), None
+    before = RERANKERS.classes
+    RERANKERS.classes = dict(RERANKERS.classes)
     RERANKERS.register(SharedWordsSettings, load_shared_words)
     try:
         yield
     finally:
-        RERANKERS.classes, RERANKERS.union = before
+        RERANKERS.classes = before
 
 
 BASE = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import InputError, load_configs, run_benchmarks
+from pipeline import InputError
 from pipeline.storage import file_inside
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pipeline"
@@ -49,21 +49,6 @@ def test_every_name_stays_in_the_folder_and_can_be_written(name: str, tmp_path: 
     path.write_text("written", encoding="utf-8")
     assert path.name.isprintable()
     assert [*tmp_path.iterdir()] == [folder]
-
-
-def test_names_that_differ_by_case_alone_are_refused_where_the_disk_takes_them_for_one(
-    tmp_path: Path,
-) -> None:
-    """A folder that has its name in the other case too stands for a disk of macOS."""
-    (tmp_path / "OUT").symlink_to(tmp_path / "out")
-    base = "data: {source: sample}\nmodel: {backend: bm25}\nsweep: [{name: words}, {name: WORDS}]\n"
-    (tmp_path / "both.yaml").write_text(base, encoding="utf-8")
-    configs = load_configs(tmp_path / "both.yaml", [f"cache={tmp_path}/cache", f"output={tmp_path}/out"])
-    (tmp_path / "out").mkdir()
-    with pytest.raises(InputError, match="another config is named"):
-        run_benchmarks(configs)
-    (tmp_path / "OUT").unlink()
-    assert len(list(run_benchmarks(configs))) == 2
 
 
 def test_a_link_inside_the_folder_does_not_lead_out_of_it(tmp_path: Path) -> None:
