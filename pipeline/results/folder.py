@@ -77,11 +77,6 @@ class CollectionResult:
         """The setting `data.ignored`; of a run file "none"."""
         return str(self.manifest.config.get("data", {}).get("ignored", "none"))
 
-    @property
-    def by_measure(self) -> dict[str, list[float]]:
-        """The value of each query, by measure."""
-        return dict(zip(self.measures, self.values.T.tolist(), strict=True))
-
     def to_dataframe(self) -> pd.DataFrame:
         """The values as a pandas DataFrame: a row per scored query, a column per measure."""
         import pandas as pd

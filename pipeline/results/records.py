@@ -5,7 +5,6 @@ Keys that may be absent, because nothing was measured, have a default. Keys that
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping
 from typing import Annotated, Self, TypeVar
@@ -107,7 +106,8 @@ class Metrics(Record):
         """What to know before trusting the measures; a sentence each without its full stop."""
         notes = [self.collection_note] if self.collection_note else []
         if self.clusters:
-            clusters = counted(self.independent, "cluster")
+            alone = self.clusters.count(None)
+            clusters = counted(alone + len({*self.clusters} - {None}), "cluster")
             notes.append(f"the queries are in {clusters}, each of which counts as one in intervals and tests")
         copies = "passage that nobody judged has", "passages that nobody judged have"
         same_id = "a passage of the same id (left out with data.ignored: identical_ids)"
@@ -133,12 +133,6 @@ class Metrics(Record):
             self.ignored_relevant,
             self.missing_ids,
         )
-
-    @property
-    def independent(self) -> int:
-        """How many judged queries or clusters of them were drawn by themselves."""
-        alone = self.clusters.count(None)
-        return alone + len({*self.clusters} - {None}) if self.clusters else self.queries
 
     @property
     def all_stages(self) -> tuple[StageRow, ...]:
@@ -198,10 +192,6 @@ class Manifest(Record):
         from pipeline.config.files import find_cache  # reading and comparing results does without configs
 
         return find_cache(self.cache, str(self.config.get("cache") or ""))
-
-    def config_here(self) -> Facts:
-        """The config, with the cache that holds the artifacts; a copy."""
-        return copy.deepcopy(self.config) | ({"cache": self.cache_here} if self.cache_here else {})
 
     @property
     def day(self) -> str:

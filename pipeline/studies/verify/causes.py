@@ -63,50 +63,36 @@ def explain(
     explained: dict[int, ScoreCheck] = {}
     for number, scores in enumerate(sets):
         until = time.monotonic() + (deadline - time.monotonic()) / (len(sets) - number)
-        checks = _explained(scores, scored_run, config, until, progress)
-        explained |= {id(cell): check for cell, check in zip(scores, checks, strict=True)}
+        names = [*dict.fromkeys(cell.measure for cell in scores)]
+        fit = Fit(scores, scored_run.means(names))
+        for change, make in EVALUATION.items():
+            changed = make(scored_run)
+            if changed and (means := changed.means(names)) != fit.base:
+                fit.measured[change] = means
+        not_tried: list[str] = []
+        if config:
+            with temporary_folder() as place, progress("causes", None, "change") as bar:
+                not_tried = Trials(config, scored_run, until, bar, Path(place), fit).run()
+        explained |= {
+            id(cell): _with_causes(cell, fit, not_tried)
+            for cell in scores
+            if cell.verdict == "not reproduced"
+        }
     return [explained.get(id(cell), cell) for cell in cells]
 
 
-def _explained(
-    scores: Sequence[ScoreCheck],
-    scored_run: ScoredRun,
-    config: Config | None,
-    deadline: float,
-    progress: Progress,
-) -> list[ScoreCheck]:
-    """Scores that one cause must explain, those that are not reproduced with what was tried."""
-    names = [*dict.fromkeys(cell.measure for cell in scores)]
-    fit = Fit(scores, scored_run.means(names))
-    for change, make in EVALUATION.items():
-        changed = make(scored_run)
-        if changed and (means := changed.means(names)) != fit.base:
-            fit.measured[change] = means
-    if config is None:
-        return _with_causes(fit, [])
-    with temporary_folder() as place, progress("causes", None, "change") as bar:
-        trials = Trials(config, scored_run, deadline, bar, Path(place), fit)
-        return _with_causes(fit, trials.run())
-
-
-def _with_causes(fit: Fit, not_tried: Sequence[str]) -> list[ScoreCheck]:
-    """The scores with the changes that move them: those that explain them, then the nearest to all scores."""
-    names = [*fit.nearest(fit.measured), *fit.nearest(fit.estimated)]
-    means = fit.measured | fit.estimated
-    checks = []
-    for cell in fit.scores:
-        if cell.verdict == "not reproduced":
-            explaining = fit.candidates(cell)
-            order = [*explaining, *(name for name in names if name not in explaining)]
-            why = [
-                ScoreChange(
-                    change=name, got=means[name][cell.measure],
-                    difference=means[name][cell.measure] - cell.expected, estimated=name in fit.estimated,
-                )
-                for name in order
-                if fit.moves(means[name], cell.measure)
-            ]  # fmt: skip
-            tried = {"why": tuple(why), "not_tried": tuple(not_tried), "explained_by": tuple(explaining)}
-            cell = ExplainedScore(**dict(cell), **tried)
-        checks.append(cell)
-    return checks
+def _with_causes(cell: ScoreCheck, fit: Fit, not_tried: Sequence[str]) -> ExplainedScore:
+    """A score with the changes that move it: those that explain it, then the nearest to all scores."""
+    means, nearest = fit.measured | fit.estimated, fit.nearest(fit.measured)
+    explaining = [name for name in nearest if cell in fit.explained(name)]
+    others = [name for name in (*nearest, *fit.nearest(fit.estimated)) if name not in explaining]
+    why = [
+        ScoreChange(
+            change=name, got=means[name][cell.measure],
+            difference=means[name][cell.measure] - cell.expected, estimated=name in fit.estimated,
+        )
+        for name in (*explaining, *others)
+        if fit.moves(means[name], cell.measure)
+    ]  # fmt: skip
+    tried = {"why": tuple(why), "not_tried": tuple(not_tried), "explained_by": tuple(explaining)}
+    return ExplainedScore(**dict(cell), **tried)

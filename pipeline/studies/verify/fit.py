@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.results.published import ScoreCheck
@@ -62,19 +62,18 @@ class Fit:
             return []
         return [cell for cell in moved if cell.verdict == "not reproduced"]
 
-    def candidates(self, cell: ScoreCheck) -> list[str]:
-        """The changes that explain a score, the nearest to all scores first."""
-        return [change for change in self.nearest(self.measured) if cell in self.explained(change)]
-
     def settled(self) -> bool:
-        """Whether each score has an explanation that is unlikely to be chance."""
+        """Whether each score has an explanation that is unlikely to be chance.
+
+        What a change gives by chance is taken to be uniform, and no further from a score than the finished
+        ranking's mean is.
+        """
         tried = len(self.measured) + len(self.estimated)
-        certain = [
-            cell
-            for change in self.measured
-            if (cells := self.explained(change)) and tried * _chance(cells) <= CHANCE
-            for cell in cells
-        ]
+        certain: list[ScoreCheck] = []
+        for change in self.measured:
+            cells = self.explained(change)
+            chance = math.prod(min(1, half_unit(cell) / abs(cell.difference or 1)) for cell in cells)
+            certain += cells if tried * chance <= CHANCE else []
         return all(cell in certain for cell in self.scores if cell.verdict == "not reproduced")
 
 
@@ -88,11 +87,3 @@ def gives(mean: float, cell: ScoreCheck) -> bool:
     distance = abs(mean - cell.expected)
     before = abs(cell.difference or 0) if cell.verdict == "reproduced" else 0.0
     return distance <= max(half_unit(cell), before) + PRECISION
-
-
-def _chance(cells: Iterable[ScoreCheck]) -> float:
-    """The probability that a change gives the digits of scores by chance.
-
-    What it gives is taken to be uniform, and no further from a score than the finished ranking's mean is.
-    """
-    return math.prod(min(1, half_unit(cell) / abs(cell.difference or 1)) for cell in cells)

@@ -167,12 +167,11 @@ def _model_index(path: Path, text: str) -> Iterator[PublishedScore]:
 
 
 def _yaml(path: Path, text: str) -> Iterator[PublishedScore]:
+    """Pyserini's; or a regression of Anserini: `metrics` says how trec_eval is called for each measure."""
     content = parse_yaml(text, str(path), as_written=True)
-    return _pyserini(path, content) if "conditions" in content else _anserini(path, content)
-
-
-def _anserini(path: Path, content: Mapping[str, Any]) -> Iterator[PublishedScore]:
-    """A regression of Anserini: `metrics` says how trec_eval is called for each name of a measure."""
+    if "conditions" in content:
+        yield from _pyserini(path, content)
+        return
     measures = {each["metric"]: _trec_eval(each["params"]) for each in content["metrics"]}
     topics = [str(each.get("id") or each["name"]) for each in content["topics"]]
     for model in content["models"]:

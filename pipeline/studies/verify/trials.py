@@ -11,8 +11,7 @@ import json
 import logging
 import math
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,38 +54,39 @@ LENGTHS = (512, 256, 128, 384, 64, 32, None)
 
 
 def settings_to_try(config: Config) -> dict[str, Facts]:
-    """Changes of settings by what they are called, the likeliest first; lengths and precisions come last."""
+    """Changes of settings by what they are called, the likeliest first; lengths and precisions come last.
+
+    Those that the model or the data do not have are refused with their config.
+    """
     model = config.model
     if model is None:
         return {}
-    fields = type(model).model_fields
-    changes: dict[str, Facts] = {}
+    pairs = ((0.9, 0.4), (1.2, 0.75), (1.5, 0.75), (0.82, 0.68))
+    changes: dict[str, Facts] = {f"k1 {k1}, b {b}": {"model.k1": k1, "model.b": b} for k1, b in pairs}
 
     def add(path: str, values: Sequence[object]) -> None:
         """A change for each value of a setting."""
         changes.update({f"{path} {json.dumps(each, ensure_ascii=False)}": {path: each} for each in values})
 
     prompts = (None, "", *PREFIXES, BGE_PREFIX)
-    vectors = "pooling" in fields and getattr(model, "output", "") == "dense"
-    if model.backend == "bm25":
-        pairs = [(0.9, 0.4), (1.2, 0.75), (1.5, 0.75), (0.82, 0.68)]
-        changes = {f"k1 {k1}, b {b}": {"model.k1": k1, "model.b": b} for k1, b in pairs}
-        add("model.stemmer", (None, "english", "porter"))
-        add("model.stop_words", (None, "english"))
+    add("model.stemmer", (None, "english", "porter"))
+    add("model.stop_words", (None, "english"))
     add("data.title_separator", (None, " ", "\n", ". ", ""))
-    add("data.split", _other_splits(config))
+    if config.data.source == "beir":
+        folder = Path(str(getattr(config.data, "path", None) or "")) / "qrels"
+        splits = sorted(path.stem for path in folder.glob("*.tsv"))
+        add("data.split", [each for each in splits if each != getattr(config.data, "split", None)])
     if config.data.ignored == "identical_ids":
         add("data.ignored", ("none",))
-    if "query_instruction" in fields:
-        add("model.query_instruction", prompts)
-        add("data.lowercase_queries", (True, False))
-    if "passage_instruction" in fields:
-        for query, passage in PAIRS:
-            changes[f'instructions "{query}" and "{passage}"'] = {
-                "model.query_instruction": query,
-                "model.passage_instruction": passage,
-            }
-        add("model.passage_instruction", prompts)
+    add("model.query_instruction", prompts)
+    add("data.lowercase_queries", (True, False))
+    for query, passage in PAIRS:
+        changes[f'instructions "{query}" and "{passage}"'] = {
+            "model.query_instruction": query,
+            "model.passage_instruction": passage,
+        }
+    add("model.passage_instruction", prompts)
+    vectors = hasattr(model, "pooling") and getattr(model, "output", "") == "dense"
     if vectors:
         changes["queries and passages the other way round"] = {
             "model.query_instruction": getattr(model, "passage_instruction", None) or "",
@@ -94,24 +94,15 @@ def settings_to_try(config: Config) -> dict[str, Facts]:
         }
         add("model.pooling", ("cls", "mean"))
         add("model.normalize", (True, False))
-    if "query_instruction" in fields:
-        add("model.query_max_length", LENGTHS)
-    if "passage_instruction" in fields:
-        for each in LENGTHS:
-            add("model.passage_max_length", (each,))  # whose passages the next one finds in the cache
-            both = dict.fromkeys(("model.query_max_length", "model.passage_max_length"), each)
-            changes[f"length {each or 'of the model'}"] = both
+    add("model.query_max_length", LENGTHS)
+    for each in LENGTHS:
+        add("model.passage_max_length", (each,))  # whose passages the next one finds in the cache
+        both = dict.fromkeys(("model.query_max_length", "model.passage_max_length"), each)
+        changes[f"length {each or 'of the model'}"] = both
     if vectors:
         for precision in ("bf16", "int8"):  # last: another form of the model
             changes[f"precision {precision}"] = {"model.backend": "openvino", "model.precision": precision}
     return changes
-
-
-def _other_splits(config: Config) -> list[str]:
-    """The other judgments that a collection in BEIR's layout has here."""
-    folder = Path(str(getattr(config.data, "path", None) or "")) / "qrels"
-    splits = sorted(path.stem for path in folder.glob("*.tsv")) if config.data.source == "beir" else []
-    return [split for split in splits if split != getattr(config.data, "split", None)]
 
 
 def _changed(config: Config, change: Mapping[str, object], **sections: object) -> Config:
@@ -119,18 +110,6 @@ def _changed(config: Config, change: Mapping[str, object], **sections: object) -
     for path, value in change.items():
         put(raw, path.split("."), value, path)
     return make_config(raw, Path("config"))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Log nothing of a trial below errors: its folders and caches are not the user's."""
-    logger = logging.getLogger("pipeline")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 @dataclass
@@ -154,11 +133,15 @@ class Trials:
 
     def run(self) -> list[str]:
         """Try settings on a sample, then the best on the whole collection; returns those not tried."""
-        started = time.monotonic()
-        with _quiet():
+        started, logger = time.monotonic(), logging.getLogger("pipeline")
+        level = logger.level
+        logger.setLevel(logging.ERROR)  # the folders and caches of a trial are not the user's
+        try:
             self.changes = self._effective()
             if started < self.deadline and not self.fit.settled():
                 self._search(started, *self._write_sample())
+        finally:
+            logger.setLevel(level)
         return [name for name in self.changes if name not in self.tried]
 
     def _effective(self) -> dict[str, Facts]:
@@ -218,14 +201,10 @@ class Trials:
             self._try_on_sample(before, until, left)
             self._measure_each(self.fit.likeliest()[:most], self.deadline)
 
-    def _is_over(self, until: float) -> bool:
-        """Whether it is later than that, or the scores are explained."""
-        return time.monotonic() > until or self.fit.settled()
-
     def _measure_each(self, names: Sequence[str], until: float) -> None:
         """Measure changes on the whole collection."""
         for name in names:
-            if self._is_over(until):
+            if time.monotonic() > until or self.fit.settled():
                 return
             values = self._values(name, {"output": str(self.place / "whole")}) or {}
             means = {measure: float(np.mean(column)) for measure, column in values.items()}
@@ -239,7 +218,7 @@ class Trials:
         for name in names:
             if name in self.tried:
                 continue
-            if self._is_over(until):
+            if time.monotonic() > until or self.fit.settled():
                 return
             after = self._values(name, self._sample())
             if after and after != before:
@@ -276,27 +255,24 @@ class Trials:
         A change moves these queries' scores nearly as on the whole collection: what it brings up was mostly
         among their best hits, or is judged.
         """
+        import pandas as pd
+
         run, qrels = self.scored_run.run, self.scored_run.qrels
         rows = np.linspace(0, len(qrels.query_ids) - 1, SAMPLE_QUERIES).astype(int)
         queries = set(qrels.query_ids.take(pa.array(rows)).to_pylist())
         chosen = np.array([each in queries for each in run.query_ids.to_pylist()])
-        lines = np.flatnonzero(chosen[run.queries])
-        # within each query by descending score: the first hits of each
-        lines = lines[np.lexsort((-run.scores[lines], run.queries[lines]))]
-        of_query = run.queries[lines]
-        rank = np.arange(len(lines)) - np.searchsorted(of_query, of_query)
-        wanted = set(run.documents.take(pa.array(lines[rank < SAMPLE_HITS])).to_pylist())
-        judged = zip(
-            qrels.query_ids.take(pa.array(qrels.queries)).to_pylist(),
-            qrels.passage_ids.take(pa.array(qrels.passages)).to_pylist(),
-            qrels.grades.tolist(),
-            strict=True,
+        lines = pd.DataFrame({"query": run.queries, "score": run.scores})[chosen[run.queries]]
+        lines = lines.sort_values("score", ascending=False, kind="stable")
+        hits = lines.groupby("query").head(SAMPLE_HITS).index.to_numpy()
+        is_in = np.isin(qrels.queries, rows)
+        judged = pd.DataFrame(
+            {
+                "query_id": qrels.query_ids.take(pa.array(qrels.queries[is_in])).to_pylist(),
+                "passage_id": qrels.passage_ids.take(pa.array(qrels.passages[is_in])).to_pylist(),
+                "grade": qrels.grades[is_in],
+            }
         )
-        graded = defaultdict[str, dict[str, float]](dict)
-        for query, passage, grade in judged:
-            if query in queries:
-                graded[query][passage] = grade
-        wanted.update(*graded.values())
+        wanted = {*run.documents.take(pa.array(hits)).to_pylist(), *judged["passage_id"]}
         with Session() as session:
 
             def read(separator: str | None) -> Collection:
@@ -313,12 +289,13 @@ class Trials:
             }
             asked = zip(collection.queries.ids.to_pylist(), collection.queries.texts.to_pylist(), strict=True)
             texts = {name: text for name, text in asked if name in queries}
-            write_collection(self.place / SAMPLE, passages, texts, graded)
+            write_collection(self.place / SAMPLE, passages, texts, judged)
             return len(wanted), len(collection.passages)
 
     def _values(self, name: str, sections: Facts) -> Values | None:
         """The values of queries with a change of settings, "" for none; None where it cannot be made."""
         sections = {"evaluate": {"measures": [*self.fit.base]}} | sections
+        error: Exception | None
         outcome = None
 
         def limited(*_: object) -> contextlib.AbstractContextManager[Bar]:
@@ -328,14 +305,16 @@ class Trials:
             with ending_at(self.deadline), Session() as session:
                 config = _changed(self.config, self.changes.get(name, {}), **sections)
                 (outcome,) = run_each(prepare([config], None, limited, session), limited, session)
+                error = outcome.error
         except (InputError, TimeoutError) as refused:
-            error: Exception | None = refused
-        else:
-            error = outcome.error
+            error = refused
         self.bar.update()
         if not isinstance(error, TimeoutError):
             self.tried.add(name)
-        return outcome.result.only_collection().by_measure if outcome and outcome.result else None
+        if outcome is None or outcome.result is None:
+            return None
+        result = outcome.result.only_collection()
+        return dict(zip(result.measures, result.values.T.tolist(), strict=True))
 
 
 class _Limit(NamedTuple):

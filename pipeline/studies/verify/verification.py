@@ -5,6 +5,7 @@ verify(run="run.trec", qrels="qrels.tsv", expected=["cacm.yaml"]).verdict
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -168,8 +169,6 @@ def _tried_table(cells: Sequence[ExplainedScore], named: bool) -> Table:
     others = ", ".join(cell.measure for cell in cells if cell is not worst)
     if others:
         notes.append(f"The same holds for {others}.")
-    if measured[TRIED:]:
-        notes.append(f"Tried as well, further away: {', '.join(tried.change for tried in measured[TRIED:])}.")
     if estimated:
         notes.append(f"On a sample alone, and so not excluded: {', '.join(estimated[:TRIED])}.")
     if worst.not_tried:
@@ -237,7 +236,9 @@ def check_results(
     checks = []
     whole = read_result(folder)
     for result in whole.collections:
-        settings, manifest = result.manifest.config_here(), result.folder / MANIFEST
+        manifest, settings = result.folder / MANIFEST, copy.deepcopy(result.manifest.config)
+        if cache := result.manifest.cache_here:
+            settings["cache"] = cache
         config = make_config(settings, manifest, given=None)
         if whole.suite:
             config = config.model_copy(update={"name": result.name})
@@ -344,8 +345,7 @@ def verify(
     published = [each for file in expected for each in read_published(Path(file))]
     checks: list[CollectionChecks] = []
     if run and qrels:
-        if not published:
-            raise InputError("--run without --expected", allowed="--expected FILE", fix="name the scores")
+        require_scores(published, str(run))
         run, qrels = Path(run), Path(qrels)
         cells = verify_run(run, qrels, published)
         if minutes:
