@@ -124,10 +124,9 @@ def _score_runs(
             allowed="run files with the judgments that score them, or result folders",
             fix="name a result folder, or give compare --qrels FILE",
         )
-    if not runs or any(result.suite for result in folders):
-        what = "with suites" if any(result.suite for result in folders) else "without a run file"
+    if not runs:
         raise InputError(
-            f"--qrels {qrels} {what}",
+            f"--qrels {qrels} without a run file",
             allowed="run files with --qrels; a result folder has its scores already",
             fix="leave it out",
         )

@@ -17,12 +17,13 @@ import numpy as np
 from pipeline.comparison import tables
 from pipeline.comparison.inputs import PairIndices, ResultLike, read_results, shared_values
 from pipeline.comparison.notes import notes_of
-from pipeline.comparison.pairs import Pair, compare_pairs
+from pipeline.comparison.pairs import Pair, compare_pairs, two_sided
 from pipeline.comparison.tables import ColumnGroup, Entry, History
+from pipeline.core.display import figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts, Float64, JsonObject
 from pipeline.core.result_records import Cost
-from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular
+from pipeline.core.table import Column, FilledColumn, Rows, Table, Tabular, table_of
 from pipeline.metrics.paired import LEVEL, SAME, holm, paired_differences, standings
 from pipeline.metrics.statistics import (
     MIN_COLLECTIONS,
@@ -84,12 +85,29 @@ class Comparison(Tabular):
     @property
     def verdict(self) -> str:
         """One sentence: which result is better and by how much, and what so many queries cannot show."""
-        return tables.verdict(self.measure, self.results, self.pairs, self.baseline, self.detect)
+        queries, detect = self.results[0].queries, self.detect
+        opening, parts, against = tables.standing(self.measure, self.results, self.pairs, self.baseline)
+        said = ["; ".join([opening, *parts])]
+        detected = [pair.detects for pair in against if not pair.shown and pair.detects is not None]
+        if detected:
+            ends = dict.fromkeys(figure(end, ".2g") for end in (min(detected), max(detected)))
+            said.append(f"{queries:,} queries detect a difference of {' to '.join(ends)} (80% power)")
+        needed = max((pair.queries_to_detect or 0 for pair in against), default=0)
+        if detect is not None and needed:
+            power = two_sided(len(self.pairs))
+            said.append(f"a difference of {detect:g} takes about {needed:,} queries ({power})")
+        elif detect is not None and not any(pair.detects for pair in against):
+            said.append(
+                f"how many queries a difference of {detect:g} takes is not known, as nearly all queries "
+                "have the same difference"
+            )
+        return "; ".join(said)
 
     @property
     def headline(self) -> str:
         """The verdict alone, in at most 25 words."""
-        return tables.headline(self.measure, self.results, self.pairs, self.baseline)
+        opening, parts, _ = tables.standing(self.measure, self.results, self.pairs, self.baseline)
+        return ", ".join([opening, *parts[: 2 if self.baseline else 1]])
 
     @property
     def columns(self) -> list[FilledColumn]:
@@ -111,7 +129,19 @@ class Comparison(Tabular):
         return replace(board, title=title, rows=[board.rows[row] for row in order])
 
     def _past(self) -> list[Table]:
-        return [tables.history_table(self.measure, self.history)] if self.history else []
+        """A name a row, where there is any: its means in the order of time."""
+        runs = [each.runs for each in self.history]
+        lines = [
+            " → ".join(f"{figure(run.mean)}{' *' * run.shown} ({run.created[:10]})" for run in each)
+            for each in runs
+        ]
+        columns: list[FilledColumn] = [
+            (Column("result", least=8), [each.name for each in self.history]),
+            (Column(f"{self.measure} by date", wrap="words"), lines),
+        ]
+        starred = any(run.shown for each in runs for run in each)
+        notes = ["* = differs from the run before (5%)."] if starred else []
+        return [table_of("history", columns, notes)] if self.history else []
 
     def short_tables(self) -> list[Table]:
         """At most two tables for a terminal: the leaderboard, and the pairs where the verdict has not all."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pipeline.comparison.pairs import CollectionDifference, Pair, two_sided
+from pipeline.comparison.pairs import CollectionDifference, Pair
 from pipeline.core.display import BYTES, FRAGILE, bounds, counted, enumerated, figure, interval
 from pipeline.core.records import JsonObject
 from pipeline.core.table import SOFT_HYPHEN, Cell, Column, FilledColumn, Table, right, table_of
@@ -271,20 +271,6 @@ MOST_PAIRS = 6
 """More pairs than these are shown in short only where they have the best result."""
 
 
-def history_table(measure: str, histories: Sequence[History]) -> Table:
-    """A name a row: its means in the order of time."""
-    lines = [
-        " → ".join(f"{figure(run.mean)}{' *' * run.shown} ({run.created[:10]})" for run in each.runs)
-        for each in histories
-    ]
-    columns: list[FilledColumn] = [
-        (Column("result", least=8), [each.name for each in histories]),
-        (Column(f"{measure} by date", wrap="words"), lines),
-    ]
-    starred = any(run.shown for each in histories for run in each.runs)
-    return table_of("history", columns, ["* = differs from the run before (5%)."] if starred else [])
-
-
 def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
     """A pair a row, and a collection a column: its difference there, with a star where it is shown."""
     columns: list[FilledColumn] = [(Column("a - b", least=13), [f"{pair.a} - {pair.b}" for pair in pairs])]
@@ -296,42 +282,7 @@ def each_collection(measure: str, pairs: Sequence[Pair]) -> Table:
     return table_of(f"differences in {measure} on each collection", columns, [EACH])
 
 
-def verdict(
-    measure: str,
-    results: Sequence[Entry],
-    pairs: Sequence[Pair],
-    baseline: str | None,
-    detect: float | None = None,
-) -> str:
-    """One sentence without its full stop: who is better and by how much, and what the queries cannot show.
-
-    With `detect`, also how many queries detect such a difference.
-    """
-    queries = results[0].queries
-    opening, parts, against = _standing(measure, results, pairs, baseline)
-    said = ["; ".join([opening, *parts])]
-    detected = [pair.detects for pair in against if not pair.shown and pair.detects is not None]
-    if detected:
-        ends = dict.fromkeys(figure(end, ".2g") for end in (min(detected), max(detected)))
-        said.append(f"{queries:,} queries detect a difference of {' to '.join(ends)} (80% power)")
-    needed = max((pair.queries_to_detect or 0 for pair in against), default=0)
-    if detect is not None and needed:
-        said.append(f"a difference of {detect:g} takes about {needed:,} queries ({two_sided(len(pairs))})")
-    elif detect is not None and not any(pair.detects for pair in against):
-        said.append(
-            f"how many queries a difference of {detect:g} takes is not known, as nearly all queries "
-            "have the same difference"
-        )
-    return "; ".join(said)
-
-
-def headline(measure: str, results: Sequence[Entry], pairs: Sequence[Pair], baseline: str | None) -> str:
-    """The verdict in one sentence of at most 25 words, without its full stop."""
-    opening, parts, _ = _standing(measure, results, pairs, baseline)
-    return ", ".join([opening, *parts[: 2 if baseline else 1]])
-
-
-def _standing(
+def standing(
     measure: str, results: Sequence[Entry], pairs: Sequence[Pair], baseline: str | None
 ) -> tuple[str, list[str], list[Pair]]:
     """What a verdict begins with, what it says of other results, by kind, and the pairs that it is of."""

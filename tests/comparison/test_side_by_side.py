@@ -468,7 +468,7 @@ def test_options_that_do_not_go_together_are_refused(suites: Path, caplog: pytes
     assert "bm25#2 is bm25 again: one result is given twice" in caplog.text
     for arguments, message in (
         (("gate", bm25, "--baseline", alone), "bm25 is of a suite, and alone is not"),
-        (("compare", bm25, "--groups"), "--groups with a suite"),
+        (("compare", bm25, "--groups"), "bm25 is of a suite"),
         (("compare", bm25, "--json", "--format", "csv"), "--json and --format csv"),
         (("compare", bm25, "--html", "none/page.html"), "no folder none"),
         (("pool", bm25), "bm25 is of a suite"),

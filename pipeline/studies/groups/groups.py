@@ -214,13 +214,7 @@ def groups_of(comparison: Comparison) -> GroupComparison:
     Raises:
         InputError: The results are of suites, or the cache holds the collection of none of them.
     """
-    if comparison.of_suites:
-        raise InputError(
-            "--groups with a suite",
-            allowed="results of one collection, whose queries are grouped",
-            fix="name the folder of a collection inside the suite",
-        )
-    if comparison.sources[0].clusters:
+    if comparison.loaded[0].only_collection().clusters:
         raise InputError(
             "--groups with evaluate.cluster",
             allowed="results whose queries are drawn one by one",

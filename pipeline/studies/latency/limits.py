@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.comparison.side_by_side import Comparison
-from pipeline.comparison.tables import ColumnGroup
+from pipeline.comparison.tables import ColumnGroup, standing
 from pipeline.core.display import enumerated, figure
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
-from pipeline.results.result import Result
-from pipeline.studies.latency.record import read_latency
+from pipeline.studies.latency.record import LatencyRecord, read_latency
 from pipeline.studies.study import Findings
 
 if TYPE_CHECKING:
@@ -30,10 +29,6 @@ UNITS = {
 TIMES, SIZES = ("p50", "p95", "p99", "cold_start"), ("memory", "gpu_memory", "index")
 EXAMPLE = '"p95 <= 20ms", "memory <= 500MB"'
 P95, MEMORY = "p95 ms", "memory"
-TESTED = {
-    True: "significantly better than", False: "no significant difference from", None: "not tested against",
-}  # fmt: skip
-"""What is said of the best result and others, by whether their difference is shown."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +46,10 @@ class Limit:
         Raises:
             InputError: It is none.
         """
-        match = re.fullmatch(r"\s*([\w ]+?)\s*<=\s*([0-9.]+)\s*([A-Za-z]+)\s*", text)
+        match = re.fullmatch(r"\s*([\w ]+?)\s*<=\s*(\d*\.?\d+)\s*([A-Za-z]+)\s*", text)
         name, number, unit = match.groups() if match else ("", "", "")
         name = name.lower().replace(" ", "_")
-        of_time = unit in ("ms", "s")
-        if (
-            name not in (*TIMES, *SIZES)
-            or unit not in UNITS
-            or of_time != (name in TIMES)
-            or number.count(".") > 1
-        ):
+        if unit not in UNITS or name not in (TIMES if unit in ("ms", "s") else SIZES):
             raise InputError(
                 f"--limit {text}",
                 allowed=f"{', '.join(TIMES)} <= a number of ms or s; {', '.join(SIZES)} <= of kB, MB or GB",
@@ -69,12 +58,19 @@ class Limit:
         return cls(name, float(number) * UNITS[unit], f"{name} <= {number} {unit}")
 
 
-def costs_of(result: Result) -> dict[str, float]:
+Records = Mapping[str, Sequence[LatencyRecord | None]]
+"""By result those of its collections; None where latency was not measured."""
+
+
+def _records_of(comparison: Comparison) -> Records:
+    return {result.name: [read_latency(each) for each in result.collections] for result in comparison.loaded}
+
+
+def _costs_of(records: Sequence[LatencyRecord | None]) -> dict[str, float]:
     """The figures of a result that limits are about; of a suite the most of any collection.
 
     There are none where a collection's latency was not measured.
     """
-    records = [read_latency(collection) for collection in result.collections]
     costs = [record.costs for record in records if record]
     if len(costs) < len(records):
         return {}
@@ -84,10 +80,10 @@ def costs_of(result: Result) -> dict[str, float]:
 
 def columns_of(comparison: Comparison, _: object = None) -> ColumnGroup | None:
     """The latency and memory of each result, where one was measured."""
-    costs = [costs_of(result) for result in comparison.loaded]
+    records = _records_of(comparison)
+    costs = [_costs_of(each) for each in records.values()]
     if not any(costs):
         return None
-
     section = "" if comparison.of_suites else "cost"
     columns: list[FilledColumn] = [
         (right(name, section=section, hint=hint, form=form), [each.get(key) for each in costs])
@@ -97,24 +93,20 @@ def columns_of(comparison: Comparison, _: object = None) -> ColumnGroup | None:
             (MEMORY, "memory", "bytes", "of the process that answers queries"),
         )
     ]
-    return ColumnGroup(
-        "latency", [dict(each) if each else None for each in costs], columns, list(_notes(comparison))
-    )
+    documents = [dict(each) if each else None for each in costs]
+    return ColumnGroup("latency", documents, columns, list(_notes(records)))
 
 
-def _notes(comparison: Comparison) -> Iterator[str]:
+def _notes(records: Records) -> Iterator[str]:
     """What to know before comparing latencies."""
-    records = {
-        result.name: [record for each in result.collections if (record := read_latency(each))]
-        for result in comparison.loaded
-    }
-    machines = {name: {record.machine for record in each} for name, each in records.items() if each}
+    measured = {name: [record for record in each if record] for name, each in records.items()}
+    machines = {name: {record.machine for record in each} for name, each in measured.items() if each}
     if len(set().union(*machines.values())) > 1:
         yield (
             f"latencies of {enumerated([*machines])} were measured on different machines or numbers of "
             "threads: they do not compare (benchmarco latency on one machine measures them again)"
         )
-    noisy = [name for name, each in records.items() if any(record.stability.noisy for record in each)]
+    noisy = [name for name, each in measured.items() if any(record.stability.noisy for record in each)]
     if noisy:
         yield f"latency of {enumerated(noisy)} was measured on a noisy machine (measure it again)"
 
@@ -150,25 +142,16 @@ class Affordable(Findings):
     @property
     def verdict(self) -> str:
         """Which result within the limits is best, and what the uncertainty of times leaves open."""
-        return "; ".join([self._best(), *self.close]) if self.limits else ""
-
-    def _best(self) -> str:
-        """Which result within the limits is best, and whether others are as good."""
-        measure, within = self.comparison.measure, self.within
-        where = f"Within {enumerated([limit.text for limit in self.limits])}"
-        if not within:
-            return f"{where}: no result"
-        best = within[0]
-        mean = next(entry.mean for entry in self.comparison.results if entry.name == best)
-        opening = f"{where}, {best} has the highest {measure}, {figure(mean)}"
-        if len(within) == 1:
-            return f"{opening}, and no other is within"
-        others = defaultdict[bool | None, list[str]](list)  # by whether the difference is shown
-        for name in within[1:]:
-            tests = [pair.shown for pair in self.comparison.pairs if {pair.a, pair.b} == {best, name}]
-            others[tests[0] if tests else None].append(name)
-        clauses = [f"{kind} {enumerated(others[shown])}" for shown, kind in TESTED.items() if others[shown]]
-        return "; ".join([opening, *clauses])
+        if not self.limits:
+            return ""
+        within, measure = self.within, self.comparison.measure
+        results = [entry for entry in self.comparison.results if entry.name in within]
+        pairs = [pair for pair in self.comparison.pairs if pair.a in within and pair.b in within]
+        best, others = "no result", list[str]()
+        if results:
+            best, others, _ = standing(measure, results, pairs, None)
+        where = enumerated([limit.text for limit in self.limits])
+        return "; ".join([f"Within {where}: {best}", *others, *self.close])
 
     def json(self) -> JsonObject:
         """What `compare --json` prints as `latency`."""
@@ -184,21 +167,14 @@ class Affordable(Findings):
     def tables(self) -> list[Table]:
         """A result a row: quality, cost, what it exceeds, and whether it is on the Pareto front."""
         means = {entry.name: entry.mean for entry in self.comparison.results}
+        on_front = ["yes" if name in self.front else "" for name in self.costs]
         columns: list[FilledColumn] = [
             (Column("result", least=8), list(self.costs)),
             (right(self.comparison.measure), [means[name] for name in self.costs]),
-            *(
-                (right(name, form=form), [costs.get(key) for costs in self.costs.values()])
-                for name, key, form in (
-                    (P95, "p95", ",.1f"),
-                    (MEMORY, "memory", "bytes"),
-                    ("index", "index", "bytes"),
-                )
-            ),
-            (
-                Column("on the front", wrap="never"),
-                ["yes" if name in self.front else "" for name in self.costs],
-            ),
+            (right(P95, form=",.1f"), [costs.get("p95") for costs in self.costs.values()]),
+            (right(MEMORY, form="bytes"), [costs.get("memory") for costs in self.costs.values()]),
+            (right("index", form="bytes"), [costs.get("index") for costs in self.costs.values()]),
+            (Column("on the front", wrap="never"), on_front),
         ]
         if self.limits:
             cells = ["; ".join(self.beyond(name)) or "yes" for name in self.costs]
@@ -223,11 +199,12 @@ class Affordable(Findings):
 def affordable(comparison: Comparison, wanted: Sequence[str] | None) -> Affordable | None:
     """The results within limits; None without limits where fewer than two were measured."""
     limits = [Limit.parse(text) for text in wanted or ()]
-    results = zip(comparison.results, comparison.loaded, strict=True)
+    records = _records_of(comparison)
+    results = zip(comparison.results, records.values(), strict=True)
     costs: dict[str, dict[str, float]] = {}
     measured, points = [], []
-    for entry, result in sorted(results, key=lambda each: -each[0].mean):
-        known = costs_of(result)
+    for entry, of_entry in sorted(results, key=lambda each: -each[0].mean):
+        known = _costs_of(of_entry)
         sizes = {} if entry.index_bytes is None else {"index": float(entry.index_bytes)}
         costs[entry.name] = known | sizes
         if known:
@@ -240,18 +217,15 @@ def affordable(comparison: Comparison, wanted: Sequence[str] | None) -> Affordab
     no_worse = (table[:, None] <= table).all(axis=2)  # [i, j]: i is no worse than j in anything
     beats = np.logical_and(no_worse, (table[:, None] < table).any(axis=2))
     front = [name for j, name in enumerate(measured) if not beats[:, j].any()]
-    return Affordable(comparison, limits, costs, front, list(_close(comparison, limits)))
+    return Affordable(comparison, limits, costs, front, list(_close(records, limits)))
 
 
-def _close(comparison: Comparison, limits: Sequence[Limit]) -> Iterator[str]:
+def _close(records: Records, limits: Sequence[Limit]) -> Iterator[str]:
     """Results whose interval of p50 or p95 holds a limit."""
     times = [limit for limit in limits if limit.name in ("p50", "p95")]
-    records = [(result, read_latency(each)) for result in comparison.loaded for each in result.collections]
-    for result, record in records:
-        if record is None:
-            continue
-        for limit in times:
+    for name, of_result in records.items():
+        for record, limit in product(filter(None, of_result), times):
             low, high = (getattr(record.whole, f"{limit.name}_{end}") for end in ("low", "high"))
             if low is not None and low <= limit.most and (high is None or high > limit.most):
                 ends = f"{low:,.1f} ms or more" if high is None else f"{low:,.1f} to {high:,.1f} ms"
-                yield f"{limit.name} of {result.name} is uncertain, {ends} (95%)"
+                yield f"{limit.name} of {name} is uncertain, {ends} (95%)"

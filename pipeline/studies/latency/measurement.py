@@ -104,18 +104,15 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
     """Refuse a result of other settings, and one whose artifacts are not in the cache."""
     searches = [stage for role, stage in benchmark.stages.items() if without_part(role) == "search"]
     stages = {role for stage in searches for role in stage.needs if without_part(role) != "queries"}
-    again = "run its config again; what is in the cache is not computed again"
+    absent = [role for role in sorted(stages) if not benchmark.has(role)]
+    problem = f"its {' and '.join(absent)} are not in the cache {benchmark.store.root}" if absent else ""
     if benchmark.recipes["evaluate"].key != result.key:
+        problem = "it is a result of other settings or data than its config has now"
+    if problem:
         raise InputError(
-            f"{result.folder} is a result of other settings or data than its config has now",
-            allowed="a result whose index can be opened",
-            fix=again,
-        )
-    if absent := [role for role in sorted(stages) if not benchmark.has(role)]:
-        raise InputError(
-            f"{result.folder}: its {' and '.join(absent)} are not in the cache {benchmark.store.root}",
+            f"{result.folder}: {problem}",
             allowed="a result whose index is in the cache",
-            fix=again,
+            fix="run its config again; what is in the cache is not computed again",
         )
 
 
@@ -130,10 +127,24 @@ def _measure_one(
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
         environment |= dict.fromkeys((*names, "NUMBA_NUM_THREADS"), str(threads))
     with temporary_folder() as folder:
-        figures = _run(_task(benchmark, queries, concurrency, folder / "figures"), environment)
+        task = _task(benchmark, queries, concurrency, folder / "figures")
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", SERVE],
+            input=pickle.dumps(task),
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+        if done.returncode:
+            last = last_line(done.stderr.decode(errors="replace"))
+            raise RuntimeError(f"the measuring process ended with {done.returncode}: {last}")
+        answer: Facts = json.loads(task.answer.read_bytes())
+    if refusal := answer.get("refusal"):
+        raise InputError(**refusal)
     record = LatencyRecord.model_validate(
         {
-            **figures,
+            **answer["figures"],
             "name": result.record.name,
             "key": result.key,
             "hardware": Hardware.model_validate(machine.hardware()),
@@ -176,28 +187,3 @@ def _task(benchmark: Benchmark, count: int, concurrency: list[int], answer: Path
         expected=expected,
         concurrency=concurrency,
     )
-
-
-def _run(task: Task, environment: dict[str, str]) -> Facts:
-    """What the process finds.
-
-    Raises:
-        InputError: It refuses something.
-        RuntimeError: It failed.
-    """
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", SERVE],
-        input=pickle.dumps(task),
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    if done.returncode:
-        last = last_line(done.stderr.decode(errors="replace"))
-        raise RuntimeError(f"the measuring process ended with {done.returncode}: {last}")
-    answer: Facts = json.loads(task.answer.read_bytes())
-    if refusal := answer.get("refusal"):
-        raise InputError(**refusal)
-    figures: Facts = answer["figures"]
-    return figures

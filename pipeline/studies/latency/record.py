@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.core.display import BYTES, counted, figure
-from pipeline.core.result_records import Hardware, Name, Record
-from pipeline.core.table import Column, FilledColumn, Table, table_of
+from pipeline.core.result_records import Hardware, Name, Record, columns_of
+from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.results.folder import CollectionResult, read_record
 from pipeline.storage import whole_files
@@ -151,15 +151,14 @@ class LatencyRecord(Record):
         """The times by stage and number of clients, with the cold start and memory below."""
         rows = [(load, stage, times) for load in self.loads for stage, times in load.stages.items()]
         several = len(self.loads) > 1
+        times = [each for *_, each in rows]
         clients = [load.concurrency if several else None for load, *_ in rows]
         columns: list[FilledColumn] = [
             (Column("clients", "right", form=""), clients),
             (Column("stage"), [stage for _, stage, _ in rows]),
+            *columns_of(times, [(f"{name} ms", name, ",.2f") for name in ("p50", "p95", "p99")]),
+            (right("95% interval of p95", form=",.2f"), [(each.p95_low, each.p95_high) for each in times]),
         ]
-        for name in ("p50", "p95", "p99"):
-            columns.append((Column(f"{name} ms", "right", form=",.2f"), [getattr(t, name) for *_, t in rows]))
-        intervals = [(times.p95_low, times.p95_high) for *_, times in rows]
-        columns.append((Column("95% interval of p95", "right", form=",.2f"), intervals))
         counts = {"queries_per_second": ("queries/s", "rate")}
         counts |= {name: (name, ",") for name in ("errors", "retries") if self.network}
         for name, (heading, form) in counts.items():

@@ -25,6 +25,7 @@ from pipeline.run.benchmark import Session
 from pipeline.run.running import prepare, result_folder, run_each
 from pipeline.storage.whole_files import temporary_folder
 
+KEY = re.compile("[0-9a-f]{64}")
 SHOWN = 10
 """Queries that a table lists."""
 
@@ -182,7 +183,12 @@ def _differences(original: CollectionResult, again: CollectionResult) -> Iterato
             named.add((each.original, each.again))
             yield each
     for stage in dict.fromkeys([*ours.recipes, *theirs.recipes]):
-        before, after = (_ingredients(recipes.get(stage, {})) for recipes in (ours.recipes, theirs.recipes))
+        recipes = (flatten(each.recipes.get(stage, {})) for each in (ours, theirs))
+        # without the keys of other stages, which follow from other values
+        before, after = (
+            {name: value for name, value in recipe.items() if "." in name or not KEY.fullmatch(str(value))}
+            for recipe in recipes
+        )
         for each in _differing("input", before, after, where=f"{stage}: "):
             # a setting, and an input of several stages, is in the recipe of each
             if (each.original, each.again) not in named:
@@ -199,14 +205,6 @@ def _differing(
         if ours.get(name) != theirs.get(name):
             values = [as_text(each[name]) if name in each else "" for each in (ours, theirs)]
             yield Difference(kind, where + name, *values)
-
-
-def _ingredients(recipe: Mapping[str, object]) -> Facts:
-    """The values of a stage's recipe without the keys of other stages, which follow from other values."""
-    key = re.compile("[0-9a-f]{64}")
-    return {
-        name: value for name, value in flatten(recipe).items() if "." in name or not key.fullmatch(str(value))
-    }
 
 
 def _machine(result: CollectionResult) -> Facts:

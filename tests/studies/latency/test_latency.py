@@ -196,7 +196,7 @@ def test_limits_choose_the_best_within_and_name_what_is_beyond(three: list[Path]
     assert within["beyond"] == {"good": ["no: p95 40.0 ms", "no: memory 800.0 MB"]}
     assert within["front"] == ["good", "fair"]
     assert within["verdict"].startswith(
-        "Within p95 <= 0.02 s and memory <= 500 MB, fair has the highest ndcg@10"
+        "Within p95 <= 0.02 s and memory <= 500 MB: fair is better than poor in ndcg@10 by "
     )
     close = on_one_line(benchmarco("compare", *three, "--limit", "p95<=10.5ms"))
     assert "p95 of fair is uncertain, 9.0 to 11.0 ms (95%)" in close
