@@ -214,7 +214,10 @@ def evaluate(
     for rows, ranking in joined.parts:
         if ignore_identical_ids:
             ranking = drop_hits(ranking, own_passages(own[rows]))
-        scored = ranking, _of_rows(joined.qrels, rows), len(rows), named
+        is_in = np.isin(joined.qrels.queries, rows)
+        numbers = np.searchsorted(rows, joined.qrels.queries[is_in])
+        qrels_of_rows = Qrels(numbers, joined.qrels.passages[is_in], joined.qrels.grades[is_in])
+        scored = ranking, qrels_of_rows, len(rows), named
         values[rows] = compute_measures(*scored)
         n_hits[rows] = ranking.lengths()
         for name, share in judged_shares(*scored).items():
@@ -239,13 +242,6 @@ def evaluate(
         ties=Ties.of(tied),
         ignored_relevant=count_relevant(own_passages(own), joined.qrels) if ignore_identical_ids else 0,
     )
-
-
-def _of_rows(qrels: Qrels, rows: Int64) -> Qrels:
-    """The judgments of some queries, which are numbered anew."""
-    is_in = np.isin(qrels.queries, rows)
-    queries = np.searchsorted(rows, qrels.queries[is_in])
-    return Qrels(queries, qrels.passages[is_in], qrels.grades[is_in])
 
 
 def _not_judged(

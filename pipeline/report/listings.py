@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pipeline.core.display import BYTES, counted, figure
@@ -10,7 +10,6 @@ from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_
 
 if TYPE_CHECKING:
     from pipeline.config.suites import Suite
-    from pipeline.core.records import Facts
     from pipeline.run.estimate import RunEstimate, StageEstimate
     from pipeline.run.forecast import Forecast
 
@@ -22,25 +21,26 @@ FIGURES = [right(name) for name in ("time", "memory", "disk")]
 def plan_table(plan: Forecast) -> Table:
     """A stage a row: whether its artifact is in the cache, its key, and what it takes; the rest as notes."""
     stages = plan.estimate.stages if plan.estimate else {}
-    columns = [Column("stage"), *([Column("artifact"), Column("key")] if plan.stages else [])]
-    known = {
-        row["stage"]: ("cached" if row["exists"] else "not cached", row["key"][:12]) for row in plan.stages
-    }
-    rows, figures = [], FIGURES
-    if any(stage.bytes_per_passage for stage in stages.values()):
-        figures = [*FIGURES, right(BYTES)]
-    for role in known or stages:
-        takes: list[str] = [""] * len(figures)
-        if role in stages:
-            each = stages[role].bytes_per_passage
-            takes = [*_figures(stages[role]), figure(each, ",.0f") if each else ""][: len(figures)]
-        rows.append((role, *known.get(role, ()), *(takes if stages else ())))
+    roles = [row["stage"] for row in plan.stages] or [*stages]
+    estimates = [stages.get(role) for role in roles]
+    takes = [_figures(stage) if stage else [""] * len(FIGURES) for stage in estimates]
+    bytes_per_passage = [(stage.bytes_per_passage or None) if stage else None for stage in estimates]
+    columns: list[FilledColumn] = [
+        (Column("stage"), roles),
+        (Column("artifact"), ["cached" if row["exists"] else "not cached" for row in plan.stages]),
+        (Column("key"), [row["key"][:12] for row in plan.stages]),
+        *zip(FIGURES, zip(*takes, strict=True), strict=False),
+        (right(BYTES, form=",.0f"), bytes_per_passage),
+    ]
     notes = [
         f"model {model['name']}: backend {model['backend']}, {model['precision']} (chosen by auto)."
         for model in plan.models
         if model["auto"]
     ]
-    notes += [f"model {model['name']}: {', '.join(_lengths(model['settings']))}." for model in plan.settings]
+    for model in plan.settings:  # how much it reads of a text, and where that is set
+        tokens = {name: used for name, used in model["settings"].items() if name.startswith("tokens ")}
+        lengths = [f"{name} {used['value']} ({used['source']})" for name, used in tokens.items()]
+        notes.append(f"model {model['name']}: {', '.join(lengths)}.")
     if plan.unknown:
         notes.append(f"To be fetched: {plan.unknown}")
     elif plan.fetch:
@@ -50,7 +50,7 @@ def plan_table(plan: Forecast) -> Table:
     if plan.passages is None and plan.stages:
         notes.append("--passages N estimates time, memory and disk for N passages.")
     title = plan.name if plan.stages else f"{plan.name}: {counted(plan.passages or 0, 'passage')}"
-    return Table(title, [*columns, *(figures if stages else [])], rows, notes)
+    return table_of(title, columns, notes)
 
 
 def _figures(stage: StageEstimate) -> list[str | Cell]:
@@ -78,13 +78,6 @@ def _totals(estimate: RunEstimate) -> list[str]:
     if lacking := estimate.obstacle:
         notes.append(f"Does not fit: {lacking.found}. Fits: {lacking.allowed}. To change: {lacking.fix}.")
     return notes
-
-
-def _lengths(settings: Facts) -> Iterator[str]:
-    """How much a model reads of a text, and where that is set."""
-    for name, used in settings.items():
-        if name.startswith("tokens "):
-            yield f"{name} {used['value']} ({used['source']})"
 
 
 def forecast_table(plans: Sequence[Forecast]) -> Table:

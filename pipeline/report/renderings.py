@@ -72,19 +72,15 @@ def markdown(tables: Sequence[Table]) -> str:
     """Tables in GitHub's Markdown, each below its title and above its notes."""
     parts: list[str] = []
     for table in tables:
-        rows = [_markdown(table)] if table.rows else []
-        parts += [_literal(table.title), *rows, *map(_literal, table.notes)]
+        lines = [
+            [column.plain_name for column in table.columns],
+            ["---" if column.align == "left" else "---:" for column in table.columns],
+        ]
+        for first, *others in table.rows:
+            lines.append([_literal(first), *(c.replace("\n", " ").replace("|", r"\|") for c in others)])
+        shown = ["\n".join("| " + " | ".join(line) + " |" for line in lines)] if table.rows else []
+        parts += [_literal(table.title), *shown, *map(_literal, table.notes)]
     return "\n\n".join(parts) + "\n"
-
-
-def _markdown(table: Table) -> str:
-    header = [column.plain_name for column in table.columns]
-    rule = ["---" if column.align == "left" else "---:" for column in table.columns]
-    rows = [
-        (_literal(row[0]), *(cell.replace("\n", " ").replace("|", r"\|") for cell in row[1:]))
-        for row in table.rows
-    ]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
 
 
 def _literal(text: str) -> str:
@@ -97,29 +93,22 @@ def latex(tables: Sequence[Table]) -> str:
 
     What stands out is set in bold.
     """
-    lines = [line for table in tables for line in (*(f"% {note}" for note in table.notes), *_latex(table))]
+    lines: list[str] = []
+    for table in tables:
+        alignment = "".join(column.align[0] for column in table.columns)
+        header = " & ".join(_escaped(column.plain_name) for column in table.columns)
+        lines += [
+            *(f"% {note}" for note in table.notes),
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            rf"\multicolumn{{{len(table.columns)}}}{{l}}{{{_escaped(table.title)}}} \\ \midrule",
+            rf"{header} \\",
+            r"\midrule",
+            *(" & ".join(map(_escaped, row)) + r" \\" for row in table.rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
     return "\n".join(lines) + "\n"
-
-
-def _latex(table: Table) -> list[str]:
-    alignment = "".join(column.align[0] for column in table.columns)
-    header = " & ".join(_escaped(column.plain_name) for column in table.columns)
-    title = rf"\multicolumn{{{len(table.columns)}}}{{l}}{{{_escaped(table.title)}}}"
-    return [
-        rf"\begin{{tabular}}{{{alignment}}}",
-        r"\toprule",
-        rf"{title} \\ \midrule",
-        rf"{header} \\",
-        r"\midrule",
-        *(" & ".join(map(_latex_cell, row)) + r" \\" for row in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-
-
-def _latex_cell(cell: str) -> str:
-    strong = isinstance(cell, Cell) and cell.strong
-    return rf"\textbf{{{_escaped(cell)}}}" if strong else _escaped(cell)
 
 
 _SPECIAL = str.maketrans(
@@ -141,7 +130,9 @@ _SPECIAL = str.maketrans(
 
 def _escaped(cell: str) -> str:
     text = re.sub("-(?=-)", "-{}", cell.translate(_SPECIAL))  # two of them would make a dash
-    return "{}" + text if text.startswith(("[", "*")) else text  # an argument of the rule or line before
+    if text.startswith(("[", "*")):
+        text = "{}" + text  # else an argument of the rule or line before
+    return rf"\textbf{{{text}}}" if isinstance(cell, Cell) and cell.strong else text
 
 
 def csv_text(table: Table) -> str:

@@ -242,16 +242,10 @@ def write_suite(
     order: tuple[str, ...],
     main_measures: Mapping[str, str],
 ) -> Result:
-    """Write `suite.json` for results of collections.
+    """Write `suite.json` into its folder, which holds those of the collections.
 
-    Args:
-        folder: Of the suite; it holds those of the collections.
-        name: Of the suite.
-        groups: The group of each collection that is in one.
-        results: Of the collections that were run.
-        errors: What stopped each of the others.
-        order: All collections.
-        main_measures: What each is judged by; empty where the suite does not say so of all.
+    `order` are all collections, `errors` what stopped each that has no result; `main_measures` is empty where
+    the suite does not say so of all.
     """
     collections = [results[each].collections[0] for each in order if each in results]
     record = SuiteRecord(

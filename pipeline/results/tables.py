@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pipeline.core.display import FRAGILE, bounds, counted, figure, interval
 from pipeline.core.records import Facts
-from pipeline.core.result_records import StageRow, columns_of
+from pipeline.core.result_records import columns_of
 from pipeline.core.table import Cell, Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.presentation import NO_INTERVAL, measure_table
 from pipeline.results.published import VERDICTS, ScoreCheck, decimals
@@ -52,44 +53,18 @@ def result_table(record: Metrics) -> Table:
 
 
 def published_table(scores: Sequence[ScoreCheck], name: str = "", notes: Sequence[str] = ()) -> Table:
-    """A published score a row, with the measured one and the verdict; `name` begins the title.
-
-    Those that were not compared, for the same reason, are one row.
-    """
+    """A published score a row, with the measured one and the verdict; `name` begins the title."""
     verdicts = [score.verdict for score in scores]
     counts = [f"{verdicts.count(each):,} {each}" for each in VERDICTS if each in verdicts]
     title = f"{counted(len(scores), 'published score')}: {', '.join(counts)}"
-    groups = [*_alike(scores).values()]
-    first = [group[0] for group in groups]
-    one = [group[0] if len(group) == 1 else None for group in groups]
     columns: list[FilledColumn] = [
-        (Column("model"), [score.model for score in first]),
-        (Column("collection"), [score.collection for score in first]),
-        (Column("measure"), [_measures(group) for group in groups]),
-        (right("expected"), [score_figure(score.expected, score) if score else None for score in one]),
-        (right("got"), [score_figure(score.got, score) if score else None for score in one]),
-        (right("difference", form="+.4f"), [score.difference if score else None for score in one]),
-        (Column("verdict"), [score.verdict for score in first]),
-        (Column("source"), [score.source for score in first]),
-        (Column("reason"), [score.reason for score in first]),
+        *columns_of(scores, [(name, name, "") for name in ("model", "collection", "measure")]),
+        (right("expected"), [score_figure(score.expected, score) for score in scores]),
+        (right("got"), [score_figure(score.got, score) for score in scores]),
+        *columns_of(scores, [("difference", "difference", "+.4f")]),
+        *columns_of(scores, [(name, name, "") for name in ("verdict", "source", "reason")]),
     ]
     return table_of(f"{name}, {title}" if name else title, columns, notes)
-
-
-def _alike(scores: Sequence[ScoreCheck]) -> dict[tuple[str, ...], list[ScoreCheck]]:
-    """The scores by what was not compared for one reason; each other score by itself."""
-    groups: dict[tuple[str, ...], list[ScoreCheck]] = {}
-    for number, score in enumerate(scores):
-        reason = score.reason if score.got is None else str(number)
-        kind = (score.model, score.collection, score.verdict, score.source, reason)
-        groups.setdefault(kind, []).append(score)
-    return groups
-
-
-def _measures(scores: Sequence[ScoreCheck]) -> str:
-    """The measures of scores, of many the first and their number."""
-    names = [score.measure for score in scores]
-    return ", ".join(names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"])
 
 
 def score_figure(value: float | None, score: ScoreCheck) -> Cell:
@@ -137,7 +112,7 @@ def stage_table(record: Metrics) -> Table:
         for row in rows
         if row.preparing_seconds
     ]
-    notes = [*rate, *once, *_encoding(record.stage("passages")), *of_sections, *copied, *_earlier(record)]
+    notes = [*rate, *once, *of_sections, *copied, *_earlier(record)]
     return table_of("stages", columns, notes, keep_empty=True)
 
 
@@ -151,19 +126,6 @@ def _earlier(record: Metrics) -> Iterator[str]:
             stages.setdefault(f"{row.made_at[:10]}: {where}", []).append(row.stage)
     for run, names in stages.items():
         yield f"{', '.join(names)}: timed in an earlier run of {run}"
-
-
-def _encoding(row: StageRow) -> list[str]:
-    """What encoding took, as a note; the tokenizer works beside the model."""
-    if row.encoding is None or row.encoding.requests is not None:
-        return []
-    usage = row.encoding
-    per_text = (row.items_per_second or 0) / max(usage.texts, 1)
-    return [
-        f"{row.stage}: {usage.tokens * per_text:,.0f} tokens/s; "
-        f"tokenizer busy {usage.tokenize_seconds * per_text:.1%} of the time; "
-        f"padding {usage.padding_share:.1%} of the tokens computed"
-    ]
 
 
 def summary_table(records: Sequence[Metrics], total: int) -> Table:
@@ -236,15 +198,12 @@ def suite_table(
     """
     measures = dict.fromkeys(name for record in records.values() for name in record.metrics)
     measures |= dict.fromkeys(document["metrics"])
-    columns = [Column("collection"), Column("queries", "right"), Column("passages", "right")]
-    columns += [Column(name, "right") for name in measures]
-    rows: list[list[str]] = []
+    rows: list[tuple[str, int | str | None, int | None, Mapping[str, Any]]] = []
     for name in document["collections"]:
         if record := records.get(name):
-            sizes = [Cell(f"{size:,}", size) for size in (record.queries, record.passages)]
-            rows.append([name, *sizes, *(_mean(means[name], each) for each in measures)])
+            rows.append((name, record.queries, record.passages, means[name]))
         else:
-            rows.append([name, "failed", *[""] * (len(measures) + 1)])
+            rows.append((name, "failed", None, {}))
     notes = [f"{name} failed: {why}" for name, why in document["failed"].items()]
     notes += most_truncated(list(records.values()))
     notes += collection_notes(list(records.values()))
@@ -253,17 +212,16 @@ def suite_table(
     if document["metrics"]:
         over = document["intervals_over_collections"]
         title += f"; {intervals_of(bool(over))}"
-        rows.append([MACRO, "", "", *(_mean(document["metrics"], measure) for measure in measures)])
+        rows.append((MACRO, None, None, document["metrics"]))
         ends = {name: tuple(document["intervals"].get(name) or (None, None)) for name in measures}
         if not all(ends[name][0] is not None for name in document["metrics"]):
             notes.append(NO_INTERVAL)
         marks = {name: document["fragile"].get(name, False) for name in measures}
         notes += [FRAGILE] if any(marks.values()) else []
-        texts = [interval(ends[name][0], ends[name][1], marks[name]) for name in measures]
-        rows.append(["95% interval" + THESE * bool(over), "", "", *texts])
+        texts = {name: interval(ends[name][0], ends[name][1], marks[name]) for name in measures}
+        rows.append(("95% interval" + THESE * bool(over), None, None, texts))
         if over:
-            such = [figure(tuple(over.get(name) or (None, None))) for name in measures]
-            rows.append([f"95% interval, {SUCH}", "", "", *such])
+            rows.append((f"95% interval, {SUCH}", None, None, {name: tuple(over[name]) for name in over}))
     else:
         unjudged = [name for name, record in records.items() if not record.metrics]
         why = f"{len(document['failed']):,} of {whole} failed"
@@ -272,11 +230,13 @@ def suite_table(
         notes.append(f"No macro mean: {why}.")
     if groups := sorted(set(document["groups"].values())):
         notes.append(GROUPED.format(", ".join(groups)))
-    return Table(title, columns, rows, notes)
-
-
-def _mean(means: Mapping[str, float], measure: str) -> Cell:
-    return Cell(figure(means.get(measure)), means.get(measure))
+    columns: list[FilledColumn] = [
+        (Column("collection"), [name for name, *_ in rows]),
+        (Column("queries", "right", form=","), [queries for _, queries, *_ in rows]),
+        (Column("passages", "right", form=","), [passages for _, _, passages, _ in rows]),
+        *((Column(name, "right"), [cells.get(name) for *_, cells in rows]) for name in measures),
+    ]
+    return table_of(title, columns, notes, keep_empty=True)
 
 
 def requests_table(name: str, record: Metrics) -> Table | None:

@@ -60,7 +60,11 @@ class Bets:
         self._grown: list[Float64] = []
         if len(strata) > 1:
             for values, start, end in zip(strata, low.tolist(), high.tolist(), strict=True):
-                self._tried.append(_tried_means(values, start, end))
+                # close where the capital bends, so that it is straight in between
+                width = 8 * values.std() / np.sqrt(len(values)) + 10 * (end - start) / len(values)
+                fine = values.mean() + width * np.linspace(-1, 1, FINE)
+                tried = np.unique(np.concatenate([np.linspace(start, end, COARSE + 1), fine]))
+                self._tried.append(tried[(tried > start) & (tried <= end)])
                 self._grown.append(growth(values, self._tried[-1], start))
 
     @classmethod
@@ -125,11 +129,3 @@ class Bets:
             middle = (low + high) / 2
             low, high = (low, middle) if self.log_capital(mean, middle) >= wanted else (middle, high)
         return high
-
-
-def _tried_means(values: Float64, low: float, high: float) -> Float64:
-    """Means above `low`, ascending; close where the capital bends, so that it is straight in between."""
-    n_queries, mean = len(values), values.mean()
-    width = 8 * values.std() / np.sqrt(n_queries) + 10 * (high - low) / n_queries
-    tried = np.concatenate([np.linspace(low, high, COARSE + 1), mean + width * np.linspace(-1, 1, FINE)])
-    return np.unique(tried[(tried > low) & (tried <= high)])

@@ -20,6 +20,7 @@ from pipeline.comparison.tables import ColumnGroup
 from pipeline.core.display import FRAGILE, interval
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Float64, JsonObject
+from pipeline.core.result_records import columns_of
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
 from pipeline.metrics.paired import (
     LEVEL,
@@ -192,21 +193,15 @@ class Gates(Tabular):
         rows = [(gate, each) for gate in gates for each in gate.measures]
         measures = [each for _, each in rows]
         bounds = f"{1 - 2 * first.alpha:.0%} bounds" if first.guarantee else "95% interval"
+        ends = [interval(each.ci_low, each.ci_high, each.interval_fragile, "+.4f") for each in measures]
         columns: list[FilledColumn] = [
             (Column("result"), [gate.result if several else "" for gate, _ in rows]),
             (Column("against"), [gate.baseline if first.since else "" for gate, _ in rows]),
-            (Column("measure"), [each.measure for each in measures]),
-            (Column("verdict"), [each.mark for each in measures]),
-            (right("difference", form="+.4f"), [each.difference for each in measures]),
-            (
-                right(bounds),
-                [interval(each.ci_low, each.ci_high, each.interval_fragile, "+.4f") for each in measures],
-            ),
-            (right("margin", form="g"), [each.margin for each in measures]),
-            (right("p", form="p"), [each.p for each in measures]),
-            (right("queries", form=","), [each.queries for each in measures]),
-            (right("detects"), [each.detectable for each in measures]),
-            (right("needed", form=","), [each.queries_needed for each in measures]),
+            *columns_of(measures, [("measure", "measure", ""), ("verdict", "mark", "")]),
+            *columns_of(measures, [("difference", "difference", "+.4f")]),
+            (right(bounds), ends),
+            *columns_of(measures, [("margin", "margin", "g"), ("p", "p", "p"), ("queries", "queries", ",")]),
+            *columns_of(measures, [("detects", "detectable", ".4f"), ("needed", "queries_needed", ",")]),
         ]
         said = [f"{gate.message}." for gate in self.gates]
         title = f"{len(said)} results against {first.baseline}: {self.verdict}" if several else said.pop()

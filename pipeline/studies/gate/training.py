@@ -102,9 +102,7 @@ class RetrievalCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 
     def on_step_end(self, args: Foreign, state: Foreign, control: Foreign, **_: Foreign) -> None:
         """Score the model if it is time, and have a better one saved."""
-        if state.global_step % self._every:
-            return
-        if self._evaluate(state, {}):
+        if state.global_step % self._every == 0 and self._evaluate(state, {}):
             control.should_save = True
 
     def on_save(self, args: Foreign, state: Foreign, control: Foreign, **_: Foreign) -> None:
