@@ -187,8 +187,10 @@ def comparable(first: CollectionResult, second: CollectionResult) -> dict[str, s
         if ((key := CONTENT_OF[part]) in ours and key in theirs and ours[key] != theirs[key])
         or (part == "passages" and first.record.passages != second.record.passages)
     }
-    if first.ignored != second.ignored:
-        values = f"{first.ignored} and {second.ignored}"
+    configs = (each.manifest.config for each in (first, second))
+    ignored = [str(config.get("data", {}).get("ignored", "none")) for config in configs]
+    if ignored[0] != ignored[1]:
+        values = " and ".join(ignored)
         differing["data.ignored"] = f"were scored with different values of data.ignored, {values}"
     return differing
 

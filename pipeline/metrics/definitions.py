@@ -98,11 +98,6 @@ class Definition:
     added: str = ""
 
     @property
-    def bounded(self) -> bool:
-        """Whether values have a highest one."""
-        return self.highest < inf
-
-    @property
     def all_params(self) -> tuple[Parameter, ...]:
         """The parameters that the name takes."""
         return *self.params, UNJUDGED

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -27,9 +27,6 @@ from pipeline.metrics.statistics import draws_of
 from pipeline.results.records import Manifest, Metrics
 from pipeline.storage.checksums import check_files
 from pipeline.storage.whole_files import comes_with
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -71,18 +68,6 @@ class CollectionResult:
     def key(self) -> str:
         """The key of the scores, which covers all that shaped them; "" where it is not known."""
         return str(self.manifest.recipes.get("evaluate", {}).get("key", ""))
-
-    @property
-    def ignored(self) -> str:
-        """The setting `data.ignored`; of a run file "none"."""
-        return str(self.manifest.config.get("data", {}).get("ignored", "none"))
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """The values as a pandas DataFrame: a row per scored query, a column per measure."""
-        import pandas as pd
-
-        index = pd.Index(self.query_ids, name="query_id")
-        return pd.DataFrame(self.values, index=index, columns=list(self.measures))
 
 
 def read_collection_result(folder: Path) -> CollectionResult:

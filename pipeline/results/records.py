@@ -193,11 +193,6 @@ class Manifest(Record):
 
         return find_cache(self.cache, str(self.config.get("cache") or ""))
 
-    @property
-    def day(self) -> str:
-        """The date of the run, as YYYY-MM-DD; "" of a run file."""
-        return (self.created or "")[:10]
-
 
 def flatten(config: Mapping[str, object], prefix: str = "") -> Facts:
     """Values of nested mappings by their dotted names."""

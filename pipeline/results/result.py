@@ -195,10 +195,12 @@ class Result(Tabular):
         """
         import pandas as pd
 
-        if self.suite is None:
-            return self.collections[0].to_dataframe()
-        frames = {each.name: each.to_dataframe() for each in self.collections}
-        return pd.concat(frames, names=["collection", "query_id"])
+        frames = [
+            pd.DataFrame(each.values, index=pd.Index(each.query_ids, name="query_id"), columns=each.measures)
+            for each in self.collections
+        ]
+        names = [each.name for each in self.collections]
+        return pd.concat(frames, keys=names, names=["collection", "query_id"]) if self.suite else frames[0]
 
     def tables(self) -> list[Table]:
         """The measures; of a suite by collection, then published scores, if the suite gives any."""

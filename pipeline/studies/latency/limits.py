@@ -100,7 +100,11 @@ def columns_of(comparison: Comparison, _: object = None) -> ColumnGroup | None:
 def _notes(records: Records) -> Iterator[str]:
     """What to know before comparing latencies."""
     measured = {name: [record for record in each if record] for name, each in records.items()}
-    machines = {name: {record.machine for record in each} for name, each in measured.items() if each}
+    machines = {
+        name: {(*record.hardware.processors, record.threads) for record in each}
+        for name, each in measured.items()
+        if each
+    }
     if len(set().union(*machines.values())) > 1:
         yield (
             f"latencies of {enumerated([*machines])} were measured on different machines or numbers of "

@@ -35,10 +35,11 @@ from pipeline.results.result import read_result
 from pipeline.retrievers.retriever import open_ranking
 from pipeline.run.benchmark import Benchmark, Session
 from pipeline.run.running import result_folder
-from pipeline.storage.whole_files import temporary_folder
+from pipeline.storage.checksums import add_checksum
+from pipeline.storage.whole_files import temporary_folder, write_json
 from pipeline.studies.latency.process import TOP, Task
 from pipeline.studies.latency.query_path import sources_of
-from pipeline.studies.latency.record import LatencyRecord, write_latency
+from pipeline.studies.latency.record import LATENCY, LatencyRecord
 
 WARM_UP = 10  # queries
 SERVE = "from pipeline.studies.latency.process import serve; serve()"
@@ -153,7 +154,8 @@ def _measure_one(
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
     )
-    write_latency(result.folder, record)
+    write_json(result.folder / LATENCY, record.model_dump(mode="json"))
+    add_checksum(result.folder, LATENCY)
     return record
 
 

@@ -56,11 +56,6 @@ class Clock:
         """Add to a stage."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
-    def count_retries(self, usage: Usage) -> None:
-        """Add the requests that were repeated."""
-        if usage.server:
-            self.retries += usage.server.retries
-
 
 Answer = Callable[[str, Clock], Ranking]
 """Ranks passages for one query; several threads may call it."""
@@ -136,7 +131,7 @@ def _load_search(
             started = time.perf_counter()
             row = encode(query, usage)
             seconds = time.perf_counter() - started
-        clock.count_retries(usage)
+        clock.retries += usage.server.retries if usage.server else 0
         if source is None or not source.served:
             clock.add(TOKENIZE, usage.tokenize_seconds)
         if isinstance(retriever, EncodingRetriever):
@@ -173,7 +168,7 @@ def _load_reranking(
         usage = Usage()
         with lock, clock.stage(RERANK):
             ranking = score_again(query, ranking, usage)
-        clock.count_retries(usage)
+        clock.retries += usage.server.retries if usage.server else 0
         return ranking
 
     first = score_again(query, first, Usage())

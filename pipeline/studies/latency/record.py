@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
@@ -14,8 +13,7 @@ from pipeline.core.result_records import Hardware, Name, Record, columns_of
 from pipeline.core.table import Column, FilledColumn, Table, right, table_of
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.results.folder import CollectionResult, read_record
-from pipeline.storage import whole_files
-from pipeline.storage.checksums import add_checksum, check_files
+from pipeline.storage.checksums import check_files
 
 LATENCY = "latency.json"
 ENCODE, WHOLE = "encode", "whole"
@@ -142,11 +140,6 @@ class LatencyRecord(Record):
             **{name: megabytes * 1e6 for name, megabytes in memory.items() if megabytes is not None},
         }
 
-    @property
-    def machine(self) -> tuple[object, ...]:
-        """What times depend on besides the result."""
-        return (*self.hardware.processors, self.threads)
-
     def tables(self) -> list[Table]:
         """The times by stage and number of clients, with the cold start and memory below."""
         rows = [(load, stage, times) for load in self.loads for stage, times in load.stages.items()]
@@ -188,12 +181,6 @@ class LatencyRecord(Record):
         yield f"Cold start, to the first answer: {cold.seconds:.1f} s ({parts})."
         if self.bytes_per_passage:
             yield f"Index: {figure(self.bytes_per_passage, ',.0f')} {BYTES}."
-
-
-def write_latency(folder: Path, record: LatencyRecord) -> None:
-    """Add a record to a finished result folder, and its checksum to the others."""
-    whole_files.write_json(folder / LATENCY, record.model_dump(mode="json"))
-    add_checksum(folder, LATENCY)
 
 
 def read_latency(result: CollectionResult) -> LatencyRecord | None:

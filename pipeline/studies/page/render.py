@@ -363,7 +363,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     data = comparison.sources[0].manifest.config.get("data", {})
     folder = str(data.get("path") or "").rstrip("/").rpartition("/")[2]
     passages = sorted({source.record.passages for source in comparison.sources})
-    days = sorted({source.manifest.day for source in comparison.sources} - {""})
+    days = sorted({(source.manifest.created or "")[:10] for source in comparison.sources} - {""})
     values = {
         "collection": folder or ("sample" if data.get("source") == "sample" else ""),
         "queries": f"{len(comparison.query_ids):,}",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,7 +111,7 @@ def point_of(name: str) -> Point:
     """The measure without its cutoff, and the cutoff; 0 for unbounded measures and other names."""
     measure, _, cutoff = name.partition("@")
     known = MEASURES.get(measure.partition("(")[0])
-    return (measure, int(cutoff)) if cutoff.isdecimal() and known and known.bounded else (name, 0)
+    return (measure, int(cutoff)) if cutoff.isdecimal() and known and known.highest < inf else (name, 0)
 
 
 def contradictions(scores: Scores, cause: str = "", place: Sequence[str] = ()) -> Iterator[Contradiction]:
@@ -144,6 +144,6 @@ def _bounds(scores: Scores) -> Iterator[tuple[str, str, Point, Point]]:
             points = (first, k), (second, k)
             for low, high in (points, points[::-1]) if relation == "=" else (points,):
                 yield f"{first}@{cutoff} {relation} {second}@{cutoff}", reason, low, high
-    for rising in (name for name, known in MEASURES.items() if known.rises and known.bounded):
+    for rising in (name for name, known in MEASURES.items() if known.rises and known.highest < inf):
         for low, high in pairwise(sorted(at for at in scores if at[0] == rising)):
             yield f"{rising} does not fall with k", "more hits only add", low, high

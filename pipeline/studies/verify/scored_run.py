@@ -19,7 +19,7 @@ from pipeline.core.records import Collection, Facts
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.runs import Run, read_run
 from pipeline.metrics.evaluation import join_run_and_qrels, row_numbers
-from pipeline.metrics.names import Measure, parse_measure
+from pipeline.metrics.names import parse_measure
 from pipeline.metrics.scoring import compute_measures, drop_hits, own_passages
 from pipeline.results.folder import ranking_file
 
@@ -44,7 +44,12 @@ class ScoredRun:
         ranking, count = joined.ranking, len(joined.query_ids)
         if not self.self_hits:
             ranking = drop_hits(ranking, own_passages(row_numbers(joined.query_ids, joined.document_ids)))
-        changed = [self._changed(parse_measure(name)) for name in measures]
+        changed = []
+        for measure in map(parse_measure, measures):
+            known = [each.name for each in measure.definition.all_params]
+            params = dict(measure.params) | {name: self.params[name] for name in known if name in self.params}
+            cutoff = self.cutoffs.get(measure.name, measure.cutoff)
+            changed.append(replace(measure, params=tuple(sorted(params.items())), cutoff=cutoff))
         values = compute_measures(ranking, joined.qrels, count, changed)
         kept = np.isin(np.arange(count), joined.qrels.queries)
         if self.queries == "returned":
@@ -53,13 +58,6 @@ class ScoredRun:
             kept = np.isin(np.arange(count), joined.qrels.queries[joined.qrels.grades > 0])
         means = values[kept].mean(axis=0) if kept.any() else np.zeros(len(measures))
         return dict(zip(measures, means.tolist(), strict=True))
-
-    def _changed(self, measure: Measure) -> Measure:
-        """The measure that is computed in place of one."""
-        known = [each.name for each in measure.definition.all_params]
-        params = dict(measure.params) | {name: self.params[name] for name in known if name in self.params}
-        cutoff = self.cutoffs.get(measure.name, measure.cutoff)
-        return replace(measure, params=tuple(sorted(params.items())), cutoff=cutoff)
 
 
 def _without_zeros(scored: ScoredRun) -> ScoredRun | None:
@@ -139,14 +137,11 @@ def scored_run_of(collection: Collection, folder: Path) -> ScoredRun:
         np.arange(len(qrels.grades)),
     )
     run = read_run(ranking_file(folder))
-    return ScoredRun(run, judged, copies=_copies(collection, run))
-
-
-def _copies(collection: Collection, run: Run) -> list[str]:
-    """The passages retrieved or judged whose text an earlier such passage has."""
+    # of the passages retrieved or judged those whose text an earlier such passage has
     ids = collection.passages.ids.cast(pa.string())
-    wanted = np.isin(np.arange(len(ids)), collection.qrels.passages)
+    wanted = np.isin(np.arange(len(ids)), qrels.passages)
     wanted |= pc.is_in(ids, run.documents.unique()).to_numpy()
     columns = (each.filter(pa.array(wanted)).to_pylist() for each in (ids, collection.passages.texts))
     first: dict[str, str] = {}
-    return [name for name, text in zip(*columns, strict=True) if first.setdefault(text, name) != name]
+    copies = [name for name, text in zip(*columns, strict=True) if first.setdefault(text, name) != name]
+    return ScoredRun(run, judged, copies=copies)
