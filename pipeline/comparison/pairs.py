@@ -173,7 +173,7 @@ def _columns(
 
 
 def known(values: Float64, kind: type[Any] = float) -> list[Any]:
-    """Numbers as Python has them; None for those that are infinite."""
+    """Numbers as Python has them; None for those that are not finite."""
     return [kind(value) if isfinite(value) else None for value in values.tolist()]
 
 

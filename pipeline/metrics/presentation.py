@@ -60,9 +60,11 @@ def scoring_notes(
 ) -> list[str]:
     """What a reader of measures should know of rankings and judgments, a sentence each without full stop."""
     left_out = "left out for having the query's id"
+    one, many = "judged query without a text is", "judged queries without a text are"
     notes = counted_notes(
         (ignored_relevant, "relevant passage is", "relevant passages are", left_out),
         (missing_queries, "judged query is", "judged queries are", "not in the run, and each scores 0"),
+        (missing.queries if missing else 0, one, many, "left out; trec_eval -c gives them a 0"),
     )
     if missing_ids:
         named = ", ".join(missing_ids) + (", ..." if missing_queries > len(missing_ids) else "")
@@ -86,11 +88,7 @@ def scoring_notes(
             f"{judged} that the corpus lacks {'is' if missing.judgments == 1 else 'are'} {how}, "
             f"{missing.relevant:,} of them relevant (data.missing_passages: {missing.handling})"
         )
-    without, left_out = "without a text", "left out; trec_eval -c gives them a 0"
-    n_missing = missing.queries if missing else 0
-    return notes + counted_notes(
-        (n_missing, f"judged query {without} is", f"judged queries {without} are", left_out)
-    )
+    return notes
 
 
 def measure_table(

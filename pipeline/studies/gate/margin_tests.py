@@ -16,9 +16,7 @@ SEED_OF_ONE, SEED = 20191, 20192  # of one collection, of several
 DRAWN_OF_ONE, DRAWN_AT_ONCE = 1 << 17, 1 << 20  # random draws made at once; they shape the random numbers
 
 
-def noninferiority(
-    strata: Strata, margins: Float64, weights: Float64 = ONE, resamples: int | None = None
-) -> tuple[Float64, Float64]:
+def noninferiority(strata: Strata, margins: Float64, weights: Float64 = ONE) -> tuple[Float64, Float64]:
     """One-sided p-values of mean differences against margins, float64 [columns].
 
     The first is against "M is `margin` or more below 0", the second against "it is at most `margin` below".
@@ -34,7 +32,6 @@ def noninferiority(
         strata: For each collection differences, float64 [queries, columns].
         margins: float64 [columns].
         weights: float64 [collections].
-        resamples: How many; None is 10,000.
 
     Returns:
         float64 [columns] each: p of not being worse, p of being worse.
@@ -44,7 +41,7 @@ def noninferiority(
     t, not_worse, worse = _by_t(strata, margins, weights)
     varied = estimate(strata, weights).others >= MANY_OTHERS
     if varied.any():
-        resampled = resampled_t(strata, weights, resamples)
+        resampled = resampled_t(strata, weights)
         higher = (1 + (resampled >= t - ROUNDING).sum(axis=0)) / (1 + len(resampled))
         lower = (1 + (resampled <= t + ROUNDING).sum(axis=0)) / (1 + len(resampled))
         not_worse = np.where(varied, np.maximum(not_worse, higher), not_worse)
@@ -68,7 +65,7 @@ def _by_t(
     return t, stdtr(freedom, -t), stdtr(freedom, t)
 
 
-def resampled_t(strata: Strata, weights: Float64, resamples: int | None = None) -> Float64:
+def resampled_t(strata: Strata, weights: Float64) -> Float64:
     """float64 [resamples, columns]: (M* - M) over its standard error in each of 10,000 resamples.
 
     The studentized bootstrap (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, section 12.5).
@@ -77,17 +74,17 @@ def resampled_t(strata: Strata, weights: Float64, resamples: int | None = None) 
     (Rao and Wu, J. American Statistical Association 83(401), 1988). Without spread t is infinite, unless the
     mean is the observed one.
     """
-    one, resamples = len(strata) == 1, resamples or RESAMPLES
+    one = len(strata) == 1
     generator = np.random.default_rng(SEED_OF_ONE if one else SEED)
-    total, variance = np.zeros((2, resamples, strata[0].shape[1]))
+    total, variance = np.zeros((2, RESAMPLES, strata[0].shape[1]))
     for values, weight in zip(strata, weights, strict=True):
         drawn = len(values) if one else len(values) - 1
         centred = values - values.mean(axis=0)
         both = np.hstack([centred, centred**2])
         block = DRAWN_OF_ONE if one else DRAWN_AT_ONCE
         n_rows = max(block // len(values), 1)
-        for start in range(0, resamples, n_rows):
-            size = min(n_rows, resamples - start)
+        for start in range(0, RESAMPLES, n_rows):
+            size = min(n_rows, RESAMPLES - start)
             queries = generator.integers(len(values), size=(size, drawn), dtype=np.int32)
             queries += np.arange(size, dtype=np.int32)[:, None] * len(values)  # one count serves all rows
             times = np.bincount(queries.ravel(), minlength=size * len(values)).reshape(size, -1)

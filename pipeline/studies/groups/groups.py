@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pipeline.comparison.pairs import known
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import FRAGILE, cut
 from pipeline.core.errors import InputError
@@ -240,17 +241,17 @@ def groups_of(comparison: Comparison) -> GroupComparison:
     tests = [*p_values, compare_with_rest(differences, inside)]
     groups = []
     for row, (by, name, chosen) in enumerate(rows):
+        of_group = _figures(estimate([values[chosen]], low=0, high=highest), values[~chosen])
         means = [
-            GroupMean(names[column], *figures, _known(p_rest[row, column]))
-            for column, figures in enumerate(
-                _figures(estimate([values[chosen]], low=0, high=highest), values[~chosen])
-            )
+            GroupMean(result, *figures, p)
+            for result, figures, p in zip(names, of_group, known(p_rest[row]), strict=True)
         ]
-        compared = []
-        for column, figures in enumerate(_figures(tested[row], differences[~chosen])):
-            alone, holm, rest = (_known(test[row, column]) for test in tests)
-            a, b = pairs[column]
-            compared.append(GroupDifference(names[a], names[b], *figures, alone, holm, _below(holm), rest))
+        of_pairs = _figures(tested[row], differences[~chosen])
+        p_of_pairs = zip(*(known(test[row]) for test in tests), strict=True)
+        compared = [
+            GroupDifference(names[a], names[b], *figures, alone, holm, _below(holm), rest)
+            for (a, b), figures, (alone, holm, rest) in zip(pairs, of_pairs, p_of_pairs, strict=True)
+        ]
         ids = [query_ids[query] for query in np.flatnonzero(chosen).tolist()]
         groups.append(Group(by, name, ids, means, compared))
     notes = [grouping.note for grouping in groupings if grouping.note]
@@ -355,10 +356,6 @@ def _figures(
     """For each column the mean inside, the ends of its interval, its mark, and the mean outside."""
     columns = inside.means.tolist(), inside.ends, inside.fragile.tolist(), outside.mean(axis=0).tolist()
     return [(mean, *ends, mark, rest) for mean, ends, mark, rest in zip(*columns, strict=True)]
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _below(p_value: float | None) -> bool:

@@ -93,7 +93,7 @@ def columns_of(comparison: Comparison, _: object = None) -> ColumnGroup | None:
             (MEMORY, "memory", "bytes", "of the process that answers queries"),
         )
     ]
-    documents = [dict(each) if each else None for each in costs]
+    documents: list[JsonObject | None] = [dict(each) if each else None for each in costs]
     return ColumnGroup("latency", documents, columns, list(_notes(records)))
 
 
