@@ -139,6 +139,8 @@ def with_options(name: str, command: Callable[..., None]) -> Callable[..., None]
     def run(**arguments: Any) -> None:
         form = arguments.pop("form") if has_format else None
         given = [name for name, flag in flags.items() if arguments[flag]]
+        if len(given) > 1:
+            raise InputError(f"--{' and --'.join(given)} are both given", fix="leave one out")
         if form and given and given != [form]:
             raise InputError(f"--format {form} and --{given[0]}", fix="leave one out")
         if form in flags:

@@ -23,17 +23,9 @@ from pipeline.storage.hashing import hash_json
 log = logging.getLogger(__name__)
 
 DEPTHS = ("*", "*/*")
-"""Where results lie below a folder."""
+"""Where results lie below a folder; those of a suite's collections are a part of it."""
 EARLIER = re.compile(r"(.+)~(\d+)")
 """The name of the folder in which a result is kept that another one of its name has followed."""
-
-
-def _result_folders(folder: Path) -> Iterator[Path]:
-    """The finished results below a folder; those of a suite's collections are a part of it."""
-    for depth in DEPTHS:
-        for file in sorted(folder.glob(f"{depth}/{CHECKSUMS}")):
-            if not (file.parent.parent / SUITE).is_file():
-                yield file.parent
 
 
 def compare_below(
@@ -44,11 +36,8 @@ def compare_below(
 ) -> list[Comparison] | None:
     """Compare the results below a folder, those of one collection or suite with each other.
 
-    Args:
-        folder: Such as `results`.
-        measure: See `compare`; results without it are left out. None takes the first of each collection.
-        baseline: See `compare`; collections without it have all pairs.
-        detect: See `compare`.
+    The other arguments are those of `compare`: results without the measure are left out, None takes the first
+    of each collection, and collections without the baseline have all pairs.
 
     Returns:
         A comparison for each collection, of the newest result of each name; `history` has the earlier ones.
@@ -57,7 +46,8 @@ def compare_below(
     Raises:
         InputError: No result can be compared.
     """
-    folders = list(_result_folders(folder))
+    files = [file for depth in DEPTHS for file in sorted(folder.glob(f"{depth}/{CHECKSUMS}"))]
+    folders = [file.parent for file in files if not (file.parent.parent / SUITE).is_file()]
     if not folders or any((folder / name).is_file() for name in (METRICS, SUITE)):
         return None
     groups: defaultdict[str, list[Result]] = defaultdict(list)

@@ -234,9 +234,7 @@ class Changes(Findings):
 
     def tables(self) -> list[Table]:
         """A table of the first pair that differs, a query a row; JSON and CSV have all pairs."""
-        return [self._table(next((pair for pair in self.pairs if pair.queries), self.pairs[0]))]
-
-    def _table(self, pair: PairChanges) -> Table:
+        pair = next((pair for pair in self.pairs if pair.queries), self.pairs[0])
         changes = pair.queries
         columns: list[FilledColumn] = [
             (Column("query", least=8), [change.query for change in changes]),
@@ -255,7 +253,7 @@ class Changes(Findings):
         ]
         if others := len(self.pairs) - 1:
             notes.append(f"{counted(others, 'other pair')}: --format json or csv.")
-        return table_of(title, columns, notes)
+        return [table_of(title, columns, notes)]
 
 
 def _ranks(relevant: Sequence[RelevantPassage]) -> str:
@@ -328,18 +326,14 @@ def _relevant(
     """The relevant passages of a query, a row of the collection, the highest grades first."""
     qrels, ids = collection.qrels, collection.judged_ids
     judged = np.flatnonzero((qrels.queries == query) & (qrels.grades >= level))
+    tops = [ranking.passages[query].tolist() if ranking else [] for ranking in rankings]
+    ranks = [{passage: rank for rank, passage in enumerate(top, 1)} for top in tops]
     relevant = []
     for entry in judged[np.argsort(-qrels.grades[judged], kind="stable")].tolist():
         passage = int(qrels.passages[entry])
         in_corpus = passage < len(collection.passages)
         text = collection.passages.texts[passage].as_py() if in_corpus else ""
-        a, b = (_rank(ranking.passages[query], passage) if ranking else None for ranking in rankings)
+        a, b = (rank_of.get(passage) for rank_of in ranks)
         grade = qrels.grades[entry].item()
         relevant.append(RelevantPassage(ids[passage].as_py(), grade, a, b, cut(text, PASSAGE)))
     return relevant
-
-
-def _rank(ranked: Int64, passage: int) -> int | None:
-    """The rank of a passage from 1; None where it is not among the ranked ones."""
-    places = np.flatnonzero(ranked == passage)
-    return int(places[0]) + 1 if len(places) else None

@@ -87,12 +87,9 @@ class Audit:
 
 
 def audit(collection: Collection, measures: Sequence[Measure], cut: Facts | None = None) -> Audit:
-    """Look for the defects of a collection.
+    """Look for the defects of a collection, and what they do to measures.
 
-    Args:
-        collection: The collection.
-        measures: Those whose change is computed.
-        cut: How many passages of a sample the model cuts, by `truncation_of`; None if no model is known.
+    `cut` says by `truncation_of` how many passages of a sample the model cuts; None if no model is known.
     """
     passages, passage_defects = _examine(collection.passages, "passages")
     queries, query_defects = _examine(collection.queries, "queries")
@@ -175,20 +172,16 @@ def _ids(texts: Texts, rows: Int64) -> list[str]:
 def _judgment_defects(collection: Collection) -> Iterator[Defect]:
     """Judgments of what is not there, and queries without a relevant passage."""
     qrels, queries = collection.qrels, len(collection.queries)
-    missing = collection.facts.get("missing", {})
-    dropped = collection.facts.get("dropped", {})
-    assert isinstance(missing, dict)
-    assert isinstance(dropped, dict)
+    facts: Facts = collection.facts
+    missing, dropped = facts.get("missing", {}), facts.get("dropped", {})
     total = len(qrels.grades) + int(dropped.get("judgments_of_unknown_passages", 0))
     names = collection.missing_ids.slice(0, EXAMPLES).to_pylist()
     yield Defect("judgments of passages that do not exist", int(missing.get("judgments", 0)), total, names)
     unknown = int(missing.get("queries", 0))
     yield Defect("judged queries that do not exist", unknown, queries + unknown, [])
-    relevant = np.zeros(queries, bool)
-    relevant[qrels.queries[qrels.grades > 0]] = True
-    judged = np.zeros(queries, bool)
-    judged[qrels.queries] = True
-    yield _defect("queries without a relevant passage", judged & ~relevant, collection.queries)
+    without = np.setdiff1d(qrels.queries, qrels.queries[qrels.grades > 0])
+    of_all = np.isin(np.arange(queries), without)
+    yield _defect("queries without a relevant passage", of_all, collection.queries)
 
 
 def _equal_queries(collection: Collection, twins: Int64) -> Defect:
@@ -231,16 +224,11 @@ def _share_grades(collection: Collection, twins: Int64) -> tuple[Qrels, list[Cha
             name, twin = (collection.passages.ids[row].as_py() for row in (passage, best))
             grades_written = ("" if before is None else str(before), str(after))
             changes.append((collection.queries.ids[query].as_py(), name, *grades_written, twin))
-    return _changed(qrels, changed), changes, np.array(sorted(touched), np.int64)
-
-
-def _changed(qrels: Qrels, changed: dict[tuple[int, int], float]) -> Qrels:
-    """The judgments with other grades for some pairs of query and passage, and with new pairs."""
-    if not changed:
-        return qrels
-    pairs = sorted((_grades(qrels) | changed).items())
-    queries, passages = np.array([pair for pair, _ in pairs], np.int64).T
-    return Qrels(queries, passages, np.array([grade for _, grade in pairs], qrels.grades.dtype))
+    if changed:
+        pairs = sorted((_grades(qrels) | changed).items())
+        queries, passages = np.array([pair for pair, _ in pairs], np.int64).T
+        qrels = Qrels(queries, passages, np.array([grade for _, grade in pairs], qrels.grades.dtype))
+    return qrels, changes, np.array(sorted(touched), np.int64)
 
 
 def _grades(qrels: Qrels) -> dict[tuple[int, int], float]:

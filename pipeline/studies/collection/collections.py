@@ -6,7 +6,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipeline.config import Config, DataSettings, of_each_collection
 from pipeline.core.display import Progress, silent
@@ -19,9 +18,6 @@ from pipeline.storage.whole_files import check_new_folder
 from pipeline.studies.collection.audit import audit as audit_collection, write_cleaned
 from pipeline.studies.collection.description import describe, export_texts
 from pipeline.studies.collection.training_data import find_training_data
-
-if TYPE_CHECKING:
-    from pipeline.models.model import ResolvedModel
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +53,12 @@ def describe_data(
             alike[config.data, name].append(session.benchmark(config, progress))
         for group in alike.values():
             collection = group[0].collection
-            model = _model_of(group)
+            model = None
+            try:
+                models = (model for benchmark in group for model in benchmark.retriever.models())
+                model = next(models, None)
+            except InputError as error:
+                log.warning("tokens are not counted: %s", error)
             counter = token_counter(model.tokenizer) if model else None
             facts: Facts = describe(collection, counter, model.room_for_texts() if model else None)
             if audit:
@@ -76,13 +77,7 @@ def describe_data(
 def export_data(config: Config, folder: str | Path, progress: Progress = silent) -> list[Path]:
     """Write the texts of a config's collection, in the order in which given vectors are matched to them.
 
-    Args:
-        config: From `load_config`.
-        folder: A new or empty folder; see `export_texts` for its files.
-        progress: Opens progress bars; none by default.
-
-    Returns:
-        The files.
+    The folder is new or empty; `export_texts` says which files, and returns them.
 
     Raises:
         InputError: The data cannot be found, or is not what it should be; or the folder is in use.
@@ -90,12 +85,3 @@ def export_data(config: Config, folder: str | Path, progress: Progress = silent)
     check_new_folder(Path(folder), "--export")
     with Session() as session:
         return export_texts(session.benchmark(config, progress).collection, Path(folder))
-
-
-def _model_of(benchmarks: Sequence[Benchmark]) -> ResolvedModel | None:
-    """The first model of the benchmarks; None where there is none, or no tokenizer can be found."""
-    try:
-        return next((model for benchmark in benchmarks for model in benchmark.retriever.models()), None)
-    except InputError as error:
-        log.warning("tokens are not counted: %s", error)
-        return None

@@ -31,9 +31,7 @@ class _Known:
     """The passages or the queries of a collection, and which of them occur in the training data."""
 
     texts: Texts
-    hashes: npt.NDArray[
-        np.uint64
-    ]  # [hashes], ascending: those of the texts; 0 is that of a text without words
+    hashes: npt.NDArray[np.uint64]  # [hashes], ascending; see `_hashes`
     group: Int64  # int64 [texts], the row in `hashes` of each
     seen: BoolArray  # bool [hashes]
 
@@ -62,13 +60,15 @@ def find_training_data(collection: Collection, file: Path, progress: Progress = 
 
     A text occurs in it if a text of the file has the same words in the same order, in whatever case and with
     whatever punctuation. The file is JSON lines or Parquet, of which all texts but ids are read, or any other
-    text, of which every field between tabs is. In the returned JSON, `pairs` is the number of queries that
-    are found with one of their relevant passages.
+    text, of which every field between tabs is; numbers are left out. In the returned JSON, `pairs` is the
+    number of queries that are found with one of their relevant passages.
     """
     queries, passages = _Known.of(collection.queries), _Known.of(collection.passages)
+    parts = _of_parquet(file) if file.suffix == ".parquet" else map(_of_block, read_blocks(file))
+    texts = (text for text in chain.from_iterable(parts) if text.strip() and not text.strip().isdecimal())
     total = 0
     with progress(f"searching {file.name}", None, "text") as bar:
-        for batch in _read_texts(file):
+        while batch := list(islice(texts, BATCH)):
             total += len(batch)
             hashes = np.unique(_hashes(batch))
             queries.search(hashes)
@@ -92,25 +92,16 @@ def find_training_data(collection: Collection, file: Path, progress: Progress = 
 
 def _hashes(texts: list[str]) -> npt.NDArray[np.uint64]:
     """uint64 [texts]: 64 bits of the BLAKE2b hash of each text's words in lower case; 0 for no words."""
-    return np.fromiter(map(_hash, texts), np.uint64, len(texts))
-
-
-def _hash(text: str) -> int:
-    words = " ".join(_WORD.findall(text.lower())).encode(errors="surrogatepass")
-    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") if words else 0
+    hashes = np.zeros(len(texts), np.uint64)
+    for row, text in enumerate(texts):
+        if words := " ".join(_WORD.findall(text.lower())).encode(errors="surrogatepass"):
+            hashes[row] = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
+    return hashes
 
 
 def _examples(role: str, known: _Known) -> Iterator[dict[str, str]]:
     for row in known.found()[:MOST_FOUND].tolist():
         yield {"role": role, "id": known.texts.ids[row].as_py(), "text": known.texts.texts[row].as_py()}
-
-
-def _read_texts(path: Path) -> Iterator[list[str]]:
-    """The texts of a file in its order, in batches; empty ones and numbers are left out."""
-    parts = _of_parquet(path) if path.suffix == ".parquet" else map(_of_block, read_blocks(path))
-    texts = (text for text in chain.from_iterable(parts) if text.strip() and not text.strip().isdecimal())
-    while batch := list(islice(texts, BATCH)):
-        yield batch
 
 
 def _of_block(block: Block) -> Iterator[str]:

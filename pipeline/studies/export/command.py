@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pipeline.core.errors import InputError
 from pipeline.core.installation import require
 from pipeline.studies.study import Command, Study
 from pipeline.terminal import argument, option
-
-
-class Tracker(StrEnum):
-    """The experiment trackers; each has the name of its package, and of the extra that installs it."""
-
-    wandb = "wandb"
-    mlflow = "mlflow"
-    tensorboard = "tensorboard"
 
 
 def export(
@@ -27,7 +18,8 @@ def export(
         bool, option("Print YAML for a model card: the model-index.", flags="--model-index")
     ] = False,
     tracker: Annotated[
-        Tracker | None, option("Write to an experiment tracker (an extra).", flags="--track")
+        Literal["wandb", "mlflow", "tensorboard"] | None,
+        option("Write to an experiment tracker (an extra).", flags="--track"),
     ] = None,
 ) -> None:
     """Write results for MTEB, a model card or a tracker."""

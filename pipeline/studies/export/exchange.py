@@ -108,14 +108,9 @@ def model_of(results: Sequence[CollectionResult]) -> tuple[str, str]:
 
 
 def write_mteb(results: Sequence[CollectionResult], folder: Path) -> list[Path]:
-    """Write results of one model, each of another collection.
+    """Write results of one model, each of another collection; returns the files of tasks.
 
-    Args:
-        results: The results.
-        folder: The folder above `results`; files of earlier exports are replaced.
-
-    Returns:
-        The files of tasks that were written.
+    Files of earlier exports are replaced.
 
     Raises:
         InputError: The results are of several models, or two are of one collection.
@@ -174,14 +169,12 @@ def model_index(results: Sequence[CollectionResult]) -> JsonObject:
     Its form: https://github.com/huggingface/huggingface_hub/blob/main/modelcard.md
     """
     name, _ = model_of(results)
-    return {"model-index": [{"name": name, "results": [_entry(task_scores(result)) for result in results]}]}
-
-
-def _entry(scores: TaskScores) -> JsonObject:
-    """One result of a model card."""
-    task, split, subset = scores.entry
-    dataset = {"type": scores.path, "name": f"{task} ({split})", "config": subset, "split": split}
-    if scores.revision != UNKNOWN_REVISION:
-        dataset["revision"] = scores.revision
-    metrics = [{"type": name, "value": value} for name, value in scores.scores.items()]
-    return {"task": {"type": "Retrieval"}, "dataset": dataset, "metrics": metrics}
+    entries = []
+    for scores in map(task_scores, results):
+        task, split, subset = scores.entry
+        dataset = {"type": scores.path, "name": f"{task} ({split})", "config": subset, "split": split}
+        if scores.revision != UNKNOWN_REVISION:
+            dataset["revision"] = scores.revision
+        metrics = [{"type": name, "value": value} for name, value in scores.scores.items()]
+        entries.append({"task": {"type": "Retrieval"}, "dataset": dataset, "metrics": metrics})
+    return {"model-index": [{"name": name, "results": entries}]}

@@ -23,9 +23,7 @@ AT_ONCE = 100  # parameters that MLflow takes
 def track(result: Result, tracker: str) -> None:
     """Write a result to a tracker, one of `WRITERS`, as a run of its name."""
     config: Facts = {}
-    for part in reversed(
-        result.collections
-    ):  # the settings that a suite's collections do not share: the first's
+    for part in reversed(result.collections):  # of settings that they do not share, those of the first
         config |= flatten(part.manifest.config)
     manifests = [part.folder / MANIFEST for part in result.collections]
     WRITERS[tracker](result.name, figures_of(result), config, manifests)

@@ -40,12 +40,17 @@ def fuse(
     """Fuse TREC runs of any systems into one."""
     from pipeline.studies.fuse.fused_runs import fuse as fuse_runs
 
+    try:
+        numbers = None if weights is None else [float(part) for part in weights.split(",")]
+    except ValueError:
+        allowed = "numbers separated by commas, such as 0.3,0.7"
+        raise InputError(f"--weights {weights}", allowed=allowed, fix="correct it") from None
     facts = fuse_runs(
         runs,
         output,
         method=method,
         normalize=normalize,
-        weights=None if weights is None else _numbers(weights),
+        weights=numbers,
         k=k,
         depth=depth,
         tune=tune,
@@ -56,20 +61,9 @@ def fuse(
     print_written(output, facts, as_json, *_sentences(len(runs), facts))
 
 
-def _numbers(weights: str) -> list[float]:
-    """The numbers of a list that is separated by commas."""
-    try:
-        return [float(part) for part in weights.split(",")]
-    except ValueError:
-        raise InputError(
-            f"--weights {weights}", allowed="numbers separated by commas, such as 0.3,0.7", fix="correct it"
-        ) from None
-
-
 def _sentences(runs: int, facts: Facts) -> Iterator[str]:
     """What was joined, and how."""
     from pipeline.retrievers.composition import FusionFacts
-    from pipeline.studies.fuse.tuning import tuned_sentence
 
     queries = counted(facts["queries"], "query", "queries")
     yield f"{runs} runs joined: {queries}, {counted(facts['documents'], 'document')}"
@@ -77,7 +71,13 @@ def _sentences(runs: int, facts: Facts) -> Iterator[str]:
         yield f"{counted(facts['queries_not_in_all'], 'query', 'queries')} only in some of the runs"
     yield from FusionFacts.model_validate(facts).sentences()
     if tuned := facts.get("tuned"):
-        yield tuned_sentence(tuned)
+        yield (
+            f"Weights tuned for {tuned['measure']} by cross-validation in {len(tuned['folds'])} folds: every "
+            "query is scored by weights that have not seen it."
+        )
+        for fold in tuned["folds"]:
+            listed = ", ".join(f"{weight:g}" for weight in fold["weights"])
+            yield f"Weights for {counted(fold['queries'], 'query', 'queries')}: {listed}"
 
 
 STUDY = Study(

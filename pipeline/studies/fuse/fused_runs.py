@@ -77,8 +77,9 @@ def fuse(
     """
     paths, output, judgments = [Path(run) for run in runs], Path(output), Path(qrels) if qrels else None
     whole_files.check_output(output, "output", [*paths, *([judgments] if judgments else [])])
-    _check_choice("method", method, METHODS)
-    _check_choice("normalize", normalize, (None, *NORMALIZATIONS))
+    for name, value, choices in (("method", method, METHODS), ("normalize", normalize, NORMALIZATIONS)):
+        if value is not None and value not in choices:
+            raise InputError(f"{name} '{value}'", allowed=", ".join(choices), fix="choose one of them")
     if k is not None and method != "rrf":
         raise InputError(f"k {k} with the method {method}", allowed="k with rrf", fix="leave it out")
     fusion = Fusion(cast("MethodName", method), cast("NormalizationName | None", normalize), k or 60)
@@ -117,12 +118,6 @@ def fuse(
         "documents": len(joined.document_ids),
         **facts,
     }
-
-
-def _check_choice(name: str, value: str | None, allowed: Sequence[str | None]) -> None:
-    if value not in allowed:
-        listed = ", ".join(choice for choice in allowed if choice)
-        raise InputError(f"{name} '{value}'", allowed=listed, fix="choose one of them")
 
 
 def join_runs(runs: Sequence[Run], together: bool = False) -> JoinedRuns:

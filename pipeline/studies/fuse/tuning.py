@@ -95,14 +95,3 @@ def tuned_facts(tuning: Tuning, of_folds: Float64) -> Facts:
     sizes = np.bincount(tuning.folds, minlength=len(of_folds)).tolist()
     folds = [{"queries": size, "weights": row} for size, row in zip(sizes, of_folds.tolist(), strict=True)]
     return {"measure": str(tuning.measure), "folds": folds}
-
-
-def tuned_sentence(tuned: Facts) -> str:
-    """What `tuned_facts` say."""
-    weights = [", ".join(f"{weight:g}" for weight in fold["weights"]) for fold in tuned["folds"]]
-    rows = zip(weights, tuned["folds"], strict=True)
-    chosen = "; ".join(f"{listed} for {fold['queries']} queries" for listed, fold in rows)
-    return (
-        f"Weights tuned for {tuned['measure']} by cross-validation in {len(weights)} folds: every query is "
-        f"scored by weights that have not seen it. They are {chosen}."
-    )

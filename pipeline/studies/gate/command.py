@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pipeline.core.plugins import import_and_call
-from pipeline.studies.shared.printing import print_as, refuse_both
+from pipeline.studies.shared.printing import print_as
 from pipeline.studies.study import Command, Study
 from pipeline.terminal import Json, argument, end_with, option, show_measures_as
 
@@ -51,7 +51,6 @@ def gate(
     queries may miss all of yours. pass~: one query more that loses everything would undo the pass. fail~:
     one that gains everything would undo the fail.
     """
-    refuse_both(as_json, as_markdown)
     from pipeline.studies.gate.gate import gate_results
 
     show_measures_as(measures or ())

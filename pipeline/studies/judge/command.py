@@ -44,31 +44,26 @@ def pool(
     as_json: Json = False,
 ) -> None:
     """List retrieved passages without judgments, to be graded."""
-    if added and decide:
+    refused = {
+        "--add and --decide": added and decide,
+        "--queries or --seed without --decide": not decide and (queries is not None or seed is not None),
+        f"--depth {depth} with --decide {decide}, whose cutoff counts": decide and depth is not None,
+    }
+    if found := [combination for combination, given in refused.items() if given]:
         raise InputError(
-            "--add and --decide",
-            allowed="--decide to write what is to be judged; benchmarco judge --labels to use it",
-            fix="leave one out",
+            found[0],
+            allowed="--depth N; or --decide MEASURE, with --queries and --seed; or --add FILE",
+            fix="leave one out; benchmarco judge --labels uses what --decide wrote",
         )
     if added:
         _add_grades(folders, added, output, as_json)
         return
-    if not decide and (queries is not None or seed is not None):
-        raise InputError(
-            "--queries or --seed without --decide",
-            allowed="--decide MEASURE, which draws queries",
-            fix="name a measure, such as --decide precision@10",
-        )
-    if decide and depth is not None:
-        raise InputError(
-            f"--depth {depth} with --decide {decide}",
-            allowed="the measure's cutoff, as in precision@10",
-            fix="leave --depth out",
-        )
     from pipeline.studies.judge import pool as pools
 
     output = output or Path("pool.tsv")
-    pools.check_pool_file(output)
+    if output.suffix != ".tsv":
+        raise InputError(f"--output {output}", allowed="a file whose name ends in .tsv")
+    pools.check_new(output)
     check_output(output, "--output", folders)
     if decide:
         _list_to_decide(folders, decide, queries, seed, output, as_json)
@@ -114,18 +109,17 @@ def _list_to_decide(
     from pipeline.studies.judge import sample
     from pipeline.studies.judge.pool import write_pool
 
-    seed = sample.SEED if seed is None else seed
-    drawn = sample.pool_to_decide(folders, measure, queries or sample.QUERIES, seed)
-    write_pool(drawn.rows, output)
-    facts = {"measure": str(drawn.measure), "queries": drawn.queries, "of": drawn.total}
-    note = sample.note_of(drawn.measure)
+    decided, seed = sample.decidable(measure), sample.SEED if seed is None else seed
+    rows, facts = sample.pool_to_decide(folders, decided, queries or sample.QUERIES, seed)
+    write_pool(rows, output)
+    note = sample.note_of(decided)
     print_written(
         output,
-        {**facts, "known": drawn.known, "pairs": len(drawn.rows)},
+        {"measure": str(decided), **facts, "pairs": len(rows)},
         as_json,
-        f"{drawn.queries:,} of {counted(drawn.total, 'query', 'queries')} drawn: "
-        f"{counted(len(drawn.rows), 'pair')} to judge can change a difference in {drawn.measure}; "
-        f"{drawn.known:,} need no grade",
+        f"{facts['queries']:,} of {counted(facts['of'], 'query', 'queries')} drawn: "
+        f"{counted(len(rows), 'pair')} to judge can change a difference in {decided}; "
+        f"{facts['known']:,} need no grade",
         f"Note: {note}." if note else "",
         hint=": judge it from the top, and stop anywhere",
     )

@@ -21,7 +21,7 @@ from pathlib import Path
 from pipeline.core.display import Bar
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject, TextPair
-from pipeline.encoders.http.client import BYTES_PER_TOKEN, Client, TooLargeError
+from pipeline.encoders.http.client import Client, TooLargeError
 from pipeline.storage.hashing import hash_json
 from pipeline.studies.shared.answers import AnswerLog
 from pipeline.studies.shared.chat import chat, fence_of
@@ -70,7 +70,6 @@ FAMILIES = {
 
 REMINDER = "Answer with one of these numbers and nothing else: {grades}"
 ALL_REFUSED = 20  # pairs of a judge that gives no grade, until it is asked for no more
-ANSWER_TOKENS = 4  # of a grade, for the estimate
 
 _GRADE = re.compile(r"\s*(?:grade\s*:\s*)?([0-9]{1,3})\s*\.?\s*", re.IGNORECASE)
 
@@ -87,11 +86,9 @@ def grade_log(cache: Path, settings: JudgeSettings, write: bool = True) -> Answe
     shaping = ("url", "model", "prompt", "grades", "repeats")
     recipe = {name: getattr(settings, name) for name in shaping} | {"prompt": settings.prompt or PROMPT}
     path = cache / "grades" / f"{hash_json(recipe)}.jsonl"
-
-    def is_answer(grade: object) -> bool:
-        return grade is None or (type(grade) is int and grade in settings.grades)
-
-    return AnswerLog(path, is_answer, write)
+    return AnswerLog(
+        path, lambda grade: grade is None or (type(grade) is int and grade in settings.grades), write
+    )
 
 
 def pair_key(pair: TextPair) -> str:
@@ -110,12 +107,6 @@ def prompt_of(settings: JudgeSettings, pair: TextPair) -> str:
     return re.sub(
         r"\{(query|passage|grades|fence)\}", lambda match: values[match[0]], settings.prompt or PROMPT
     )
-
-
-def tokens_of_pairs(settings: JudgeSettings, pairs: Sequence[TextPair]) -> int:
-    """An estimate of the tokens that asking for some pairs takes, questions and answers."""
-    sent = sum(len(prompt_of(settings, pair).encode()) / BYTES_PER_TOKEN + ANSWER_TOKENS for pair in pairs)
-    return round(sent * settings.repeats)
 
 
 def read_grade(text: object, grades: Sequence[int]) -> int | None:

@@ -28,10 +28,11 @@ from pipeline.core.display import Number, Progress, counted
 from pipeline.core.errors import InputError
 from pipeline.core.records import Array, Facts, Float64, Int64, JsonObject, Qrels
 from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, table_of
+from pipeline.encoders.http.client import BYTES_PER_TOKEN
 from pipeline.metrics.names import Measure
 from pipeline.metrics.statistics import CONFIDENCE
 from pipeline.studies.judge.bets_in_order import BetsInOrder
-from pipeline.studies.judge.grading import ask, family_of, grade_log, pair_key, tokens_of_pairs
+from pipeline.studies.judge.grading import ask, family_of, grade_log, pair_key, prompt_of
 from pipeline.studies.judge.pool import rows_of_pairs
 from pipeline.studies.judge.prediction_powered import (
     Interval,
@@ -57,6 +58,7 @@ from pipeline.studies.shared.pools import (
 from pipeline.studies.study import Plan
 
 SIDES = {1: "a", -1: "b", 0: "undecided"}
+ANSWER_TOKENS = 4  # of a grade, for the estimate
 
 
 @dataclass(frozen=True)
@@ -306,7 +308,8 @@ def prepare(
     ]
     log = grade_log(Path(config.cache), judge, write=False)
     missing = list(dict.fromkeys(pair for pair in texts if pair_key(pair) not in log.answers))
-    tokens = tokens_of_pairs(judge, missing)
+    prompts = [len(prompt_of(judge, pair).encode()) / BYTES_PER_TOKEN for pair in missing]
+    tokens = round(judge.repeats * (sum(prompts) + ANSWER_TOKENS * len(missing)))
     return JudgeRequest(judge, Path(config.cache), opened, chosen, said, pairs, texts, len(missing), tokens)
 
 
@@ -337,7 +340,12 @@ def decide(request: JudgeRequest, progress: Progress) -> JudgeReport:
             agreed = agreement(human.grades[graded], given[asked])
         favour = judged - labels.values
         favour = favour - favour.mean(axis=1, keepdims=True)
-        bias = {name: _bias(column, labels) for name, column in zip(names, favour.T, strict=True)}
+        weights = labels.weights[labels.weights > 0]
+        nothing, drawn = np.zeros(len(weights)), _drawn(labels)
+        bias = {
+            name: estimate_with_judge(of_one[labels.queries], nothing, drawn, weights, -inf, inf)
+            for name, of_one in zip(names, favour.T, strict=True)
+        }
     related = {}
     if family := family_of(request.settings.model):
         for name, result in request.opened.results.items():
@@ -404,10 +412,3 @@ def agreement(of_people: Array, of_judge: Int64) -> Agreement:
     confusion = np.zeros((len(grades), len(grades)), np.int64)
     np.add.at(confusion, tuple(both), 1)
     return Agreement(kappa, grades.tolist(), confusion)
-
-
-def _bias(favour: Float64, labels: Labels) -> PredictionPoweredEstimate:
-    """The estimated mean of float64 [N] by its labelled queries, over those that could be drawn."""
-    nothing = np.zeros(np.count_nonzero(labels.weights))
-    weights = labels.weights[labels.weights > 0]
-    return estimate_with_judge(favour[labels.queries], nothing, _drawn(labels), weights, -inf, inf)

@@ -85,13 +85,7 @@ def rows_of_pairs(collection: Collection, queries: Int64, passages: Int64) -> li
 
 
 def add_grades(folders: Sequence[ResultLike], grades: Grades, output: Path) -> int:
-    """Write the collection's judgments and additional ones as TREC qrels; returns how many it had already.
-
-    Args:
-        folders: Results of the collection.
-        grades: The additional judgments.
-        output: The file to write.
-    """
+    """Write the collection's judgments and additional ones as TREC qrels; returns how many it had already."""
     _, collection = open_results(folders)
     qrels, same = with_grades(collection, grades)
     passages = collection.judged_ids.take(from_numpy(qrels.passages))
@@ -145,13 +139,6 @@ def _rows(what: str, ids: list[str], among: pa.ChunkedArray, grades: Grades) -> 
             fix="use the file that benchmarco pool wrote from these results",
         )
     return rows
-
-
-def check_pool_file(path: Path) -> None:
-    """Refuse a name of another form, and a file that is there."""
-    if path.suffix != ".tsv":
-        raise InputError(f"--output {path}", allowed="a file whose name ends in .tsv")
-    check_new(path)
 
 
 def check_new(path: Path) -> None:

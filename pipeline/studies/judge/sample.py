@@ -1,7 +1,7 @@
 """Which few pairs of query and passage people judge to decide between results, and reading of their grades.
 
-drawn = pool_to_decide(folders, "precision@10", queries=40, seed=1)
-write_pool(drawn.rows, Path("pool.tsv"))  # people fill in the grades, in the file's order
+rows, facts = pool_to_decide(folders, decidable("precision@10"), queries=40, seed=1)
+write_pool(rows, Path("pool.tsv"))  # people fill in the grades, in the file's order
 labels = read_labels(open_rankings(folders, "--labels"), Path("pool.tsv"))
 labels.queries, labels.values  # int64 [n], rows of the collection; float64 [n, results]
 
@@ -45,17 +45,6 @@ have an interval, and the interval is as narrow as any: `scripts/simulate_statis
 _DRAW = re.compile(
     r"(?P<place>[0-9]{1,9})/(?P<queries>[0-9]{1,9}) seed (?P<seed>[0-9]{1,9}) (?P<measure>\S+)"
 )
-
-
-@dataclass(frozen=True)
-class DrawnPool:
-    """The rows to judge, query by query in the order of drawing."""
-
-    rows: list[PoolRow]  # the most important of each query first; those of equal importance at random
-    measure: Measure  # what is to be decided
-    queries: int  # how many were drawn
-    known: int  # how many need no grade, as none can change their difference
-    total: int  # of how many
 
 
 @dataclass(frozen=True)
@@ -117,15 +106,18 @@ def open_rankings(folders: Sequence[ResultLike], what: str) -> LoadedResults:
 
 
 def pool_to_decide(
-    folders: Sequence[ResultLike], decide: str, queries: int = QUERIES, seed: int = SEED
-) -> DrawnPool:
+    folders: Sequence[ResultLike], measure: Measure, queries: int = QUERIES, seed: int = SEED
+) -> tuple[list[PoolRow], dict[str, int]]:
     """Draw queries, and list their unjudged pairs that can change a difference between results.
 
+    Returns:
+        The rows to judge: queries in the order of drawing, the most important pair of each first, and those
+        of equal importance at random. And the number of `queries` drawn, `of` how many, and how many are
+        `known`: no grade can change their difference.
+
     Raises:
-        InputError: There is one result, they are of different collections, the collection is no longer in the
-            cache, or the measure cannot be decided so.
+        InputError: As of `open_rankings`.
     """
-    measure = decidable(decide)
     opened = open_rankings(folders, "--decide")
     collection = opened.collection
     ids = collection.queries.ids.to_pylist()
@@ -144,16 +136,13 @@ def pool_to_decide(
             strict=True,
         )
     ]
-    return DrawnPool(rows, measure, len(drawn), int((weights == 0).sum()), len(ids))
+    return rows, {"queries": len(drawn), "of": len(ids), "known": int((weights == 0).sum())}
 
 
 def read_labels(opened: LoadedResults, path: Path, allowed: Sequence[int] = ()) -> Labels:
     """Read a file of `pool_to_decide` in which people have filled in grades, all or the first ones.
 
-    Args:
-        opened: The results that the file was made of, in any order.
-        path: The file.
-        allowed: The grades that the judge gives; none allows all.
+    `opened` are the results that it was made of, in any order. Without `allowed` grades, all are.
 
     Raises:
         InputError: It cannot be read, has a grade that is not allowed or of a query that was not drawn, fewer

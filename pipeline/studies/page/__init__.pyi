@@ -4,4 +4,4 @@ from .queries import (
     explain_query as explain_query,
     read_query_data as read_query_data,
 )
-from .render import facts as facts, render_page as render_page, write_page as write_page
+from .render import render_page as render_page, write_page as write_page

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.core.display import counted, cut
-from pipeline.core.records import Collection, Float64, JsonObject, Texts, from_numpy
+from pipeline.core.records import Chunks, Collection, Float64, JsonObject, Texts, from_numpy
 from pipeline.metrics.evaluation import row_numbers
 from pipeline.metrics.names import Measure, parse_measure
 from pipeline.metrics.scoring import compute_measures
@@ -39,6 +39,8 @@ MISSED = 5
 """Most relevant passages outside the top that are listed."""
 CUTOFFS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 CURVES = ("ndcg", "recall")
+OF_PAIR = ("difference", "ci_low", "ci_high", "fragile", "shown", "wins", "ties", "losses")
+"""What the page's script says of a pair."""
 
 
 class Hit(NamedTuple):
@@ -80,6 +82,7 @@ class ResultDetails:
 class QueryData:
     """What the run files and the cached collections say about the queries."""
 
+    rel: float  # the lowest grade that counts as relevant for the measure
     details: list[ResultDetails | None]  # one per result; None where its collection is not in its cache
     selected: list[str]  # ids of the queries shown with their passages
     queries: dict[str, str]  # text of each query that has one
@@ -92,22 +95,11 @@ class QueryData:
         names = {entry.name: number for number, entry in enumerate(comparison.results)}
         return {
             "measure": comparison.measure,
-            "rel": relevance_level(comparison),
+            "rel": self.rel,
             "names": list(names),
             "values": np.round(comparison.values.T, 4).tolist(),
             "pairs": [
-                [
-                    names[pair.a],
-                    names[pair.b],
-                    pair.difference,
-                    pair.ci_low,
-                    pair.ci_high,
-                    "~" * pair.fragile,
-                    "a significant difference" if pair.shown else "no significant difference",
-                    pair.wins,
-                    pair.ties,
-                    pair.losses,
-                ]
+                [names[pair.a], names[pair.b], *(getattr(pair, name) for name in OF_PAIR)]
                 for pair in comparison.pairs
             ],
             "ids": comparison.query_ids,
@@ -120,18 +112,12 @@ class QueryData:
         }
 
 
-def relevance_level(comparison: Comparison) -> float:
-    """The lowest grade that counts as relevant for the measure of the comparison."""
-    level = parse_measure(comparison.measure).settings.get("rel", 1)
-    assert isinstance(level, int | float)
-    return level
-
-
 def read_query_data(comparison: Comparison) -> QueryData:
     """Read the rankings, and the judgments and texts of the collections that are in their caches."""
     rows = select_queries(comparison.values, min(QUERIES, RANKINGS // len(comparison.results)))
     ids = [comparison.query_ids[row] for row in rows]
-    rel = relevance_level(comparison)
+    rel = parse_measure(comparison.measure).settings.get("rel", 1)
+    assert isinstance(rel, int | float)
     opened: dict[tuple[str, str], Collection | None] = {}
     details: list[ResultDetails | None] = []
     queries: dict[str, str] = {}
@@ -151,21 +137,24 @@ def read_query_data(comparison: Comparison) -> QueryData:
         new = [name for name in dict.fromkeys(hit.passage for hit in hits) if name not in passages]
         passages |= dict.fromkeys(new, "") | select_texts(collection.passages, new, PASSAGE_LENGTH)
     selected = ids if any(details) else []
-    missing = [number for number, found in enumerate(details) if found is None]
-    notes = [_missing_note(comparison, missing)] if missing else []
-    return QueryData(details, selected, queries, passages, notes)
+    notes = []
+    if missing := [number for number, found in enumerate(details) if found is None]:
+        results = ", ".join(comparison.results[number].name for number in missing)
+        manifests = [comparison.sources[number].manifest for number in missing]
+        caches = ", ".join(sorted({manifest.cache or manifest.cache_here for manifest in manifests}))
+        notes.append(
+            f"The collection of {results} is not in its cache ({caches}), so this page shows no curves, "
+            "judgments or passages for it. Run the config again."
+        )
+    return QueryData(rel, details, selected, queries, passages, notes)
 
 
 def select_queries(values: Float64, limit: int) -> list[int]:
-    """Rows of the queries where two results differ most, or where one result scores lowest.
+    """Rows of the queries where two results differ most, or where one scores lowest: `limit` at most.
 
-    Args:
-        values: float64 [queries, results].
-        limit: Most rows to return.
-
-    Returns:
-        In turn the row with the largest difference of every pair and with the lowest value of every result,
-        then the rows with the second largest and second lowest, and so on; each row once.
+    Of `values`, float64 [queries, results], in turn the row with the largest difference of every pair and
+    with the lowest value of every result, then those with the second largest and second lowest, and so on;
+    each row once.
     """
     orders: list[Sequence[int]] = [
         np.argsort(-np.abs(values[:, a] - values[:, b]), kind="stable").tolist()
@@ -175,27 +164,12 @@ def select_queries(values: Float64, limit: int) -> list[int]:
     return list(dict.fromkeys(chain.from_iterable(zip(*orders, strict=True))))[:limit]
 
 
-def _missing_note(comparison: Comparison, missing: Sequence[int]) -> str:
-    """A sentence about the results whose collections are missing, and what to do about it."""
-    names = ", ".join(comparison.results[number].name for number in missing)
-    manifests = [comparison.sources[number].manifest for number in missing]
-    caches = ", ".join(sorted({manifest.cache or manifest.cache_here for manifest in manifests}))
-    return (
-        f"The collection of {names} is not in its cache ({caches}), so this page shows no curves, judgments "
-        "or passages for it. Run the config again."
-    )
-
-
 def examine_result(
     source: CollectionResult, collection: Collection, selected: Sequence[str], rel: float
 ) -> ResultDetails:
-    """Score the ranking of a result at many cutoffs, and explain selected queries.
+    """Score the ranking of a result at many cutoffs, and explain the queries with the ids `selected`.
 
-    Args:
-        source: The result.
-        collection: Its collection.
-        selected: Ids of the queries to explain.
-        rel: The lowest grade that counts as relevant.
+    `rel` is the lowest grade that counts as relevant.
     """
     ranking, qrels = scored_ranking(source, collection), collection.qrels
     depth = min(source.manifest.config["search"]["top_k"], len(collection.passages))
@@ -203,7 +177,7 @@ def examine_result(
     measures = [Measure("judged", (), TOP), *(Measure(name, (), k) for name in CURVES for k in cutoffs)]
     values = compute_measures(ranking, qrels, len(collection.queries), measures)
     judged, *means = values[np.unique(qrels.queries)].mean(axis=0).tolist()
-    ids, chunks = collection.judged_ids, find_chunks(source.manifest)
+    ids, found_by = collection.judged_ids, find_chunks(source.manifest)
     queries = {}
     rows = row_numbers(pa.array(selected, pa.string()), collection.queries.ids)
     for query, row in zip(selected, rows.tolist(), strict=True):
@@ -215,24 +189,29 @@ def examine_result(
         grades = dict(zip(names, qrels.grades[first:last].tolist(), strict=True))
         hits = list(zip(found, ranking.scores[row][kept].tolist(), strict=True))
         told = queries[query] = explain_query(hits, grades, rel)
-        places = dict(zip(found, passages.tolist(), strict=True))
-        if chunks:
+        if found_by:
+            chunks, documents, best = found_by
+            by_row = dict(zip(documents[row].tolist(), best[row].tolist(), strict=True))
+            chunk_of = dict(zip(found, map(by_row.get, passages.tolist()), strict=True))
             for shown in (told.top, told.missed):
-                documents = [places.get(hit.passage, -1) for hit in shown]
-                excerpts = [chunks.of(row, document, PASSAGE_LENGTH) for document in documents]
-                shown[:] = [hit._replace(chunk=each) for hit, each in zip(shown, excerpts, strict=True)]
+                shown[:] = [hit._replace(chunk=_excerpt(chunks, chunk_of.get(hit.passage))) for hit in shown]
     size = len(cutoffs)
     curves = {name: means[number * size : (number + 1) * size] for number, name in enumerate(CURVES)}
     return ResultDetails(cutoffs, curves, judged, queries)
 
 
-def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, float], rel: float) -> QueryDetails:
-    """Compare the ranking of one query with its judgments.
+def _excerpt(chunks: Chunks, number: int | None) -> Excerpt | None:
+    """The characters [start, stop) of a chunk, and its text, cut; None of a document that was not found."""
+    if number is None:
+        return None
+    start, stop = chunks.places[:, number].tolist()
+    return start, stop, cut(chunks.texts.texts[number].as_py(), PASSAGE_LENGTH)
 
-    Args:
-        hits: Passage ids and scores, best first.
-        grades: Grade of each judged passage.
-        rel: The lowest grade that counts as relevant.
+
+def explain_query(hits: Sequence[tuple[str, float]], grades: dict[str, float], rel: float) -> QueryDetails:
+    """Compare the ranking of one query, passage ids and scores, best first, with its judgments.
+
+    `grades` has that of each judged passage; from `rel` on it is relevant.
     """
     hits_shown = [Hit(name, rank, value, grades.get(name)) for rank, (name, value) in enumerate(hits, 1)]
     by_passage = {hit.passage: hit for hit in hits_shown}
@@ -263,19 +242,13 @@ def _why(found: Sequence[Hit], ranks: Sequence[int], relevant: int) -> str:
     elif not ranks:
         why = f"None of the {relevant} relevant passages is among the {len(found)} retrieved."
     else:
-        within = sum(rank <= TOP for rank in ranks)
-        share = f"{within} of {counted(relevant, 'relevant passage')}"
-        why = f"{_first_relevant(found[: ranks[0] - 1])} The top {len(top)} contains {share}."
+        above = found[: ranks[0] - 1]
+        unjudged = sum(hit.grade is None for hit in above)
+        counts = {"judged non-relevant": len(above) - unjudged, "unjudged": unjudged}
+        below = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+        within = f"{sum(rank <= TOP for rank in ranks)} of {counted(relevant, 'relevant passage')}"
+        why = f"The first relevant passage is at rank {ranks[0]}{below and f', below {below}'}."
+        why += f" The top {len(top)} contains {within}."
     unjudged = sum(hit.grade is None for hit in top)
     verb = "is" if unjudged == 1 else "are"
     return f"{why} {unjudged} of the top {len(top)} {verb} unjudged." if unjudged else why
-
-
-def _first_relevant(above: Sequence[Hit]) -> str:
-    """A sentence about the first relevant passage and the passages above it."""
-    if not above:
-        return "A relevant passage is at rank 1."
-    unjudged = sum(hit.grade is None for hit in above)
-    counts = {"judged non-relevant": len(above) - unjudged, "unjudged": unjudged}
-    parts = [f"{count} {what}" for what, count in counts.items() if count]
-    return f"The first relevant passage is at rank {len(above) + 1}, below {' and '.join(parts)}."

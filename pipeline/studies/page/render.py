@@ -22,11 +22,11 @@ import numpy as np
 from pipeline.comparison.side_by_side import Comparison
 from pipeline.comparison.tables import each_collection, pair_table
 from pipeline.core import display, machine
-from pipeline.core.display import BYTES, enumerated
+from pipeline.core.display import BYTES
 from pipeline.core.errors import visible
-from pipeline.core.records import Facts, JsonObject
+from pipeline.core.records import JsonObject
 from pipeline.core.table import Column, FilledColumn, Table, table_of
-from pipeline.results.records import compared_settings
+from pipeline.results.records import Manifest, compared_settings
 from pipeline.results.tables import published_table, section_tables
 from pipeline.storage import whole_files
 from pipeline.studies.page.queries import (
@@ -81,7 +81,11 @@ def render_page(comparison: Comparison, parts: Sequence[PagePart] = ()) -> str:
         log.warning("%s", note)
     board = comparison.board()
     before = [*_published_parts(comparison), *parts]
-    after = _section_parts(comparison)
+    after = []
+    for heading, tables in section_tables(comparison.records, comparison.measure).items():
+        target = re.sub(r"\W+", "-", heading.lower())
+        drawn = [plot for table in tables for plot in table_plots(comparison, table)]
+        after.append(PagePart(target, heading, tables, drawn))
     return _render(
         "page.html.j2",
         ["sort.js", "page.js"],
@@ -139,16 +143,12 @@ def _render(template: str, scripts: Sequence[str], context: JsonObject) -> str:
 def _marks_of(table: Table, names: Sequence[str]) -> list[list[int]]:
     """For each row, the positions in `names` of the results that it is about; a position has its own colour.
 
-    The first column, or the column of pairs, names one result or two. If it names none, the result is the one
-    that the table's title begins with.
+    The first column, or the column of pairs, names one result or two.
     """
     of_names = {name: [number] for number, name in enumerate(names)}
     pairs = {f"{a} - {b}": of_names[a] + of_names[b] for a in names for b in names if a != b}
-    owners = [
-        number for number, name in enumerate(names) if table.title.startswith((f"{name}: ", f"{name}, "))
-    ]
     at = next((number for number, column in enumerate(table.columns) if column.name == "a - b"), 0)
-    return [(of_names | pairs).get(row[at], owners) for row in table.rows]
+    return [(of_names | pairs).get(row[at], []) for row in table.rows]
 
 
 def _published_parts(comparison: Comparison) -> list[PagePart]:
@@ -161,21 +161,21 @@ def _published_parts(comparison: Comparison) -> list[PagePart]:
     return [PagePart("published", "Published scores", tables)] if tables else []
 
 
-def _section_parts(comparison: Comparison) -> list[PagePart]:
-    """What only some kinds of retrievers report, a part for each heading."""
-    parts = []
-    for heading, tables in section_tables(comparison.records, comparison.measure).items():
-        target = re.sub(r"\W+", "-", heading.lower())
-        drawn = [plot for table in tables for plot in table_plots(comparison, table)]
-        parts.append(PagePart(target, heading, tables, drawn))
-    return parts
-
-
 def _frame(
     comparison: Comparison, data: QueryData, before: Sequence[PagePart], after: Sequence[PagePart]
 ) -> JsonObject:
     """The head of the page and the headings of its sections."""
-    several, told = len(comparison.results) > 1, facts(comparison)
+    several, settings = len(comparison.results) > 1, comparison.sources[0].manifest.config.get("data", {})
+    folder = str(settings.get("path") or "").rstrip("/").rpartition("/")[2]
+    passages = sorted({source.record.passages for source in comparison.sources})
+    days = sorted({(source.manifest.created or "")[:10] for source in comparison.sources} - {""})
+    facts = {
+        "collection": folder or ("sample" if settings.get("source") == "sample" else ""),
+        "queries": f"{len(comparison.query_ids):,}",
+        "passages": " to ".join(f"{number:,}" for number in dict.fromkeys((passages[0], passages[-1]))),
+        "measure": comparison.measure,
+        "run on": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
+    }
     sections = {
         "leaderboard": "Leaderboard" if several else "Scores",
         "pairs": "Pairs" if several else None,
@@ -188,8 +188,7 @@ def _frame(
     return {
         "kind": "comparison" if several else "result",
         "several": several,
-        "facts": [each for each in told if each[0] in FIRST_FACTS],
-        "other_facts": [each for each in told if each[0] not in FIRST_FACTS],
+        "facts": [(term, value) for term, value in facts.items() if value],
         "notes": [note + "." for note in comparison.notes] + data.notes,
         "sections": {target: heading for target, heading in sections.items() if heading},
         "passage_length": PASSAGE_LENGTH,
@@ -211,8 +210,6 @@ def _decisive_plot(comparison: Comparison, board: Table) -> list[Plot]:
     return []
 
 
-FIRST_FACTS = ("collection", "queries", "passages", "measure")
-"""What the page opens with; other facts are folded."""
 HARDEST = 5
 """Queries that the page opens with."""
 FIRST_WORDS = 90
@@ -255,24 +252,19 @@ def _quality_section(comparison: Comparison, data: QueryData, board: Table) -> J
         spans.append([entry.mean if end is None else end for end in ends])
     low, high = min(map(min, spans)), max(map(max, spans))
     percent = 100 / ((high - low) or 1)
+    examined = [
+        (entry.name, number, details)
+        for number, (entry, details) in enumerate(zip(results, data.details, strict=True))
+        if details
+    ]
     return {
         "leaderboard": _with_measures(board, comparison, data, order),
         "whiskers_after": 3 if any(entry.ci_low is not None for entry in results) else 0,
         "whiskers": [[round(percent * (value - low), 2) for value in span] for span in spans],
         "axis": (display.figure(low), display.figure(high)),
         "pairs": pair_table(comparison.measure, comparison.pairs),
-        "cutoff_plots": _cutoff_plots(comparison, data),
+        "cutoff_plots": [_draw_curves(measure, examined) for measure in CURVES] if examined else [],
     }
-
-
-def _cutoff_plots(comparison: Comparison, data: QueryData) -> list[Plot]:
-    """Each of the curves' measures by cutoff, for the results whose judgments are in the cache."""
-    examined = [
-        (entry.name, number, details)
-        for number, (entry, details) in enumerate(zip(comparison.results, data.details, strict=True))
-        if details
-    ]
-    return [_draw_curves(measure, examined) for measure in CURVES] if examined else []
 
 
 def _draw_curves(measure: str, examined: Sequence[tuple[str, int, ResultDetails]]) -> Plot:
@@ -358,61 +350,28 @@ def _indented(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def facts(comparison: Comparison) -> list[tuple[str, str]]:
-    """Collection, sizes, measure, settings of models and days, as terms and values."""
-    data = comparison.sources[0].manifest.config.get("data", {})
-    folder = str(data.get("path") or "").rstrip("/").rpartition("/")[2]
-    passages = sorted({source.record.passages for source in comparison.sources})
-    days = sorted({(source.manifest.created or "")[:10] for source in comparison.sources} - {""})
-    values = {
-        "collection": folder or ("sample" if data.get("source") == "sample" else ""),
-        "queries": f"{len(comparison.query_ids):,}",
-        "passages": " to ".join(f"{number:,}" for number in dict.fromkeys((passages[0], passages[-1]))),
-        "measure": comparison.measure,
-        **_model_settings(comparison),
-        "run on": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
-    }
-    return [(term, value) for term, value in values.items() if value]
-
-
-def _model_settings(comparison: Comparison) -> dict[str, str]:
-    """By setting of the models what was used and where it came from, for each result where they differ."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for source in comparison.sources:
-        found.setdefault("model", {}).setdefault(_models(source.manifest.config), []).append(
-            source.record.name
-        )
-        for model in source.manifest.models:
-            for name, used in model.settings.items():
-                value = f"“{used.value}”" if "instruction" in name and used.value else used.value or "none"
-                results = found.setdefault(name, {}).setdefault(f"{value} ({used.source})", [])
-                if source.record.name not in results:
-                    results.append(source.record.name)
-    return {
-        name: "; ".join(
-            value if len(results) == len(comparison.sources) else f"{enumerated(results)}: {value}"
-            for value, results in values.items()
-        )
-        for name, values in found.items()
-    }
-
-
-def _models(config: Facts) -> str:
-    """The models of a benchmark, those of its parts and its reranker; a part without one by its backend."""
+def _model_settings(manifest: Manifest) -> dict[str, str]:
+    """The models, those of parts and of a reranker; by setting what each used, and where that came from."""
+    config = manifest.config
     sections = [part.get("model") or {} for part in (config.get("fuse") or {}).get("of") or [config]]
     sections.append(config.get("rerank") or {})
-    names = (str(each.get("name") or each.get("backend") or "") for each in sections)
-    return " + ".join(Path(name).name if Path(name).is_absolute() else name for name in names if name)
+    names = [str(each.get("name") or each.get("backend") or "") for each in sections]
+    found = {"model": [Path(name).name if Path(name).is_absolute() else name for name in names if name]}
+    for model in manifest.models:
+        for name, used in model.settings.items():
+            found.setdefault(name, []).append(f"{used.value or 'none'} ({used.source})")
+    return {name: "; ".join(dict.fromkeys(values)) for name, values in found.items()}
 
 
 def _provenance_section(comparison: Comparison) -> JsonObject:
-    """Settings that differ, artifact keys, versions and whole configs."""
+    """Models, settings that differ, artifact keys, versions and whole configs."""
     manifests = [source.manifest for source in comparison.sources]
     configs = [manifest.config for manifest in manifests]
     settings = [compared_settings(config) for config in configs]
     keys = [{row.stage: row.key for row in source.record.all_stages} for source in comparison.sources]
     versions = _grid([manifest.versions | manifest.hardware.found() for manifest in manifests])
     return {
+        "models": _grid(list(map(_model_settings, manifests))),
         "settings": [row for row in _grid(settings) if not row["same"]],
         "keys": _grid(keys, short=12),
         "versions": [row for row in versions if not row["same"]],

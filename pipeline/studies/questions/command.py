@@ -31,14 +31,13 @@ def questions(
     loaded = load_config(config, settings or ())
     judge = require_judge(loaded)
     written = write_questions(loaded.data, judge, number, seed, Path(loaded.cache), output, progress)
-    kept = len(written.questions)
     reasons = "".join(f"; {count} {reason}" for reason, count in sorted(written.rejected.items()))
     print_written(
         output,
-        asdict(written) | {"questions": kept},
+        asdict(written),
         as_json,
-        f"{counted(kept, 'question')} of {counted(written.tried, 'passage')} kept{reasons}",
-        f"Note: {number} were wanted, and all passages were tried." if kept < number else "",
+        f"{counted(written.questions, 'question')} of {counted(written.tried, 'passage')} kept{reasons}",
+        f"Note: {number} were wanted, and all passages were tried." if written.questions < number else "",
         hint=f": run it with --data {output}",
     )
 

@@ -68,9 +68,9 @@ _FENCED = re.compile(r"^```[a-z]*\s*|\s*```$")
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions that were kept, and how many were not."""
+    """How many questions were kept, and how many were not."""
 
-    questions: dict[str, str]  # by the id of the passage that answers it, in the order of drawing
+    questions: int  # those that were kept
     tried: int  # passages, of `passages`
     rejected: dict[str, int]  # how many of these have no question, by reason
     passages: int
@@ -114,14 +114,7 @@ def write_questions(
     Answers are kept below `cache`, so a run that was killed asks nothing twice. `questions.tsv` has the
     passage that each question comes from; `note.txt` is shown with every result.
 
-    Args:
-        data: Where the passages are; no queries are needed.
-        settings: The chat model.
-        number: How many questions are wanted.
-        seed: Of the order in which passages are drawn.
-        cache: The folder of artifacts.
-        folder: A new or empty folder.
-        progress: Opens progress bars.
+    No queries are needed. Passages are drawn in an order of the `seed`, until `number` questions are kept.
 
     Raises:
         InputError: The folder holds anything, no question was kept, or the server refuses.
@@ -148,7 +141,7 @@ def write_questions(
         outcomes = client.run(_ask_all(client, settings, log, drawn, number, bar))
     questions: dict[str, str] = {}
     rejected: Counter[str] = Counter()
-    for passage in filter(outcomes.__contains__, drawn):  # whatever the order of the answers
+    for passage in filter(outcomes.__contains__, drawn):  # in the order of drawing, not of the answers
         if len(questions) == number:
             break
         question, reason = outcomes[passage]
@@ -172,7 +165,7 @@ def write_questions(
     origins = (f"{name}\t{model}\t{passage}\n" for name, passage in about.items())
     write_whole(folder / "questions.tsv", "".join(["query\twritten_by\tabout_passage\n", *origins]).encode())
     write_whole(folder / folders.NOTE, f"{NOTE.format(model=model)}\n".encode())
-    return QuestionSet(questions, tried, dict(rejected), len(ids))
+    return QuestionSet(len(questions), tried, dict(rejected), len(ids))
 
 
 async def _ask_all(

@@ -5,6 +5,7 @@ A killed run loses the answers that it was waiting for, and no others. Where a l
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -27,36 +28,30 @@ class AnswerLog:
     """
 
     def __init__(self, path: Path, is_answer: Callable[[Any], bool], write: bool = True) -> None:
-        self.path = path
-        self._is_answer = is_answer
-        self._lock: locks.Lock | None = None
+        self._opened = contextlib.ExitStack()
         self._file: IO[bytes] | None = None
         self.answers: dict[str, Any] = {}
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = locks.hold(path, create=True)
-            self._file = path.open("r+b")
-        self._read()
-
-    def _read(self) -> None:
-        """Read all whole lines, and cut off one that a killed run left unfinished."""
-        content = self.path.read_bytes() if self.path.is_file() else b""
+            self._opened.enter_context(locks.hold(path, create=True) or contextlib.nullcontext())
+            self._file = self._opened.enter_context(path.open("r+b"))
+        content = path.read_bytes() if path.is_file() else b""
         end = content.rfind(b"\n") + 1
         for number, line in enumerate(content[:end].splitlines(), 1):
             try:
                 record = json.loads(line)
                 key, answer = record["key"], record["answer"]
-                valid = isinstance(key, str) and self._is_answer(answer)
+                valid = isinstance(key, str) and is_answer(answer)
             except (ValueError, TypeError, KeyError, RecursionError):
                 valid = False
             if not valid:
                 raise InputError(
-                    f"{self.path}, line {number}, is no stored answer",
+                    f"{path}, line {number}, is no stored answer",
                     allowed="lines that this program wrote",
                     fix="remove the line; it is asked again",
                 )
             self.answers[key] = answer
-        if self._file:
+        if self._file:  # a line that a killed run left unfinished is cut off
             self._file.truncate(end)
             self._file.seek(end)
 
@@ -64,10 +59,7 @@ class AnswerLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file:
-            self._file.close()
-        if self._lock:
-            self._lock.release()
+        self._opened.close()
 
     def add(self, key: str, answer: object) -> None:
         """Store an answer."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.display import cut
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.order import sort_hits
 from pipeline.core.records import Chunks, Collection, Int64, Ranking
@@ -85,38 +83,20 @@ def scored_ranking(result: CollectionResult, collection: Collection) -> Ranking:
     return Ranking(passages, scores)
 
 
-@dataclass(frozen=True)
-class BestChunks:
-    """The best chunk of each document of a ranking."""
-
-    chunks: Chunks  # all chunks
-    documents: Int64  # int64 [queries, k], the documents at each rank
-    best: Int64  # int64 [queries, k], the chunk that each was found by
-
-    def of(self, query: int, document: int, length: int) -> tuple[int, int, str] | None:
-        """The characters [start, stop) of a document's best chunk for a query, and its text, cut to a length.
-
-        Both are rows of the collection; None if the document was not found.
-        """
-        ranks = np.flatnonzero(self.documents[query] == document)
-        if document < 0 or not len(ranks):
-            return None
-        chunk = int(self.best[query, ranks[0]])
-        start, stop = self.chunks.places[:, chunk].tolist()
-        return start, stop, cut(self.chunks.texts.texts[chunk].as_py(), length)
-
-
-def find_chunks(manifest: Manifest) -> BestChunks | None:
+def find_chunks(manifest: Manifest) -> tuple[Chunks, Int64, Int64] | None:
     """The chunks that a result's documents were found by; of a reranked result, those of its first stage.
 
     None where passages are whole, where several rankings are joined, or if they are not in the cache.
+
+    Returns:
+        All chunks; the documents of the ranking, int64 [queries, k]; and the number of each one's best chunk.
     """
     if "chunks" not in manifest.recipes:
         return None
     chunks, search = (next(find_artifacts(manifest, stage), None) for stage in ("chunks", "search"))
     if chunks is None or search is None:
         return None
-    return BestChunks(open_chunks(chunks), open_ranking(search).passages, search.array(BEST_CHUNKS))
+    return open_chunks(chunks), open_ranking(search).passages, search.array(BEST_CHUNKS)
 
 
 def find_artifacts(manifest: Manifest, stage: str) -> Iterator[Artifact]:

@@ -9,16 +9,14 @@ from pipeline.core.records import Collection, Qrels, Texts
 from pipeline.formats.judgments import beir_qrels
 from pipeline.storage.whole_files import replacing, write_whole
 
-FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
-
 
 def write_beir(folder: Path, passages: Texts, collection: Collection, qrels: Qrels | None = None) -> None:
     """Write passages with the queries and the judgments of a collection, or other ones, in BEIR's layout."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    for file, texts in zip(FILES, (passages, collection.queries), strict=False):
-        write_lines(folder / file, texts)
+    write_lines(folder / "corpus.jsonl", passages)
+    write_lines(folder / "queries.jsonl", collection.queries)
     judgments = beir_qrels(collection.queries.ids, collection.judged_ids, qrels or collection.qrels)
-    write_whole(folder / FILES[2], judgments.encode())
+    write_whole(folder / "qrels" / "test.tsv", judgments.encode())
 
 
 def write_lines(path: Path, texts: Texts) -> None:

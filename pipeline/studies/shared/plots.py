@@ -40,7 +40,6 @@ _STYLE: dict[Any, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "font.size": 9,
-    "axes.labelsize": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": MUTED,
@@ -55,7 +54,6 @@ _STYLE: dict[Any, Any] = {
     "ytick.color": MUTED,
     "xtick.major.size": 3,
     "ytick.major.size": 0,
-    "xtick.minor.size": 3,
     "text.color": _INK,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
@@ -143,10 +141,8 @@ def result_style(number: int) -> dict[str, Any]:
     }
 
 
-def draw_svg(
-    draw: Callable[[Axes], Handles], names: Sequence[str], salt: str, title: str, height: float = 2.7
-) -> str:
-    """Draw one plot with its legend below; `height` is in inches, without the legend.
+def draw_svg(draw: Callable[[Axes], Handles], names: Sequence[str], salt: str, title: str) -> str:
+    """Draw one plot with its legend below.
 
     `draw` returns what it drew, one artist per result, whose `names` the legend has; Matplotlib leaves out
     names that begin with "_". `salt` makes the ids in the SVG reproducible, and different from those of other
@@ -164,7 +160,7 @@ def draw_svg(
         columns = 3 if longest < 14 else 2 if longest < 26 else 1
         labels = [fill(name, _LEGEND_WIDTH) for name in names]
         lines = -(-len(labels) // columns) + sum(label.count("\n") for label in labels)
-        figure.set_figheight(height + 0.19 * lines)
+        figure.set_figheight(2.7 + 0.19 * lines)  # inches
         if names:
             figure.legend(handles, labels, loc="outside lower center", ncols=columns)
         written = io.StringIO()

@@ -50,12 +50,7 @@ def pairs_of(keys: Int64, collection: Collection) -> tuple[Int64, Int64]:
 
 
 def deciding_pairs(opened: LoadedResults, measure: Measure) -> JudgmentPairs:
-    """All pairs whose grades can change a difference between results, sorted by query.
-
-    Args:
-        opened: The results.
-        measure: With a cutoff.
-    """
+    """All pairs whose grades can change a difference in a measure with a cutoff, sorted by query."""
     rankings = opened.rankings
     depth = measure.cutoff or 0
     rank_weight = measure.definition.weight(np.arange(1, depth + 1), **measure.settings)
@@ -91,14 +86,9 @@ def is_judged(pairs: JudgmentPairs, qrels: Qrels, collection: Collection) -> Boo
 def difference_ranges(
     opened: LoadedResults, measure: Measure, a: int, b: int, highest: float
 ) -> tuple[Float64, Float64]:
-    """The least and the greatest difference of two results that grades to come can give each query.
+    """The least and the greatest difference, `a` less `b`, that grades to come can give each query.
 
-    Args:
-        opened: The results.
-        measure: Their measure, with a cutoff.
-        a: The place of one of the two.
-        b: That of the other, whose measure is subtracted.
-        highest: The highest grade to come; at least those of the collection.
+    `a` and `b` are the places of two results; `highest` is the highest grade to come, or the collection's.
 
     Returns:
         float64 [queries] each, equal where the collection's own judgments say all.

@@ -7,19 +7,13 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.core.errors import InputError, visible
+from pipeline.core.errors import visible
 from pipeline.core.table import Table, html_table
 from pipeline.storage.whole_files import write_whole
 from pipeline.terminal import print_each, print_json, show
 
 if TYPE_CHECKING:
     from pipeline.core.records import Facts, JsonObject
-
-
-def refuse_both(as_json: bool, as_markdown: bool) -> None:
-    """Refuse two output formats at once."""
-    if as_json and as_markdown:
-        raise InputError("--json and --markdown are both given", fix="leave one out")
 
 
 class Document(Protocol):

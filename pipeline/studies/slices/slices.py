@@ -74,14 +74,8 @@ def write_slice(
 ) -> SlicedCollection:
     """Write a slice of a config's collection in BEIR's layout; `note.txt` is shown with every result on it.
 
-    Args:
-        config: Of one collection, whole.
-        rankings: Result folders and TREC runs, of the whole corpus.
-        folder: A new or empty folder.
-        top: How many passages of each query a ranking chooses.
-        random: How many random passages are added, by a hash of their ids.
-        seed: Of that hash.
-        progress: Opens progress bars.
+    Rankings are result folders and TREC runs, of the whole corpus: each chooses its `top` passages of each
+    query. Besides, so many `random` passages are added, by a hash of the seed and their ids.
 
     Raises:
         InputError: The folder holds anything, a ranking cannot be read or is of other queries or passages,
@@ -94,19 +88,20 @@ def write_slice(
             allowed="a config of one collection with all its passages",
             fix="leave out data.corpus" if not config.suite else "name a config of one of them",
         )
-    files = {path: _ranking_file(path) for path in rankings}
+    files = {path: ranking_file(path) if path.is_dir() else path for path in rankings}
+    for path in files.values():
+        if not path.is_file():
+            allowed = "result folders and TREC run files"
+            raise InputError(f"there is no file {path}", allowed=allowed, fix="correct the path")
     with Session() as session:
         collection = session.benchmark(config, progress).collection
     count = len(collection.passages)
     chosen = {path: _first_rows(file, collection, top) for path, file in files.items()}
     judged = np.unique(collection.qrels.passages)
     judged = judged[judged < count]
-    times = np.zeros(count, np.int64)
-    for rows in chosen.values():
-        times[rows] += 1
+    # judged ones count twice: no ranking has these alone
+    times = np.bincount(np.concatenate([judged, judged, *chosen.values()]), minlength=count)
     keep = times > 0
-    times[judged] = 2  # no ranking has these alone
-    keep[judged] = True
     rest = np.flatnonzero(~keep)
     ids = collection.passages.ids.take(from_numpy(rest)).to_pylist()
     drawn = np.argsort(np.fromiter((draw(name, seed) for name in ids), np.uint64, len(ids)), kind="stable")
@@ -114,7 +109,8 @@ def write_slice(
     kept = from_numpy(np.flatnonzero(keep))
     texts = Texts(collection.passages.ids.take(kept), collection.passages.texts.take(kept))
     write_beir(folder, texts, collection)
-    names = [_name(path) for path in rankings]
+    named = (path.parent if path.name == RANKING else path for path in rankings)
+    names = [path.name.removesuffix(".gz").removesuffix(".trec") for path in named]
     said = NOTE.format(passages=len(texts), of=count, top=top, names=", ".join(names))
     write_whole(folder / folders.NOTE, f"{said}\n".encode())
     shares = [
@@ -122,23 +118,6 @@ def write_slice(
         for name, rows in zip(names, chosen.values(), strict=True)
     ]
     return SlicedCollection(len(texts), count, len(judged), shares)
-
-
-def _name(path: Path) -> str:
-    """A short name of a ranking: its folder, or its file without endings."""
-    path = path.parent if path.name == RANKING else path
-    return path.name.removesuffix(".gz").removesuffix(".trec")
-
-
-def _ranking_file(path: Path) -> Path:
-    """The run file of a ranking; a result folder has one."""
-    if path.is_dir():
-        return ranking_file(path)
-    if not path.is_file():
-        raise InputError(
-            f"there is no file {path}", allowed="result folders and TREC run files", fix="correct the path"
-        )
-    return path
 
 
 def _first_rows(file: Path, collection: Collection, top: int) -> Int64:

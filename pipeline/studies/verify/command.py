@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pipeline.core.errors import InputError
 from pipeline.storage.whole_files import check_output
-from pipeline.studies.shared.printing import print_as, refuse_both
+from pipeline.studies.shared.printing import print_as
 from pipeline.studies.study import Command, Study
 from pipeline.terminal import Json, Sets, argument, end_with, option, progress
 
@@ -40,7 +40,6 @@ def verify(
 
     The exit code is 0 if all are reproduced, 3 if one is not, 4 if none failed but some cannot be compared.
     """
-    refuse_both(as_json, as_markdown)
     if lint:
         _lint(targets or [], as_json, as_markdown, others=[expected, run, qrels, why, settings, html])
         return

@@ -21,7 +21,7 @@ from workplaces import change_json, read_json
 
 from pipeline import compare, run_benchmark, write_collection
 from pipeline.results import Metrics, read_result, section_tables
-from pipeline.studies.page import Hit, explain_query, facts, read_query_data, render_page
+from pipeline.studies.page import Hit, explain_query, read_query_data, render_page
 from pipeline.studies.shared import draw_svg, result_style
 
 
@@ -151,19 +151,22 @@ def test_few_queries_have_their_passages_and_these_are_cut(
     assert max(map(len, data["passages"].values())) == 30
 
 
-def test_the_head_says_whose_model_it_describes(finished: Path, tmp_path: Path) -> None:
+def test_each_result_has_the_settings_of_its_own_model(finished: Path, tmp_path: Path) -> None:
     """A result of BM25, which has no model, is not described by that of the other result."""
     folder = finished / "results" / "t"
     other = Path(shutil.copytree(folder, tmp_path / "other"))
     change_json(other / "manifest.json", models=[])
     change_json(other / "manifest.json", config__model={"backend": "bm25", "name": ""})
     change_json(other / "metrics.json", name="other")
-    alone, both = (dict(facts(compare(each))) for each in ([folder], [folder, other]))
-    assert alone["model"] == "bge-small-en-v1.5"
-    assert alone["backend"] == "openvino (config)"
-    assert both["model"] == "t: bge-small-en-v1.5; other: bm25"
-    assert both["backend"] == "t: openvino (config)"
-    assert both["queries"] == alone["queries"]
+    alone, both = ({}, {})
+    for found, results in ((alone, [folder]), (both, [folder, other])):
+        table = tree(render_page(compare(results))).find(".//*[@id='models-caption']/..")
+        for name, *cells in table.iter("tr"):
+            found["".join(name.itertext())] = ["".join(cell.itertext()) for cell in cells]
+    assert alone["model"] == ["bge-small-en-v1.5"]
+    assert alone["backend"] == ["openvino (config)"]
+    assert both["model"] == ["bge-small-en-v1.5", "bm25"]
+    assert both["backend"] == ["openvino (config)", ""]
 
 
 def ranking(names: str) -> list[tuple[str, float]]:
@@ -182,7 +185,10 @@ def test_what_is_missed_stands_by_grade_and_then_by_rank() -> None:
 
 
 TOLD = {
-    "A relevant passage is at rank 1. The top 2 contains 1 of 1 relevant passage.": ("ab", {"a": 1, "b": 0}),
+    "The first relevant passage is at rank 1. The top 2 contains 1 of 1 relevant passage.": (
+        "ab",
+        {"a": 1, "b": 0},
+    ),
     "The first relevant passage is at rank 4, below 1 judged non-relevant and 2 unjudged. "
     "The top 4 contains 1 of 2 relevant passages. 2 of the top 4 are unjudged.": (
         "abcd",

@@ -210,14 +210,14 @@
     const pair = data.pairs.find(([x, y]) => (x === a && y === b) || (x === b && y === a));
     const names = [mark(a), `${data.names[a]} - `, mark(b), `${data.names[b]} for every query, largest first`];
     if (!pair) return [...names, "."];
-    const [, , delta, low, high, tilde, verdict, wins, ties, losses] = pair;
+    const [, , delta, low, high, fragile, shown, wins, ties, losses] = pair;
     const swapped = pair[0] !== a;
     const mean = swapped ? -delta : delta;
     const ends = swapped ? [-high, -low] : [low, high];
-    const interval = low === null ? "" : `, 95% interval of this pair alone ${signed(ends[0])} to ${signed(ends[1])}${tilde}`;
+    const interval = low === null ? "" : `, 95% interval of this pair alone ${signed(ends[0])} to ${signed(ends[1])}${fragile ? "~" : ""}`;
     const [won, lost] = swapped ? [losses, wins] : [wins, losses];
     return [...names, `: ${counted(won, "win", "wins")}, ${counted(ties, "tie", "ties")}, ${counted(lost, "loss", "losses")}; `,
-      `mean difference ${signed(mean)}${interval}; ${verdict}.`];
+      `mean difference ${signed(mean)}${interval}; ${shown ? "a" : "no"} significant difference.`];
   }
 
   byId("more").addEventListener("click", draw);
