@@ -35,7 +35,7 @@ SIZES = {
     "shipped_bytes": "engines.worker.SHIPPED_BYTES",
     "silence": "engines.pool.SILENCE",
     "swaps": "metrics.paired.BLOCK_SWAPS",
-    "text_bytes": "formats.columns.BLOCK_BYTES",
+    "text_bytes": "formats.texts.BLOCK_BYTES",
     "judged_id_bytes": "formats.judgments.MOST_BYTES",
     "tied_id_bytes": "core.order.MOST_BYTES",
     "texts_at_once": "run.model_object.AT_ONCE",

@@ -1,8 +1,8 @@
 """Collections: the passages, queries and judgments of a benchmark, read from any layout into one form.
 
-`identify` hashes a collection's content without parsing it, `check` refuses changed content, `load` writes
-the files of a collection, and `open_collection` maps them into memory. Importing this package imports neither
-Arrow nor a hub library; readers import them when they are called.
+`identify` hashes a collection's content without parsing it, `load` writes the files of a collection, and
+`open_collection` maps them into memory. Importing this package imports neither Arrow nor a hub library;
+readers import them when they are called.
 """
 
 import lazy_loader

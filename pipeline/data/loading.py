@@ -39,7 +39,6 @@ from pipeline.data.sources import Source, open_source
 from pipeline.formats.judgments import Judgments
 from pipeline.formats.texts import ids_apart
 from pipeline.storage.artifacts import Draft
-from pipeline.storage.hashing import file_changed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,12 +87,6 @@ def identify(config: DataSettings) -> Identity:
     )
 
 
-def check(config: DataSettings, identity: Identity) -> None:
-    """Refuse a collection whose files have changed since, or whose branch on the hub has moved."""
-    if identify(config) != identity:
-        raise file_changed(f"the collection of {getattr(config, 'path', config.source)}")
-
-
 def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> JsonObject:
     """Make a collection's files from its source; returns facts, as JSON.
 
@@ -116,8 +109,9 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         if of_kept_query.any() and not (of_kept_query & ~lacking).any():
             raise _nothing_left(judgments, "passage", judgments.passage_ids, open_texts(path).ids)
     kept = of_kept_query & ~lacking if config.missing_passages == "drop" else of_kept_query
-    missing = _add_missing(judgments, kept & lacking, corpus)
-    qrels = _resolve(queries, judgments, corpus, kept)
+    with draft.file(QUERIES) as path:
+        asked = write_texts(path, (batch.columns for batch in queries.table.to_batches()))
+    qrels = _write_judgments(draft, queries, judgments, corpus, kept, lacking)
     return {
         "passages": corpus.kept,
         "queries": len(queries.table),
@@ -127,7 +121,7 @@ def load(config: DataSettings, draft: Draft, progress: Progress = silent) -> Jso
         **({"note": note} if (note := _note(source, corpus, qrels)) else {}),
         **repeated,
         "empty_queries": blank(queries.table.column("text")),
-        "content": {"passages": corpus.content, "queries": _write(draft, queries.table, missing, qrels)},
+        "content": {"passages": corpus.content, "queries": asked},
         "missing": {
             "handling": config.missing_passages,
             "passages": len(np.unique(judgments.passages[lacking])),
@@ -188,43 +182,37 @@ def _count_repeated(
     return {"unjudged_copies": int(copies.sum()), "queries_as_passages": int(pc.sum(inside).as_py() or 0)}
 
 
-def _add_missing(judgments: Judgments, lacking: BoolArray, corpus: WrittenCorpus) -> pa.Array:
-    """Ids of the passages that the given judgments, bool [j], need and the corpus lacks, sorted.
+def _write_judgments(
+    draft: Draft,
+    selected: SelectedQueries,
+    judgments: Judgments,
+    corpus: WrittenCorpus,
+    kept: BoolArray,
+    lacking: BoolArray,
+) -> Qrels:
+    """Write the judgments that `kept`, bool [j], chooses, by row number, sorted.
 
-    Each gets a row in `corpus.rows`, after those of the corpus.
+    The passages of those that are `lacking`, bool [j], are written before, sorted: they get the rows after
+    those of the corpus.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    missing = np.unique(judgments.passages[lacking])
+    missing = np.unique(judgments.passages[kept & lacking])
     ids = judgments.passage_ids.take(from_numpy(missing))
     order = pc.sort_indices(ids)
     corpus.rows[missing[order.to_numpy()]] = corpus.kept + np.arange(len(missing))
-    return ids.take(order).cast("string")
-
-
-def _resolve(
-    selected: SelectedQueries, judgments: Judgments, corpus: WrittenCorpus, kept: BoolArray
-) -> Qrels:
-    """The judgments that `kept`, bool [j], chooses, by row number, sorted."""
+    with draft.file(MISSING) as path:
+        write_texts(path, [(ids.take(order).cast("string"), pa.repeat("", len(missing)))])
     row_of = np.full(len(judgments.query_ids), -1, np.int64)
     judged = np.flatnonzero(selected.numbers >= 0)
     row_of[selected.numbers[judged]] = judged
     queries, passages = row_of[judgments.queries[kept]], corpus.rows[judgments.passages[kept]]
     order = np.lexsort((passages, queries))
-    return Qrels(queries[order], passages[order], judgments.grades[kept][order])
-
-
-def _write(draft: Draft, queries: pa.Table, missing: pa.Array, qrels: Qrels) -> str:
-    """Write queries, ids of missing passages, and judgments; return the content hash of the queries."""
-    import pyarrow as pa
-
-    with draft.file(QUERIES) as path:
-        content = write_texts(path, (batch.columns for batch in queries.to_batches()))
-    with draft.file(MISSING) as path:
-        write_texts(path, [(missing, pa.repeat("", len(missing)))])
+    qrels = Qrels(queries[order], passages[order], judgments.grades[kept][order])
     draft.save_array(QRELS, np.stack([qrels.queries, qrels.passages]).astype("<i8"))
     draft.save_array(GRADES, qrels.grades.astype("<f8" if qrels.grades.dtype.kind == "f" else "<i8"))
-    return content
+    return qrels
 
 
 def _nothing_left(

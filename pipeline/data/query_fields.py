@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from pipeline.core.records import from_numpy
 from pipeline.data.sources import Source, open_source
 from pipeline.data.sources.folders import LAYOUTS, FolderSource, TableSource
 from pipeline.formats.judgments import Judgments, make_judgments
-from pipeline.formats.tables import TableRows, column_names, is_list, read_rows
+from pipeline.formats.tables import TableRows, column_names, form_of, is_list, read_rows
+from pipeline.formats.texts import read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,26 +29,20 @@ EXCLUDED = "excluded_ids"
 EXCLUDED_GRADE = -1  # which `data.ignored: negative_grades` leaves out
 
 
-class QueriesFile(NamedTuple):
-    """A file of queries, and the field of their ids."""
-
-    path: Path
-    id_field: str
-
-    def read(self, field: str) -> Iterator[tuple[pa.Array, TableRows, pa.Array]]:
-        """The ids of queries, Arrow strings [n], their rows, and a field, [n], wherever it is there."""
-        for rows in read_rows([self.path], [self.id_field], [field], ids=[self.id_field, field]):
-            if field in rows.columns:
-                yield rows.strings(self.id_field, integers=True), rows, rows.columns[field]
-
-
-def queries_file(source: Source) -> QueriesFile | None:
-    """The file of a collection's queries, if each has an id and may have further fields."""
+def queries_file(source: Source) -> tuple[Path | None, str]:
+    """The file of a collection's queries, and the field of their ids; None if they have no further fields."""
     if isinstance(source, FolderSource) and (id_field := LAYOUTS[source.name].id_field):
-        return QueriesFile(source.queries_file, id_field)
+        return source.queries_file, id_field
     if isinstance(source, TableSource) and source.settings.query_id is not None:
-        return QueriesFile(Path(source.settings.queries_file), source.settings.query_id)
-    return None
+        return Path(source.settings.queries_file), source.settings.query_id
+    return None, ""
+
+
+def _read(path: Path, id_field: str, field: str) -> Iterator[tuple[pa.Array, TableRows, pa.Array]]:
+    """The ids of queries, Arrow strings [n], their rows, and a field, [n], wherever it is there."""
+    for rows in read_rows([path], [id_field], [field], ids=[id_field, field]):
+        if field in rows.columns:
+            yield rows.strings(id_field, integers=True), rows, rows.columns[field]
 
 
 def read_clusters(settings: DataSettings, field: str) -> dict[str, str]:
@@ -56,23 +51,23 @@ def read_clusters(settings: DataSettings, field: str) -> dict[str, str]:
     Raises:
         InputError: The queries are not in such a file, none has the field, or it holds lists or objects.
     """
-    file = queries_file(open_source(settings))
-    if file is None:
+    path, id_field = queries_file(open_source(settings))
+    if path is None:
         raise InputError(
             f"evaluate.cluster: {field} with data.source: {settings.source}",
             allowed="a collection whose queries are JSON lines or a table: data.source beir, flag or table",
             fix="leave it out, or write the collection in BEIR's layout",
         )
     clusters: dict[str, str] = {}
-    for names, rows, values in file.read(field):
+    for names, rows, values in _read(path, id_field, field):
         if values.type.num_fields:
             raise rows.wrong_type(field, "texts or numbers that name the query's cluster")
         pairs = zip(names.to_pylist(), values.to_pylist(), strict=True)
         clusters |= {name: str(value) for name, value in pairs if value is not None}
     if not clusters:
         raise InputError(
-            f"evaluate.cluster: no query of {file.path} has a field {field}",
-            allowed=f"one of {', '.join(column_names(file.path))}",
+            f"evaluate.cluster: no query of {path} has a field {field}",
+            allowed=f"one of {', '.join(column_names(path))}",
             fix="add it to the queries, or correct its name",
         )
     return clusters
@@ -88,13 +83,17 @@ def add_excluded(source: Source, judgments: Judgments, settings: DataSettings) -
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    file = queries_file(source)
-    pairs = [_excluded(names, column) for names, _, column in file.read(EXCLUDED)] if file else []
-    if not file or not any(len(queries) for queries, _ in pairs):
+    path, id_field = queries_file(source)
+    if path is None:
+        return judgments
+    if form_of(path) == "jsonl" and not any(EXCLUDED.encode() in block.data for block in read_blocks(path)):
+        return judgments  # most files are so, and need not be parsed
+    pairs = [_excluded(names, column) for names, _, column in _read(path, id_field, EXCLUDED)]
+    if not any(len(queries) for queries, _ in pairs):
         return judgments
     if settings.ignored != "negative_grades":
         raise InputError(
-            f"{file.path}: queries have {EXCLUDED}, and data.ignored is {settings.ignored}",
+            f"{path}: queries have {EXCLUDED}, and data.ignored is {settings.ignored}",
             allowed="data.ignored: negative_grades, which leaves these passages out of the query's ranking",
             fix="set it, or rename the field",
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.config import DataSettings
-from pipeline.core.display import Progress
+from pipeline.core.display import Bar, Progress
 from pipeline.core.errors import InputError
 from pipeline.core.records import BoolArray, Int64
 from pipeline.data.collection_files import blank, write_texts
@@ -64,11 +64,6 @@ def checked(read: Callable[[], Iterator[Batch]], what: str) -> Iterator[Batch]:
                 first[name] = batch.place(row)
 
 
-def _numbers_of(batch: Batch, numbers: dict[str, int]) -> Int64:
-    """int64 [n]: the number of each record's id, -1 for an id without one."""
-    return np.fromiter(map(numbers.get, batch.ids.to_pylist(), repeat(-1)), np.int64, len(batch))
-
-
 @dataclass(frozen=True)
 class SelectedQueries:
     """The queries of a slice, and their relation to the source and the judgments."""
@@ -94,7 +89,7 @@ def select_queries(source: Source, judgments: Judgments, config: DataSettings) -
     room = sys.maxsize if config.queries is None else config.queries
     number_of = {name: number for number, name in enumerate(judgments.query_ids.to_pylist())}
     for batch in checked(source.queries, "query"):
-        number = _numbers_of(batch, number_of)
+        number = np.fromiter(map(number_of.get, batch.ids.to_pylist(), repeat(-1)), np.int64, len(batch))
         judged = number >= 0
         seen[number[judged]] = True
         wanted = judged | keep_all
@@ -137,16 +132,16 @@ def write_corpus(
     corpus = WrittenCorpus(np.full(len(judgments.passage_ids), -1, np.int64))
     rows = np.unique(judgments.passages[of_kept_query])
     wanted = dict(zip(judgments.passage_ids.take(rows).to_pylist(), rows.tolist(), strict=True))
-    keep, size = None, config.passages_kept
-    if size is not None:
-        whole = _with_bar(source, checked(source.passages, "passage"), progress, "drawing")
-        keep = sample(whole, wanted, size)
+    keep, (total, unit) = None, source.size()
+    if config.passages_kept is not None:
+        with progress("drawing passages", total, unit) as bar:
+            keep = sample(checked(source.passages, "passage"), wanted, config.passages_kept, bar)
     batches = checked(source.passages, "passage") if keep is None else source.passages()
 
     def chosen_texts() -> Iterator[tuple[pa.Array, pa.Array]]:
-        for batch in _with_bar(source, batches, progress, "reading"):
+        for batch in batches:
             chosen = batch if keep is None else batch.take(np.flatnonzero(keep[corpus.read :][: len(batch)]))
-            number = _numbers_of(chosen, wanted)
+            number = np.fromiter(map(wanted.get, chosen.ids.to_pylist(), repeat(-1)), np.int64, len(chosen))
             hits = np.flatnonzero(number >= 0)
             corpus.rows[number[hits]] = corpus.kept + hits
             texts = chosen.joined(config.title_separator)
@@ -156,18 +151,11 @@ def write_corpus(
                 corpus.titles += len(chosen) - chosen.titles.to_pylist().count("")
             corpus.empty += blank(texts)
             yield chosen.ids, texts
-
-    corpus.content = write_texts(path, chosen_texts())
-    return corpus
-
-
-def _with_bar(source: Source, batches: Iterator[Batch], progress: Progress, doing: str) -> Iterator[Batch]:
-    """The same batches, counted on a bar."""
-    total, unit = source.size()
-    with progress(f"{doing} passages", total, unit) as bar:
-        for batch in batches:
-            yield batch
             bar.update(batch.advance)
+
+    with progress("reading passages", total, unit) as bar:
+        corpus.content = write_texts(path, chosen_texts())
+    return corpus
 
 
 def draw(passage_id: str, seed: int = 0) -> int:
@@ -176,13 +164,14 @@ def draw(passage_id: str, seed: int = 0) -> int:
     return int.from_bytes(hashlib.blake2b(passage_id.encode(), digest_size=8, key=key).digest(), "big")
 
 
-def sample(batches: Iterator[Batch], chosen: Container[str], size: int) -> BoolArray:
+def sample(batches: Iterator[Batch], chosen: Container[str], size: int, bar: Bar) -> BoolArray:
     """Which passages a slice keeps, bool [passages]: those in `chosen`, and others by `draw` up to `size`."""
     drawn, stays = [], []
     for batch in batches:
         ids = batch.ids.to_pylist()
         drawn.append(np.fromiter((draw(name) for name in ids), np.uint64, len(ids)))
         stays.append(np.fromiter((name in chosen for name in ids), np.bool_, len(ids)))
+        bar.update(batch.advance)
     keep = np.concatenate(stays)
     rest = np.flatnonzero(~keep)
     order = np.argsort(np.concatenate(drawn)[rest], kind="stable")

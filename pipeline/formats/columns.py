@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-BLOCK_BYTES = 2 << 20  # parsed at once, by one thread
-
 FILES = {3: "judgments", 4: "judgments", 6: "a run"}
 """What a file is by the number of its lines' fields."""
 
@@ -69,11 +67,6 @@ class Columns:
 
 _Part: TypeAlias = "tuple[pa.RunEndEncodedArray, pa.Array, Array, Int64, UInt64]"
 """The columns of one block, as in `Columns`; its queries are run-end encoded, since most lines repeat one."""
-
-
-def column_blocks(path: Path | str) -> Iterator[Block]:
-    """The blocks of a file, of the size that is parsed at once."""
-    return read_blocks(path, BLOCK_BYTES)
 
 
 def read_columns(blocks: Iterable[Block], form: Form) -> Columns | None:
@@ -127,12 +120,25 @@ def wrong_width(block: Block, number: int, found: int, *forms: Form) -> InputErr
 
 def file_kind(path: Path | str) -> str:
     """What a file looks like by its first line, one of `FILES`; "" for anything else."""
-    first = (fields for block in column_blocks(path) for _, fields in data_lines(block))
+    first = (fields for block in read_blocks(path) for _, fields in data_lines(block))
     return FILES.get(len(next(first, [])), "")
 
 
 def _parse(block: Block, form: Form) -> _Part | None:
     """Parse a block; None if there are only comments and blank lines."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    types = {"query": "string", "document": "string", form.value: form.arrow_type}
+    parse = csv.ParseOptions(delimiter=" ", quote_char=False, escape_char=False)
+    convert = csv.ConvertOptions(
+        include_columns=list(types),
+        column_types={name: pa.type_for_alias(kind) for name, kind in types.items()},
+        null_values=[],
+        strings_can_be_null=False,
+        check_utf8=False,
+    )
     try:
         if not block.data.isascii():
             block.data.decode()
@@ -141,42 +147,23 @@ def _parse(block: Block, form: Form) -> _Part | None:
             _refuse_hidden_data(block, form)
         if not text or text.isspace():
             return None
-        return _by_arrow(text, block, form)
+        read = csv.ReadOptions(column_names=form.columns, block_size=2 * len(text), use_threads=False)
+        table = csv.read_csv(pa.BufferReader(text), read, parse, convert)
+        queries, documents, values = (column.combine_chunks() for column in table.columns)
+        longest = max(np.diff(string_buffers(ids)[0]).max(initial=0) for ids in (queries, documents))
+        if longest > ID_BYTES or text.translate(None, _PLAIN):  # few files need the slow test
+            for ids, is_query in ((queries, True), (documents, False)):
+                if pc.any(unfit_ids(ids, is_query)).as_py():
+                    raise ValueError("an id is unfit")
+        converted = form.convert(values)
     except ValueError as error:  # Arrow's errors are ValueErrors, too
         raise _explained(block, form, error) from None
-
-
-def _by_arrow(text: bytes, block: Block, form: Form) -> _Part:
-    """Parse the tidy text of a block."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow import csv
-
-    types = {"query": "string", "document": "string", form.value: form.arrow_type}
-    table = csv.read_csv(
-        pa.BufferReader(text),
-        read_options=csv.ReadOptions(column_names=form.columns, block_size=2 * len(text), use_threads=False),
-        parse_options=csv.ParseOptions(delimiter=" ", quote_char=False, escape_char=False),
-        convert_options=csv.ConvertOptions(
-            include_columns=list(types),
-            column_types={name: pa.type_for_alias(kind) for name, kind in types.items()},
-            null_values=[],
-            strings_can_be_null=False,
-            check_utf8=False,
-        ),
-    )
-    queries, documents, values = (column.combine_chunks() for column in table.columns)
-    longest = max(np.diff(string_buffers(ids)[0]).max(initial=0) for ids in (queries, documents))
-    if longest > ID_BYTES or text.translate(None, _PLAIN):  # few files need the slow test
-        for ids, is_query in ((queries, True), (documents, False)):
-            if pc.any(unfit_ids(ids, is_query)).as_py():
-                raise ValueError("an id is unfit")
     if len(documents) == block.rows:  # no line was left out
         numbers = np.arange(block.first, block.first + block.rows)
     else:
         ends = np.flatnonzero(np.frombuffer(text + b"\n", dtype=np.uint8) == 10)
         numbers = block.first + np.flatnonzero(np.diff(ends, prepend=-1) > 1)
-    return pc.run_end_encode(queries), documents, form.convert(values), numbers, fingerprints(documents)
+    return pc.run_end_encode(queries), documents, converted, numbers, fingerprints(documents)
 
 
 def _explained(block: Block, form: Form, error: ValueError) -> InputError:

@@ -28,8 +28,8 @@ import numpy as np
 from pipeline.core.errors import InputError
 from pipeline.core.order import MOST_BYTES
 from pipeline.core.records import Array, Int32, Int64, Qrels, from_numpy
-from pipeline.formats.columns import Form, column_blocks, data_lines, read_columns, repeated_keys, wrong_width
-from pipeline.formats.texts import Block, SourceRecords, refuse_unfit_ids
+from pipeline.formats.columns import Form, data_lines, read_columns, repeated_keys, wrong_width
+from pipeline.formats.texts import Block, SourceRecords, read_blocks, refuse_unfit_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,6 +89,7 @@ def make_judgments(
         row = int(np.argmin(fit))
         found = f"{judgments.place(row)}: the grade is {grades[row]}"
         raise InputError(found, allowed=GRADE_RULE, fix="correct that grade")
+    grades = grades.astype(np.int64 if np.array_equal(grades, np.floor(grades)) else np.float64)
     pairs = query_rows.astype(np.int64) * len(passages.dictionary) + passage_rows
     earlier, later = repeated_keys(pairs)
     different = grades[earlier] != grades[later]
@@ -106,15 +107,10 @@ def make_judgments(
         judgments,
         queries=query_rows[keep],
         passages=passage_rows[keep],
-        grades=_whole(grades[keep]),
+        grades=grades[keep],
         numbers=numbers[keep],
         repeated=len(later),
     )
-
-
-def _whole(grades: Array) -> Array:
-    """Grades as int64 if all are whole, else as float64."""
-    return grades.astype(np.int64 if np.array_equal(grades, np.floor(grades)) else np.float64)
 
 
 def is_grade(text: str) -> bool:
@@ -123,12 +119,13 @@ def is_grade(text: str) -> bool:
 
 
 def grades_of(column: pa.Array) -> Array:
-    """The grades of a column of texts, of which few are distinct; ValueError where a text is none."""
+    """A column of texts, few of them distinct, as float64; ValueError where one is no grade."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     if not all(map(is_grade, texts)):
         raise ValueError(f"a grade is not {GRADE_RULE}")
-    return _whole(np.array([float(text) for text in texts])[encoded.indices.to_numpy()])
+    grades: Array = np.array([float(text) for text in texts])[encoded.indices.to_numpy()]
+    return grades
 
 
 TREC = Form(("query", "iteration", "document", "grade"), "grade", "string", grades_of, GRADE_RULE)
@@ -139,7 +136,7 @@ def read_qrels(path: Path | str) -> Judgments:
     """Read a judgment file; one with a malformed or contradictory line, or with none, is refused."""
     import pyarrow as pa
 
-    blocks = column_blocks(path)
+    blocks = read_blocks(path)
     columns = None
     for block in blocks:
         number, fields = next(data_lines(block), (0, []))
@@ -153,7 +150,7 @@ def read_qrels(path: Path | str) -> Judgments:
         if is_header:
             passed = number - block.first + 1
             rest = b"".join(block.data.split(b"\n", passed)[passed:])
-            block = replace(block, first=number + 1, data=rest)
+            block = replace(block, first=number + 1, rows=block.rows - passed, data=rest)
         columns = read_columns(chain([block], blocks), form)
         break
     if columns is None:

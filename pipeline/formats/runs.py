@@ -22,12 +22,12 @@ from pipeline.core.records import Float64, Int32, Int64, Ranking, Scores, from_n
 from pipeline.formats.columns import (
     Columns,
     Form,
-    column_blocks,
     data_lines,
     read_columns,
     repeated_pairs,
     string_buffers,
 )
+from pipeline.formats.texts import read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ class Run:
 
 def read_run(path: Path | str) -> Run:
     """Read a run; one with a malformed line, or with a duplicate document for a query, is refused."""
-    columns = read_columns(column_blocks(path), RUN)
+    columns = read_columns(read_blocks(path), RUN)
     if columns is None:
         allowed = f"lines of {' '.join(RUN.columns)}"
         raise InputError(f"{path}: has no line of a run", allowed=allowed, fix="check what wrote this file")
@@ -84,7 +84,7 @@ def _refuse_swapped(path: Path | str, columns: Columns) -> None:
         (scores == np.arange(first, len(scores) + first)).all() for first in (0, 1)
     ):
         return
-    lines = (fields for block in column_blocks(path) for _, fields in data_lines(block))
+    lines = (fields for block in read_blocks(path) for _, fields in data_lines(block))
     ranks = [fields[RUN.columns.index("rank")] for fields in islice(lines, FEW_LINES)]
     if not all(rank.isdigit() for rank in ranks):
         raise InputError(

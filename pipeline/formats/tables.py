@@ -42,9 +42,6 @@ class TableRows(SourceRecords):
     numbers: Sequence[int]
     advance: int  # bytes of the file that these rows take
 
-    def __len__(self) -> int:
-        return len(self.numbers)
-
     def strings(self, name: str, integers: bool = False, nulls: bool = False) -> pa.Array:
         """A column of texts, Arrow string array [n]; perhaps also of integers, or of nulls, read as ""."""
         import pyarrow as pa
@@ -95,15 +92,12 @@ class TableRows(SourceRecords):
         self._refuse_null(name, values, [self.numbers[row] for row in parents] if values.null_count else [])
         return values.cast(pa.string()), parents.astype(np.int64)
 
-    def batch(self, ids: pa.Array, texts: pa.Array, titles: pa.Array | None = None) -> Batch:
-        """These rows as passages or queries."""
-        return Batch(ids, texts, titles, self.origin, self.unit, self.numbers, self.advance)
-
     def texts(self, ids: str, text: str, title: str | None = None) -> Batch:
         """These rows as passages or queries, whose columns have those names."""
         titled = title in self.columns and self.columns[title].null_count < len(self)
         titles = self.strings(title, nulls=True) if title and titled else None
-        return self.batch(self.strings(ids, integers=True), self.strings(text), titles)
+        names, texts = self.strings(ids, integers=True), self.strings(text)
+        return Batch(names, texts, titles, self.origin, self.unit, self.numbers, self.advance)
 
     def _refuse_null(self, name: str, column: pa.Array, numbers: Sequence[int]) -> None:
         if column.null_count:

@@ -10,7 +10,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,22 +55,19 @@ def read_tsv(path: Path) -> Iterator[Batch]:
 def parse_lines(block: Block) -> Iterator[tuple[int, str, JsonObject]]:
     """Number, place and object of each line that is not blank."""
     for number, line in block.lines():
-        if line.strip():
-            place = f"{block.path}, line {number}"
-            yield number, place, _parse(line, place)
-
-
-def _parse(line: bytes, place: str) -> JsonObject:
-    try:
-        record = json.loads(decoded(line, place), object_pairs_hook=_object)
-    except json.JSONDecodeError as error:
-        raise _broken(place, f"not valid JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:
-        raise _broken(place, f"not readable JSON: {error}") from None
-    if not isinstance(record, dict):
-        what = "null" if record is None else type(record).__name__
-        raise _broken(place, f"a JSON {what} instead of an object")
-    return record
+        if not line.strip():
+            continue
+        place = f"{block.path}, line {number}"
+        try:
+            record = json.loads(decoded(line, place), object_pairs_hook=_object)
+        except json.JSONDecodeError as error:
+            raise _broken(place, f"not valid JSON: {error.msg} at column {error.colno}") from None
+        except (ValueError, RecursionError) as error:
+            raise _broken(place, f"not readable JSON: {error}") from None
+        if not isinstance(record, dict):
+            what = "null" if record is None else type(record).__name__
+            raise _broken(place, f"a JSON {what} instead of an object")
+        yield number, place, record
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -102,6 +98,9 @@ class SourceRecords:
     origin: str
     unit: str
     numbers: Sequence[int] | Int64
+
+    def __len__(self) -> int:
+        return len(self.numbers)
 
     def place(self, row: int) -> str:
         """The place of record `row`, for messages."""
@@ -161,9 +160,6 @@ class Batch(SourceRecords):
     numbers: Sequence[int] | Int64
     advance: int  # how much of the source's `size` this batch is
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
     def joined(self, separator: str | None) -> pa.Array:
         """Each title, the separator and the text; one alone if the other is empty. None leaves titles out."""
         import pyarrow.compute as pc
@@ -194,14 +190,9 @@ class Block:
 
     path: Path
     first: int  # number of the first line, from 1
+    rows: int  # how many lines there are
     data: bytes  # the lines, with their ends
     advance: int  # bytes of the file on disk that were read for this block
-
-    @cached_property
-    def rows(self) -> int:
-        """How many lines there are."""
-        ends = np.count_nonzero(np.frombuffer(self.data, np.uint8) == 10)  # faster than bytes.count
-        return int(ends) + (not self.data.endswith(b"\n"))
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Number and bytes of each line, without its line end."""
@@ -216,8 +207,8 @@ class Block:
         return [line.rstrip("\r") for line in lines]
 
 
-def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Read a file, which may be a pipe, in blocks of `block_bytes` and the rest of the last line.
+def read_blocks(path: Path | str) -> Iterator[Block]:
+    """Read a file, which may be a pipe, in blocks of `BLOCK_BYTES` and the rest of the last line.
 
     It is gzip data if its name ends in `.gz` or its first bytes say so. A byte order mark at the beginning
     of a line is skipped: files that were joined have several.
@@ -227,7 +218,7 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
         with open(path, "rb") as raw:
             zipped = path.suffix == ".gz" or raw.peek(2)[:2] == _GZIP_MAGIC
             stream = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if zipped else raw
-            while data := stream.read(block_bytes):
+            while data := stream.read(BLOCK_BYTES):
                 data += stream.readline()
                 if number == 1:
                     _refuse_foreign(data, path)
@@ -235,9 +226,10 @@ def read_blocks(path: Path | str, block_bytes: int = BLOCK_BYTES) -> Iterator[Bl
                 if _BYTE_ORDER_MARK in data:
                     data = data.replace(b"\n" + _BYTE_ORDER_MARK, b"\n")
                 end = raw.tell() if raw.seekable() else position
-                yield (block := Block(path, number, data, end - position))
-                number += block.rows
-                position = end
+                ends = np.count_nonzero(np.frombuffer(data, np.uint8) == 10)  # faster than bytes.count
+                rows = int(ends) + (not data.endswith(b"\n"))
+                yield Block(path, number, rows, data, end - position)
+                number, position = number + rows, end
             if number == 1:
                 raise InputError(f"{path}: the file is empty", fix="check the path, or write the file again")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

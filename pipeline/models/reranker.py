@@ -9,16 +9,11 @@ from typing import Any
 from pipeline.config.rerank import FlagAutoRerankSettings, FlagRerankSettings, RerankSettings
 from pipeline.core.errors import InputError
 from pipeline.core.records import JsonObject
-from pipeline.models.card import ModelCard, max_positions, read_card
+from pipeline.models.card import ModelCard, max_positions
 from pipeline.models.finding import find_model
 from pipeline.models.library_tokenizer import TokenizerSettings
 from pipeline.models.model import Origin, ResolvedBase, SettingWithOrigin, precision_key
-from pipeline.models.resolution import (
-    FindModel,
-    choose_device,
-    computed_in,
-    refuse_quantized,
-)
+from pipeline.models.resolution import FindModel, find_card
 from pipeline.models.text_settings import GENERATION, SCORE
 from pipeline.models.tokenizer import prepare_tokenizer
 
@@ -62,16 +57,13 @@ def resolve_reranker(
     settings: RerankSettings, find: FindModel = find_model, cache: Path | None = None
 ) -> ResolvedReranker:
     """Find a config's reranker and decide every setting that the config leaves open; see `resolve_model`."""
-    device = choose_device(settings.device, settings.on_gpu)
-    files = find(settings.name, settings.revision, settings.trust_remote_code)
+    device, precision, files, card = find_card(settings, SCORE, find)
     if files.adapter:
         raise InputError(
             f"rerank.name: '{settings.name}' is a PEFT adapter of {files.base}",
             allowed="a reranker with all of its weights",
             fix="merge the two with peft's merge_and_unload, and save the result and the tokenizer",
         )
-    card = read_card(files, SCORE, settings.name)
-    refuse_quantized(settings.name, card)
     more, by_flag = _needs_predict(card), isinstance(settings, FlagRerankSettings)
     limits = [settings.max_length, max_positions(card.config)]
     query_max_length = None
@@ -82,7 +74,7 @@ def resolve_reranker(
     model = ResolvedReranker(
         name=settings.name,
         files=files,
-        precision=computed_in(settings.precision, device),
+        precision=precision,
         device=device,
         pad_id=card.pad_id,
         tokenizer=prepare_tokenizer(

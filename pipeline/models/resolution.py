@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pipeline.config import EncoderSettings
 from pipeline.config.model import OnnxSettings
+from pipeline.config.rerank import RerankSettings
 from pipeline.core import machine
 from pipeline.core.errors import InputError, short_repr
 from pipeline.core.records import ROLES, Role, TextPair
@@ -61,14 +62,10 @@ def resolve_model(
         find: Finds and hashes the files; a cached function does so once for several configs.
         cache: Where the tokenizer is kept if the user's store cannot be written.
     """
-    device = choose_device(config.device, config.on_gpu)
-    precision = computed_in(config.precision, device)
-    files = find(config.name, config.revision, config.trust_remote_code)
     reads = (
         "dense" if config.output == "multivector" and not config.as_sentence_transformers else config.output
     )
-    card = read_card(files, reads, config.name)
-    refuse_quantized(config.name, card)
+    device, precision, files, card = find_card(config, reads, find)
     if files.adapter:
         _refuse_if_not_torch(config, "is a PEFT adapter")
     late = None  # of BGE-M3 too: FlagEmbedding adds no markers, scales vectors, and takes a mean over tokens
@@ -202,21 +199,28 @@ def choose_device(setting: str, on_gpu: bool) -> str:
     return "cuda:0" if on_gpu and machine.gpus() else "cpu"
 
 
-def computed_in(precision: str, device: str) -> str:
-    """The number format of a computation: a CPU runs fp16 as fp32, as FlagEmbedding does."""
-    return "fp32" if precision == "fp16" and device == "cpu" else precision
+def find_card(
+    settings: EncoderSettings | RerankSettings, reads: str, find: FindModel
+) -> tuple[str, str, Files, ModelCard]:
+    """The device and the number format that a model is computed in, its files, and their card.
 
-
-def refuse_quantized(name: str, card: ModelCard) -> None:
-    """Refuse quantized weights: they need other packages, and choose the precision themselves."""
+    `reads` is the `output` of `read_card`. Quantized weights are refused: they need other packages, and
+    choose the precision themselves.
+    """
+    device, precision = choose_device(settings.device, settings.on_gpu), settings.precision
+    if precision == "fp16" and device == "cpu":
+        precision = "fp32"  # as FlagEmbedding computes it
+    files = find(settings.name, settings.revision, settings.trust_remote_code)
+    card = read_card(files, reads, settings.name)
     quantized = card.config.get("quantization_config")
     if quantized is not None:
         method = quantized.get("quant_method", "a method that it does not name")
         raise InputError(
-            f"the weights of model '{name}' are quantized, by {short_repr(method)}",
+            f"the weights of model '{settings.name}' are quantized, by {short_repr(method)}",
             allowed="weights in fp32, fp16 or bf16",
             fix="take the model that it was quantized from, and set its precision",
         )
+    return device, precision, files, card
 
 
 def _refuse_if_not_torch(config: EncoderSettings, what: str) -> None:

@@ -21,7 +21,7 @@ from pipeline.metrics.names import Measure, parse_measures
 from pipeline.retrievers.retriever import COLLECTION, Evaluator, Retriever
 from pipeline.retrievers.stage import Context, Inputs, Stage
 from pipeline.storage.artifacts import Artifact, Draft
-from pipeline.storage.hashing import hash_json
+from pipeline.storage.hashing import file_changed, hash_json
 
 SCORES = "evaluate"  # the role of the scores, in every plan
 REPORTED = ("queries", "passages", "missing", "metrics", "intervals", "unjudged")
@@ -36,7 +36,8 @@ def collection_stage(config: Config, identity: Identity) -> Stage:
 
     def make(inputs: Inputs, draft: Draft, context: Context) -> Facts:
         facts: Facts = loading.load(config.data, draft, context.progress)
-        loading.check(config.data, identity)
+        if loading.identify(config.data) != identity:  # or its branch on the hub has moved
+            raise file_changed(f"the collection of {getattr(config.data, 'path', config.data.source)}")
         context.meter.count(facts["passages"])
         return facts
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from inside import resize
 from layouts import beir
 
 from pipeline import InputError
@@ -95,10 +96,11 @@ def test_arrow_and_json_read_the_same(tmp_path, records, ascii_only):
 
 @settings(max_examples=60)
 @given(st.binary(min_size=1, max_size=200).map(lambda data: b"ab" + data), st.integers(1, 50))
-def test_blocks_are_the_file(tmp_path, content, size):
+def test_blocks_are_the_file(tmp_path, monkeypatch, content, size):
+    resize(monkeypatch, text_bytes=size)
     for name, written in (("f", content), ("packed", gzip.compress(content))):  # known by its first bytes
         (tmp_path / name).write_bytes(written)
-        whole = list(read_blocks(tmp_path / name, size))
+        whole = list(read_blocks(tmp_path / name))
         joined = b"".join(block.data for block in whole)
         assert joined == content.replace(b"\n\xef\xbb\xbf", b"\n")
         numbers = [number for block in whole for number, _ in block.lines()]

@@ -82,23 +82,18 @@ class FolderSource:
     corpus_file: Path
     queries_file: Path
     qrels_file: Path | None  # None without judgments
-
-    @property
-    def note(self) -> str:
-        """What the folder says of the collection: the first line of `note.txt`."""
-        path = self.corpus_file.parent / NOTE
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-        return text.split("\n")[0].strip()[:MOST_NOTE]
+    note: str  # what the folder says of the collection: the first line of `note.txt`
 
     def identity(self) -> dict[str, JsonObject]:
         """The three files' bytes."""
-        layout: JsonObject = {"layout": self.name}
-        note: JsonObject = {"note": self.note} if self.note else {}
-        return {
-            "corpus": layout | hashed(self.corpus_file),
-            "queries": layout | hashed(self.queries_file),
-            "qrels": layout | hashed(*filter(None, [self.qrels_file])) | note,
+        files = {"corpus": self.corpus_file, "queries": self.queries_file, "qrels": self.qrels_file}
+        parts: dict[str, JsonObject] = {
+            part: {"layout": self.name, "sha256": [hash_user_file(file)] if file else []}
+            for part, file in files.items()
         }
+        if self.note:
+            parts["qrels"]["note"] = self.note
+        return parts
 
     def size(self) -> tuple[int | None, str]:
         """Bytes of the corpus file."""
@@ -146,7 +141,10 @@ def open_folder(settings: PathSettings | SampleSettings) -> FolderSource:
     needs_judgments = settings.unjudged_queries == "drop" or bool(_splits(layout, folder))
     parts = [layout.corpus, layout.queries, *([layout.qrels] if needs_judgments else [])]
     corpus, queries, *qrels = (_file(layout, folder, part, settings.split) for part in parts)
-    return FolderSource(name, corpus, queries, qrels[0] if qrels else None)
+    noted = folder / NOTE
+    text = noted.read_text(encoding="utf-8", errors="replace") if noted.is_file() else ""
+    note = text.split("\n")[0].strip()[:MOST_NOTE]
+    return FolderSource(name, corpus, queries, qrels[0] if qrels else None, note)
 
 
 def _file(layout: FolderLayout, folder: Path, part: str, split: str) -> Path:
@@ -182,11 +180,6 @@ def _splits(layout: FolderLayout, folder: Path) -> list[str]:
     pattern = layout.qrels.format(split="*")
     files = [*folder.glob(pattern), *folder.glob(f"{pattern}.gz")]
     return sorted({str(path).removesuffix(".gz").removeprefix(before).removesuffix(after) for path in files})
-
-
-def hashed(*paths: Path) -> JsonObject:
-    """The identity of files: their bytes, without names and folders."""
-    return {"sha256": list(map(hash_user_file, paths))}
 
 
 @dataclass(frozen=True)
@@ -255,8 +248,9 @@ def open_table(settings: TableSettings) -> TableSource:
 
 
 def _identity(file: str, columns: list[str | None]) -> JsonObject:
-    # the ending decides how the bytes are read
-    return {"layout": "table", "form": tables.form_of(Path(file)), "columns": columns, **hashed(Path(file))}
+    path = Path(file)  # the ending decides how the bytes are read
+    hashes = [hash_user_file(path)]
+    return {"layout": "table", "form": tables.form_of(path), "columns": columns, "sha256": hashes}
 
 
 def _texts(file: str, ids: str, text: str, title: str | None = None) -> Iterator[Batch]:

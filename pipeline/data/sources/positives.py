@@ -62,7 +62,8 @@ class Positives:
         for rows, texts, parents in self._texts():
             ids = from_numpy(np.arange(start, start + len(texts))).cast("string")
             start += len(texts)
-            yield replace(rows.batch(ids, texts), numbers=[rows.numbers[row] for row in parents])
+            numbers = [rows.numbers[row] for row in parents]
+            yield Batch(ids, texts, None, rows.origin, rows.unit, numbers, rows.advance)
 
     def queries(self) -> Iterator[Batch]:
         """The queries, ids counted from 0."""
@@ -70,7 +71,8 @@ class Positives:
         for rows in tables.read_rows(self._row_files(), [column]):
             ids = from_numpy(np.arange(start, start + len(rows))).cast("string")
             start += len(rows)
-            yield rows.batch(ids, rows.strings(column))
+            texts = rows.strings(column)
+            yield Batch(ids, texts, None, rows.origin, rows.unit, rows.numbers, rows.advance)
 
     def judgments(self) -> Judgments:
         """Query and passage for each positive in the corpus, joined by text.
