@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -29,7 +29,6 @@ from pipeline.metrics.names import parse_measure
 from pipeline.metrics.paired import LEVEL, paired_differences
 from pipeline.metrics.statistics import Estimate, estimate
 from pipeline.results.folder import CollectionResult
-from pipeline.results.records import Manifest
 from pipeline.storage import vector_shards
 from pipeline.studies.groups.group_tests import (
     SMALLEST_MARKED,
@@ -261,13 +260,7 @@ def groups_of(comparison: Comparison) -> GroupComparison:
 def _group(sources: Sequence[CollectionResult], query_ids: Sequence[str], rel: float) -> list[Grouping]:
     """Groupings with more than one group, by the first collection and query vectors in the caches."""
     collection = first_collection(sources)
-    vectors = None
-    for source in sources:
-        opened = find_collection(source)
-        if opened and opened.queries.ids.equals(collection.queries.ids):
-            vectors = find_query_vectors(source.manifest)
-        if vectors is not None:
-            break
+    vectors = next(_query_vectors(sources, collection), None)
     rows = row_numbers(pa.array(query_ids, pa.string()), collection.queries.ids)
     texts = collection.queries.texts.take(from_numpy(rows)).to_pylist()
     found = [
@@ -278,6 +271,17 @@ def _group(sources: Sequence[CollectionResult], query_ids: Sequence[str], rel: f
         ),
     ]
     return [each for each in found if each is not None and len(each.names) > 1]
+
+
+def _query_vectors(sources: Sequence[CollectionResult], collection: Collection) -> Iterator[Float32]:
+    """Cached vectors of the collection's queries, float32 [queries, d]; of joined rankings each part's."""
+    for source in sources:
+        opened = find_collection(source)
+        if opened and opened.queries.ids.equals(collection.queries.ids):
+            for artifact in find_artifacts(source.manifest, "queries"):
+                shards = vector_shards.shards_of(artifact.files)
+                if shards and all(name.endswith(".npy") for name, _, _ in shards):
+                    yield vector_shards.read_all_rows(artifact)
 
 
 def _by_number(by: str, values: Array, unit: str) -> Grouping:
@@ -360,16 +364,3 @@ def _figures(
 
 def _below(p_value: float | None) -> bool:
     return p_value is not None and p_value < LEVEL
-
-
-def find_query_vectors(manifest: Manifest) -> Float32 | None:
-    """The vectors of a result's queries, float32 [queries, d] in the order of its collection.
-
-    Of a result that joins rankings, those of the first part that has any; None where there are none, or not
-    in the cache.
-    """
-    for artifact in find_artifacts(manifest, "queries"):
-        shards = vector_shards.shards_of(artifact.files)
-        if shards and all(name.endswith(".npy") for name, _, _ in shards):
-            return vector_shards.read_all_rows(artifact)
-    return None

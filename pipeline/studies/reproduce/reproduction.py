@@ -26,8 +26,7 @@ from pipeline.run.running import prepare, result_folder, run_each
 from pipeline.storage.whole_files import temporary_folder
 
 KEY = re.compile("[0-9a-f]{64}")
-SHOWN = 10
-"""Queries that a table lists."""
+SHOWN = 10  # queries that a table lists
 
 
 @dataclass(frozen=True)

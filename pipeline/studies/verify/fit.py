@@ -55,11 +55,16 @@ class Fit:
         return abs(means[measure] - self.base[measure]) > PRECISION
 
     def explained(self, change: str) -> list[ScoreCheck]:
-        """The scores that a measured change explains; none unless it gives all scores that it moves."""
+        """The scores that a measured change explains; none unless it gives all scores that it moves.
+
+        It gives the published digits, or is no further from a reproduced score than before.
+        """
         means = self.measured[change]
         moved = [cell for cell in self.scores if self.moves(means, cell.measure)]
-        if not all(gives(means[cell.measure], cell) for cell in moved):
-            return []
+        for cell in moved:
+            before = abs(cell.difference or 0) if cell.verdict == "reproduced" else 0.0
+            if abs(means[cell.measure] - cell.expected) > max(half_unit(cell), before) + PRECISION:
+                return []
         return [cell for cell in moved if cell.verdict == "not reproduced"]
 
     def settled(self) -> bool:
@@ -80,10 +85,3 @@ class Fit:
 def half_unit(cell: ScoreCheck) -> float:
     """Half a unit of a score's last published digit."""
     return 0.5 * 10.0**-cell.digits
-
-
-def gives(mean: float, cell: ScoreCheck) -> bool:
-    """Whether a mean has a score's published digits, or is no further from a reproduced one than before."""
-    distance = abs(mean - cell.expected)
-    before = abs(cell.difference or 0) if cell.verdict == "reproduced" else 0.0
-    return distance <= max(half_unit(cell), before) + PRECISION

@@ -54,10 +54,7 @@ from pipeline.studies.verify.scored_run import ScoredRun, scored_run_of
 EXIT_CODES: dict[Verdict, int] = {"reproduced": 0, "not reproduced": 3, "not comparable": 4, "not run": 4}
 TREC_DEPTH = 1000
 """Hits of a query that a published measure without a cutoff is taken to see: trec_eval's usual input."""
-TRIED = 10
-"""Changes that a table lists."""
-NOT_TRIED = 3
-"""Changes that a note names of those that were not tried."""
+TRIED, NOT_TRIED = 10, 3  # changes that a table lists, and that a note names of those that were not tried
 ABSENT = (
     "not in the result, and not to be computed from its ranking: add it to evaluate.measures, and run again"
 )
