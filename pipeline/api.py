@@ -13,7 +13,7 @@ from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.results.result import Result
 from pipeline.run.benchmark import Session
-from pipeline.run.running import ConfigRun, Outcome, prepare, run_each
+from pipeline.run.running import Outcome, prepare, run_each
 
 if TYPE_CHECKING:
     from pipeline.run.forecast import Forecast
@@ -76,12 +76,7 @@ def run_benchmarks(
         session = stack.enter_context(Session(fresh))
         runs = prepare(configs, output, progress, session)
         stack.pop_all()  # the session is closed after the last outcome
-    return _outcomes(runs, progress, session)
-
-
-def _outcomes(runs: Sequence[ConfigRun], progress: Progress, session: Session) -> Iterator[Outcome]:
-    with session:
-        yield from run_each(runs, progress, session)
+    return run_each(runs, progress, session)
 
 
 def forecast(

@@ -228,10 +228,6 @@ class ReportSection(Record):
         """What to know before trusting the measures, a sentence each without its full stop."""
         return []
 
-    def stage_notes(self, stages: Mapping[str, StageRow], passages: int) -> list[str]:
-        """What a reader of the table of stages should know; `stages` by name, and how many passages."""
-        return []
-
     def corrected(self, cost: Cost, passages: int) -> Cost:
         """The cost of a result of so many passages, with what the figures of its stages leave out."""
         return cost

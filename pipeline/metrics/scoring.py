@@ -42,7 +42,7 @@ def compute_measures(ranking: Ranking, qrels: Qrels, n_queries: int, measures: S
     if ranking.passages.ndim != 2 or len(ranking.passages) != n_queries:
         raise ValueError(f"ranking of shape {ranking.passages.shape} for {n_queries} queries")
     depth = max(ranking.passages.shape[1], 1)  # the cutoff of measures without one
-    cells, entries = _judged_cells(ranking.passages, qrels)
+    cells, entries = judged_cells(ranking.passages, qrels)
     queries, ranks = np.divmod(cells, depth)
     judged = JudgedRanking(
         found=GradedCells(n_queries, queries, qrels.grades[entries], ranks + 1),
@@ -76,7 +76,7 @@ def drop_hits(ranking: Ranking, ignored: Qrels, top_k: int | None = None) -> Ran
     """
     if not len(ignored.queries) and ranking.passages.shape[1] <= (top_k or ranking.passages.shape[1]):
         return ranking
-    cells, _ = _judged_cells(ranking.passages, ignored)
+    cells, _ = judged_cells(ranking.passages, ignored)
     dropped = ranking.passages < 0
     dropped.ravel()[cells] = True
     order = np.argsort(dropped, axis=1, kind="stable")[:, :top_k]
@@ -97,7 +97,7 @@ def count_relevant(ignored: Qrels, qrels: Qrels) -> int:
     return int(np.isin(ignored.queries * stride + ignored.passages, keys).sum())
 
 
-def _judged_cells(passages: Int64, qrels: Qrels) -> tuple[Int64, Int64]:
+def judged_cells(passages: Int64, qrels: Qrels) -> tuple[Int64, Int64]:
     """The cells of a ranking that are judged: int64 [c], ascending, and for each its entry in the qrels.
 
     Cells are numbered as in `np.ravel(passages)`.
@@ -147,7 +147,7 @@ def random_hits(ranking: Ranking, qrels: Qrels, passages: int) -> tuple[int, flo
     a random order are hypergeometric.
     """
     first = ranking.passages[:, :RANDOM_DEPTH]
-    hits, cells = np.count_nonzero(first >= 0, axis=1), _judged_cells(first, qrels)[1]
+    hits, cells = np.count_nonzero(first >= 0, axis=1), judged_cells(first, qrels)[1]
     relevant = np.bincount(qrels.queries[qrels.grades >= 1], minlength=len(first))
     found, share = int((qrels.grades[cells] >= 1).sum()), relevant / passages
     expected = float((hits * share).sum())

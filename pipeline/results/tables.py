@@ -96,10 +96,6 @@ def stage_table(record: Metrics) -> Table:
         (PEAK, [row.peak_rss_mb for row in rows]),
         (Column("key", from_width=WIDE), [row.key[:12] for row in rows]),
     ]
-    stages = {row.stage: row for row in record.stages}
-    of_sections = [
-        note for section in record.sections for note in section.stage_notes(stages, record.passages)
-    ]
     copied = [
         f"{row.stage}: {row.found:,} of {row.items or 0:,} texts had been encoded before"
         for row in record.stages
@@ -112,7 +108,7 @@ def stage_table(record: Metrics) -> Table:
         for row in rows
         if row.preparing_seconds
     ]
-    notes = [*rate, *once, *of_sections, *copied, *_earlier(record)]
+    notes = [*rate, *once, *copied, *_earlier(record)]
     return table_of("stages", columns, notes, keep_empty=True)
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import numpy as np
 from typing_extensions import override
 
 from pipeline.config import keyed_settings
@@ -19,12 +18,12 @@ from pipeline.retrievers.retriever import QueryEncoder, Retriever, Search
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.retrievers.texts import (
     chunking,
-    documents_of,
-    search_depth,
+    search_by,
     search_here,
     search_stage,
     text_stage,
     texts_of,
+    tie_order,
     with_chunks,
 )
 from pipeline.search import bm25_index
@@ -94,21 +93,12 @@ class Bm25(Retriever[Bm25Settings]):
 
     @override
     def open_search(self, inputs: Inputs) -> Search:
-        from pipeline.core.order import descending_id_rank
-        from pipeline.search.documents import rank
+        index, order = inputs["index"], tie_order(self.config, inputs)
 
-        index, ids = inputs["index"], inputs["data"].passages.ids
-        top_k, documents = search_depth(self.config, inputs), documents_of(self.config, inputs)
-        # equal chunks decide nothing
-        order = descending_id_rank(ids) if documents is None else np.arange(documents.chunks)
+        def find(queries: TokenizedTexts, chosen: Int64, k: int, bar: Bar) -> Ranking:
+            return bm25_index.search(index, queries.take(chosen), k, order, bar)
 
-        def search(queries: TokenizedTexts, bar: Bar) -> Ranking:
-            def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-                return bm25_index.search(index, queries.take(chosen), k, order, bar)
-
-            return rank(find, len(queries), documents, top_k, ids, bar)
-
-        return search
+        return search_by(self.config, inputs, find)
 
     @override
     def encode_query(self, store: Store) -> QueryEncoder:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 from pipeline.config import FLAT, keyed_settings
-from pipeline.core.display import counted
+from pipeline.core.display import Bar, counted
 from pipeline.core.errors import InputError
-from pipeline.core.records import Collection, Float32, VectorForm
+from pipeline.core.records import Collection, Float32, Int64, Ranking
 from pipeline.engines import opening
 from pipeline.retrievers import dense_search
 from pipeline.retrievers.costs import VectorsCost
@@ -22,8 +22,8 @@ from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import VectorFormat
 from pipeline.retrievers.sections import ApproximateIndex
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
-from pipeline.retrievers.texts import search_here, search_stage, with_chunks
-from pipeline.storage import vector_forms
+from pipeline.retrievers.texts import search_by, search_here, search_stage, searched_ids, with_chunks
+from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
 TEXT_BYTES = 20  # kept beside the vector of a text: its hash and its number of tokens
@@ -35,49 +35,56 @@ class Dense(EncodingRetriever):
 
     @override
     def stages(self) -> Plan:
-        config = self.config
-        form = {"truncate_dim": self._form.dimensions, **keyed_settings(self.settings, "index")}
-        index = {"form": form, **keyed_settings(config.index, "index")}
-        searched = ("passages" if self._by_vectors else "index", "queries")
+        config, settings, form = self.config, self.settings, self.source.form(self.settings)
+        stored = replace(form, halves=settings.vector_precision == "fp16")
+        indexed = {"truncate_dim": form.dimensions, **keyed_settings(settings, "index")}
+        build = partial(dense_search.build_index, config.index)
+        opened: Callable[[Artifact], object] = dense_search.StoredIndex
+        if settings.is_quantized:
+            build = partial(dense_search.build_quantized, settings.vector_precision)
+            opened = dense_search.open_quantized
+        # the stored vectors are searched where memory is limited, or workers share them
+        distributed = config.engine.kind != "local" and not config.data.chunks
+        shared = distributed and config.index.factory == FLAT
+        by_vectors = (config.search.memory_mb is not None or shared) and not settings.is_quantized
+        search = partial(self._search, self._in_shards or (distributed and by_vectors))
+        searched = ("passages" if by_vectors else "index", "queries")
         plan = {
-            "passages": self.encode_stage("passages", SCHEMAS["passages"], VectorFormat(self._form)),
-            "queries": self.encode_stage(
-                "queries", SCHEMAS["queries"], VectorFormat(self._query_form, held=True)
-            ),
+            "passages": self.encode_stage("passages", SCHEMAS["passages"], VectorFormat(stored)),
+            "queries": self.encode_stage("queries", SCHEMAS["queries"], VectorFormat(form)),
             "index": Stage(
                 "index",
                 SCHEMAS["index"],
                 needs=("passages",),
                 made_of={"passages": "passages"},
-                settings=index,
-                make=self._build,
-                open=dense_search.open_quantized if self.settings.is_quantized else dense_search.StoredIndex,
+                settings={"form": indexed, **keyed_settings(config.index, "index")},
+                make=build,
+                open=opened,
             ),
-            "search": search_stage(self, SCHEMAS["search"], searched, self._search, {}),
+            "search": search_stage(self, SCHEMAS["search"], searched, search, {}),
         }
         return with_chunks(self, self.source.model, plan)
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        facts, config = artifacts[self.ranking].facts, self.config
-        sections = {key: facts[key] for key in (VectorsCost.key,) if key in facts}
-        if config.index.factory != FLAT:
-            settings = config.index.model_dump(mode="json")
-            sections[ApproximateIndex.key] = {**settings, "parameters": config.search.parameters}
-        return {**super().report(artifacts, scores, stages), **sections}
+        sections, index = super().report(artifacts, scores, stages), self.config.index
+        if index.factory == FLAT:
+            return sections
+        settings = {**index.model_dump(mode="json"), "parameters": self.config.search.parameters}
+        return {**sections, ApproximateIndex.key: settings}
 
     @override
     def check(self) -> None:
         super().check()
-        dimensions = self._form.dimensions
-        if dimensions and self._model_dimension:
-            vector_forms.check_dimensions(dimensions, self._model_dimension)
+        whole, kept = self._dimensions
+        if whole and kept:
+            vector_forms.check_dimensions(kept, whole)
         from pipeline.search import faiss_index
 
         index, search = self.config.index, self.config.search
         opening.check_gpus(f"search.device: {search.device}", [search.device], "search.device")
         if index.factory != FLAT or search.parameters:  # Flat fits any vectors
-            faiss_index.check_index(index.factory, index.metric, search.parameters, self._known_dimension)
+            faiss_index.check_index(index.factory, index.metric, search.parameters, kept)
 
     @override
     def check_collection(self, collection: Collection) -> None:
@@ -95,32 +102,18 @@ class Dense(EncodingRetriever):
             return
         from pipeline.search import faiss_index
 
-        faiss_index.check_size(index.factory, index.metric, self._known_dimension, passages, shards)
+        faiss_index.check_size(index.factory, index.metric, self._dimensions[1], passages, shards)
 
     @property
-    def _model_dimension(self) -> int | None:
-        """The dimension of the vectors that the model gives, where its files say it."""
-        return self.source.model.dimension if self.source.model else None
-
-    @property
-    def _known_dimension(self) -> int | None:
-        """The dimension of the vectors that are indexed, where it is known."""
-        return self._form.dimensions or self._model_dimension
-
-    @cached_property
-    def _query_form(self) -> VectorForm:
-        """What is made of the queries' vectors."""
-        return self.source.form(self.settings)
-
-    @cached_property
-    def _form(self) -> VectorForm:
-        """What is made of the passages' vectors."""
-        return replace(self._query_form, halves=self.settings.vector_precision == "fp16")
+    def _dimensions(self) -> tuple[int | None, int | None]:
+        """Of the vectors that the model gives and of those that are indexed, where its files say it."""
+        whole = self.source.model.dimension if self.source.model else None
+        return whole, self.source.form(self.settings).dimensions or whole
 
     @override
     def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
         """At least so many: passages that are cut give more vectors."""
-        stored, indexed, index = self._model_dimension, self._known_dimension, self.config.index
+        (stored, indexed), index = self._dimensions, self.config.index
         if not stored or not indexed:
             return {}
         counts = {"passages": passages, "queries": queries}
@@ -137,12 +130,6 @@ class Dense(EncodingRetriever):
             smaller = "index.shards, or an index.factory with smaller codes"
         return {**sizes, "index": StoredSize(size, size // index.shards, smaller, searched.passage)}
 
-    def _build(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        """Build the index of the passages' vectors; finished shards of an interrupted run are kept."""
-        if self.settings.is_quantized:
-            return dense_search.build_quantized(self.settings.vector_precision, inputs, draft, context)
-        return dense_search.build_index(self.config.index, inputs, draft, context)
-
     @override
     def open_search(self, inputs: Inputs) -> Search:
         if self._in_shards:
@@ -151,12 +138,32 @@ class Dense(EncodingRetriever):
                 allowed="an index that one process holds",
                 fix="set index.shards to 1",
             )
-        return dense_search.open_search(self.config, inputs)
+        from pipeline.search import exact, searchers
+
+        config, ids = self.config, searched_ids(self.config, inputs)
+        stored = inputs["index" if "index" in inputs else "passages"]
+        stored = stored.file(0) if isinstance(stored, dense_search.StoredIndex) else stored
+        searcher = searchers.open_searcher(config.index, config.search, stored)
+        if "queries" in inputs:  # those of a run; others come one at a time
+            vector_shards.check_counts(searcher.count, searcher.dimension, len(ids), inputs["queries"])
+            if searcher.by_products:
+                exact.prepare(inputs["queries"], searcher.count)
+
+        def find(queries: Float32, chosen: Int64, k: int, bar: Bar) -> Ranking:
+            return searcher.search(queries[chosen], k, ids, bar)
+
+        def score(queries: Float32, query: int, chunks: Int64) -> Float32:
+            assert isinstance(searcher, searchers.ExactSearcher)
+            return searcher.score(queries[query : query + 1], chunks)
+
+        exactly = score if isinstance(searcher, searchers.ExactSearcher) else None
+        return search_by(config, inputs, find, exactly)
 
     @override
     def query_row(self, encoded: Any) -> Float32:
-        row = np.empty((1, self._query_form.dimensions or encoded.shape[1]), np.float32)
-        vector_forms.apply_form(encoded, self._query_form, row, 0)
+        form = self.source.form(self.settings)
+        row = np.empty((1, form.dimensions or encoded.shape[1]), np.float32)
+        vector_forms.apply_form(encoded, form, row, 0)
         return row
 
     @property
@@ -164,21 +171,9 @@ class Dense(EncodingRetriever):
         """Whether there are several indexes, each of some passages."""
         return self.config.index.shards > 1 and not self.settings.is_quantized
 
-    @property
-    def _distributed(self) -> bool:
-        """Whether many workers search: each a part of the stored vectors, if the search is exact."""
-        return self.config.engine.kind != "local" and not self.config.data.chunks
-
-    @property
-    def _by_vectors(self) -> bool:
-        """Whether the stored vectors are searched: where memory is limited, or workers share them."""
-        index, search = self.config.index, self.config.search
-        shared = self._distributed and index.factory == FLAT
-        return (search.memory_mb is not None or shared) and not self.settings.is_quantized
-
-    def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
-        """Search the index, or the stored vectors."""
-        if self._in_shards or (self._distributed and self._by_vectors):
+    def _search(self, in_parts: bool, inputs: Inputs, draft: Draft, context: Context) -> Facts:
+        """Search the index, or the stored vectors, `in_parts` by an engine or in this process."""
+        if in_parts:
             facts = dense_search.search_parts(self.config, inputs, draft, context)
         else:
             facts = search_here(self, inputs, draft, context)

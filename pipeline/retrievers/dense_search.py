@@ -14,13 +14,11 @@ import numpy as np
 
 from pipeline.config import FLAT, Config, IndexConfig, SearchConfig
 from pipeline.core.display import Bar
-from pipeline.core.machine import Meter
 from pipeline.core.records import Embeddings, Float32, Ranking, UInt8
 from pipeline.engines import engine as jobs
-from pipeline.engines.engine import Engine, Job, Part, PartJob, PartResult
-from pipeline.retrievers.retriever import Search
+from pipeline.engines.engine import Job, Part, PartJob, PartResult
 from pipeline.retrievers.stage import Context, Facts, Inputs
-from pipeline.retrievers.texts import documents_of, save_found, search_depth
+from pipeline.retrievers.texts import save_found, search_depth
 from pipeline.storage import vector_forms, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -39,10 +37,6 @@ class StoredIndex:
     def file(self, shard: int) -> Path:
         """The file of one of its shards."""
         return self.artifact.path(file_name(shard, len(self.artifact.files)))
-
-    def bytes_of(self, shard: int) -> UInt8:
-        """The bytes of a shard's file, memory-mapped."""
-        return np.memmap(self.file(shard), np.uint8, "r")
 
 
 def file_name(shard: int, shards: int) -> str:
@@ -65,12 +59,12 @@ def build_index(index: IndexConfig, inputs: Inputs, draft: Draft, context: Conte
     ]
     rows = sum(part.stop - part.start for part in parts)
     if index.shards > 1:
-        context.engine.start(len(parts))
+        context.open_engine().start(len(parts))
     label = "index" if index.factory == FLAT else "train and fill the index"
     with context.progress(label, rows, "vectors") as bar, meter.working():
         if index.shards > 1:
             build = PartJob(partial(jobs.build_index, index))
-            for result in counted_parts(context.engine, meter, build, parts, bar):
+            for result in counted_parts(context, build, parts, bar):
                 with draft.file(names[result.part.start]) as path:
                     result.outputs.tofile(path)
         elif parts:  # written as it is, without a copy of its bytes in memory
@@ -139,42 +133,23 @@ PARTS = 4  # parts of the vectors for each worker to search: small ones end at a
 PART_BYTES = 256 << 20  # largest size of a part of the vectors that another process searches
 
 
-def open_search(config: Config, inputs: Inputs) -> Search:
-    """What ranks the passages, or the documents whose chunks are searched, for queries.
-
-    It searches the index, or the stored vectors if the inputs have no index.
-    """
-    from pipeline.search import exact, searchers
-
-    depth, documents = search_depth(config, inputs), documents_of(config, inputs)
-    stored = inputs["index" if "index" in inputs else "passages"]
-    stored = stored.file(0) if isinstance(stored, StoredIndex) else stored
-    searcher, ids = searchers.open_searcher(config.index, config.search, stored), inputs["data"].passages.ids
-    if "queries" in inputs:  # those of a run; others come one at a time
-        count = len(ids) if documents is None else documents.chunks
-        vector_shards.check_counts(searcher.count, searcher.dimension, count, inputs["queries"])
-        if searcher.by_products:
-            exact.prepare(inputs["queries"], searcher.count)
-    return lambda queries, bar: searchers.rank(searcher, queries, depth, ids, bar, documents)
-
-
 def search_parts(config: Config, inputs: Inputs, draft: Draft, context: Context) -> Facts:
     """Have an engine search the index's shards, or parts of the stored vectors, and merge the hits."""
     from pipeline.search import exact
 
-    collection, queries, meter, engine = inputs["data"], inputs["queries"], context.meter, context.engine
+    collection, queries, engine = inputs["data"], inputs["queries"], context.open_engine()
     index, depth = config.index, search_depth(config, inputs)
     search = config.search.model_copy(update={"top_k": depth})
     best: Ranking | None = None
     job, parts = _parts_to_search(index, search, inputs, engine.workers)
     engine.start(len(parts))
     bar_of = context.progress("search", len(queries) * len(parts), "queries")
-    with bar_of as bar, meter.working("pipeline.search.searchers"):
-        for result in counted_parts(engine, meter, job, parts, bar):
+    with bar_of as bar, context.meter.working("pipeline.search.searchers"):
+        for result in counted_parts(context, job, parts, bar):
             best = exact.merge(best, result.outputs, result.part.start, depth, collection.passages.ids)
     if best is None:
         raise RuntimeError("a collection without passages")
-    meter.count(len(queries))
+    context.meter.count(len(queries))
     return save_found(config, inputs, draft, best)
 
 
@@ -199,19 +174,17 @@ def _parts_to_search(
     def read(number: int) -> tuple[UInt8 | Embeddings, pa.ChunkedArray]:
         start, stop = spans[number]
         if "index" in inputs:
-            return stored.bytes_of(number), ids.slice(start, stop - start)
+            return np.memmap(stored.file(number), np.uint8, "r"), ids.slice(start, stop - start)
         return vector_shards.rows_of(embeddings, start, stop), ids.slice(start, stop - start)
 
     job = PartJob(partial(jobs.search_part, queries, index, search))
     return job, [Part(*span, partial(read, number)) for number, span in enumerate(spans)]
 
 
-def counted_parts(
-    engine: Engine, meter: Meter, job: Job, parts: Iterable[Part], bar: Bar
-) -> Iterator[PartResult]:
+def counted_parts(context: Context, job: Job, parts: Iterable[Part], bar: Bar) -> Iterator[PartResult]:
     """The parts as the engine finishes them; the meter notes how many parts each machine did."""
-    nodes = Counter[str]()
+    engine, nodes = context.open_engine(), Counter[str]()
     for result in engine.each(job, parts, bar):
         nodes[result.node] += 1
-        meter.notes["engine"] = {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)}
+        context.meter.notes["engine"] = {"kind": engine.kind, "workers": engine.workers, "parts": dict(nodes)}
         yield result

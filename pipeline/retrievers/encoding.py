@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
-from typing_extensions import TypeVar, override
+import numpy as np
+from typing_extensions import override
 
 from pipeline.config import RowSettings, keyed_settings
 from pipeline.core.display import silent
@@ -25,29 +26,29 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.opener import TextOpener
 from pipeline.engines import engine as jobs, opening
 from pipeline.engines.engine import Part
-from pipeline.models.model import CalibrationCorpus, ResolvedModel
+from pipeline.models.model import CalibrationCorpus
+from pipeline.retrievers.costs import VectorsCost
 from pipeline.retrievers.dense_search import counted_parts
 from pipeline.retrievers.retriever import QueryEncoder, Retriever
 from pipeline.retrievers.rows import (
     TEXTS,
-    AnyRows,
     RowFormat,
+    Rows,
     ShardWriter,
-    count_truncated,
     hash_texts,
     table_of,
+    token_counts,
 )
+from pipeline.retrievers.sections import Sparsity
 from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Stage
 from pipeline.retrievers.texts import chunking, text_stage, texts_of
-from pipeline.retrievers.truncation import Truncation
+from pipeline.retrievers.truncation import Truncation, truncation_of
 from pipeline.storage import vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
 
-Settings = TypeVar("Settings", bound=RowSettings, covariant=True, default=RowSettings)
 
-
-class EncodingRetriever(Retriever[Settings], ABC):
+class EncodingRetriever(Retriever[RowSettings], ABC):
     """A retriever that keeps rows that a model makes of texts, or that are given in files."""
 
     @cached_property
@@ -57,11 +58,6 @@ class EncodingRetriever(Retriever[Settings], ABC):
         if isinstance(source, TextOpener) and source.model.precision == "int8":
             return source.calibrated_on(CalibrationCorpus(self.identity.passages, self.corpus))
         return source
-
-    @cached_property
-    def _server_engine(self) -> EngineFactory | None:
-        """What asks the server, where there is one."""
-        return EngineFactory(self.source, None) if self.source.served else None
 
     @override
     def check(self) -> None:
@@ -81,13 +77,10 @@ class EncodingRetriever(Retriever[Settings], ABC):
             )
 
     @override
-    def models(self) -> list[ResolvedModel]:
-        return [self.source.model] if self.source.model else []
-
-    @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        chunks = chunking(self.config, artifacts)
-        return {**chunks, **Truncation.reported(artifacts, bool(chunks))}
+        chunks, found = chunking(self.config, artifacts), artifacts[self.ranking].facts
+        measured = {key: found[key] for key in (VectorsCost.key, Sparsity.key) if key in found}
+        return {**chunks, **Truncation.reported(artifacts, bool(chunks)), **measured}
 
     @override
     def check_collection(self, collection: Collection) -> None:
@@ -119,16 +112,15 @@ class EncodingRetriever(Retriever[Settings], ABC):
         """What a model gives for a query, as the stage `queries` would open it."""
         return encoded
 
-    def encode_stage(self, role: Role, schema: int, form: RowFormat[AnyRows]) -> Stage:
+    def encode_stage(self, role: Role, schema: int, form: RowFormat) -> Stage:
         """Encodes the passages or the queries; shards that an interrupted run has finished are kept."""
         settings = self.source.ingredients(role) | keyed_settings(self.settings, role)
         make = partial(self._encode, role, form)
-        stage = text_stage(self, role, schema, settings, make, form.open)
-        return replace(stage, engine=self._server_engine)
+        opened = partial(form.open, held=role == "queries")
+        stage = text_stage(self, role, schema, settings, make, opened)
+        return replace(stage, engine=EngineFactory(self.source, None) if self.source.served else None)
 
-    def _encode(
-        self, role: Role, form: RowFormat[AnyRows], inputs: Inputs, draft: Draft, context: Context
-    ) -> Facts:
+    def _encode(self, role: Role, form: RowFormat, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         texts = texts_of(role, inputs)
         if self.source.stored:
             self._copy_precomputed(role, texts, form, draft, context)
@@ -141,12 +133,16 @@ class EncodingRetriever(Retriever[Settings], ABC):
         context.meter.count(len(texts), worked=n_new)
         context.meter.notes["encoding"] = usage.figures()
         context.meter.notes["found"] = int(writer.wanted.sum()) - n_new
-        model = self.source.model
-        truncation = count_truncated(draft, len(texts), model.max_lengths[role]) if model else None
-        return {"rows": len(texts), **({Truncation.key: truncation} if truncation else {})}
+        counts = token_counts(
+            draft.whole, len(texts), lambda name: np.load(draft.folder / name, allow_pickle=False)
+        )
+        if counts is None or self.source.model is None:
+            return {"rows": len(texts)}
+        cut = truncation_of(counts, self.source.model.max_lengths[role])
+        return {"rows": len(texts), Truncation.key: cut}
 
     def _copy_precomputed(
-        self, role: Role, texts: Texts, form: RowFormat[AnyRows], draft: Draft, context: Context
+        self, role: Role, texts: Texts, form: RowFormat, draft: Draft, context: Context
     ) -> None:
         """Copy rows from files, a shard at a time."""
         missing = vector_shards.missing_ranges(len(texts), self.settings.shard_rows, draft.whole)
@@ -154,14 +150,14 @@ class EncodingRetriever(Retriever[Settings], ABC):
         with context.progress(f"encode {role}", n_missing, "texts") as bar, context.meter.working():
             for start, stop in missing:
                 ids = texts.ids.slice(start, stop - start)
-                rows = cast("AnyRows", self.source.take(role, range(start, stop), ids))
+                rows: Rows = self.source.take(role, range(start, stop), ids)
                 form.save(draft, start, rows, ids.to_pylist())
                 bar.update(stop - start)
         context.meter.count(len(texts), worked=n_missing)
         context.meter.notes["encoding"] = Usage(texts=n_missing).figures()
 
 
-def _encode_new(role: Role, writer: ShardWriter[AnyRows], context: Context) -> Usage:
+def _encode_new(role: Role, writer: ShardWriter, context: Context) -> Usage:
     """Write all missing shards of a role, and return what it cost to encode the texts without a known row.
 
     A part is checked and written by a thread, while the next one is computed. At most one waits for it, so
@@ -175,11 +171,11 @@ def _encode_new(role: Role, writer: ShardWriter[AnyRows], context: Context) -> U
             writer.write(start, stop)
     if not parts:
         return usage
-    context.engine.load(len(parts))
+    context.open_engine().load(len(parts))
     bar_of = context.progress(f"encode {role}", int(new.sum()), "texts")
     writing = None
     with bar_of as bar, context.meter.working(), ThreadPoolExecutor(1) as thread:
-        for result in counted_parts(context.engine, context.meter, partial(jobs.encode, role), parts, bar):
+        for result in counted_parts(context, partial(jobs.encode, role), parts, bar):
             if writing:
                 writing.result()
             rows, cost = result.outputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 from typing_extensions import override
 
@@ -20,7 +19,7 @@ from pipeline.retrievers.retriever import (
     open_ranking,
     save_ranking,
 )
-from pipeline.retrievers.stage import Context, EngineFactory, Facts, Inputs, Plan, Stage, StoredSize
+from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage, StoredSize
 from pipeline.retrievers.truncation import Truncation
 from pipeline.search import fusion
 from pipeline.storage.artifacts import Artifact, Draft
@@ -93,11 +92,6 @@ class FusionRetriever(Retriever[FuseConfig]):
             for number, part in enumerate(self.parts, start=1)
             for role, size in part.stored_sizes(passages, queries).items()
         }
-
-    @cached_property
-    @override
-    def engine(self) -> EngineFactory:
-        return self.parts[0].engine
 
     def _fuse(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         collection = inputs[COLLECTION]

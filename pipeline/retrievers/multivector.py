@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -17,7 +16,7 @@ from pipeline.retrievers.encoding import EncodingRetriever
 from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RaggedFormat
 from pipeline.retrievers.stage import Inputs, Plan
-from pipeline.retrievers.texts import documents_of, search_depth, search_here, search_stage, with_chunks
+from pipeline.retrievers.texts import search_by, search_here, search_stage, searched_ids, with_chunks
 from pipeline.storage import ragged_shards, vector_forms, vector_shards
 from pipeline.storage.artifacts import Draft
 
@@ -27,14 +26,25 @@ CHECKED = 1 << 16  # token vectors checked at once
 
 @dataclass(frozen=True)
 class TokenVectorFormat(RaggedFormat):
-    """The token vectors of each text, as float16 if `halves`."""
+    """The token vectors of each text, one at least, as float16 if `halves`."""
 
     halves: bool = False
 
     @override
     def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
-        check_token_vectors(rows, ids)
-        vectors = vector_forms.to_halves(rows.columns[0], start) if self.halves else rows.columns[0]
+        empty, vectors = rows.lengths == 0, rows.columns[0]
+        if empty.any():
+            raise InputError(
+                f"'{ids[int(np.argmax(empty))]}' has no token vector; "
+                f"{int(empty.sum())} of {len(ids)} texts affected",
+                allowed="one vector at least for each text",
+                fix="check the model's tokenizer and skip list; make vectors from a file again",
+            )
+        of_tokens: Iterator[str] = (name for name, n in zip(ids, rows.lengths, strict=True) for _ in range(n))
+        for first in range(0, len(vectors), CHECKED):
+            part = vectors[first : first + CHECKED]
+            vector_shards.check_vectors(part, (next(of_tokens) for _ in range(len(part))), normalized=False)
+        vectors = vector_forms.to_halves(vectors, start) if self.halves else vectors
         super().save(draft, start, RaggedRows(rows.ends, (vectors,)), ids)
 
 
@@ -62,51 +72,21 @@ class MultiVector(EncodingRetriever):
 
     @override
     def open_search(self, inputs: Inputs) -> Search:
-        from pipeline.search.documents import rank
         from pipeline.search.maxsim import MaxSimScorer, maxsim_search
 
-        config, ids = self.config, inputs["data"].passages.ids
-        memory_mb, depth = config.search.memory_mb, search_depth(config, inputs)
-        documents = documents_of(config, inputs)
+        memory_mb, ids = self.config.search.memory_mb, searched_ids(self.config, inputs)
         passages, mean = token_embeddings(inputs["passages"]), self._mean
-        ids_of_rows = ids if documents is None else documents.chunk_ids
 
-        def search(shards: Sequence[RaggedRows], bar: Bar) -> Ranking:
-            queries = ragged_shards.join_rows(shards)
+        def find(queries: RaggedRows, chosen: Int64, k: int, bar: Bar) -> Ranking:
+            tokens = token_embeddings([ragged_shards.take_rows(queries, chosen)])
+            return maxsim_search(passages, tokens, k, ids, bar, mean=mean, memory_mb=memory_mb)
 
-            def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-                tokens = token_embeddings([ragged_shards.take_rows(queries, chosen)])
-                return maxsim_search(passages, tokens, k, ids_of_rows, bar, mean=mean, memory_mb=memory_mb)
+        def score(queries: RaggedRows, query: int, chunks: Int64) -> Float32:
+            row = ragged_shards.slice_rows(queries, query, query + 1)
+            bounds = np.concatenate([[0], row.ends])
+            return MaxSimScorer(passages, row.columns[0], bounds, mean)(chunks, np.zeros_like(chunks))
 
-            def score(query: int, chunks: Int64) -> Float32:
-                row = ragged_shards.slice_rows(queries, query, query + 1)
-                bounds = np.concatenate([[0], row.ends])
-                return MaxSimScorer(passages, row.columns[0], bounds, mean)(chunks, np.zeros_like(chunks))
-
-            return rank(find, len(queries), documents, depth, ids, bar, score)
-
-        return search
-
-    @override
-    def query_row(self, encoded: Any) -> Sequence[RaggedRows]:
-        return [encoded]
-
-
-def check_token_vectors(rows: RaggedRows, ids: list[str]) -> None:
-    """Refuse texts, by their `ids`, without vectors, and vectors as `vector_shards.check_vectors` does."""
-    empty = rows.lengths == 0
-    if empty.any():
-        raise InputError(
-            f"'{ids[int(np.argmax(empty))]}' has no token vector; "
-            f"{int(empty.sum())} of {len(ids)} texts affected",
-            allowed="one vector at least for each text",
-            fix="check the model's tokenizer and skip list; make vectors from a file again",
-        )
-    vectors, lengths = rows.columns[0], rows.lengths
-    of_tokens: Iterator[str] = (name for name, n in zip(ids, lengths, strict=True) for _ in range(n))
-    for start in range(0, len(vectors), CHECKED):
-        part = vectors[start : start + CHECKED]
-        vector_shards.check_vectors(part, (next(of_tokens) for _ in range(len(part))), normalized=False)
+        return search_by(self.config, inputs, find, score)
 
 
 def token_embeddings(shards: Sequence[RaggedRows]) -> TokenEmbeddings:

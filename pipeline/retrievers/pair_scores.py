@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -92,47 +91,34 @@ SHARD_PAIRS = 4096  # pairs scored at once, the most that an interrupted run los
 HASHED_TEXTS = 4096  # texts read at once to be hashed
 
 
-@dataclass(frozen=True)
-class QueryPassagePairs:
-    """Pairs of a query and a passage, by their rows in a collection, int64 [pairs] each."""
+def score_pairs(
+    collection: Collection, queries: Int64, passages: Int64, store: ScoreStore, context: Context
+) -> tuple[Float32, Int32]:
+    """The scores of pairs and their tokens, as `ScoreStore.find`; new ones are added to the store by parts.
 
-    collection: Collection
-    queries: Int64
-    passages: Int64
-
-    def __len__(self) -> int:
-        return len(self.queries)
-
-    def texts(self, rows: Int64) -> list[tuple[str, str]]:
-        """The texts of some pairs."""
-        queries = _texts(self.collection.queries.texts, self.queries[rows])
-        return list(zip(queries, _texts(self.collection.passages.texts, self.passages[rows]), strict=True))
-
-    def hashes(self) -> UInt64:
-        """uint64 [pairs, 2]: what each pair is known by; every text is read once."""
-        queries = _hashes(self.collection.queries.texts, self.queries)
-        return queries * _ODD + _hashes(self.collection.passages.texts, self.passages)
-
-
-def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -> tuple[Float32, Int32]:
-    """The score of each pair and its tokens, as `ScoreStore.find`; new ones are added to the store by parts.
-
-    The stage's meter notes how many were found and how many scored; pairs of equal texts are scored once.
+    Pairs are given by the rows of their query and their passage, int64 [pairs] each. The stage's meter notes
+    how many were found and how many scored; pairs of equal texts are scored once.
     """
-    hashes = pairs.hashes()
+    query_texts, passage_texts = collection.queries.texts, collection.passages.texts
+    hashes = _hashes(query_texts, queries) * _ODD + _hashes(passage_texts, passages)
+
+    def read(rows: Int64) -> list[tuple[str, str]]:
+        asked = query_texts.take(from_numpy(queries[rows])).to_pylist()
+        return list(zip(asked, passage_texts.take(from_numpy(passages[rows])).to_pylist(), strict=True))
+
     scores, tokens = store.find(hashes)
     missing = np.flatnonzero(np.isnan(scores))
     _, first, same = np.unique(hashes[missing], axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)  # as they come in the ranking: parts then hold few queries
     todo = missing[first[order]]
     spans = [(start, min(start + SHARD_PAIRS, len(todo))) for start in range(0, len(todo), SHARD_PAIRS)]
-    parts = [Part(*span, partial(pairs.texts, todo[slice(*span)])) for span in spans]
+    parts = [Part(*span, partial(read, todo[slice(*span)])) for span in spans]
     usage = Usage()
     new_scores, new_tokens = np.empty(len(todo), np.float32), np.full((len(todo), 2), -1, np.int32)
     if parts:
-        context.engine.load(len(parts))
+        context.open_engine().load(len(parts))
     with context.progress("rerank", len(todo), "pairs") as bar, context.meter.working():
-        for result in counted_parts(context.engine, context.meter, jobs.score, parts, bar) if parts else ():
+        for result in counted_parts(context, jobs.score, parts, bar) if parts else ():
             span = slice(result.part.start, result.part.stop)
             new_scores[span], cost = result.outputs
             _check(new_scores[span])
@@ -143,8 +129,8 @@ def score_pairs(pairs: QueryPassagePairs, store: ScoreStore, context: Context) -
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     scores[missing], tokens[missing] = (some[place[same.reshape(-1)]] for some in (new_scores, new_tokens))
-    context.meter.count(len(pairs), worked=len(todo))
-    context.meter.notes["pairs"] = {"found": len(pairs) - len(todo), "scored": len(todo)}
+    context.meter.count(len(hashes), worked=len(todo))
+    context.meter.notes["pairs"] = {"found": len(hashes) - len(todo), "scored": len(todo)}
     if parts:
         context.meter.notes["encoding"] = usage.figures()
     return scores, tokens
@@ -168,8 +154,3 @@ def _hashes(column: pa.ChunkedArray, rows: Int64) -> UInt64:
         for start in range(0, len(different), HASHED_TEXTS)
     ]
     return np.concatenate([np.empty((0, 2), np.uint64), *parts])[places]
-
-
-def _texts(column: pa.ChunkedArray, rows: Int64) -> list[str]:
-    chosen: list[str] = column.take(from_numpy(rows)).to_pylist()
-    return chosen

@@ -15,8 +15,9 @@ from pipeline.encoders.base import ScoreSource
 from pipeline.encoders.opener import PairOpener
 from pipeline.engines import opening
 from pipeline.metrics import paired
+from pipeline.metrics.scoring import judged_cells
 from pipeline.retrievers.composition import Reranking
-from pipeline.retrievers.pair_scores import QueryPassagePairs, ScoreStore, score_pairs
+from pipeline.retrievers.pair_scores import ScoreStore, score_pairs
 from pipeline.retrievers.retriever import (
     COLLECTION,
     Evaluator,
@@ -73,9 +74,32 @@ class RerankingRetriever(Retriever[ScorerSettings]):
 
     @override
     def assess(self, evaluator: Evaluator, rankings: Mapping[str, Ranking]) -> Facts:
-        first, reranked = rankings[self.first.ranking], rankings[RERANK]
-        of_reranking = assess_reranking(self.settings.depth, evaluator, first, reranked)
-        return self.first.assess(evaluator, rankings) | of_reranking
+        """The measures of the ranking before, of an ideal reranker, and of reranking at lesser depths.
+
+        These need no further scores: the passages that they would leave out keep their order.
+        """
+        first, reranked, depth = rankings[self.first.ranking], rankings[RERANK], self.settings.depth
+        id_rank = descending_id_rank(evaluator.collection.passages.ids)
+        before, after = evaluator.score(first), evaluator.score(reranked)
+        ideal = evaluator.score(order_ideally(first, evaluator.collection.qrels, depth, id_rank))
+        scores = scores_in_first_order(first, reranked, depth)
+        by_depth = []
+        for less in DEPTHS:
+            if less < depth:
+                ranking = rerank(first, scores[:, :less], id_rank)
+                by_depth.append({"depth": less, "metrics": evaluator.means(evaluator.score(ranking))})
+        return {
+            **self.first.assess(evaluator, rankings),
+            "first_stage": {
+                "metrics": evaluator.means(before),
+                "change": paired.changes(evaluator.measures, before, after, evaluator.draws),
+            },
+            "reranking": {
+                "depth": depth,
+                "ceiling": evaluator.means(ideal),
+                "by_depth": [*by_depth, {"depth": depth, "metrics": evaluator.means(after)}],
+            },
+        }
 
     @override
     def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
@@ -103,45 +127,18 @@ class RerankingRetriever(Retriever[ScorerSettings]):
         collection, first = inputs[COLLECTION], inputs[self.first.ranking]
         passages = first.passages[:, : self.settings.depth]
         query, column = np.nonzero(passages >= 0)
-        to_score = QueryPassagePairs(collection, query, passages[query, column])
         store = ScoreStore(context.store, self.source.recipe(), context.fresh)
         scores = np.full(passages.shape, -np.inf, np.float32)
-        scores[query, column], tokens = score_pairs(to_score, store, context)
+        found = passages[query, column]
+        scores[query, column], tokens = score_pairs(collection, query, found, store, context)
         ranking = rerank(first, scores, descending_id_rank(collection.passages.ids))
         facts = save_ranking(draft, collection, ranking)
-        facts |= {"reranked": scores.shape[1], "pairs": len(to_score), "backend": self.settings.backend}
+        facts |= {"reranked": scores.shape[1], "pairs": len(query), "backend": self.settings.backend}
         facts["scored_in"] = store.keys
         if isinstance(self.source, PairOpener) and tokens.min(initial=0) >= 0:
             most = self.source.model.max_length
             facts[Truncation.key] = truncation_of(tokens[:, 0], most, tokens[:, 1])
         return facts
-
-
-def assess_reranking(depth: int, evaluator: Evaluator, first: Ranking, reranked: Ranking) -> Facts:
-    """The sections `first_stage` and `reranking` of `metrics.json`, of the ranking before and that after.
-
-    Lesser depths need no further scores: the passages that they would leave out keep their order.
-    """
-    id_rank = descending_id_rank(evaluator.collection.passages.ids)
-    before, after = evaluator.score(first), evaluator.score(reranked)
-    ideal = evaluator.score(order_ideally(first, evaluator.collection.qrels, depth, id_rank))
-    scores = scores_in_first_order(first, reranked, depth)
-    by_depth = []
-    for less in DEPTHS:
-        if less < depth:
-            ranking = rerank(first, scores[:, :less], id_rank)
-            by_depth.append({"depth": less, "metrics": evaluator.means(evaluator.score(ranking))})
-    return {
-        "first_stage": {
-            "metrics": evaluator.means(before),
-            "change": paired.changes(evaluator.measures, before, after, evaluator.draws),
-        },
-        "reranking": {
-            "depth": depth,
-            "ceiling": evaluator.means(ideal),
-            "by_depth": [*by_depth, {"depth": depth, "metrics": evaluator.means(after)}],
-        },
-    }
 
 
 def rerank(first: Ranking, scores: Float32, id_rank: Int64) -> Ranking:
@@ -182,14 +179,9 @@ def order_ideally(first: Ranking, qrels: Qrels, depth: int, id_rank: Int64) -> R
     A passage that is not judged counts as grade 0; other arguments are as of `rerank`.
     """
     top = first.passages[:, :depth]
-    stride = int(max(first.passages.max(initial=0), qrels.passages.max(initial=0))) + 1
-    judged = qrels.queries * stride + qrels.passages  # ascending
-    hits = (np.arange(len(top))[:, None] * stride + top).ravel()
-    place = np.minimum(np.searchsorted(judged, hits), max(len(judged) - 1, 0))
-    grades = np.zeros(hits.shape, np.float32)
-    if len(judged):
-        is_judged = (judged[place] == hits) & (top.ravel() >= 0)
-        grades[is_judged] = np.maximum(qrels.grades[place[is_judged]], 0)
+    cells, entries = judged_cells(top, qrels)
+    grades = np.zeros(top.size, np.float32)
+    grades[cells] = np.maximum(qrels.grades[entries], 0)
     return rerank(first, grades.reshape(top.shape), id_rank)
 
 

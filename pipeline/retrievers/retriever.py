@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
@@ -16,7 +16,7 @@ from pipeline.config import Config, DataSettings
 from pipeline.config.settings import Section
 from pipeline.core.display import Bar
 from pipeline.core.plugins import origin
-from pipeline.core.records import Collection, Float64, Int64, Ranking, from_numpy
+from pipeline.core.records import Collection, Float64, Int64, Ranking
 from pipeline.core.result_files import RANKING
 from pipeline.data.loading import Identity, identify
 from pipeline.encoders import choice
@@ -25,7 +25,6 @@ from pipeline.encoders.batching import Usage
 from pipeline.encoders.openers import resolve
 from pipeline.metrics.names import Measure
 from pipeline.models.finding import find_model
-from pipeline.models.model import ResolvedModel
 from pipeline.retrievers.stage import EngineFactory, Facts, Inputs, Plan, StoredSize
 from pipeline.storage.artifacts import Artifact, Draft
 from pipeline.storage.store import Store
@@ -70,28 +69,8 @@ class Evaluator:
 
     collection: Collection  # the passages, queries and judgments
     measures: Sequence[Measure]  # those of the config
-    # The cluster of each query that has one, by its id: `evaluate.cluster`.
-    clusters: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def queries(self) -> Int64:
-        """int64 [judged queries]: the rows of the queries that are scored."""
-        return np.unique(
-            self.collection.qrels.queries
-        )  # not all, if judgments of missing passages are dropped
-
-    @cached_property
-    def query_ids(self) -> list[str]:
-        """The ids of the queries that are scored."""
-        ids: list[str] = self.collection.queries.ids.take(from_numpy(self.queries)).to_pylist()
-        return ids
-
-    @property
-    def draws(self) -> list[str | tuple[str]]:
-        """What each of them is a part of, which is drawn as a whole."""
-        from pipeline.metrics.statistics import draws_of
-
-        return draws_of(self.query_ids, [self.clusters.get(query) for query in self.query_ids])
+    queries: Int64  # int64 [judged queries]: the rows of the queries that are scored
+    draws: Sequence[Hashable]  # what each of them is a part of, which is drawn as a whole
 
     def score(self, ranking: Ranking) -> Float64:
         """The measures of a ranking, float64 [judged queries, measures]."""
@@ -163,8 +142,9 @@ class Retriever(ABC, Generic[Settings]):
     def plan(self) -> Plan:
         """`stages` with the engine of each, and the `origin` of a kind of another package in its settings."""
         made_by = origin(type(self))
+        engine = EngineFactory(self.source, self.config.engine)
         return {
-            role: replace(stage, engine=stage.engine or self.engine, settings={**stage.settings, **made_by})
+            role: replace(stage, engine=stage.engine or engine, settings={**stage.settings, **made_by})
             for role, stage in self.stages().items()
         }
 
@@ -182,21 +162,15 @@ class Retriever(ABC, Generic[Settings]):
         for part in self.parts:
             part.check()
 
-    def confirm(self, store: Store, fresh: bool) -> None:
-        """Check that served models still return what is cached; cache keys cannot detect a change."""
-        for part in self.parts:
-            part.confirm(store, fresh)
-        if self.source and self.source.served:
-            self.source.confirm(store, fresh)
-
     def check_collection(self, collection: Collection) -> None:
         """Refuse settings that do not fit the collection, once it is read and before texts are encoded."""
         for part in self.parts:
             part.check_collection(collection)
 
-    def models(self) -> list[ResolvedModel]:
-        """The models that texts are encoded with."""
-        return [model for part in self.parts for model in part.models()]
+    def sources(self) -> list[ModelSource]:
+        """What gives the rows and scores of the parts, and then its own."""
+        of_parts = [source for part in self.parts for source in part.sources()]
+        return [*of_parts, self.source] if self.source else of_parts
 
     def stored_sizes(self, passages: int, queries: int) -> dict[str, StoredSize]:
         """Of so many texts, by role: sizes of vectors and indexes, where a formula gives them."""
@@ -206,11 +180,6 @@ class Retriever(ABC, Generic[Settings]):
     def source(self) -> ModelSource | None:
         """What gives the rows or scores that parts of the work consist of; None if no work is divided."""
         return None
-
-    @cached_property
-    def engine(self) -> EngineFactory:
-        """The engine that runs parts of the work; benchmarks whose models and engines are equal share one."""
-        return EngineFactory(self.source, self.config.engine)
 
     def open_search(self, inputs: Inputs) -> Search:
         """Opens what the stage `search` searches; of its inputs, the queries are not needed.

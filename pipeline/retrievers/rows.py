@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from typing_extensions import override
 
 from pipeline.core.records import (
     Array,
@@ -26,14 +24,12 @@ from pipeline.core.records import (
     Float32,
     Int32,
     Int64,
-    JsonObject,
     RaggedRows,
     Texts,
     UInt64,
     VectorForm,
 )
 from pipeline.retrievers.stage import Context
-from pipeline.retrievers.truncation import truncation_of
 from pipeline.storage import ragged_shards, vector_shards
 from pipeline.storage.artifacts import Artifact, Draft
 
@@ -43,88 +39,63 @@ HASH_BYTES = 16
 _BATCH = 65536  # texts that are Python strings at once
 SHARDS = 32  # of a collection at least: a run that is killed loses a shard
 
-AnyRows = TypeVar("AnyRows")
-"""What a model gives for several texts: vectors float32 [texts, dimension], or `RaggedRows` rows."""
-
-
-class RowFormat(ABC, Generic[AnyRows]):
-    """How the rows that a model gives for texts, one for each text, are stored."""
-
-    @abstractmethod
-    def save(self, draft: Draft, start: int, rows: AnyRows, ids: list[str]) -> None:
-        """Check consecutive rows, the first of which is `start`, and write them as one file."""
-
-    @abstractmethod
-    def open(self, artifact: Artifact) -> object:
-        """All rows of a finished artifact, for the stages that need them."""
-
-    @abstractmethod
-    def read(self, artifact: Artifact, rows: Int64) -> AnyRows:
-        """Some rows of a finished artifact, by their numbers, int64 [n], in any order."""
-
-    @abstractmethod
-    def join(self, parts: Sequence[AnyRows], order: Int64) -> AnyRows:
-        """The rows of several parts, one after the other, in an order, int64 [rows]."""
-
 
 @dataclass(frozen=True)
-class VectorFormat(RowFormat[Float32]):
-    """A vector of each text, float32 as the model gives it; `form` is made of it when it is read.
-
-    Those that are `held` are read into memory at once, else memory-mapped.
-    """
+class VectorFormat:
+    """How vectors are stored: float32 as the model gives them; `form` is made of them when they are read."""
 
     form: VectorForm
-    held: bool = False
 
-    @override
     def save(self, draft: Draft, start: int, rows: Float32, ids: list[str]) -> None:
+        """Check consecutive rows, the first of which is `start`, and write them as one file."""
         vector_shards.check_vectors(rows, ids, self.form.given_at_length_1)
         draft.save_array(vector_shards.shard_name(start, start + len(rows)), rows)
 
-    @override
-    def open(self, artifact: Artifact) -> Embeddings | Float32:
-        read = vector_shards.read_all_rows if self.held else vector_shards.open_embeddings
+    def open(self, artifact: Artifact, held: bool) -> Embeddings | Float32:
+        """All rows of a finished artifact: `held` in memory, as those of queries, or mapped into it."""
+        read = vector_shards.read_all_rows if held else vector_shards.open_embeddings
         return read(artifact, self.form)
 
-    @override
     def read(self, artifact: Artifact, rows: Int64) -> Float32:
+        """Some rows of a finished artifact, by their numbers, int64 [n], in any order."""
         return vector_shards.read_some_rows(artifact, rows)
 
-    @override
     def join(self, parts: Sequence[Float32], order: Int64) -> Float32:
+        """The rows of several parts, one after the other, in an order, int64 [rows]."""
         return vector_shards.join_rows(parts, order)
 
 
-@dataclass(frozen=True)
-class RaggedFormat(RowFormat[RaggedRows]):
-    """Rows of different lengths; those that are `held` are read as one, else a shard at a time."""
+class RaggedFormat:
+    """How rows of different lengths are stored; its methods are as of `VectorFormat`."""
 
-    held: bool = False
-
-    @override
     def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
+        """Write consecutive rows."""
         ragged_shards.save_shard(draft, start, start + len(rows), rows)
 
-    @override
-    def open(self, artifact: Artifact) -> Sequence[RaggedRows] | RaggedRows:
+    def open(self, artifact: Artifact, held: bool) -> Sequence[RaggedRows] | RaggedRows:
+        """All rows: `held` as one, or a shard at a time."""
         shards = tuple(rows for _, _, rows in ragged_shards.open_shards(artifact))
-        return ragged_shards.join_rows(shards) if self.held else shards
+        return ragged_shards.join_rows(shards) if held else shards
 
-    @override
     def read(self, artifact: Artifact, rows: Int64) -> RaggedRows:
+        """Some rows."""
         return ragged_shards.read_some_rows(artifact, rows)
 
-    @override
     def join(self, parts: Sequence[RaggedRows], order: Int64) -> RaggedRows:
+        """The rows of several parts."""
         return ragged_shards.take_rows(ragged_shards.join_rows(parts), order)
 
 
-class ShardWriter(Generic[AnyRows]):
+RowFormat = VectorFormat | RaggedFormat
+Rows: TypeAlias = Any
+"""What a model gives for several texts: vectors float32 [texts, dimension], or `RaggedRows` rows."""
+
+
+class ShardWriter:
     """Writes the rows of some texts in shards: known rows are copied, the others are encoded.
 
-    Known rows are looked up in artifacts like that of the `context`, by the texts' hashes. A shard has at
-    most so many rows.
+    Known rows are looked up in artifacts like that of the `context`, by the texts' hashes, uint64 [texts, 2];
+    earlier artifacts win. A shard has at most so many rows.
 
     Attributes:
         missing: Ranges of rows [start, stop) that the draft lacked at first.
@@ -139,7 +110,7 @@ class ShardWriter(Generic[AnyRows]):
         self,
         texts: Texts,
         hashes: UInt64,
-        form: RowFormat[AnyRows],
+        form: RowFormat,
         draft: Draft,
         most: int,
         context: Context,
@@ -152,25 +123,35 @@ class ShardWriter(Generic[AnyRows]):
         self.wanted = np.zeros(len(texts), np.bool_)
         for start, stop in self.missing:
             self.wanted[start:stop] = True
+        self.known: list[Artifact] = []
+        self.source, self.row = np.full((2, len(texts)), -1, np.int64)
         looked_up = self.missing and not context.fresh
-        alike = context.store.find_alike(context.recipe) if looked_up else ()
-        self.known, self.source, self.row = find_known_rows(alike, hashes, self.wanted)
+        for artifact in context.store.find_alike(context.recipe) if looked_up else ():
+            missing = np.flatnonzero(self.wanted & (self.source < 0))
+            if not len(missing):
+                break
+            if TEXTS in artifact.files and artifact.is_intact(TEXTS):
+                rows = find_rows(artifact.array(TEXTS), hashes[missing])
+                whole = _in_whole_files(artifact, rows)
+                self.source[missing[whole]], self.row[missing[whole]] = len(self.known), rows[whole]
+                self.known.append(artifact)
         self.new: Array = self.wanted & (self.source < 0)
 
-    def write(
-        self, start: int, stop: int, encoded: AnyRows | None = None, counts: Int32 | None = None
-    ) -> None:
+    def write(self, start: int, stop: int, encoded: Rows = None, counts: Int32 | None = None) -> None:
         """Write rows [start, stop): the known ones, and those of the other texts, `encoded`, in order.
 
         `counts` are the tokens of the latter, int32 [texts that are not known]; None of a served model.
         """
-        source, parts, positions = self.source[start:stop], [], []
+        source, positions = self.source[start:stop], []
+        parts: list[Rows] = []
         all_counts: list[Array | None] = []
         for number in np.unique(source[source >= 0]).tolist():
             positions.append(np.flatnonzero(source == number))
             rows = self.row[start:stop][positions[-1]]
             parts.append(self.form.read(self.known[number], rows))
-            all_counts.append(read_token_counts(self.known[number], rows))
+            known = self.known[number]
+            of_known = token_counts(known.files, known.facts["rows"], known.array)
+            all_counts.append(None if of_known is None else of_known[rows])
         if encoded is not None:
             parts.append(encoded)
             positions.append(np.flatnonzero(source < 0))
@@ -179,7 +160,7 @@ class ShardWriter(Generic[AnyRows]):
         known_counts = [some for some in all_counts if some is not None]
         if len(known_counts) == len(parts):  # first: a whole shard always has them beside it
             self.draft.save_array(_counts_name(start, stop), np.concatenate(known_counts)[order])
-        shard = self.form.join(parts, order) if len(parts) > 1 else parts[0]
+        shard: Rows = self.form.join(parts, order) if len(parts) > 1 else parts[0]
         ids: list[str] = self.texts.ids.slice(start, stop - start).to_pylist()
         self.form.save(self.draft, start, shard, ids)
 
@@ -197,45 +178,11 @@ def _counts_name(start: int, stop: int) -> str:
     return f"tokens-{start:010d}-{stop:010d}.npy"
 
 
-def read_token_counts(artifact: Artifact, rows: Int64) -> Int32 | None:
-    """int32 [n]: the tokens of rows of an artifact, in any order; None if it does not have those of all."""
-    names = sorted(name for name in artifact.files if _COUNTS.fullmatch(name))
-    counts = np.concatenate([np.empty(0, np.int32), *map(artifact.array, names)])
-    return counts[rows] if len(counts) == artifact.facts["rows"] else None
-
-
-def count_truncated(draft: Draft, texts: int, max_length: int) -> JsonObject | None:
-    """How many texts of a draft have more tokens than a model reads; None if their tokens are not known."""
-    names = sorted(name for name in draft.whole if _COUNTS.fullmatch(name))
-    arrays = [np.load(draft.folder / name, allow_pickle=False) for name in names]
-    counts = np.concatenate([np.empty(0, np.int32), *arrays])
-    return truncation_of(counts, max_length) if len(counts) == texts else None
-
-
-def find_known_rows(
-    candidates: Iterable[Artifact], hashes: UInt64, wanted: Array
-) -> tuple[list[Artifact], Int64, Int64]:
-    """Look for texts, by their hashes uint64 [n, 2] where `wanted` bool [n], in artifacts of like rows.
-
-    Those of the first artifact count first.
-
-    Returns:
-        The artifacts; for each text the number of that which has it, int64 [n], -1 for none; its row there.
-    """
-    source = np.full(len(hashes), -1, np.int64)
-    row = np.full(len(hashes), -1, np.int64)
-    used: list[Artifact] = []
-    for artifact in candidates:
-        missing = np.flatnonzero(wanted & (source < 0))
-        if not len(missing):
-            break
-        if TEXTS not in artifact.files or not artifact.is_intact(TEXTS):
-            continue
-        rows = find_rows(artifact.array(TEXTS), hashes[missing])
-        whole = _in_whole_files(artifact, rows)
-        source[missing[whole]], row[missing[whole]] = len(used), rows[whole]
-        used.append(artifact)
-    return used, source, row
+def token_counts(files: Iterable[str], rows: int, read: Callable[[str], Array]) -> Int32 | None:
+    """int32 [rows]: the tokens of all texts of an artifact or a draft; None if they are not known of all."""
+    names = sorted(name for name in files if _COUNTS.fullmatch(name))
+    counts = np.concatenate([np.empty(0, np.int32), *map(read, names)])
+    return counts if len(counts) == rows else None
 
 
 def _in_whole_files(artifact: Artifact, rows: Int64) -> Array:

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from pipeline.core.display import BYTES, counted, enumerated
+from pipeline.core.display import counted, enumerated
 from pipeline.core.result_records import (
     SPEED_OF_SEARCH,
     Cost,
     ReportSection,
     ResultFigures,
-    StageRow,
     columns_of,
 )
 from pipeline.core.table import Column, Table, table_of
@@ -132,21 +131,21 @@ class Sparsity(ReportSection):
     """How sparse word weights are."""
 
     key = "sparsity"
+    heading = "Words with a weight"
+    title = "words with a weight"
+    shown = (
+        ("words a query", "query_words", ".4g"),
+        ("words a passage", "passage_words", ".4g"),
+        ("FLOPS", "flops", ".4g"),
+    )
+    note = (
+        "FLOPS are the expected multiplications for the score of a query and a passage. Queries per second "
+        "are those of the search alone."
+    )
 
     query_words: float  # mean number of words of a query that have a weight
     passage_words: float
-    # Expected multiplications for the score of a query and a passage; see
-    # `pipeline.search.inverted_index.sparsity`.
-    flops: float
-
-    def stage_notes(self, stages: Mapping[str, StageRow], passages: int) -> list[str]:
-        """How many words have a weight, and what that makes a search compute and an index hold."""
-        sizes = [stages[name].bytes or 0 for name in ("index", "passages") if name in stages]
-        size_of_one = next(filter(None, sizes), 0) / max(passages, 1)
-        return [
-            f"words with a weight: {self.query_words:.4g} a query, {self.passage_words:.4g} a passage; "
-            f"{self.flops:.4g} multiplications a pair (FLOPS); {size_of_one:,.0f} {BYTES}"
-        ]
+    flops: float  # see `pipeline.search.inverted_index.sparsity`
 
 
 SECTIONS: dict[str, type[ReportSection]] = {

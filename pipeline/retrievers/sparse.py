@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,37 @@ from pipeline.retrievers.retriever import Search
 from pipeline.retrievers.rows import RaggedFormat
 from pipeline.retrievers.sections import Sparsity
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
-from pipeline.retrievers.texts import documents_of, search_depth, search_here, search_stage, with_chunks
+from pipeline.retrievers.texts import (
+    search_by,
+    search_here,
+    search_stage,
+    searched_ids,
+    tie_order,
+    with_chunks,
+)
 from pipeline.storage import ragged_shards
-from pipeline.storage.artifacts import Artifact, Draft
+from pipeline.storage.artifacts import Draft
 from pipeline.storage.vector_shards import shard_name
 
 SCHEMAS = {"passages": 2, "queries": 2, "index": 1, "search": 1}
 
 
 class WeightFormat(RaggedFormat):
-    """The weights of words of each text."""
+    """The weights of words of each text, which are numbers above 0."""
 
     @override
     def save(self, draft: Draft, start: int, rows: RaggedRows, ids: list[str]) -> None:
-        check_weights(rows, ids)
+        weights = rows.columns[1]
+        wrong = ~((weights > 0) & np.isfinite(weights))
+        if wrong.any():
+            entry = int(np.argmax(wrong))
+            text = ids[int(np.searchsorted(rows.ends, entry, side="right"))]
+            raise InputError(
+                f"word {rows.columns[0][entry]} of '{text}' has the weight {weights[entry]:.4g}; "
+                f"{int(wrong.sum()):,} of {len(weights):,} weights affected",
+                allowed="finite numbers above 0",
+                fix="check the model's weights; make weights from a file again",
+            )
         super().save(draft, start, rows, ids)
 
 
@@ -43,7 +59,7 @@ class Sparse(EncodingRetriever):
         searched = "index" if self.config.search.memory_mb is None else "passages"
         plan = {
             "passages": self.encode_stage("passages", SCHEMAS["passages"], WeightFormat()),
-            "queries": self.encode_stage("queries", SCHEMAS["queries"], WeightFormat(held=True)),
+            "queries": self.encode_stage("queries", SCHEMAS["queries"], WeightFormat()),
             "index": Stage(
                 "index",
                 SCHEMAS["index"],
@@ -58,41 +74,26 @@ class Sparse(EncodingRetriever):
         return with_chunks(self, self.source.model, plan)
 
     @override
-    def report(self, artifacts: Mapping[str, Artifact], scores: Facts, stages: Sequence[Facts]) -> Facts:
-        facts = artifacts[self.ranking].facts
-        sections = {key: facts[key] for key in (Sparsity.key,) if key in facts}
-        return {**super().report(artifacts, scores, stages), **sections}
-
-    @override
     def open_search(self, inputs: Inputs) -> Search:
-        from pipeline.core.order import descending_id_rank
         from pipeline.search import inverted_index
-        from pipeline.search.documents import rank
 
-        segments, top_k = _segments(inputs), search_depth(self.config, inputs)
+        segments, order = _segments(inputs), tie_order(self.config, inputs)
         memory_mb = self.config.search.memory_mb
         memory = inverted_index.QUERY_BYTES if memory_mb is None else memory_mb << 18
         inverted_index.compile_all()
-        ids, documents = inputs["data"].passages.ids, documents_of(self.config, inputs)
-        # equal chunks decide nothing
-        order = descending_id_rank(ids) if documents is None else np.arange(documents.chunks)
 
-        def search(queries: RaggedRows, bar: Bar) -> Ranking:
-            def find(chosen: Int64, k: int, bar: Bar) -> Ranking:
-                rows = ragged_shards.take_rows(queries, chosen)
-                return inverted_index.search(segments, rows, k, order, bar, memory)
+        def find(queries: RaggedRows, chosen: Int64, k: int, bar: Bar) -> Ranking:
+            rows = ragged_shards.take_rows(queries, chosen)
+            return inverted_index.search(segments, rows, k, order, bar, memory)
 
-            return rank(find, len(queries), documents, top_k, ids, bar)
-
-        return search
+        return search_by(self.config, inputs, find)
 
     def _search(self, inputs: Inputs, draft: Draft, context: Context) -> Facts:
         from pipeline.search import inverted_index
 
-        facts, documents = search_here(self, inputs, draft, context), documents_of(self.config, inputs)
-        rows = len(inputs["data"].passages) if documents is None else documents.chunks
+        facts, rows = search_here(self, inputs, draft, context), len(searched_ids(self.config, inputs))
         sparsity = inverted_index.sparsity(_segments(inputs), rows, inputs["queries"])
-        return {**facts, "sparsity": sparsity}
+        return {**facts, Sparsity.key: sparsity}
 
 
 def _segments(inputs: Inputs) -> Any:
@@ -100,21 +101,6 @@ def _segments(inputs: Inputs) -> Any:
     from pipeline.search import inverted_index
 
     return inputs["index"] if "index" in inputs else inverted_index.InvertedSegments(inputs["passages"])
-
-
-def check_weights(rows: RaggedRows, ids: list[str]) -> None:
-    """Refuse weights of texts, by their `ids`, that are not numbers above 0."""
-    weights = rows.columns[1]
-    wrong = ~((weights > 0) & np.isfinite(weights))
-    if wrong.any():
-        entry = int(np.argmax(wrong))
-        text = ids[int(np.searchsorted(rows.ends, entry, side="right"))]
-        raise InputError(
-            f"word {rows.columns[0][entry]} of '{text}' has the weight {weights[entry]:.4g}; "
-            f"{int(wrong.sum()):,} of {len(weights):,} weights affected",
-            allowed="finite numbers above 0",
-            fix="check the model's weights; make weights from a file again",
-        )
 
 
 def _build(inputs: Inputs, draft: Draft, context: Context) -> Facts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -26,17 +26,15 @@ Inputs = Mapping[str, Any]
 class EngineFactory:
     """Opens an engine; those of one `key` open the same one."""
 
-    source: ModelSource | None  # what its workers load; None if they need no model
+    source: ModelSource | None  # what its workers load, or ask; None if they need no model
     config: EngineConfig | None  # the kind of engine; None where the server of `source` is asked
 
     @cached_property
-    def key(self) -> Hashable:
-        """All that shapes the engine and the model of its workers; its own where nobody may share it."""
-        loaded = self.source.shared_key() if self.config and self.source else None
-        if not loaded:
-            return id(self)
-        assert self.config is not None
-        return hash_json({"engine": self.config.model_dump(mode="json"), "loaded": loaded})
+    def key(self) -> str:
+        """All that shapes the engine and the model of its workers."""
+        config = self.config.model_dump(mode="json") if self.config else None
+        loaded = self.source.shared_key() if self.source else None
+        return hash_json({"engine": config, "loaded": loaded or id(self.source)})
 
     def __call__(self, store: Store) -> Engine:
         """Open the engine; what a backend converts is in `store`."""
@@ -51,20 +49,9 @@ class Context:
     progress: Progress
     meter: Meter
     store: Store  # the cache, for what is kept beside the stages' results and outlives them
-    # Opens the engine of a factory, or gives it where it is open.
-    open_engine: Callable[[EngineFactory, Store], Engine]
-    factory: EngineFactory | None = None  # that of the stage; None where nothing is divided
+    # Gives the engine that runs parts of the work; it is opened when a stage of the run first uses it.
+    open_engine: Callable[[], Engine]
     fresh: bool = False  # whether nothing stored is used
-
-    @property
-    def engine(self) -> Engine:
-        """The engine that runs parts of the work; opened when a stage of the run first uses it."""
-        if self.factory is None:
-            raise RuntimeError(f"stage {self.recipe.stage} has no engine")
-        return self.open_engine(self.factory, self.store)
-
-
-Growth = Literal["passages", "queries", "product"]
 
 
 class StoredSize(NamedTuple):
@@ -96,7 +83,7 @@ class Stage:
     engine: EngineFactory | None = None
     # What its time and its bytes are in proportion to. The time of `product` is so to passages times queries,
     # and its bytes to queries.
-    grows_with: Growth = "passages"
+    grows_with: Literal["passages", "queries", "product"] = "passages"
 
     def with_prefix(self, prefix: str, shared: Collection[str]) -> Stage:
         """The same stage in a plan where the roles of its own plan begin with `prefix`, but the shared ones.

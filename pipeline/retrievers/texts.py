@@ -11,14 +11,16 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.config import Config, keyed_settings
-from pipeline.core.records import Chunks, Ranking, Role, Texts
+from pipeline.core.display import Bar
+from pipeline.core.order import descending_id_rank
+from pipeline.core.records import Chunks, Float32, Int64, Ranking, Role, Texts
 from pipeline.data.collection_files import CHUNK_BOUNDS, CHUNK_PLACES, CHUNK_TEXTS, open_chunks, write_texts
-from pipeline.retrievers.retriever import COLLECTION, Retriever, open_ranking, save_ranking
+from pipeline.retrievers.retriever import COLLECTION, Retriever, Search, open_ranking, save_ranking
 from pipeline.retrievers.sections import Chunking
 from pipeline.retrievers.stage import Context, Facts, Inputs, Plan, Stage
 from pipeline.storage.artifacts import Artifact, Draft
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipeline.models.model import ResolvedModel
-    from pipeline.search.documents import Documents
 
+Find = Callable[[Any, Int64, int, Bar], Ranking]
+Score = Callable[[Any, int, Int64], Float32]
+"""See `search_by`."""
 CHUNKS = "chunks"
 SCHEMAS = {CHUNKS: 2}
 BATCH = 1024  # passages cut at once
@@ -64,14 +68,17 @@ def texts_of(role: Role, inputs: Inputs) -> Texts:
     return texts
 
 
-def documents_of(config: Config, inputs: Inputs) -> Documents | None:
-    """The documents that a search ranks by their chunks; None where passages are whole."""
-    if config.data.chunks is None:
-        return None
-    from pipeline.search.documents import Documents
+def searched_ids(config: Config, inputs: Inputs) -> pa.ChunkedArray:
+    """Arrow strings: the ids of the passages, or of the chunks, that are searched."""
+    searched: Texts = inputs[CHUNKS].texts if config.data.chunks else inputs[COLLECTION].passages
+    return searched.ids
 
-    chunks: Chunks = inputs[CHUNKS]
-    return Documents(np.asarray(chunks.bounds), chunks.texts.ids, config.search.aggregate == "mean")
+
+def tie_order(config: Config, inputs: Inputs) -> Int64:
+    """int64 [passages or chunks]: the order of ties, see `pipeline.core.order.descending_id_rank`."""
+    ids = searched_ids(config, inputs)
+    # equal chunks decide nothing
+    return np.arange(len(ids)) if config.data.chunks else descending_id_rank(ids)
 
 
 def search_stage(
@@ -101,6 +108,32 @@ def search_stage(
         settings["aggregate"] = config.search.aggregate
         needs = (COLLECTION, CHUNKS, *searched)
     return Stage("search", schema, needs, made_of, settings, make, open_ranking, grows_with="product")
+
+
+def search_by(config: Config, inputs: Inputs, find: Find, score: Score | None = None) -> Search:
+    """What ranks the passages, or the documents whose chunks are searched, by a search of either.
+
+    Args:
+        config: The settings.
+        inputs: Those of a `search_stage`.
+        find: (queries, numbers int64 [n] of some, k, bar) -> the best k passages or chunks of these.
+        score: (queries, the number of one, rows int64 [m] of chunks) -> their scores, float32 [m]. It is for
+            means; see `pipeline.search.documents.rank`.
+    """
+    from pipeline.search.documents import Documents, rank
+
+    depth, ids, documents = search_depth(config, inputs), inputs[COLLECTION].passages.ids, None
+    if config.data.chunks:
+        documents = Documents(np.asarray(inputs[CHUNKS].bounds), config.search.aggregate == "mean")
+    return lambda queries, bar: rank(
+        partial(find, queries),
+        len(queries),
+        documents,
+        depth,
+        ids,
+        bar,
+        partial(score, queries) if score else None,
+    )
 
 
 def search_here(retriever: Retriever, inputs: Inputs, draft: Draft, context: Context) -> Facts:

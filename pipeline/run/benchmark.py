@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.records import Collection, Facts
 from pipeline.core.result_records import ONLY_WHERE_MEASURED, StageRow
 from pipeline.data.collection_files import CORPUS
-from pipeline.encoders.opener import TextOpener
+from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.engines.engine import Engine
 from pipeline.registry import make_retriever
 from pipeline.retrievers.retriever import COLLECTION, Identities
-from pipeline.retrievers.stage import Context, EngineFactory, Stage
+from pipeline.retrievers.stage import Context, EngineFactory
 from pipeline.run import plan
 from pipeline.storage.artifacts import Artifact, Recipe
 from pipeline.storage.store import Store
@@ -64,8 +64,9 @@ class Session(AbstractContextManager["Session"]):
         """The benchmark of a config; those of one cache share its store."""
         return Benchmark(config, self.store(config), self, progress)
 
-    def engine(self, factory: EngineFactory, store: Store) -> Engine:
+    def engine(self, factory: EngineFactory | None, store: Store) -> Engine:
         """The engine of a factory; another one is closed first."""
+        assert factory, "a stage whose work is not divided"
         if self._engine is None or self._engine[0].key != factory.key:
             self.close_engine()
             self._engine = factory, factory(store)
@@ -84,24 +85,17 @@ class Session(AbstractContextManager["Session"]):
             store.close()
 
 
-@dataclass(frozen=True)
-class StageOutcome:
-    """What a run did about one stage: its artifact is None where it was not needed and does not exist."""
+def stage_row(stage: str, artifact: Artifact | None, key: str = "", reused: bool = False) -> StageRow:
+    """What a result says of a stage, with what `pipeline.core.machine.Meter` measured.
 
-    stage: str
-    key: str
-    artifact: Artifact | None
-    reused: bool
-
-    @property
-    def row(self) -> StageRow:
-        """What a result says of the stage, with what `pipeline.core.machine.Meter` measured."""
-        made = self.artifact.manifest["made"] if self.artifact else {}
-        of_all = StageRow.model_fields.keys() - ONLY_WHERE_MEASURED
-        figures = {name: made.get(name) for name in StageRow.model_fields if name in made or name in of_all}
-        size, at = self.artifact.bytes if self.artifact else None, made.get("at")
-        known = {"stage": self.stage, "key": self.key, "reused": self.reused, "bytes": size, "made_at": at}
-        return StageRow(**{**figures, **known})
+    The artifact is None where it was not needed and does not exist.
+    """
+    made = artifact.manifest["made"] if artifact else {}
+    of_all = StageRow.model_fields.keys() - ONLY_WHERE_MEASURED
+    figures = {name: made.get(name) for name in StageRow.model_fields if name in made or name in of_all}
+    size = artifact.bytes if artifact else None
+    known = {"stage": stage, "key": key, "reused": reused, "bytes": size, "made_at": made.get("at")}
+    return StageRow(**{**figures, **known})
 
 
 @dataclass
@@ -153,48 +147,26 @@ class Benchmark:
             self.recipes[role] = stage.recipe(keys)
             keys[role] = self.recipes[role].key
 
-    @property
-    def models_used(self) -> list[Facts]:
-        """What runs each model, whether that was left to `auto`, and what had to be guessed of it."""
-        used = []
-        for section in self.resolved_config.models:
-            model = self.session.identities.resolve(section).model
-            guessed = getattr(model, "guessed", "")
-            used.append(
-                {
-                    "name": section.label,
-                    "backend": section.backend,
-                    "precision": model.precision,
-                    "auto": section.taken_by_auto,
-                    **({"guessed": guessed} if guessed else {}),
-                }
-            )
-        return used
+    def describe_models(self) -> tuple[list[Facts], list[Facts]]:
+        """What runs each model, whether that was left to `auto`, and what had to be guessed of it.
 
-    @property
-    def model_settings(self) -> list[Facts]:
-        """The settings of each model that runs here, their sources, and how its rows were compared."""
-        sources = [self.session.identities.resolve(section) for section in self.resolved_config.models]
-        comparisons = {
-            id(source.model): source.comparison(self.store)
-            for source in sources
-            if isinstance(source, TextOpener)
-        }
-        return [
-            {
-                "name": model.name,
-                "settings": {name: used._asdict() for name, used in model.decided.items()},
-                **({"comparison": compared} if (compared := comparisons.get(id(model))) else {}),
-            }
-            for model in self.retriever.models()
-        ]
-
-    def plan(self) -> list[Facts]:
-        """Each reported stage's name, key and whether its artifact exists, in order."""
-        return [
-            {"stage": name, "key": recipe.key, "exists": self.store.find(recipe) is not None}
-            for name, recipe in self.recipes.items()
-        ]
+        And of each model for texts its settings, their sources, and how its rows were compared.
+        """
+        used, settings = [], []
+        for source in self.retriever.sources():
+            if not isinstance(source, Opener):
+                continue
+            section, model = source.settings, source.model
+            facts = {"name": section.label, "backend": section.backend, "precision": model.precision}
+            used.append({**facts, "auto": section.taken_by_auto})
+            if isinstance(source, TextOpener):
+                if model.guessed:
+                    used[-1]["guessed"] = model.guessed
+                decided = {name: value._asdict() for name, value in model.decided.items()}
+                settings.append({"name": model.name, "settings": decided})
+                if compared := source.comparison(self.store):
+                    settings[-1]["comparison"] = compared
+        return used, settings
 
     def has(self, name: str) -> bool:
         """Whether a stage's artifact exists, and may be used; its bytes are not read."""
@@ -205,11 +177,6 @@ class Benchmark:
         fresh = self.session.fresh and self.store.folder(self.recipes[name]) not in self.session.made
         return fresh or name in self._outdated
 
-    @property
-    def searched(self) -> bool:
-        """Whether the ranking exists, and may be used."""
-        return self.has(self.retriever.ranking)
-
     def check(self) -> None:
         """Refuse, once, settings that do not fit the models or this machine, and links in the cache."""
         if not self._checked:
@@ -219,53 +186,63 @@ class Benchmark:
         self._checked = True
 
     def confirm(self) -> None:
-        """Check, once, that served models still return what is cached."""
-        if not self._confirmed:
-            self.retriever.confirm(self.store, self.session.fresh)
+        """Check, once, that served models still return what is cached; keys cannot detect a change."""
+        for source in () if self._confirmed else self.retriever.sources():
+            if source.served:
+                source.confirm(self.store, self.session.fresh)
         self._confirmed = True
 
-    def missing(self, targets: Sequence[str]) -> list[str]:
+    def missing(self, *targets: str) -> list[str]:
         """The stages that have to be made for some, in order; what they need and is there is loaded."""
         needed, missing = set(targets), []
         for name, stage in reversed(self.stages.items()):
-            if name in needed and not self._load(name):
+            if name not in needed or name in self._artifacts:
+                continue
+            if not self._must_recompute(name) and (artifact := self.store.load(self.recipes[name])):
+                self._artifacts[name] = artifact
+            else:
                 missing.append(name)
                 needed |= set(stage.needs)
-        return self.missing(targets) if self._drop_outdated() else missing[::-1]
+        return self.missing(*targets) if self._drop_outdated() else missing[::-1]
 
     def engines_to_open(self) -> list[EngineFactory]:
         """The engines of the stages that have to be made, in order."""
-        stages = (self.stages[name] for name in self.missing([self.retriever.ranking]))
+        stages = (self.stages[name] for name in self.missing(self.retriever.ranking))
         return list({stage.engine.key: stage.engine for stage in stages if stage.engine}.values())
 
     def make_with(self, factory: EngineFactory) -> None:
         """Make the missing stages of one engine, ahead of `run`, so that it is opened once for several."""
         started = time.perf_counter()
         self.confirm()
-        for name in self.missing([self.retriever.ranking]):
+        for name in self.missing(self.retriever.ranking):
             engine = self.stages[name].engine
             if engine and engine.key == factory.key:
                 self.ensure(name)
         self.seconds += time.perf_counter() - started
 
-    def run(self) -> list[StageOutcome]:
-        """Make the missing artifacts, and return what was done about each reported stage, in order."""
+    def run(self) -> tuple[dict[str, Artifact], list[StageRow]]:
+        """Make the missing artifacts; those of the reported stages, and a row of each stage, in order.
+
+        A stage that was not needed may have no artifact.
+        """
         try:
             self.ensure(self.retriever.ranking, plan.SCORES)
         finally:
             self._opened.clear()
-        outcomes = []
+        artifacts, rows = {}, []
         for name, recipe in self.recipes.items():
             artifact = self._artifacts.get(name) or self.store.find(recipe)
             if name not in self._artifacts:  # it was not needed: its artifact counts as used
                 self.store.mark_used(recipe)
+            if artifact:
+                artifacts[name] = artifact
             reused = artifact is not None and name not in self._made
-            outcomes.append(StageOutcome(name, recipe.key, artifact, reused))
-        return outcomes
+            rows.append(stage_row(name, artifact, recipe.key, reused))
+        return artifacts, rows
 
     def ensure(self, *targets: str) -> Artifact:
         """Load or make stages, with what they need; the artifact of the last."""
-        while missing := self.missing(targets):
+        while missing := self.missing(*targets):
             for name in missing:
                 self._make(name)
                 if self._drop_outdated():  # others were made from what this one replaced
@@ -274,21 +251,23 @@ class Benchmark:
 
     def opened(self, name: str) -> Any:
         """The result of a stage, loaded or made, and opened for use."""
-        self.ensure(name)
-        return self._open(name)
+        artifact = self.ensure(name)
+        if name not in self._opened:
+            try:
+                self._opened[name] = self.stages[name].open(artifact)
+            except (EOFError, LookupError, RuntimeError, TypeError, ValueError) as error:
+                raise InputError(
+                    f"{artifact.folder} is not a complete artifact of stage {name}: {error}",
+                    allowed="artifacts that a run wrote",
+                    fix="remove that folder, or run again with --fresh",
+                ) from error
+        return self._opened[name]
 
     @property
     def collection(self) -> Collection:
         """The passages, queries and judgments."""
         collection: Collection = self.opened(COLLECTION)
         return collection
-
-    def _load(self, name: str) -> bool:
-        """Whether a stage's artifact is there and whole; it is loaded then."""
-        known = name in self._artifacts or self._must_recompute(name)
-        if not known and (artifact := self.store.load(self.recipes[name])):
-            self._artifacts[name] = artifact
-        return name in self._artifacts
 
     def _make(self, name: str) -> None:
         """Make a stage whose needs are there, unless another process has made it meanwhile."""
@@ -299,27 +278,22 @@ class Benchmark:
             if draft.artifact is None:
                 self._made.add(name)
                 meter = machine.Meter()
-                context = Context(
-                    recipe, self.progress, meter, self.store, session.engine, stage.engine, session.fresh
-                )
-                inputs = {needed: self._open(needed) for needed in stage.needs}
+                open_engine = partial(session.engine, stage.engine, self.store)
+                context = Context(recipe, self.progress, meter, self.store, open_engine, session.fresh)
+                inputs = {needed: self.opened(needed) for needed in stage.needs}
                 draft.facts = stage.make(inputs, draft, context)
-                draft.made |= meter.figures() | self._origin(stage)
+                varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
+                draft.made |= meter.figures() | {
+                    "from": {needed: self.recipes[needed].key for needed in stage.needs},
+                    "from_files": {needed: self._artifacts[needed].content for needed in varying},
+                    "hardware": machine.hardware(),
+                    "threads": machine.threads(),
+                    "versions": machine.versions(),
+                }
         assert draft.artifact is not None
         session.made.add(self.store.folder(recipe))
         self._outdated.discard(name)
         self._artifacts[name] = draft.artifact
-
-    def _origin(self, stage: Stage) -> Facts:
-        """What a stage's result was made from, and on which machine."""
-        varying = [needed for needed in stage.needs if not self.stages[needed].exact_bytes]
-        return {
-            "from": {needed: self.recipes[needed].key for needed in stage.needs},
-            "from_files": {needed: self._artifacts[needed].content for needed in varying},
-            "hardware": machine.hardware(),
-            "threads": machine.threads(),
-            "versions": machine.versions(),
-        }
 
     def _drop_outdated(self) -> bool:
         """Forget artifacts that were made from other files than this run uses; whether there were any."""
@@ -337,17 +311,3 @@ class Benchmark:
             self._opened.pop(name, None)
         self._outdated |= outdated.keys()
         return bool(outdated)
-
-    def _open(self, name: str) -> Any:
-        """The result of a stage that was loaded or made, opened for use."""
-        if name not in self._opened:
-            artifact = self._artifacts[name]
-            try:
-                self._opened[name] = self.stages[name].open(artifact)
-            except (EOFError, LookupError, RuntimeError, TypeError, ValueError) as error:
-                raise InputError(
-                    f"{artifact.folder} is not a complete artifact of stage {name}: {error}",
-                    allowed="artifacts that a run wrote",
-                    fix="remove that folder, or run again with --fresh",
-                ) from error
-        return self._opened[name]

@@ -27,8 +27,7 @@ from pipeline.models.tokenizer import token_counter
 from pipeline.results.folder import read_record
 from pipeline.results.records import Manifest, Metrics
 from pipeline.retrievers.retriever import COLLECTION, Retriever
-from pipeline.retrievers.stage import StoredSize
-from pipeline.run.benchmark import Benchmark, Session, StageOutcome
+from pipeline.run.benchmark import Benchmark, Session, stage_row
 from pipeline.run.plan import SCORES
 
 PROBE = {"source": "sample", "corpus": 100, "queries": 20}  # the collection that a probe runs on
@@ -136,8 +135,9 @@ def estimate(benchmark: Benchmark, passages: int, queries: int, roles: Collectio
             by_passages, by_queries = passages / measured.passages, queries / max(measured.queries, 1)
             grows_with = benchmark.stages[role].grows_with
             items = (row.items or 0) * (by_passages if grows_with == "passages" else by_queries)
-            work = items * (by_passages if grows_with == "product" else 1)
-            work *= longer.get(role, 1) * (1 - share_written(benchmark, role, size))
+            work = items * (by_passages if grows_with == "product" else 1) * longer.get(role, 1)
+            if size and size.disk and not benchmark.has(role):
+                work *= 1 - min(_written(benchmark, role) / size.disk, 1)
             seconds = work / row.items_per_second if row.items_per_second else None
             memory = row.peak_rss_mb
             if disk is None and row.bytes is not None and row.items:
@@ -184,11 +184,10 @@ def _mean_tokens(
     retriever: Retriever, collection: records.Collection, prefix: str = ""
 ) -> Iterator[tuple[str, float]]:
     """By role, of each part of a fusion, the tokens that a model reads of a text: the mean of a sample."""
-    parts = getattr(retriever, "parts", [])
-    for number, part in enumerate(parts, start=1):
+    for number, part in enumerate(retriever.parts, start=1):
         fused = retriever.section == "fuse"
         yield from _mean_tokens(part, collection, in_part(number, prefix) if fused else prefix)
-    model = None if parts else getattr(retriever.source, "model", None)
+    model = None if retriever.parts else getattr(retriever.source, "model", None)
     for role, texts in zip(ROLES, (collection.passages, collection.queries), strict=True):
         if isinstance(model, ResolvedModel) and not (role == "passages" and retriever.config.data.chunks):
             rows = np.unique(np.linspace(0, len(texts) - 1, SAMPLED_TEXTS).astype(np.int64))
@@ -197,13 +196,6 @@ def _mean_tokens(
             sample = [before + text + after for text in sampled]
             counts = np.array(token_counter(model.tokenizers[role])(sample))
             yield prefix + role, float(np.minimum(counts, model.max_lengths[role]).mean())
-
-
-def share_written(benchmark: Benchmark, role: str, size: StoredSize | None) -> float:
-    """The share of a stage that an interrupted run has made."""
-    if benchmark.has(role) or not size or not size.disk:
-        return 0.0
-    return min(_written(benchmark, role) / size.disk, 1.0)
 
 
 def _written(benchmark: Benchmark, role: str) -> int:
@@ -252,7 +244,7 @@ def _probed(benchmark: Benchmark) -> MeasuredRun | None:
     collection = found[COLLECTION]
     if not collection:
         return None
-    rows = {role: StageOutcome(role, "", artifact, True).row for role, artifact in found.items() if artifact}
+    rows = {role: stage_row(role, artifact) for role, artifact in found.items() if artifact}
     facts = collection.facts
     return _measured(rows, facts["passages"], facts["queries"], "--probe")
 

@@ -14,6 +14,7 @@ from pipeline.core import hub
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
 from pipeline.data.sources import open_source
+from pipeline.encoders.opener import TextOpener
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run import estimate
 from pipeline.run.benchmark import Benchmark, Session
@@ -110,19 +111,24 @@ def _forecast(
     passages = stated if limit is None or stated is None else min(limit, stated)
     try:
         benchmark = session.benchmark(config)
-        stages, models, settings = benchmark.plan(), benchmark.models_used, benchmark.model_settings
+        models, settings = benchmark.describe_models()
     except hub.NotHereError as error:
         whole, queries = None, config.data.queries
         if passages is not None:
             with contextlib.suppress(InputError):  # the model is not here either
                 whole = _estimate_unseen(config, session, passages, queries or QUERIES)
         return Forecast(name, [], {}, str(error), passages, queries, estimate=whole)
-    read = benchmark.store.find(benchmark.recipes[COLLECTION])
+    found = {role: benchmark.store.find(recipe) for role, recipe in benchmark.recipes.items()}
+    stages = [
+        {"stage": role, "key": benchmark.recipes[role].key, "exists": artifact is not None}
+        for role, artifact in found.items()
+    ]
+    read = found[COLLECTION]
     passages = int(read.facts["passages"]) if read else passages
     queries = int(read.facts["queries"]) if read else None
-    if all(stage["exists"] for stage in stages) or benchmark.searched:
+    if all(found.values()) or benchmark.has(benchmark.retriever.ranking):
         return Forecast(name, stages, {}, "", passages, queries, models, settings)
-    lacking, unknown = _lacking(_probes(benchmark, read is None and benchmark.retriever.identity.on_hub))
+    lacking, unknown = _lacking(benchmark, read is None and benchmark.retriever.identity.on_hub)
     fetch = {file: size for file, size in lacking.items() if file not in fetched}
     fetched |= fetch.keys()
     whole = None
@@ -132,19 +138,16 @@ def _forecast(
     return Forecast(name, stages, fetch, unknown, passages, queries, models, settings, whole)
 
 
-def _probes(benchmark: Benchmark, reads_hub: bool) -> list[Callable[[], object]]:
-    """Functions that open the files which the run would need and that may be on the hub."""
+def _lacking(benchmark: Benchmark, reads_hub: bool) -> tuple[dict[tuple[str, str], int], str]:
+    """The files of models, and of data if it `reads_hub`, that are not here; and why some cannot be named."""
     probes: list[Callable[[], object]] = [
-        model.files.folder for model in benchmark.retriever.models() if model.files.repo
+        source.model.files.folder
+        for source in benchmark.retriever.sources()
+        if isinstance(source, TextOpener) and source.model.files.repo
     ]
     if reads_hub:
         source = open_source(benchmark.config.data)
         probes += [source.size, lambda: next(iter(source.queries()), None), source.judgments]
-    return probes
-
-
-def _lacking(probes: Iterable[Callable[[], object]]) -> tuple[dict[tuple[str, str], int], str]:
-    """The files that are not on this machine, and why they cannot be named."""
     files: dict[tuple[str, str], int] = {}
     with hub.no_downloads():
         for probe in probes:

@@ -7,9 +7,8 @@ it. The collection, which does not depend on the model, is read once and cached 
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,15 +19,14 @@ from pipeline.config import BACKENDS, Config, RowSettings
 from pipeline.config.benchmark import INSTRUCTIONS
 from pipeline.config.files import as_config
 from pipeline.config.mistakes import explain
-from pipeline.config.settings import mark_of
 from pipeline.config.stages import IndexConfig
 from pipeline.core.display import Bar, Progress, silent
 from pipeline.core.errors import InputError, short_repr
-from pipeline.core.records import Facts, Float32, Texts
+from pipeline.core.records import ROLES, Float32, Texts
 from pipeline.results.result import Result
 from pipeline.retrievers.retriever import COLLECTION
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.running import check_collection, finish, result_folder
+from pipeline.run.running import check_collection, finish
 from pipeline.run.writing import check_folder
 from pipeline.storage import whole_files
 from pipeline.storage.store import Store
@@ -37,6 +35,8 @@ from pipeline.storage.vector_forms import unit_vectors
 Foreign: TypeAlias = Any
 """The object, a module of it, or what its methods return: of any library."""
 AT_ONCE = 8192  # texts that the object is given at once: it makes batches of them itself
+KEPT = ("normalize", "truncate_dim", "vector_precision")
+"""Settings of the section `model` that shape nothing before the index: they hold for any vectors."""
 METHODS = (("encode_queries", "encode_corpus"), ("encode_query", "encode_document"), ("encode", "encode"))
 """Methods for queries and for passages, of FlagEmbedding, of sentence-transformers and of others, in the
 order in which they are looked for."""
@@ -76,22 +76,26 @@ def evaluate_model(
     config = config_without_model(config)
     _check(config)
     config = _changed(config, name=name or config.name)
-    folder = result_folder(config, output)
+    folder = Path(output or config.output) / config.name
     check_folder(folder)
     plain = _changed(config, model=BACKENDS.make(backend="bm25"), rerank=None, index=IndexConfig())
-    normalize = getattr(config.model, "normalize", True)
+    kept = {name: getattr(config.model, name) for name in KEPT if hasattr(config.model, name)}
+    inner: Foreign = getattr(model, "model", None)  # FlagEmbedding's objects hold their module
+    owners: list[Foreign] = [each for each in (model, inner) if hasattr(each, "modules")]
+    modes = [(module, module.training) for owner in owners for module in owner.modules()]
     with Session() as session, whole_files.temporary_folder() as temporary:
         reading = session.benchmark(plain, progress)
-        collection = reading.collection
-        files = {role: temporary / f"{role}.npy" for role in ("passages", "queries")}
-        texts = {"passages": collection.passages, "queries": collection.queries}
-        encode = {"passages": encode_passages, "queries": encode_queries}
-        with _in_the_same_mode(model):
-            for role, path in files.items():
-                with progress(f"encode {role}", len(texts[role]), "texts") as bar:
-                    _write_vectors(path, texts[role], encode[role], normalize, bar)
-        paths = {role: str(path) for role, path in files.items()}
-        settings = BACKENDS.make(backend="precomputed", name=type(model).__name__, **_kept(config), **paths)
+        paths = {role: temporary / f"{role}.npy" for role in ROLES}
+        texts = (reading.collection.passages, reading.collection.queries)
+        try:
+            for role, some, encode in zip(ROLES, texts, (encode_passages, encode_queries), strict=True):
+                with progress(f"encode {role}", len(some), "texts") as bar:
+                    _write_vectors(paths[role], some, encode, kept.get("normalize", True), bar)
+        finally:
+            for module, training in modes:
+                module.training = training
+        files = {role: str(path) for role, path in paths.items()}
+        settings = BACKENDS.make(backend="precomputed", name=type(model).__name__, **kept, **files)
         with Store(temporary / "indexes") as store:
             read = reading.ensure(COLLECTION)  # the same files where the disk is the same
             target = store.root / read.folder.parent.name / read.folder.name
@@ -139,15 +143,6 @@ def _check(config: Config) -> None:
     raise InputError(f"{found} in the config of a model object", allowed=allowed, fix="change the config")
 
 
-def _kept(config: Config) -> Facts:
-    """The settings of the section `model` that shape nothing before the index: they hold for vectors too."""
-    return {
-        name: getattr(config.model, name)
-        for name, field in RowSettings.model_fields.items()
-        if hasattr(config.model, name) and not {"passages", "queries"} & set(mark_of(field).shapes)
-    }
-
-
 def _changed(config: Config, **changes: Foreign) -> Config:
     """The config with other settings, checked again."""
     settings = {name: getattr(config, name) for name in Config.model_fields} | changes
@@ -155,19 +150,6 @@ def _changed(config: Config, **changes: Foreign) -> Config:
         return Config(**settings)
     except ValidationError as error:
         raise explain(error, "the config of a model object", Config, settings) from None
-
-
-@contextlib.contextmanager
-def _in_the_same_mode(model: Foreign) -> Iterator[None]:
-    """Around the use of an object: afterwards each PyTorch module of it trains if it trained before."""
-    inner: Foreign = getattr(model, "model", None)  # FlagEmbedding's objects hold their module
-    owners: list[Foreign] = [each for each in (model, inner) if hasattr(each, "modules")]
-    modes = [(module, module.training) for owner in owners for module in owner.modules()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def _write_vectors(

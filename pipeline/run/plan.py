@@ -98,13 +98,16 @@ def _evaluate(
 
     collection: Collection = inputs[COLLECTION]
     measures = measures if len(collection.qrels.grades) else []  # nothing can be measured
-    evaluator = Evaluator(collection, measures, clusters)
-    queries, judged, scored = collection.queries, evaluator.queries, inputs[retriever.ranking]
-    qrels, ignored = collection.qrels, evaluation.ignored_hits(collection, config.data.ignored)
-    values = scoring.compute_measures(scored, qrels, len(queries), measures)[judged]
+    queries, qrels, scored = collection.queries, collection.qrels, inputs[retriever.ranking]
+    ignored = evaluation.ignored_hits(collection, config.data.ignored)
+    judged = np.unique(qrels.queries)  # not all, if judgments of missing passages are dropped
+    query_ids: list[str] = queries.ids.take(from_numpy(judged)).to_pylist()
+    cluster_of = [clusters.get(query) for query in query_ids]
+    evaluator = Evaluator(collection, measures, judged, statistics.draws_of(query_ids, cluster_of))
+    values = evaluator.score(scored)
     shares = scoring.judged_shares(scored, qrels, len(queries), measures)
     table = io.StringIO(newline="")
-    evaluation.write_per_query(table, evaluator.query_ids, measures, values)
+    evaluation.write_per_query(table, query_ids, measures, values)
     with draft.file(PER_QUERY) as path:
         path.write_bytes(table.getvalue().encode())
     context.meter.count(len(judged))
@@ -123,7 +126,7 @@ def _evaluate(
         CONTENTS: contents_of(collection, judged),
     }
     if clusters:
-        facts["clusters"] = [clusters.get(query) for query in evaluator.query_ids]
+        facts["clusters"] = cluster_of
     dropped: Facts = collection.facts["dropped"]  # type: ignore[assignment]
     unscored = len(queries) - len(judged) if config.data.unjudged_queries == "keep" else 0
     if unjudged := dropped["queries_without_judgments"] + unscored:

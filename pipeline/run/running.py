@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -15,12 +15,13 @@ from pipeline.config.files import refuse_namesakes
 from pipeline.core import machine
 from pipeline.core.display import Progress, numbered
 from pipeline.core.errors import InputError
-from pipeline.encoders.opener import PairOpener
+from pipeline.encoders.opener import Opener, TextOpener
 from pipeline.metrics.names import parse_measure
 from pipeline.results.result import Result, check_kind, write_suite
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.estimate import obstacle, share_written
+from pipeline.run.estimate import obstacle
 from pipeline.run.exact_twin import losses
+from pipeline.run.plan import SCORES
 from pipeline.run.writing import check_folder, write_result
 from pipeline.storage.hashing import hash_json
 from pipeline.storage.whole_files import name_on_disk
@@ -50,51 +51,26 @@ class ConfigRun:
     results: dict[str, Result] = field(default_factory=dict)
     errors: dict[str, Exception] = field(default_factory=dict)  # what stopped collections of a suite
 
-    def resolve(self, session: Session, progress: Progress) -> None:
-        """Resolve the benchmarks, and check their settings where the ranking is not in the cache.
-
-        A collection of a suite that is refused is left out, unless all are.
+    @contextlib.contextmanager
+    def leaving_out(self, name: str) -> Iterator[None]:
+        """Around a check: a collection of a suite that is refused is left out, unless all are.
 
         Raises:
-            InputError: The benchmark is refused, or the first collection of a suite of which all are.
+            InputError: The benchmark is refused, or all collections of a suite; it says of the first why.
         """
-        refused: dict[str, InputError] = {}
-        for config in self.config.members.values() or [self.config]:
-            try:
-                benchmark = session.benchmark(config, progress)
-                if not benchmark.searched:
-                    benchmark.check()
-                self.waiting.append(benchmark)
-            except InputError as error:
-                if self.alone:
-                    raise
-                refused[config.name] = error
-        if refused:
-            self._leave_out(refused)
-
-    def check_collections(self) -> None:
-        """Read the collections, and leave out what `check_collection` refuses, as `resolve` does."""
-        refused: dict[str, InputError] = {}
-        for benchmark in self.waiting:
-            try:
-                check_collection(benchmark, self.alone)
-            except InputError as error:
-                if self.alone:
-                    raise
-                refused[benchmark.config.name] = error
-        if refused:
-            self._leave_out(refused)
-
-    def _leave_out(self, refused: Mapping[str, InputError]) -> None:
-        """Go on without the collections that were refused."""
-        self.errors |= refused
-        self.waiting = [each for each in self.waiting if each.config.name not in refused]
-        if not self.waiting:
-            name, first = next(iter(refused.items()))
+        try:
+            yield
+        except InputError as error:
+            if self.alone:
+                raise
+            self.errors[name] = error
+            self.waiting = [each for each in self.waiting if each.config.name != name]
+            if len(self.errors) < len(self.config.members):
+                return
+            name, first = next(iter(self.errors.items()))
+            assert isinstance(first, InputError)
             where = f"{self.config.name}, collection {name}" if self.config.suite else name
-            raise InputError(f"{where}: {first.found}", allowed=first.allowed, fix=first.fix)
-        for name, why in refused.items():
-            log.warning("%s: collection %s is left out: %s", self.config.name, name, why)
+            raise InputError(f"{where}: {first.found}", allowed=first.allowed, fix=first.fix) from first
 
     def each(self, progress: Progress, number: int, total: int) -> Outcome:
         """Run the benchmarks, write the results, and report the outcome of the whole."""
@@ -164,7 +140,7 @@ def prepare(
         InputError: One of them cannot run, as far as it can be known beforehand.
     """
     machine.check_compiler()
-    folders = [result_folder(config, output) for config in configs]
+    folders = [Path(output or config.output) / config.name for config in configs]
     alone = sum(len(config.members) or 1 for config in configs) == 1
     runs = [ConfigRun(config, folder, alone) for config, folder in zip(configs, folders, strict=True)]
     written = [run.folder / name for run in runs for name in run.config.members or [""]]
@@ -174,11 +150,20 @@ def prepare(
     for folder in written:
         check_folder(folder)
     for run in runs:
-        run.resolve(session, progress)
+        for config in run.config.members.values() or [run.config]:
+            with run.leaving_out(config.name):
+                benchmark = session.benchmark(config, progress)
+                if not benchmark.has(benchmark.retriever.ranking):
+                    benchmark.check()
+                run.waiting.append(benchmark)
     if alone:
         _open_engine(runs[0].waiting[0])  # a missing cluster is found before anything is written
     for run in runs:
-        run.check_collections()
+        for benchmark in [*run.waiting]:
+            with run.leaving_out(benchmark.config.name):
+                check_collection(benchmark, run.alone)
+        for name, why in run.errors.items():
+            log.warning("%s: collection %s is left out: %s", run.config.name, name, why)
         if run.config.suite:
             _refuse_twice(run)
     return runs
@@ -202,11 +187,6 @@ def _refuse_twice(run: ConfigRun) -> None:
             )
 
 
-def result_folder(config: Config, output: str | Path | None) -> Path:
-    """The result folder of a config; `output` takes the place of its own setting."""
-    return Path(output or config.output) / config.name
-
-
 def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
     """Refuse settings that do not fit the collection, and vectors that this machine does not hold.
 
@@ -215,7 +195,7 @@ def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
     Raises:
         InputError: It says what would fit.
     """
-    if benchmark.searched:
+    if benchmark.has(benchmark.retriever.ranking):
         return
     if not benchmark.store.root.is_dir():
         log.info("new cache: %s", benchmark.store.root.absolute())
@@ -226,40 +206,48 @@ def check_collection(benchmark: Benchmark, alone: bool = True) -> None:
             raise
         return
     benchmark.retriever.check_collection(collection)
-    to_make = benchmark.missing([benchmark.retriever.ranking])
+    to_make = benchmark.missing(benchmark.retriever.ranking)
     if lacking := obstacle(benchmark, len(collection.passages), len(collection.queries), to_make):
         raise lacking
 
 
 def run_each(runs: Sequence[ConfigRun], progress: Progress, session: Session) -> Iterator[Outcome]:
-    """Run what was prepared, one after the other."""
-    for number, run in enumerate(runs, start=1):
-        try:
-            yield run.each(progress, number, len(runs))
-        finally:
-            session.close_engine()
+    """Run what was prepared, one after the other; the session ends after the last outcome."""
+    with session:
+        for number, run in enumerate(runs, start=1):
+            try:
+                yield run.each(progress, number, len(runs))
+            finally:
+                session.close_engine()
 
 
 def finish(benchmark: Benchmark, folder: Path) -> Result:
     """Run a benchmark and write its result folder."""
     started = time.perf_counter()
-    for model in benchmark.retriever.models():
-        log.info("%s", model.describe())
-        if model.guessed:
-            log.warning("model %s: %s", model.name, model.guessed)
-        if model.hint:
-            log.warning("model %s: %s", model.name, model.hint)
-    if benchmark.resolved_config.rerank:
-        scorer = benchmark.session.identities.resolve(benchmark.resolved_config.rerank)
-        if isinstance(scorer, PairOpener):
-            log.info("%s", scorer.model.describe())
     benchmark.confirm()
-    if _open_engine(benchmark):  # a missing cluster is found before work
-        _warn_of_slow_precisions(benchmark)
-    _log_work(benchmark)
-    outcomes, lost = benchmark.run(), losses(benchmark)
+    computes = _open_engine(benchmark)  # a missing cluster is found before work
+    for source in benchmark.retriever.sources():
+        if not isinstance(source, Opener):
+            continue
+        model = source.model
+        log.info("%s", model.describe())
+        if isinstance(source, TextOpener):
+            for doubt in filter(None, (model.guessed, model.hint)):
+                log.warning("model %s: %s", model.name, doubt)
+        lacking = machine.emulated_precision(model.precision) if source.device == "cpu" else ""
+        if lacking and computes:
+            faster = ", ".join(machine.fast_precisions()) or "none"
+            log.warning(
+                "model %s: %s is slower than fp32 on this processor, which lacks %s (faster than fp32: %s)",
+                *(source.settings.label, model.precision, lacking, faster),
+            )
+    to_make = benchmark.missing(benchmark.retriever.ranking, SCORES)
+    work = f"computes {', '.join(to_make)}." if to_make else "everything is in the cache"
+    log.info("%s: %s", benchmark.config.name, work)
+    artifacts, stages = benchmark.run()
+    lost = losses(benchmark)
     benchmark.seconds += time.perf_counter() - started
-    return write_result(folder, benchmark, outcomes, lost)
+    return write_result(folder, benchmark, artifacts, stages, lost)
 
 
 def _open_engine(benchmark: Benchmark) -> bool:
@@ -268,32 +256,3 @@ def _open_engine(benchmark: Benchmark) -> bool:
     if engines:
         benchmark.session.engine(engines[0], benchmark.store)
     return bool(engines)
-
-
-def _warn_of_slow_precisions(benchmark: Benchmark) -> None:
-    """Say which models compute in a precision that this processor emulates, slower than fp32."""
-    for section in benchmark.resolved_config.models:
-        source = benchmark.session.identities.resolve(section)
-        precision = source.model.precision if source.model and source.device == "cpu" else ""
-        if lacking := machine.emulated_precision(precision):
-            faster = ", ".join(machine.fast_precisions()) or "none"
-            log.warning(
-                "model %s: %s is slower than fp32 on this processor, which lacks %s (faster than fp32: %s)",
-                *(section.label, precision, lacking, faster),
-            )
-
-
-def _log_work(benchmark: Benchmark) -> None:
-    """Log what a benchmark is about to compute."""
-    if not log.isEnabledFor(logging.INFO):
-        return
-    missing = [name for name in benchmark.recipes if not benchmark.has(name)]
-    if not missing or benchmark.searched:
-        scored = "everything is in the cache" if not missing else f"in the cache but for {', '.join(missing)}"
-        log.info("%s: %s", benchmark.config.name, scored)
-        return
-    collection = benchmark.collection
-    sizes = benchmark.retriever.stored_sizes(len(collection.passages), len(collection.queries))
-    shares = {name: share_written(benchmark, name, sizes.get(name)) for name in missing}
-    parts = [f"{name} ({share:.0%} is there)" if share else name for name, share in shares.items()]
-    log.info("%s: computes %s.", benchmark.config.name, ", ".join(parts))

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -16,35 +16,38 @@ from pipeline.core.errors import InputError
 from pipeline.core.plugins import packages_of
 from pipeline.core.records import Facts
 from pipeline.core.result_files import CHECKSUMS, MANIFEST, METRICS, PER_QUERY, RANKING, RESULT_FILES
-from pipeline.core.result_records import without_part
+from pipeline.core.result_records import StageRow, without_part
 from pipeline.results.folder import FILES, collection_result, read_record
 from pipeline.results.published import check_expected
 from pipeline.results.records import Manifest
 from pipeline.results.result import Result
-from pipeline.run.benchmark import Benchmark, StageOutcome
+from pipeline.run.benchmark import Benchmark
 from pipeline.run.plan import CONTENTS, REPORTED, SCORES
 from pipeline.storage import locks, whole_files
+from pipeline.storage.artifacts import Artifact
 from pipeline.storage.checksums import added_files, write_checksums
 
 log = logging.getLogger(__name__)
 
 
 def write_result(
-    folder: Path, benchmark: Benchmark, outcomes: Sequence[StageOutcome], compared: Facts
+    folder: Path,
+    benchmark: Benchmark,
+    artifacts: Mapping[str, Artifact],
+    stages: Sequence[StageRow],
+    compared: Facts,
 ) -> Result:
-    """Write the result folder; an earlier one whose scores were shaped otherwise is kept beside it.
+    """Write the result folder; if settings or data differ, the old result is kept as `NAME~1`.
 
-    `compared` is what other benchmarks say of this one, by key of `metrics.json`.
+    `artifacts` and `stages` are what `Benchmark.run` gave, and `compared` is what other benchmarks say of
+    this one, by key of `metrics.json`.
     """
-    artifacts = {outcome.stage: outcome.artifact for outcome in outcomes if outcome.artifact}
-    ranking, evaluate = artifacts[benchmark.retriever.ranking], artifacts[SCORES]
-    scores = benchmark.opened(SCORES)
-    settings = benchmark.resolved_config.model_dump(mode="json")
-    rows = [outcome.row.model_dump(mode="json", exclude_unset=True) for outcome in outcomes]
+    scores, (models, model_settings) = benchmark.opened(SCORES), benchmark.describe_models()
+    rows = [stage.model_dump(mode="json", exclude_unset=True) for stage in stages]
     metrics = {
         "name": benchmark.config.name,
         **{key: scores[key] for key in REPORTED},
-        "models": benchmark.models_used,
+        "models": models,
         "stages": [row for row in rows if row["stage"] == without_part(row["stage"])],
     }
     metrics |= {key: value for key, value in scores.items() if key not in (*REPORTED, CONTENTS)}
@@ -54,18 +57,19 @@ def write_result(
         metrics["expected"] = [check.model_dump(mode="json") for check in checks]
     recipes = {name: {"key": recipe.key, **recipe.plain} for name, recipe in benchmark.recipes.items()}
     manifest = {
-        "config": settings,
+        "config": benchmark.resolved_config.model_dump(mode="json"),
         "cache": str(benchmark.store.root.absolute()),
         "recipes": recipes,
         "contents": scores[CONTENTS],
-        "models": benchmark.model_settings,
+        "models": model_settings,
         "versions": machine.versions() | packages_of(recipes),
         "hardware": machine.hardware(),
         "wall_seconds": round(benchmark.seconds, 3),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     check_folder(folder)
-    _write_files(folder, metrics, manifest, [evaluate.path(PER_QUERY), ranking.path(RANKING)])
+    ranking = artifacts[benchmark.retriever.ranking].path(RANKING)
+    _write_files(folder, metrics, manifest, [artifacts[SCORES].path(PER_QUERY), ranking])
     return Result(folder, [collection_result(folder, metrics, manifest)])
 
 

@@ -33,7 +33,6 @@ class Documents:
     """The documents that chunks are of."""
 
     bounds: Int64  # int64 [documents + 1], the first chunk of each, and the end; each has one at least
-    chunk_ids: pa.ChunkedArray  # Arrow strings [chunks]
     # Whether a document's score is the mean of those of its chunks, summed in float64 and rounded once to
     # float32; else the largest.
     mean: bool = False

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.config import FLAT, IndexConfig, SearchConfig
 from pipeline.core.display import Bar
 from pipeline.core.records import Embeddings, Float32, Int64, Ranking, UInt8
-from pipeline.search import documents, exact, faiss_index, scoring
+from pipeline.search import exact, faiss_index, scoring
 from pipeline.search.faiss_library import faiss
 from pipeline.search.quantized import QuantizedSearcher, QuantizedVectors
 from pipeline.search.scoring import Metric, for_metric
@@ -91,28 +91,3 @@ def open_searcher(
         return ApproximateSearcher(index, search, stored)
     flat = faiss_index.read_index(stored)
     return ExactSearcher(index, search, faiss_index.vectors_of_flat(flat), flat)
-
-
-def rank(
-    searcher: Searcher,
-    queries: Float32,
-    top_k: int,
-    ids: pa.ChunkedArray,
-    bar: Bar,
-    of: documents.Documents | None,
-) -> Ranking:
-    """The best passages of each query; or the best documents, where the vectors are those of their chunks.
-
-    `ids` are those of passages or documents, Arrow strings; other arguments are as of `documents.rank`.
-    """
-    searched_ids = ids if of is None else of.chunk_ids
-
-    def search(chosen: Int64, k: int, bar: Bar) -> Ranking:
-        return searcher.search(queries[chosen], k, searched_ids, bar)
-
-    def score(query: int, chunks: Int64) -> Float32:
-        assert isinstance(searcher, ExactSearcher)
-        return searcher.score(queries[query : query + 1], chunks)
-
-    exactly = score if isinstance(searcher, ExactSearcher) else None
-    return documents.rank(search, len(queries), of, top_k, ids, bar, exactly)

@@ -121,12 +121,8 @@ def word_weights(made: SimpleNamespace) -> np.ndarray:
 def token_vectors(made: SimpleNamespace) -> np.ndarray:
     """Scores of all chunks by their token vectors, [queries, chunks]."""
     passages, queries = (
-        [
-            text.astype(np.float64)
-            for shard in made.benchmark.opened(role)
-            for text in np.split(shard.columns[0], shard.ends[:-1])
-        ]
-        for role in ("passages", "queries")
+        [text.astype(np.float64) for shard in shards for text in np.split(shard.columns[0], shard.ends[:-1])]
+        for shards in (made.benchmark.opened("passages"), [made.benchmark.opened("queries")])
     )
     return np.array([[(q @ p.T).max(axis=1).mean() for p in passages] for q in queries]).astype(np.float32)
 

@@ -146,7 +146,7 @@ def test_a_run_says_what_it_computes_before_it_does(
 
     assert said() == "c: computes passages, queries, index, search, rerank, evaluate."
     assert said() == "c: everything is in the cache"
-    assert said("evaluate.measures=[mrr@5]") == "c: in the cache but for evaluate"
+    assert said("evaluate.measures=[mrr@5]") == "c: computes evaluate."
     assert "c: computes passages, queries," in said(fresh=True)
 
 

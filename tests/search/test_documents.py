@@ -17,7 +17,7 @@ from pipeline.search.searchers import ExactSearcher
 
 def cut(lengths: list[int] | Int64, mean: bool) -> Documents:
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return Documents(bounds, ids(int(bounds[-1])), mean)
+    return Documents(bounds, mean)
 
 
 def plain(scores: Float32, of: Documents, k: int) -> Ranking:
@@ -29,7 +29,7 @@ def search(rows: Float32, queries: Float32, k: int, metric: Metric, of: Document
     searcher = ExactSearcher(IndexConfig(metric=metric), SearchConfig.model_construct(**how), parts)
 
     def find(chosen: Int64, depth: int, bar: Bar) -> Ranking:
-        return searcher.search(queries[chosen], depth, of.chunk_ids, bar)
+        return searcher.search(queries[chosen], depth, ids(of.chunks), bar)
 
     def score(query: int, chunks: Int64) -> Float32:
         return searcher.score(queries[query : query + 1], chunks)

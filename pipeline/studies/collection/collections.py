@@ -11,6 +11,7 @@ from pipeline.config import Config, DataSettings, of_each_collection
 from pipeline.core.display import Progress, silent
 from pipeline.core.errors import InputError
 from pipeline.core.records import Facts
+from pipeline.encoders.opener import TextOpener
 from pipeline.metrics.names import parse_measures
 from pipeline.models.tokenizer import token_counter
 from pipeline.run.benchmark import Benchmark, Session
@@ -55,8 +56,8 @@ def describe_data(
             collection = group[0].collection
             model = None
             try:
-                models = (model for benchmark in group for model in benchmark.retriever.models())
-                model = next(models, None)
+                sources = [source for benchmark in group for source in benchmark.retriever.sources()]
+                model = next((each.model for each in sources if isinstance(each, TextOpener)), None)
             except InputError as error:
                 log.warning("tokens are not counted: %s", error)
             counter = token_counter(model.tokenizer) if model else None

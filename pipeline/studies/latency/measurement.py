@@ -34,11 +34,9 @@ from pipeline.results.folder import CollectionResult
 from pipeline.results.result import read_result
 from pipeline.retrievers.retriever import open_ranking
 from pipeline.run.benchmark import Benchmark, Session
-from pipeline.run.running import result_folder
 from pipeline.storage.checksums import add_checksum
 from pipeline.storage.whole_files import temporary_folder, write_json
 from pipeline.studies.latency.process import TOP, Task
-from pipeline.studies.latency.query_path import sources_of
 from pipeline.studies.latency.record import LATENCY, LatencyRecord
 
 WARM_UP = 10  # queries
@@ -84,7 +82,7 @@ def _results_of(target: Path, overrides: Sequence[str]) -> Iterator[tuple[Config
     """The results that a config or a folder stands for, each with the config that serves it."""
     if target.is_file():
         for config in load_configs([target], overrides):
-            folder = result_folder(config, None)
+            folder = Path(config.output) / config.name
             if not any((folder / name).is_file() for name in (METRICS, SUITE)):
                 raise InputError(
                     f"{target}: no result {folder}",
@@ -120,7 +118,7 @@ def _check(benchmark: Benchmark, result: CollectionResult) -> None:
 def _measure_one(
     benchmark: Benchmark, result: CollectionResult, queries: int, concurrency: list[int], threads: int | None
 ) -> LatencyRecord:
-    for source in sources_of(benchmark.retriever):
+    for source in benchmark.retriever.sources():
         if isinstance(source, Opener):
             source.prepare(benchmark.store)  # conversion is no part of a cold start
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}

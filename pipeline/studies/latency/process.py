@@ -24,7 +24,7 @@ from pipeline.core.records import Facts
 from pipeline.core.subprocesses import end_with
 from pipeline.retrievers.retriever import Retriever
 from pipeline.run.benchmark import Session
-from pipeline.studies.latency.query_path import INDEX, MODEL, Clock, load, sources_of
+from pipeline.studies.latency.query_path import INDEX, MODEL, Clock, load
 from pipeline.studies.latency.record import ENCODE, WHOLE, Load, Quantiles, RoundTrip, Stability
 
 TOP = 10  # passages that are compared with those of the result
@@ -163,7 +163,7 @@ def _load_of(clients: int, answers: Sequence[Answered | InputError], seconds: fl
 
 def _round_trips(retriever: Retriever) -> Facts | None:
     """Requests to the first server of a retriever for which it computes nothing; None without a server."""
-    for source in sources_of(retriever):
+    for source in retriever.sources():
         if source.served and hasattr(encoder := source.connect(), "client"):
             client = encoder.client
             try:

@@ -63,14 +63,6 @@ Loaded = Callable[[str], None]
 """Called after a part was loaded, with `MODEL` or `INDEX`."""
 
 
-def sources_of(retriever: Retriever) -> Iterator[ModelSource]:
-    """What runs the models of a retriever and of its parts."""
-    if retriever.source:
-        yield retriever.source
-    for part in retriever.parts:
-        yield from sources_of(part)
-
-
 def load(
     retriever: Retriever, benchmark: Benchmark, query: str, loaded: Loaded, prefix: str = ""
 ) -> tuple[Answer, Ranking]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from pipeline.api import run_benchmarks
 from pipeline.comparison.inputs import comparable
 from pipeline.config.files import make_config, with_overrides
 from pipeline.core.display import Progress, as_text, counted, silent
@@ -21,8 +22,6 @@ from pipeline.core.table import Column, FilledColumn, Table, Tabular, right, tab
 from pipeline.results.folder import CollectionResult, ranking_file
 from pipeline.results.records import compared_settings, flatten
 from pipeline.results.result import read_result
-from pipeline.run.benchmark import Session
-from pipeline.run.running import prepare, result_folder, run_each
 from pipeline.storage.whole_files import temporary_folder
 
 KEY = re.compile("[0-9a-f]{64}")
@@ -123,7 +122,7 @@ def reproduce(
                 fix="name another folder",
             )
         return [compare_with_original(each, of_again[each.name]) for each in original.collections]
-    with temporary_folder() as place, Session() as session:
+    with temporary_folder() as place:
         parent = place if output is None else Path(output)
         if original.suite:  # its collections' results are written below its name
             parent /= folder.resolve().name
@@ -133,13 +132,13 @@ def reproduce(
             raw |= {"cache": str(place / "indexes"), "output": str(parent)}
             given = [*overrides, "cache", "output"]
             configs.append(make_config(raw, result.folder / MANIFEST, given=given))
-            if result.folder.resolve() == result_folder(configs[-1], None).resolve():
+            if result.folder.resolve() == (parent / configs[-1].name).resolve():
                 raise InputError(
                     f"output {parent}: the result that is run again is there",
                     allowed="another folder",
                     fix="name one that does not hold it",
                 )
-        outcomes = run_each(prepare(configs, None, progress, session), progress, session)
+        outcomes = run_benchmarks(configs, progress=progress)
         reproductions = []
         for result, outcome in zip(original.collections, outcomes, strict=True):
             if outcome.result is None:
