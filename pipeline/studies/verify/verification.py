@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.api import run_benchmarks
 from pipeline.config import Config, of_each_collection
 from pipeline.config.files import load_configs, make_config, with_overrides
 from pipeline.core.display import Progress, counted, silent
@@ -43,7 +44,6 @@ from pipeline.results.published import (
 from pipeline.results.result import read_result
 from pipeline.results.tables import published_table, score_figure
 from pipeline.run.benchmark import Session
-from pipeline.run.running import prepare, run_each
 from pipeline.studies.shared.cached import find_collection
 from pipeline.studies.shared.mteb_tasks import task_of
 from pipeline.studies.verify.causes import ExplainedScore, explain
@@ -374,21 +374,20 @@ def run_configs(
     require_scores(
         [each for config, others in given for each in (*config.expected, *others)], configs[0].name
     )
+    # a collection of a suite, `SUITE/COLLECTION`, as a benchmark whose name is a folder's
+    wanted = [
+        config.model_copy(update={"name": config.name.rpartition("/")[2]})
+        for config, _ in given
+        if config.expected
+    ]
     measured = []
-    with Session() as session:
-        # a collection of a suite, `SUITE/COLLECTION`, as a benchmark whose name is a folder's
-        wanted = [
-            config.model_copy(update={"name": config.name.rpartition("/")[2]})
-            for config, _ in given
-            if config.expected
+    for outcome in run_benchmarks(wanted, progress=progress):
+        result = outcome.result
+        cells = [
+            cell.model_copy(update={"reason": str(outcome.error)}) if cell.verdict == "not run" else cell
+            for cell in check_expected(outcome.config, result.metrics if result else {})
         ]
-        for outcome in run_each(prepare(wanted, None, progress, session), progress, session):
-            result = outcome.result
-            cells = [
-                cell.model_copy(update={"reason": str(outcome.error)}) if cell.verdict == "not run" else cell
-                for cell in check_expected(outcome.config, result.metrics if result else {})
-            ]
-            measured.append(CollectionChecks(cells, outcome.config, result.folder if result else None))
+        measured.append(CollectionChecks(cells, outcome.config, result.folder if result else None))
     return [*measured, *(CollectionChecks(others) for _, others in given if others)]
 
 
